@@ -25,7 +25,7 @@ from controller.snapshot.service_capacity import ReplicaUnit, replica_unit
 from simulator.scaling.mixed.accounting import Account, MixRun, account_of
 from simulator.scaling.mixed.capacity import Capacity
 from simulator.scaling.mixed.operator import operator_run
-from simulator.scaling.mixed.peers import fixed_run, foresight, hpa, run_of, single_type, static_mix
+from simulator.scaling.mixed.peers import HPA_TARGET, fixed_run, foresight, hpa, run_of, single_type, static_mix
 from simulator.scaling.mixed.service import MixedService, fleet_of
 from simulator.scaling.outlook import forecasts_of, outlook_of
 from simulator.scaling.replay import PEAK_REPLICAS, Scenario, scenario_of
@@ -53,6 +53,9 @@ Record = dict[str, object]
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=7, help="Days of the replay.")
 @click.option("--miss-cost", type=click.FloatRange(0), help="missCost of the operator's policy. [default: its kind's]")
 @click.option(
+    "--target", default=HPA_TARGET, type=click.FloatRange(0, 1, min_open=True), help="Utilization the HPAs aim at."
+)
+@click.option(
     "--headroom", type=click.FloatRange(0, 1, max_open=True), help="Fraction kept free. [default: for bursts]"
 )
 @click.option("--policy", "policies", callback=arguments.words, default=",".join(NAMES), help="Policies to replay.")
@@ -67,6 +70,7 @@ def main(
     lead: float,
     days: float,
     miss_cost: float | None,
+    target: float,
     headroom: float | None,
     policies: tuple[str, ...],
     json_to: str | None,
@@ -84,13 +88,13 @@ def main(
     )
     about: Record = {
         "trace": scenario.trace, "workload": workload, "slo": slo, "stock": stock, "lead_min": lead, "days": days,
-        "miss_cost": miss_cost, "headroom": "auto" if headroom is None else headroom,
+        "miss_cost": miss_cost, "target": target, "headroom": "auto" if headroom is None else headroom,
         "simulated": True, "seed": None if trace else SEED, "date": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
     if unknown := [name for name in policies if name not in NAMES]:
         raise ConfigError(Mistake(f"policy {unknown[0]}", "is not known", f"one of {', '.join(NAMES)}"))
     records: list[Record] = []
-    for name, found, cpu_s in _accounts(scenario, fleet, 60.0 * lead, policies, miss_cost):
+    for name, found, cpu_s in _accounts(scenario, fleet, 60.0 * lead, policies, miss_cost, target):
         records.append({**about, "policy": name, **_figures(found, _unit(fleet)), "cpu_s": cpu_s})
         click.echo(f"{name}: {found.per_million:.2f} $ per million requests within the SLO", err=True)
     baseline = next((_number(each, "dollars_per_million") for each in records if each["policy"] == SINGLE), math.nan)
@@ -136,7 +140,12 @@ def _unit(fleet: MixedService) -> ReplicaUnit:
 
 
 def _accounts(
-    scenario: Scenario, fleet: MixedService, lead_s: float, policies: tuple[str, ...], miss_cost: float | None
+    scenario: Scenario,
+    fleet: MixedService,
+    lead_s: float,
+    policies: tuple[str, ...],
+    miss_cost: float | None,
+    target: float,
 ) -> Iterator[tuple[str, Account, float]]:
     """Account of each policy, and its CPU seconds."""
     spec = {} if miss_cost is None else {"objective": {"missCost": miss_cost}}
@@ -146,8 +155,8 @@ def _accounts(
     click.echo(f"peak {peak:.1f} requests/s: {mix}; the one type is {gpu_type}", err=True)
     runs: dict[str, Callable[[], MixRun]] = {
         "tonnage": lambda: operator_run(scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s, spec),
-        SINGLE: lambda: run_of(scenario, one, hpa(scenario), lead_s),
-        "hpa-static-mix": lambda: run_of(scenario, static_mix(fleet, peak), hpa(scenario), lead_s),
+        SINGLE: lambda: run_of(scenario, one, hpa(scenario, target), lead_s),
+        "hpa-static-mix": lambda: run_of(scenario, static_mix(fleet, peak), hpa(scenario, target), lead_s),
         "fixed-mix": lambda: fixed_run(scenario, fleet.counts(float(np.nanmax(scenario.trained)), {})),
     }
     for name in policies:

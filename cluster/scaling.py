@@ -86,11 +86,16 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
 
 def with_expected(snapshot: Snapshot, expected: Iterable[ExpectedDemand]) -> Snapshot:
     """The snapshot with these demands in place of those in the services' specs; unknown services are ignored."""
-    demands = {each.service: each.demand for each in expected}
-    if not demands:
+    known = {each.service: each for each in expected}
+    if not known:
         return snapshot
-    services = tuple(replace(s, demand=demands[s.name]) if s.name in demands else s for s in snapshot.services)
-    return replace(snapshot, services=services)
+    return replace(snapshot, services=tuple(_under(service, known.get(service.name)) for service in snapshot.services))
+
+
+def _under(service: ModelService, expected: ExpectedDemand | None) -> ModelService:
+    if expected is None:
+        return service
+    return replace(service, demand=expected.demand, start_share=expected.start_share)
 
 
 def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None = None) -> Snapshot:

@@ -217,6 +217,9 @@ class ModelService:
     tolerations: tuple[Toleration, ...] = ()
     placement_modes: Mapping[str, str] = field(default_factory=dict)
     """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
+    start_share: float = 0.0
+    """Fraction of its price per hour that an instance must save for its start to pay off; 0: the demand is expected to
+    last, so that every cheaper mix pays off."""
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.

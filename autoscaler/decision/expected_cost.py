@@ -84,8 +84,12 @@ def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, we
 
 def _switching(scaler: Scaler, weighing: Weighing) -> tuple[float, float]:
     """Cost of a start and of a stop, in replicas."""
-    switch_s = scaler.objective.switch_s
-    return (switch_s + weighing.start_s) / weighing.spread_s, (switch_s + weighing.stop_s) / weighing.spread_s
+    return start_cost(scaler, weighing), (scaler.objective.switch_s + weighing.stop_s) / weighing.spread_s
+
+
+def start_cost(scaler: Scaler, weighing: Weighing) -> float:
+    """Cost of a start in the price of a replica and hour: θ of the objective."""
+    return (scaler.objective.switch_s + weighing.start_s) / weighing.spread_s
 
 
 def _mixed(values: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

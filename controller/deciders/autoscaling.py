@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autoscaler.concurrency.limit import limit_of
+from autoscaler.decision.decide import WEIGHING
 from autoscaler.decision.decide import decide as decide_replicas
+from autoscaler.decision.expected_cost import start_cost
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.actions import SetReplicas
 from cluster.autoscaling import Scaler
@@ -109,7 +111,11 @@ def _step(scaler: Scaler, decision: ScalingDecision) -> Step | None:
 
 
 def _expected(scaler: Scaler, decision: ScalingDecision) -> ExpectedDemand | None:
-    """The service's demand at the load that the decided replicas serve."""
+    """The service's demand at the load that the decided replicas serve.
+
+    A start costs the mix what it cost the decision: the next decision will soon ask for another demand.
+    """
     if scaler.demand is None:
         return None
-    return ExpectedDemand(scaler.target.name, replace(scaler.demand, rate_per_s=decision.load))
+    demand = replace(scaler.demand, rate_per_s=decision.load)
+    return ExpectedDemand(scaler.target.name, demand, start_cost(scaler, WEIGHING))

@@ -223,19 +223,19 @@ def _price(pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: 
         paid = np.array([offer.price_per_hour for offer in need.offers]) + prices
         split, near = split_and_rounded(need, paid, budget)
         return split.bound, pool.add(k, near)
-    rough, change = replace(terms, gap=PRICING_GAP), pool.question.change_price_per_hour
-    solved, is_new = solve_at(pool, k, prices, budget, rough, PRICING_NODES, change_price=change)
+    rough = replace(terms, gap=PRICING_GAP)
+    solved, is_new = solve_at(pool, k, prices, budget, rough, PRICING_NODES, counts_changes=True)
     return solved.bound, is_new
 
 
 def solve_at(
-    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms, nodes: int, *, change_price: float
+    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms, nodes: int, *, counts_changes: bool
 ) -> tuple[Solved, bool]:
     """Outcome of the own model of need k at these prices, and whether its mix was added.
 
-    change_price: dollars per hour and change that the bound includes.
+    counts_changes: whether the bound includes the price of changes.
     """
-    alone = replace(pool.alone(k), change_price_per_hour=change_price)
+    alone = pool.alone(k) if counts_changes else pool.alone(k).without_changes
     model = build_model(alone, whole_slices=False)
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())

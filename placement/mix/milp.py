@@ -7,15 +7,16 @@ Data
     load_kbg  instances of g that the whole of bucket b keeps busy;  variance_kbg  the variance of that
     price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom fraction
     slope_t, room_t   the headroom curve's tangents;  low_t, high_t  between which variances t is the lowest
-    was_kg    running instances;  change  price of a change, dollars per hour
+    was_kg    running instances;  change  price of a change, dollars per hour;  start_k  that of a start, in price_kg
 Variables
     y_kg ∈ ℕ        instances
     n_kbg ∈ 0..f_k  slices of b on g, whole or continuous; there is none where g cannot serve b
-    moved_kg ≥ 0    instances started or stopped
+    moved_kg ≥ 0    instances started or stopped;  started_kg ≥ 0  instances started
     u_kgt ∈ {0,1}, v_kgt ≥ 0   which tangent holds for the pool, and the pool's variance on it
     short_m ∈ ℕ     missing devices, in the variant that finds the shortage
 Objective
-    min Σ price_kg·y_kg + change·Σ moved_kg               or, to find the shortage, min Σ price_m·short_m
+    min Σ price_kg·y_kg + change·Σ moved_kg + Σ start_k·price_kg·started_kg
+    or, to find the shortage, min Σ price_m·short_m
 Constraints
     Σ_g n_kbg = f_k                                                        every bucket is served
     n_kbg ≤ f_k·y_kg                                                       where a slice's load is within tolerances
@@ -23,7 +24,7 @@ Constraints
     Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     headroom for bursts, with
     Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
     the y_kg have seats in the stocks that they may use                    `placement.seating.model`
-    moved_kg ≥ ±(y_kg − was_kg)
+    moved_kg ≥ ±(y_kg − was_kg);  started_kg ≥ y_kg − was_kg
 """
 
 from collections.abc import Mapping
@@ -101,15 +102,18 @@ def _device_price(question: MixQuestion, stock: str) -> float:
 
 
 def _changes(problem: pulp.LpProblem, question: MixQuestion, y: Pools) -> pulp.LpAffineExpression:
-    if not question.change_price_per_hour:
-        return pulp.LpAffineExpression()
     terms = []
     for k, need in enumerate(question.needs):
-        for g, offer in enumerate(need.offers if need.running is not None else ()):
-            moved = problem.add_variable(f"moved_{k}_{g}", 0)
-            problem += moved >= y[k, g] - need.running_count(offer)
-            problem += moved >= need.running_count(offer) - y[k, g]
-            terms.append((moved, question.change_price_per_hour))
+        for g, offer in enumerate(need.offers if question.counts_changes_of(need) else ()):
+            if question.change_price_per_hour:
+                moved = problem.add_variable(f"moved_{k}_{g}", 0)
+                problem += moved >= y[k, g] - need.running_count(offer)
+                problem += moved >= need.running_count(offer) - y[k, g]
+                terms.append((moved, question.change_price_per_hour))
+            if need.start_share:
+                started = problem.add_variable(f"started_{k}_{g}", 0)
+                problem += started >= y[k, g] - need.running_count(offer)
+                terms.append((started, need.start_share * offer.price_per_hour))
     return pulp.LpAffineExpression(terms)
 
 

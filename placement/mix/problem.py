@@ -5,7 +5,7 @@ distinguished, services share a finite inventory, instances keep headroom, an in
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.demand import LengthGrid, Slo
@@ -78,6 +78,8 @@ class Need:
     priority: int = 0
     running: Mapping[InstanceType, int] | None = None
     """Instances per instance type now; None: never planned."""
+    start_share: float = 0.0
+    """As in `ModelService`."""
 
     def running_count(self, offer: Offer) -> int:
         return (self.running or {}).get(offer.instance_type, 0)
@@ -89,7 +91,8 @@ class MixQuestion:
     stock: Mapping[str, Stock] = field(default_factory=dict)
     """Devices by the names in `Offer.stocks`; unlimited where missing."""
     change_price_per_hour: float = 0.0
-    """Dollars per hour that starting or stopping one instance must save to pay off."""
+    """Dollars per hour that starting or stopping one instance must save to pay off, besides the `start_share` of its
+    need."""
     per_instance: bool = False
     """Whether each slice must be served by one instance (sessions stick to it), and not only by one GPU type."""
 
@@ -101,7 +104,16 @@ class MixQuestion:
     @property
     def counts_changes(self) -> bool:
         """Whether the objective includes a price of starting and stopping instances."""
-        return self.change_price_per_hour > 0 and any(need.running is not None for need in self.needs)
+        return any(map(self.counts_changes_of, self.needs))
+
+    def counts_changes_of(self, need: Need) -> bool:
+        return need.running is not None and (self.change_price_per_hour > 0 or need.start_share > 0)
+
+    @property
+    def without_changes(self) -> "MixQuestion":
+        """The same question at no price of starting and stopping instances."""
+        needs = tuple(replace(need, start_share=0.0) for need in self.needs)
+        return replace(self, needs=needs, change_price_per_hour=0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,13 +149,19 @@ def total_cost(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
 
 def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
     """Objective of the model: cost, plus the price of every instance started or stopped."""
-    changed = sum(
-        abs(int(count) - need.running_count(offer))
+    changes = sum(
+        _change_cost(question, need, mix)
         for need, mix in zip(question.needs, mixes, strict=True)
         if need.running is not None
-        for count, offer in zip(mix.instances, need.offers, strict=True)
     )
-    return total_cost(question, mixes) + question.change_price_per_hour * changed
+    return total_cost(question, mixes) + changes
+
+
+def _change_cost(question: MixQuestion, need: Need, mix: Mix) -> float:
+    """Price of the instances that a mix starts and stops, in dollars per hour."""
+    more = [int(count) - need.running_count(offer) for count, offer in zip(mix.instances, need.offers, strict=True)]
+    started = sum(max(0, n) * offer.price_per_hour for n, offer in zip(more, need.offers, strict=True))
+    return question.change_price_per_hour * sum(map(abs, more)) + need.start_share * started
 
 
 def serves_any(offer: Offer, share: FloatArray) -> bool:

@@ -50,6 +50,7 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
         headroom_share=service.headroom_share,
         priority=service.priority,
         running=service.replicas,
+        start_share=service.start_share,
     )
 
 

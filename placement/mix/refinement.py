@@ -34,7 +34,7 @@ def refine(pool: ColumnPool, budget: Budget, terms: Terms) -> bool | None:
     k = max(gaps, key=lambda k: (gaps[k], -k))
     nodes = pool.nodes.get(k, FIRST_NODES)
     exact = replace(terms, gap=SHARE * terms.gap)
-    solved, is_new = solve_at(pool, k, proof.prices.instance[k], budget, exact, nodes, change_price=0.0)
+    solved, is_new = solve_at(pool, k, proof.prices.instance[k], budget, exact, nodes, counts_changes=False)
     least = tuple(max(solved.bound, value) if n == k else value for n, value in enumerate(proof.least))
     refined = replace(proof, least=least)
     pool.proofs[pool.proofs.index(proof)] = pool.refined = refined

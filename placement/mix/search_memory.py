@@ -107,7 +107,7 @@ def _runnings_digest(question: MixQuestion) -> bytes:
 
 def _running_digest(question: MixQuestion, need: Need) -> bytes:
     """Digest of the running instances, where the objective counts changes."""
-    running = sorted((need.running or {}).items()) if question.change_price_per_hour and need.running else None
+    running = sorted((need.running or {}).items()) if question.counts_changes_of(need) and need.running else None
     return blake2b(repr(running).encode(), digest_size=16).digest()
 
 
@@ -120,6 +120,7 @@ def _need_digest(question: MixQuestion, need: Need) -> bytes:
         need.slice_factor,
         need.headroom_share,
         need.priority,
+        need.start_share,
         question.change_price_per_hour,
         question.per_instance,
         [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],

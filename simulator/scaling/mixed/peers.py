@@ -19,6 +19,8 @@ from simulator.scaling.replay import Policy, ReplaySettings, Scenario, replay
 LEVEL_STEP = 0.01
 """Relative distance of the rates at which perfect foresight asks for mixes; each rate is rounded down."""
 MOST_UNITS = 100_000
+HPA_TARGET = 0.7
+"""Fraction of a unit's profiled throughput that the HPAs aim at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,8 @@ def run_of(scenario: Scenario, units: Units, policy: Policy, lead_s: float) -> M
     return MixRun(_rows(units, run.wanted), _rows(units, run.ready))
 
 
-def hpa(scenario: Scenario) -> Policy:
-    return Hpa(0.7, step_s=scenario.step_s)
+def hpa(scenario: Scenario, target: float = HPA_TARGET) -> Policy:
+    return Hpa(target, step_s=scenario.step_s)
 
 
 def fixed_run(scenario: Scenario, counts: Counts) -> MixRun:

@@ -172,7 +172,7 @@ def full_plan() -> Plan:
         refused=(Refused(steps[1], WHY),),
         certificates={"mix": certificate},
         findings=(Finding("Node/n", WHY),),
-        expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]]))),),
+        expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]])), 0.5),),
         limits=(ConcurrencyLimit("d/p", 5.0, 12, "Raised", "more", BANDIT),),
         learned={"load_fits_0": b"frame"},
         cut_short=(WHY,),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.actions import SetReplicas
-from cluster.autoscaling import Scaler, ScaleTarget
+from cluster.autoscaling import Scaler, ScaleTarget, ScalingObjective
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
@@ -86,6 +86,12 @@ def test_a_service_is_planned_for_the_load_that_the_decided_replicas_serve() -> 
     assert expected.demand.rate_per_s == int(expected.demand.rate_per_s)  # whole replicas of 1 request per second each
 
 
+def test_a_start_costs_the_mix_what_it_costs_the_decision() -> None:
+    (expected,) = added(of_service(wanted=1, objective=ScalingObjective(switch_s=200.0))).expected
+
+    assert expected.start_share == pytest.approx((1000 + 200) / 600)
+
+
 def test_only_in_force_is_a_service_planned_for_measured_demand() -> None:
     assert added(of_service(wanted=1, mode="Recommend")).expected == ()
 
@@ -104,6 +110,25 @@ def test_a_service_without_demand_gets_a_mix_for_the_expected_demand() -> None:
     rate = plan.expected[0].demand.rate_per_s
     assert plan.services[0].instances == of_types({"A100": round(rate)})  # one request per second and instance
     assert plan.refused == ()
+
+
+def test_instances_of_a_scaled_service_stay_where_a_cheaper_type_does_not_pay_for_its_start() -> None:
+    running = of_types({"A100": 3})
+    seen = world(
+        [node("a", gpus=8, gpu_type="A100"), node("b", gpus=8, gpu_type="B200")],
+        services=[service(rate=3.0, replicas=running, continuous_split=True)],
+        profiles=[profile("A100", ((1.0,),)), profile("B200", ((1.0,),))],
+        prices={"A100": 1.5, "B200": 1.0},
+        at_s=NOW_S,
+    )
+    scaled = replace(seen, scalers=(of_service(wanted=3),))
+
+    plan = decide(scaled, Decisions(), deadline_s=60.0, clock=lambda: 0.0)
+    of_lasting_demand = decide(seen, Decisions(), deadline_s=60.0, clock=lambda: 0.0)
+
+    more = round(plan.expected[0].demand.rate_per_s) - 3
+    assert plan.services[0].instances == of_types({"A100": 3, "B200": more})
+    assert of_lasting_demand.services[0].instances == of_types({"B200": 3})
 
 
 def test_the_guard_drops_a_demand_beyond_the_bounds_of_its_policy() -> None:
