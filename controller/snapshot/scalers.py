@@ -42,7 +42,7 @@ from controller.api.scaling_policy import (
 from controller.snapshot.concurrency import state_of, wanted_limit
 from controller.snapshot.fact import OwnReads
 from controller.snapshot.schedules import bounds_at
-from controller.snapshot.service_capacity import replica_unit
+from controller.snapshot.service_capacity import on_profiles, replica_unit
 
 NEVER_S = -math.inf
 FOLLOWED = 1.1
@@ -163,7 +163,7 @@ def _of_service(
     the mix adds for bursts would otherwise be counted as load by the next decision."""
     if service is None:
         return replace(scaler, replicas=None, problem=f"TargetNotFound: there is no valid {scaler.target}")
-    demand = _shape(service, state)
+    demand = _shape(service, state, snapshot)
     if demand is None:
         words = "request lengths were not measured yet, and its spec has no histogram"
         return replace(scaler, replicas=None, problem=f"LengthsUnknown: {words}")
@@ -220,11 +220,11 @@ def _tuning(policy: ScalingPolicy, state: PolicyState, gpu_type: str) -> Concurr
     return replace(tuning, seen=seen, seen_at_s=float(int(serving.at_s)))
 
 
-def _shape(service: ModelService, state: PolicyState) -> Demand | None:
+def _shape(service: ModelService, state: PolicyState, snapshot: Snapshot) -> Demand | None:
     """Request lengths: the measured ones, else those of the service's spec."""
     if state.lengths is None:
         return service.demand
-    return Demand(0.0, *state.lengths)
+    return on_profiles(service, Demand(0.0, *state.lengths), snapshot)
 
 
 def _service_replicas(

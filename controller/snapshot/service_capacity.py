@@ -1,14 +1,15 @@
-"""Capacity and price of a service's replica: what an autoscaler counts where instances are of several types."""
+"""Demand, capacity and price of a service's replica: what an autoscaler counts where instances are of several types."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.demand import Demand
+from autoscaler.demand.lengths import demand_from
+from cluster.demand import Demand, LengthGrid
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
-from placement.mix.problem_builder import need_of
+from placement.mix.problem_builder import need_of, usable_profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,21 @@ class ReplicaUnit:
     """Requests per second that it serves within the SLO."""
     price_per_hour: float
     """Dollars."""
+
+
+def on_profiles(service: ModelService, demand: Demand, snapshot: Snapshot) -> Demand:
+    """Measured demand on the edges of the profiles that may serve it; unchanged where there are none.
+
+    Buckets of a server's histogram end elsewhere. A profile would round them up, and what ends beyond its last edge it
+    could not serve at all: lengths are spread over its edges instead, and longer requests join the last bucket.
+    """
+    grids = [profile.grid for profile in usable_profiles(service, snapshot, service.slo.tpot_s)]
+    if not grids:
+        return demand
+    inputs = sorted({edge for grid in grids for edge in grid.input_tokens})
+    outputs = sorted({edge for grid in grids for edge in grid.output_tokens})
+    target = LengthGrid(tuple(inputs), tuple(outputs))
+    return demand_from(demand.rate_per_s, demand.grid, demand.share, target)
 
 
 def replica_unit(service: ModelService, demand: Demand, snapshot: Snapshot) -> ReplicaUnit | Reason:

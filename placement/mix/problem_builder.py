@@ -24,7 +24,7 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
     promise = service.slo.tpot_s if slo_s is None else slo_s
     # Looked at only for services that may use them: thousands of nodes have labels.
     with_spot = service.spot and any(map(is_spot, snapshot.nodes.labels))
-    profiles = _usable_profiles(service, snapshot, promise)
+    profiles = usable_profiles(service, snapshot, promise)
     if not profiles:
         return Reason("NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter")
     demand = service.demand
@@ -60,7 +60,7 @@ def _instance_types(profile: ThroughputProfile, *, with_spot: bool) -> list[Inst
     return [InstanceType(profile.gpu_type, profile.gpus_per_instance, spot) for spot in spots]
 
 
-def _usable_profiles(service: ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
+def usable_profiles(service: ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
     """Loosest profile per allowed GPU type and width that still meets the SLO: a tighter one meets it as well.
 
     Widths are offers side by side, so cost chooses the degree of tensor parallelism.

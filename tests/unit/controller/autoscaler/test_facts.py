@@ -1,5 +1,6 @@
 """Facts of the autoscaler: measurements and forecasts in the scalers of a snapshot."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster.autoscaling import Replicas, Scaler
-from cluster.demand import LengthGrid
+from cluster.demand import LengthGrid, ThroughputProfile
 from controller.api.scaling_policy import ScalingPolicy
 from controller.autoscaler.facts import with_measured
 from controller.autoscaler.forecasting import STEP_S, Forecasts, LoadSeries
@@ -26,11 +27,15 @@ READ = TargetState(Replicas(4, 3, (BEGIN_S,), BEGIN_S), "deployments", (80.0, 90
 
 
 def measured_scaler(
-    measured: Measured, of: ScalingPolicy | None = None, target: TargetState = READ, conflict: str = ""
+    measured: Measured,
+    of: ScalingPolicy | None = None,
+    target: TargetState = READ,
+    conflict: str = "",
+    profiles: Sequence[ThroughputProfile] = (profile("A100", ((2.0,),)),),
 ) -> Scaler:
     read = of or policy(mode="Auto")
     unknown = replace(service("default/chat"), demand=None)
-    fleet = world([node("a", gpus=8, gpu_type="A100")], services=[unknown], profiles=[profile("A100", ((2.0,),))])
+    fleet = world([node("a", gpus=8, gpu_type="A100")], services=[unknown], profiles=profiles)
     seen = replace(fleet, at_s=BEGIN_S + 60.0)
     seen = replace(seen, scalers=(scaler_of(NAME, read, seen, PolicyState()),))
     (found,) = with_measured(seen, {NAME: read}, measured, lambda _: target, lambda _: conflict).scalers
@@ -81,6 +86,30 @@ def test_a_service_without_demand_works_from_measured_rate_and_lengths() -> None
     assert (found.demand.rate_per_s, found.replica_load) == (5.0, 2.0)
     assert found.replicas is not None
     assert found.replicas.wanted == 3  # 5 requests per second, 2 per replica
+
+
+@pytest.mark.parametrize(
+    ("edges", "share", "expected"),
+    [
+        ((100, 400), (0.5, 0.5), (0.5, 0.5)),  # longer than any profile: they count in its last bucket
+        ((200,), (1.0,), (0.5, 0.5)),  # spread evenly over the buckets of the profile
+        ((50, 100), (0.2, 0.8), (1.0, 0.0)),
+    ],
+)
+def test_measured_lengths_count_on_the_edges_of_the_profiles(
+    edges: tuple[int, ...], share: tuple[float, ...], expected: tuple[float, ...]
+) -> None:
+    """The profile has prompts up to 100 and 200 tokens, and outputs up to 50."""
+    of_service = policy(target=SERVICE, capacity=None, demand={"sources": [{"role": "requests", "push": {}}]})
+    measured = Measured()
+    measured.put_lengths(NAME, LengthShares(BEGIN_S, LengthGrid(edges, (80,)), np.array([[each] for each in share])))
+
+    found = measured_scaler(measured, of_service, profiles=[profile("A100", ((2.0,), (1.0,)))])
+
+    assert found.problem == ""
+    assert found.demand is not None
+    assert found.demand.grid == LengthGrid((100, 200), (50,))
+    assert found.demand.share.tolist() == [[pytest.approx(each)] for each in expected]
 
 
 def test_tokens_alone_are_no_load_of_a_service() -> None:
