@@ -182,10 +182,10 @@ class Objective(Strict):
 class ForecastPolicy(Strict):
     """Forecast of the load."""
 
-    model: Literal["auto", "core", "boosted"] = Field(
+    model: Literal["auto", "core"] = Field(
         default="auto",
-        description="core: level and season with conformal residuals. boosted: gradient-boosted quantiles. auto: "
-        "whichever had the smaller loss on this load lately.",
+        description="auto: of all models, gradient-boosted quantiles among them, whichever had the smaller loss on "
+        "this load lately. core: the same without the boosted ones, of which fits take ten times as long.",
     )
     history: Duration = Field(default=14 * 86_400.0, description="Oldest load that is learned from (`336h`).")
 

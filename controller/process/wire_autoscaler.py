@@ -135,14 +135,15 @@ class AutoscalerPart:
     async def _turn(self, around: Surroundings, policies: Mapping[str, ScalingPolicy], targets: Targets) -> None:
         self._measured.keep(policies)
         await targets.turn(policies)
-        series = {name: _series_of(policy) for name, policy in policies.items() if policy.spec.mode != "Off"}
+        series = {name: series_of(policy) for name, policy in policies.items() if policy.spec.mode != "Off"}
         # In a thread: two weeks of a new policy's history take a tenth of a second.
         await asyncio.to_thread(self._forecasts.turn, series)
         if series:
             around.changed()
 
 
-def _series_of(policy: ScalingPolicy) -> LoadSeries:
+def series_of(policy: ScalingPolicy) -> LoadSeries:
+    """What is forecast of a policy."""
     forecast = policy.spec.forecast
     return LoadSeries(policy.spec.demand.load.role, forecast.history, boosted=forecast.model != "core")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from cluster.autoscaling import Replicas, Scaler
 from cluster.demand import LengthGrid, ThroughputProfile
-from controller.api.scaling_policy import ScalingPolicy
+from controller.api.scaling_policy import ForecastPolicy, ScalingPolicy
 from controller.autoscaler.facts import with_measured
 from controller.autoscaler.forecasting import STEP_S, Forecasts, LoadSeries
 from controller.autoscaler.measured import LengthShares, Measured, Sample
 from controller.autoscaler.targets import TargetState
+from controller.process.wire_autoscaler import series_of
 from controller.snapshot.scalers import PolicyState, scaler_of, with_conflicts
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -126,6 +128,12 @@ def test_of_two_policies_in_force_for_one_target_the_first_by_name_owns_it() -> 
     found = {each.name: each.conflict for each in with_conflicts([advice, second, first])}
 
     assert found == {"ns/a": "", "ns/b": "ScalingPolicy/ns/a", "ns/0": "ScalingPolicy/ns/a"}
+
+
+def test_every_model_of_a_policy_forecasts_in_another_way() -> None:
+    models = get_args(ForecastPolicy.model_fields["model"].annotation)
+
+    assert len({series_of(policy(forecast={"model": model})) for model in models}) == len(models) == 2
 
 
 SERIES = {NAME: LoadSeries("load", 14 * 86_400.0)}
