@@ -40,6 +40,7 @@ class AutoscalerPart:
 
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings, self._host = settings.autoscaler, settings.host
+        self._namespace = settings.lease.namespace
         self._hpas = Cache(HPAS, lambda: None)
         self._measured = Measured()
         self._forecasts = Forecasts(self._measured, time.time, fit_slots_of(settings))
@@ -92,7 +93,7 @@ class AutoscalerPart:
             self._measured,
             servers.of,
             CustomMetrics(around.connection, found, clocks.wall).read,
-            allowed_by(self._settings),
+            allowed_by(self._settings, self._namespace),
             pace_of(self._settings),
             leads,
             clocks.wall,

@@ -25,10 +25,10 @@ Policies = Callable[[], Mapping[str, ScalingPolicy]]
 PUBLISH_EVERY_S = 5.0
 
 
-def allowed_by(settings: AutoscalerSettings) -> Allowed:
-    """What policies may ask."""
+def allowed_by(settings: AutoscalerSettings, namespace: str) -> Allowed:
+    """What policies may ask. namespace: of the operator's pods."""
     prometheus = settings.prometheus
-    return Allowed(prometheus.url, prometheus.other_urls, prometheus.allow_queries, settings.custom_metrics)
+    return Allowed(prometheus.url, prometheus.other_urls, prometheus.allow_queries, settings.custom_metrics, namespace)
 
 
 def pace_of(settings: AutoscalerSettings) -> Pace:

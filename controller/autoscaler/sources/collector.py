@@ -24,6 +24,7 @@ from controller.autoscaler.sources.readings import (
     Reading,
     Refused,
     readings_of,
+    recorded_reading_of,
     serving_reading_of,
 )
 
@@ -113,6 +114,10 @@ class Collector:
             for reading in readings_of(policy, self._allowed)
         ]
         await asyncio.gather(*work)
+        for name, policy in policies.items():
+            recorded = recorded_reading_of(policy, self._allowed)
+            if recorded is not None and policy.spec.mode != "Off":
+                self._begin_history(name, policy, recorded, self._allowed.own_namespace)
 
     async def histories(self) -> None:
         """Waits for the histories that are being read."""
@@ -134,7 +139,7 @@ class Collector:
             return
         self._on_read(source, "")
         if not isinstance(reading, CustomReading):
-            self._begin_history(name, policy, reading)
+            self._begin_history(name, policy, reading, namespace)
 
     async def _read_serving(self, name: str, policy: ScalingPolicy) -> None:
         """Reads the figures of the replicas once in each interval of their tuning, which goes on from the status."""
@@ -201,11 +206,14 @@ class Collector:
             self._lengths_at_s[name] = at_s
             self._measured.put_lengths(name, LengthShares(at_s, *shares))
 
-    def _begin_history(self, name: str, policy: ScalingPolicy, reading: PresetReading | QueryReading) -> None:
+    def _begin_history(
+        self, name: str, policy: ScalingPolicy, reading: PresetReading | QueryReading, namespace: str
+    ) -> None:
+        """Begins to read the history of a reading, once. namespace: for a proxy that limits queries to one."""
         done = self._backfilled.setdefault(name, set())
         if reading in done or (name, reading) in self._histories:
             return
-        work = self._history(name, policy.metadata.namespace, reading, policy.spec.forecast.history)
+        work = self._history(name, namespace, reading, policy.spec.forecast.history)
         self._histories[name, reading] = asyncio.get_running_loop().create_task(work)
 
     async def _history(self, name: str, namespace: str, reading: PresetReading | QueryReading, for_s: float) -> None:

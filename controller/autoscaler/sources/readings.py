@@ -6,7 +6,7 @@ from typing import Literal
 
 from autoscaler.demand.loads import Role
 from autoscaler.demand.presets import PRESETS, Preset
-from autoscaler.demand.promql import BadLabelsError, Service, service_of
+from autoscaler.demand.promql import BadLabelsError, Service, escaped, service_of
 from autoscaler.demand.serving import LatencyOf, measures
 from controller.api.scaling_policy import DemandSource, ScalingPolicy, Target
 
@@ -23,6 +23,8 @@ class Allowed:
     """Whether policies may have queries of their own."""
     custom_metrics: bool = False
     """Whether the custom metrics API is read."""
+    own_namespace: str = ""
+    """Namespace of the operator's pods, whose metrics the operator's Prometheus may have recorded; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,22 @@ def readings_of(policy: ScalingPolicy, allowed: Allowed) -> tuple[Reading, ...]:
         for reading in _of_preset(policy, server, PRESETS[preset], dict(labels), sources)
     ]
     return (*with_preset, *others)
+
+
+def recorded_reading_of(policy: ScalingPolicy, allowed: Allowed) -> QueryReading | None:
+    """Reading of the history of a load that is pushed, or a custom metric; None for others, and without a Prometheus.
+
+    It is what the operator published of it while it was fresh, if the operator's Prometheus scrapes the operator. The
+    namespace keeps pods of tenants from adding to it.
+    """
+    source = policy.spec.demand.load
+    if source.prometheus is not None or not (allowed.server and allowed.own_namespace):
+        return None
+    name = f"{policy.metadata.namespace}/{policy.metadata.name}"
+    where = f'namespace="{escaped(allowed.own_namespace)}",policy="{escaped(name)}"'
+    fresh = f"tonnage_scaling_sample_age_seconds{{{where}}} < {source.max_age:g}"
+    query = f"max(tonnage_scaling_load{{{where}}} and {fresh})"
+    return QueryReading(allowed.server, query, source.role, source.max_age)
 
 
 def serving_reading_of(policy: ScalingPolicy, allowed: Allowed) -> ServingReading | Refused | None:

@@ -31,6 +31,8 @@ class FakePrometheus:
     """Time spans that were asked."""
     asked: int = 0
     serving: dict[str, float] = field(default_factory=lambda: {"throughput": 50.0, "replicas": 2.0})
+    histories: list[tuple[str, str]] = field(default_factory=list)
+    """Queries and namespaces of these time spans."""
     serving_asked: list[float] = field(default_factory=list)
     """Instants at which the replicas' figures were asked."""
 
@@ -51,6 +53,7 @@ class FakePrometheus:
         if self.error:
             raise self.error
         self.spans.append((start_s, end_s))
+        self.histories.append((query, namespace))
         return self._at([start_s, end_s])
 
     def _at(self, instants: list[float]) -> tuple[Series, ...]:
@@ -74,6 +77,7 @@ class Stage:
     is_deleted: bool = False
     mode: str = "Recommend"
     history_s: float = HOUR_S
+    own_namespace: str = ""
     concurrency: dict[str, Any] | None = None
     status: dict[str, Any] = field(default_factory=dict)
 
@@ -105,7 +109,7 @@ class Stage:
             self.measured,
             lambda _: self.prometheus,
             custom,
-            Allowed("http://prometheus", queries=True, custom_metrics=True),
+            Allowed("http://prometheus", queries=True, custom_metrics=True, own_namespace=self.own_namespace),
             Pace(),
             lambda: self.leads,
             self.clock,
@@ -286,3 +290,23 @@ def test_figures_without_a_result_or_an_answer_are_a_problem() -> None:
     stage.prometheus.error = SourceError("PrometheusUnreachable", "no answer")
     stage.turns()
     assert stage.measured.of(NAME).serving_problem == "PrometheusUnreachable: no answer"
+
+
+@pytest.mark.parametrize("source", [{"push": {}}, {"customMetric": {"name": "rps"}}])
+def test_the_history_of_a_load_without_a_store_is_what_the_operator_published_of_it(source: dict[str, Any]) -> None:
+    stage = Stage(source={"role": "requests", "maxAge": "90s", **source}, own_namespace="tonnage-system")
+    stage.prometheus.plain = [7.0]
+
+    stage.turns(lambda: None)
+
+    where = '{namespace="tonnage-system",policy="team-a/chat"}'
+    query = f"max(tonnage_scaling_load{where} and tonnage_scaling_sample_age_seconds{where} < 90)"
+    assert stage.prometheus.histories == [(query, "tonnage-system")]  # once
+    assert {each.value for each in stage.measured.take_samples(NAME, "requests")} == {7.0}
+
+
+@pytest.mark.parametrize("stage", [Stage(source={"push": {}}), Stage(own_namespace="tonnage-system", mode="Off")])
+def test_nothing_is_asked_of_it_where_the_operators_namespace_is_not_known_or_the_policy_is_off(stage: Stage) -> None:
+    stage.turns()
+
+    assert not stage.prometheus.histories
