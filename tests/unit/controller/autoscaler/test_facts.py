@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
