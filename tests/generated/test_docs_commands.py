@@ -37,6 +37,7 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     assert list(_mistakes("tonnage power state")) == ["tonnage power state: there is no state"]
     assert list(_mistakes("tonnage power status|state")) == ["tonnage power status|state: there is no state"]
     assert list(_mistakes("tonnage plan -f x --policies fgd")) == ["tonnage plan -f x --policies fgd: no --policies"]
+    assert list(_mistakes("tonnage plan -f x -- --policies fgd")) == []
     assert list(_mistakes("tonnage simulate day -f x --report y.html")) == []
     assert list(_mistakes("tonnage run --json-fd 3 -- pytest --quiet")) == []
 
@@ -69,5 +70,6 @@ def _mistakes(line: str) -> Iterator[str]:
             return
         command = next(each for each in found.values() if each is not None)
     options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
-    named = (word.partition("=")[0].strip("[]()") for word in words if word.startswith("--"))
+    own = words[: words.index("--")] if "--" in words else words  # the rest is a command of its own
+    named = (word.partition("=")[0].strip("[]()") for word in own if word.startswith("--"))
     yield from (f"{line}: no {option}" for option in named if option not in options)
