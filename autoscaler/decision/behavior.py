@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from cluster.autoscaling import Behavior, ScalingRules, ScalingStep
+from cluster.autoscaling import Behavior, ScalingStep
 
 Changes = Sequence[tuple[float, int]]
 
@@ -31,11 +31,6 @@ def within_steps(wanted: int, current: int, behavior: Behavior, changes: Changes
     reaches = [_reach(step, current, changes, at_s, up=wanted > current) for step in rules.steps]
     furthest = (max if (rules.select == "Max") == (wanted > current) else min)(reaches)
     return min(wanted, max(furthest, current)) if wanted > current else max(wanted, min(furthest, current))
-
-
-def longest_memory_s(rules: ScalingRules) -> float:
-    """Seconds back to which recommendations and changes matter to these rules."""
-    return max([rules.stabilization_s, *(step.period_s for step in rules.steps)])
 
 
 def _reach(step: ScalingStep, current: int, changes: Changes, at_s: float, *, up: bool) -> int:

@@ -1,7 +1,5 @@
 """Online forecaster of one series: takes samples, and gives out the forecast of the model that is trusted."""
 
-from typing import Protocol
-
 import numpy as np
 
 from autoscaler.forecast.calibration import CENTRE, WINDOW, Calibration, spread, standardised
@@ -20,18 +18,6 @@ from cluster.forecast import Forecast
 
 _SETTLING = 1500
 """Samples before the window of errors from which a state is restored: the slowest level forgets within 1,000."""
-
-
-class Forecaster(Protocol):
-    """Forecaster of one series."""
-
-    def observe(self, at_s: float, value: float, *, is_censored: bool = False) -> bool:
-        """Takes a sample; False where it is no news: missing, duplicate, out of order, or an uninformative bound."""
-        ...
-
-    def forecast(self, now_s: float | None = None) -> Forecast | None:
-        """Predictive distribution; None while there is too little history."""
-        ...
 
 
 class OnlineForecaster:
@@ -100,6 +86,7 @@ class OnlineForecaster:
         self._restore(np.array(places)[trusted], fit)
 
     def observe(self, at_s: float, value: float, *, is_censored: bool = False) -> bool:
+        """Takes a sample; False where it is no news: missing, duplicate, out of order, or an uninformative bound."""
         slot = self.history.add(at_s, value, is_censored=is_censored)
         root = float(np.sqrt(value)) if slot is not None else 0.0
         if slot is None or (is_censored and root < self._last_root):
@@ -114,7 +101,7 @@ class OnlineForecaster:
         return True
 
     def forecast(self, now_s: float | None = None) -> Forecast | None:
-        """Predictive distribution for the instants that lie a lead after now.
+        """Predictive distribution for the instants that lie a lead after now; None while there is too little history.
 
         Its leads count from the last sample, so they begin at its age: the distribution at an instant is at lead
         `instant - made_at_s`, whatever the age. The older the last sample, the wider the distribution.
