@@ -58,7 +58,7 @@ class Verdict:
     since_s: float
     """When the disturbance began, as far as records tell."""
     confidence: float
-    """0..1: the evidence's own strength, no frequency of error; docs/benchmarks.md has those."""
+    """0..1: the evidence's own strength, no frequency of error; `benchmarks.health` measures those."""
     evidence: tuple[str, ...]
     cause: Cause | None = None
     probe: str = ""
