@@ -43,6 +43,7 @@ class Leadership:
         self._namespace, self._name = namespace, name
         self._clock, self._wall_clock = clock, wall_clock
         self._candidate = Candidate(identity, times)
+        self._rests_until_s = 0.0
 
     @property
     def epoch(self) -> int:
@@ -60,7 +61,8 @@ class Leadership:
         """Take the Lease when it is free and renew it while it is held, until cancelled."""
         while True:
             led = self.may_write()
-            await self._try_round()
+            if self._clock() >= self._rests_until_s:
+                await self._try_round()
             if self.may_write() != led:
                 log.info("leadership changed", leads=not led, holder=self.holder, epoch=self.epoch)
             await sleep(self._candidate.times.retry_s)
@@ -71,6 +73,11 @@ class Leadership:
         sent_at_s = self._clock()
         if wanted := self._candidate.wanted(sent_at_s, self._instant()):
             self._candidate = self._candidate.written(await self._write(wanted), sent_at_s)
+
+    async def step_down(self, rest_s: float) -> None:
+        """Release the Lease, and leave it to others for a while, seconds, before trying for it again."""
+        self._rests_until_s = self._clock() + rest_s
+        await self.release()
 
     async def release(self) -> None:
         """Release the Lease, so that the next leader starts at once. Afterwards this process must not write."""

@@ -45,6 +45,11 @@ from controller.settings import OperatorSettings
 STUCK_AFTER_S = 120.0
 """Seconds without a pass of the loop after which the kubelet restarts the process. Twice the longest planning
 deadline."""
+FAILURES_IN_A_ROW = 3
+"""Failed cycles in a row after which the process is not ready and leaves the Lease to another replica."""
+REST_S = 10.0
+"""Seconds that it leaves the Lease to others; five times as long as a standby needs to notice (`LeaseTimes.retry_s`).
+A single replica takes it again, since one that fails still does better than none."""
 POLL_S = 0.05
 """Seconds between two checks of the loop for work."""
 SWITCH_S = 0.0005
@@ -56,9 +61,11 @@ SHUTDOWN_S = 4.0
 
 
 class Heart:
-    """Heartbeat of the main thread, for the liveness probe."""
+    """State of the main thread for the probes: its heartbeat, and the cycles that failed in a row."""
 
     def __init__(self) -> None:
+        self.failures = 0
+        """Cycles that have failed by a bug since the last one that did not."""
         self.beat()
 
     def beat(self) -> None:
@@ -67,6 +74,11 @@ class Heart:
     def probe(self) -> str | None:
         still_s = time.monotonic() - self._beat_at_s
         return f"the loop has not completed a pass for {still_s:.0f} s" if still_s > STUCK_AFTER_S else None
+
+    def readiness(self) -> str | None:
+        """Problem that another replica may not have; None when there is none."""
+        is_failing = self.failures >= FAILURES_IN_A_ROW
+        return f"the last {self.failures} cycles failed: see the log" if is_failing else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,8 @@ class Operator:
     """Brain on Ray, where there is one."""
     probe_port: int
     metrics_port: int
+    step_down: Callable[[], None] = lambda: None
+    """Leaves the Lease to others for `REST_S`."""
     parts: tuple[RunningPart, ...] = ()
     ports: Mapping[str, int] = field(default_factory=dict)
     """Further ports, by the name of the part that listens there."""
@@ -151,7 +165,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             stack.callback(ray.brain.close)
         probes = {
             "/healthz": lambda: heart.probe() or next(filter(None, (part.probe() for part in parts)), None),
-            "/readyz": lambda: None if is_synced() else "the watches are not synced yet",
+            "/readyz": lambda: heart.readiness() if is_synced() else "the watches are not synced yet",
         }
         recorder = recorder_of(settings)
         yield Operator(
@@ -170,6 +184,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
                 probes_endpoint(settings.host, settings.probe_port, probes, recorder.downloads)
             ),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
+            step_down=lambda: loop.run(leadership.step_down(REST_S)),
             parts=tuple(parts),
             ports=ports,
         )
@@ -201,6 +216,9 @@ def run_loop(operator: Operator, stop: Event) -> None:
         operator.changed.clear()
         next_at_s = now_s + settings.resync_s
         _one_cycle(operator, limits)
+        if operator.heart.failures and operator.heart.failures % FAILURES_IN_A_ROW == 0:
+            operator.reporter.report_stepping_down(operator.heart.failures)
+            operator.step_down()
 
 
 def _patience_s(settings: OperatorSettings) -> float:
@@ -215,8 +233,10 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
     except ObservationError as error:
         operator.reporter.report_blind(error)
     except Exception as error:  # noqa: BLE001 - a bug in one cycle must not end the process that holds the Lease
+        operator.heart.failures += 1
         operator.reporter.report_failed(error)
     else:
+        operator.heart.failures = 0
         operator.reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
         for part in operator.parts:

@@ -104,6 +104,10 @@ class CycleReporter:
         self._log.error("the cycle failed", cycle=self._cycles, exc_info=error)
         self._meter.count("tonnage_cycles_total", "failed")
 
+    def report_stepping_down(self, failures: int) -> None:
+        """Report that this replica gives the Lease up, because its cycles fail."""
+        self._log.warning("stepping down", why=f"{failures} cycles failed in a row; another replica may do better")
+
     def report_leadership(self, *, leads: bool, epoch: int) -> None:
         """Report that this replica took or lost the Lease.
 

@@ -144,3 +144,28 @@ def test_a_renewal_without_an_answer_ends_before_the_leader_must_stop() -> None:
 
     assert clock.now_s == pytest.approx(ROUND_TIMEOUT_S)
     assert leader.may_write()
+
+
+def test_a_leader_that_steps_down_leaves_the_lease_to_others_for_a_while() -> None:
+    clock, server = HandClock(100.0), LeaseServer()
+    leader = candidate(server, clock)
+    held: list[tuple[float, bool]] = []
+
+    async def sleep(for_s: float) -> None:
+        held.append((clock.now_s, leader.may_write()))
+        if len(held) == 8:
+            raise asyncio.CancelledError
+        await clock.sleep(for_s)
+
+    async def life() -> None:
+        await leader.round()
+        await leader.step_down(10.0)
+        assert server.stored is not None
+        assert server.stored["spec"]["holderIdentity"] == ""
+        await leader.campaign(sleep)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(life())
+
+    assert [at_s for at_s, leads in held if not leads] == [100.0, 102.0, 104.0, 106.0, 108.0]
+    assert (110.0, True) in held, "nobody else took it"

@@ -32,8 +32,13 @@ class Process:
     is_synced: bool = True
     events: list[str] = field(default_factory=list)
     stop: Event = field(default_factory=Event)
+    fails: Callable[[int], bool] = lambda _: False
+    """Whether a cycle fails, by its number from 1."""
     epoch: int = 3
+    heart: Heart = field(default_factory=Heart)
+    changed: Event = field(default_factory=Event)
     _pass: int = 0
+    _cycle: int = 0
 
     def may_write(self) -> bool:
         self._pass += 1
@@ -47,6 +52,10 @@ class Process:
 
     def observe(self) -> Snapshot:
         self.events.append("observe")
+        self._cycle += 1
+        self.changed.set()  # so that the next cycle does not wait for the resync
+        if self.fails(self._cycle):
+            raise TypeError("a bug")
         return world([node("a")])
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
@@ -61,12 +70,28 @@ class Process:
     def put(self, cycle: Cycle) -> None:
         return None
 
+    def step_down(self) -> None:
+        self.events.append(f"step down: {self.heart.readiness()}")
+
     def run(self, **settings: Any) -> list[str]:
         known, _ = settings_from({"identity": "one", **settings})
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
         operator = Operator(
-            known, me, me, me, reporter, Heart(), Event(), lambda: self.is_synced, self.fence, me, None, 0, 0
+            known,
+            me,
+            me,
+            me,
+            reporter,
+            self.heart,
+            self.changed,
+            lambda: self.is_synced,
+            self.fence,
+            me,
+            None,
+            0,
+            0,
+            self.step_down,
         )
         run_loop(operator, self.stop)
         return self.events
@@ -92,3 +117,20 @@ def test_where_the_fence_is_not_enforced_the_leader_acts_all_the_same() -> None:
 
 def test_nothing_is_planned_before_every_watch_is_synced() -> None:
     assert Process(lambda _: True, is_synced=False).run(fenced=True) == ["fence"]
+
+
+def test_after_three_failed_cycles_in_a_row_it_is_not_ready_and_steps_down() -> None:
+    process = Process(lambda _: True, passes=9, fails=lambda number: number != 3)
+
+    events = process.run(interval_s=0.05)
+
+    down = "step down: the last 3 cycles failed: see the log"
+    assert events[:7] == ["observe"] * 6 + [down]
+
+
+def test_a_cycle_that_succeeds_makes_it_ready_again() -> None:
+    process = Process(lambda _: True, passes=5, fails=lambda number: number <= 3)
+
+    process.run(interval_s=0.05)
+
+    assert process.heart.readiness() is None
