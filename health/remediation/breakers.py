@@ -67,8 +67,8 @@ def job_breaker(job: JobFacts, harm: Harm, now_s: float, policy: Policy, *, own_
 
     own_word: whether only the job's own records accuse the node; then its restarts count as well.
     """
-    if own_word and (often := restarts(job, now_s, policy)) >= policy.restarts:
-        return f"breaker: {job.name} restarted {often} times within {policy.restart_window_s:.0f} s: its program?"
+    if own_word and (often := fruitless(job, now_s, policy)) >= policy.restarts:
+        return f"breaker: {job.name} restarted {often} times without a checkpoint: its program?"
     lost = {
         key
         for each in harm.incidents
@@ -82,9 +82,10 @@ def job_breaker(job: JobFacts, harm: Harm, now_s: float, policy: Policy, *, own_
     return ""
 
 
-def restarts(job: JobFacts, now_s: float, policy: Policy) -> int:
-    """Restarts of a job of late; many of them accuse its program, not its nodes."""
-    return sum(now_s - each < policy.restart_window_s for each in job.restarted_s)
+def fruitless(job: JobFacts, now_s: float, policy: Policy) -> int:
+    """Restarts of late that no checkpoint has followed; many of them accuse the job's program, not its nodes."""
+    first_s = max(now_s - policy.restart_window_s, job.checkpoint_at_s)
+    return sum(each > first_s for each in job.restarted_s)
 
 
 def _least_one(limit: float) -> float:

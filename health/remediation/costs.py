@@ -14,12 +14,13 @@ AT_FAULT = {
     Part.NODE: 0.95,
     Part.NIC: 0.9,
     Part.RANK: 0.8,
-    Part.LINK: 0.5,
+    Part.LINK: 0.8,
     Part.GROUP: 0.1,
     Part.NOTHING: 0.05,
 }
 """Probability that a named part's node is at fault and will stop the job again on restart. A dead or hanging rank:
-82.5 % of crashes are local to a node (C4, HPCA'25, table I); a link has two ends; the rest are chosen."""
+82.5 % of crashes are local to a node (C4, HPCA'25, table I); the rest are chosen. Of a link both ends
+are avoided."""
 PROGRAM_AT_FAULT = 0.15
 """The same when an exception of the program came first."""
 CONFIRMED = 0.97
@@ -57,7 +58,7 @@ def alternatives(
 
 
 def _stopped(incident: Incident, job: JobFacts, seats: Seats, now_s: float, policy: Policy) -> tuple[Alternative, ...]:
-    again_s = max(now_s - job.checkpoint_at_s, 0.0)
+    again_s = job.at_risk_s(now_s)
     fails = at_fault(incident)
     evict_s = job.restart_s + again_s + (1 - fails) * policy.innocent_out_s * _share_out(incident, job)
     smaller_s = _missing_share(job, seats) * policy.node_back_s if seats.pods else 0.0
@@ -80,7 +81,7 @@ def _slow(incident: Incident, job: JobFacts, seats: Seats, now_s: float, policy:
     most twice what hindsight would (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988)."""
     share = incident.slow_share
     lasted_s = max(now_s - incident.since_s, 0.0)
-    again_s = max(now_s - job.checkpoint_at_s, 0.0)
+    again_s = job.at_risk_s(now_s)
     next_s = max(job.checkpoint_interval_s - again_s, 0.0)
     wait_s = job.checkpoint_save_s if job.checkpoints_on_demand else share * next_s
     out_s = (1 - at_fault(incident)) * policy.innocent_out_s * _share_out(incident, job)

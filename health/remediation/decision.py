@@ -9,7 +9,7 @@ from health.remediation.evidence import Evidence
 from health.remediation.facts import Situation
 from health.remediation.incidents import Incident, Phase, Remedy
 from health.remediation.intents import Intent
-from health.remediation.lifecycle import Around, advanced, by_id, is_forgotten, live_jobs
+from health.remediation.lifecycle import Around, advanced, avoided, by_id, is_forgotten, live_jobs
 from health.remediation.policy import Policy
 from health.remediation.relevance import is_relevant
 
@@ -37,8 +37,13 @@ def decide(
     heard = [each for each in evidence if is_relevant(each, situation, policy)]
     suspected = domains.merged(folding.folded(known, heard, situation), situation, policy)
     after = _advanced(suspected, situation, policy)
-    kept = tuple(each for _, each in sorted(after.items()) if not is_forgotten(each, situation, policy))
-    around = _around(kept, situation, policy, spares_left=_free_spares(kept, situation))
+    tainted = {node.taint.incident for node in situation.nodes.values() if node.taint is not None}
+    kept = tuple(
+        each
+        for _, each in sorted(after.items())
+        if each.id in tainted or not is_forgotten(each, situation.now_s, policy)
+    )
+    around = _around(kept, situation, policy, spares_left=_free_spares(kept, situation, policy))
     return Decision(kept, tuple(levels.intents(kept, around)))
 
 
@@ -54,8 +59,8 @@ def _with_lost(known: dict[str, Incident], situation: Situation) -> dict[str, In
 def _advanced(incidents: dict[str, Incident], situation: Situation, policy: Policy) -> dict[str, Incident]:
     """Oldest suspicion first, each seeing what those before it have decided."""
     after = dict(incidents)
-    for each in sorted(incidents.values(), key=lambda one: (one.since_s, one.id)):
-        free = _free_spares(tuple(after.values()), situation) - _promised(after, situation)
+    for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
+        free = _free_spares(tuple(after.values()), situation, policy) - _promised(after, situation)
         after[each.id] = advanced(each, _around(tuple(after.values()), situation, policy, spares_left=max(free, 0)))
     return after
 
@@ -64,9 +69,10 @@ def _around(incidents: tuple[Incident, ...], situation: Situation, policy: Polic
     return Around(situation, policy, Harm(incidents), spares_left)
 
 
-def _free_spares(incidents: tuple[Incident, ...], situation: Situation) -> int:
+def _free_spares(incidents: tuple[Incident, ...], situation: Situation, policy: Policy) -> int:
     """Spare nodes that no incident speaks against."""
-    suspected = {key.name for each in incidents if each.is_open for key in each.nodes}
+    left = {key.name for key in avoided(incidents, situation.now_s, policy)}
+    suspected = left | {key.name for each in incidents if each.is_open for key in each.nodes}
     return sum(
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares

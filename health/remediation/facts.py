@@ -35,7 +35,7 @@ class JobFacts:
     in_place_restart_s: float
     """The same on the nodes it has: no pod is placed anew, images and caches are warm."""
     checkpoint_at_s: float
-    """When its newest complete checkpoint was begun; its start, where there is none."""
+    """When its newest complete checkpoint was begun, in this run or in one before; its first start without any."""
     checkpoint_interval_s: float
     checkpoint_save_s: float = 0.0
     """Stall of the job per checkpoint."""
@@ -53,6 +53,10 @@ class JobFacts:
     @property
     def gpus(self) -> int:
         return sum(pod.gpus for pod in self.pods)
+
+    def at_risk_s(self, now_s: float) -> float:
+        """Work of this run that a restart now would have to do again."""
+        return max(now_s - max(self.checkpoint_at_s, self.started_s), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

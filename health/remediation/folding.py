@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from health.remediation.evidence import Evidence
+from health.remediation.evidence import Evidence, Source
 from health.remediation.facts import NodeFacts, OurTaint, Situation
 from health.remediation.incidents import Incident, Phase, Remedy, Run
 from health.remediation.subjects import subject_of
@@ -89,9 +89,14 @@ def _with(known: Incident, evidence: Evidence, situation: Situation) -> Incident
     if evidence.over:
         return _ended(known, evidence, situation.now_s)
     if known.phase in (Phase.QUARANTINED, Phase.PROBATION):
-        relapse = evidence.at_s > known.phase_since_s and _runs(evidence, situation) != ()
-        return _reopened(known, evidence, situation) if relapse else known
+        return _reopened(known, evidence, situation) if _is_relapse(known, evidence, situation) else known
     return _joined(known, evidence, situation)
+
+
+def _is_relapse(known: Incident, evidence: Evidence, situation: Situation) -> bool:
+    """Whether a node that is out disturbs a job anew, or shows a fault after it passed its test."""
+    by_itself = known.phase is Phase.PROBATION and evidence.source is not Source.JOB
+    return evidence.at_s > known.phase_since_s and (by_itself or _runs(evidence, situation) != ())
 
 
 def _reopened(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
@@ -100,8 +105,9 @@ def _reopened(known: Incident, evidence: Evidence, situation: Situation) -> Inci
 
 
 def _ended(known: Incident, evidence: Evidence, now_s: float) -> Incident:
-    """A slow-down that went away by itself; what has been decided already is carried through."""
-    if known.phase is not Phase.SUSPECTED or evidence.at_s < known.seen_s:
+    """A disturbance that went away by itself, before the job was stopped for it."""
+    waits = known.phase is Phase.SUSPECTED or (known.phase is Phase.ACTING and known.at_checkpoint and not known.stops)
+    if not waits or evidence.at_s < known.seen_s:
         return known
     return closed(known, now_s, "it ended by itself")
 

@@ -7,7 +7,7 @@ from health.remediation.evidence import NodeKey
 from health.remediation.facts import JobFacts
 from health.remediation.incidents import Incident, Phase, Remedy
 from health.remediation.intents import Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
-from health.remediation.lifecycle import Around, live_jobs, priced, seats
+from health.remediation.lifecycle import Around, avoided, is_open_question, live_jobs, priced, seats
 
 _STRENGTH = {
     JobDo.TOLERATE: 0,
@@ -64,10 +64,12 @@ def _on_jobs(incidents: Sequence[Incident], around: Around) -> Iterator[JobInten
                 found = _on_job(incident, job, around)
                 if found is not None:
                     wanted.setdefault(job.name, []).append(found)
+    left = avoided(incidents, around.situation.now_s, around.policy)
     for name in sorted(wanted):
         strongest = max(wanted[name], key=lambda each: (_STRENGTH[each.do], each.incident))
-        avoid = {key for each in wanted[name] if each.do is not JobDo.TOLERATE for key in each.avoid}
-        yield replace(strongest, avoid=_sorted(avoid))
+        avoid = {key for each in wanted[name] for key in each.avoid}
+        unused = left - {around.situation.nodes[pod.node].key for pod in around.situation.jobs[name].pods if pod.node}
+        yield replace(strongest, avoid=_sorted(avoid | unused) if strongest.avoid else ())
 
 
 def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | None:
@@ -98,12 +100,12 @@ def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | No
 
 def _patience_s(incident: Incident, job: JobFacts) -> float:
     """Until when a checkpoint that does not come is waited for: the wait then costs what restarting would have."""
-    again_s = max(incident.acted_s - job.checkpoint_at_s, 0.0)
-    return incident.acted_s + again_s / max(incident.slow_share, 1e-3)
+    return incident.acted_s + job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
 
 
 def _pages(incident: Incident) -> Iterator[Page]:
-    stuck = incident.phase is Phase.SUSPECTED and incident.stops and incident.waits_for != ""
+    waits = incident.waits_for != "" and not is_open_question(incident)
+    stuck = incident.phase is Phase.SUSPECTED and incident.stops and waits
     limited = incident.phase is Phase.ACTING and incident.waits_for != ""
     domain = incident.domain != "" and incident.is_open
     if incident.phase is Phase.PAGED or stuck or limited or domain:

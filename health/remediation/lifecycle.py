@@ -1,5 +1,6 @@
 """Life of an incident: from suspicion over a remedy, quarantine and probation to its closing."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -78,16 +79,16 @@ def _suspected(incident: Incident, around: Around) -> Incident:
         return closed(incident, now_s, "not seen any more")
     if not policy.remediate:
         return replace(incident, waits_for="the policy remediates nothing")
-    if _is_hopeless(jobs, around):
+    if _is_hopeless(incident, jobs, around):
         return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for="it stops after each restart")
     ready = replace(incident, waits_for="")
-    return _asked(ready, jobs, around) if _is_open_question(ready) else _decided(ready, jobs, around)
+    return _asked(ready, jobs, around) if is_open_question(ready) else _decided(ready, jobs, around)
 
 
-def _is_hopeless(jobs: list[JobFacts], around: Around) -> bool:
-    """Whether one of the jobs stops after each restart, whatever is done."""
+def _is_hopeless(incident: Incident, jobs: list[JobFacts], around: Around) -> bool:
+    """Whether a job stops after each restart, whatever is done, and nothing but its own records accuses nodes."""
     now_s, policy = around.situation.now_s, around.policy
-    return any(breakers.restarts(job, now_s, policy) >= 2 * policy.restarts for job in jobs)
+    return _is_own_word(incident) and any(breakers.fruitless(job, now_s, policy) >= 2 * policy.restarts for job in jobs)
 
 
 def _is_over(incident: Incident, jobs: list[JobFacts], around: Around) -> bool:
@@ -97,12 +98,21 @@ def _is_over(incident: Incident, jobs: list[JobFacts], around: Around) -> bool:
     return around.situation.now_s - incident.seen_s > around.policy.stale_s
 
 
+def _is_own_word(incident: Incident) -> bool:
+    return set(incident.sources) == {Source.JOB}
+
+
+def _was_tried(incident: Incident, policy: Policy) -> bool:
+    """Whether the same suspect was restarted in place of late: a program at fault accuses now this node, now that."""
+    return incident.strikes > 0 and incident.since_s - incident.closed_s < policy.restart_window_s
+
+
 def _node_itself(incident: Incident) -> bool:
     """Whether evidence of the node's own says enough without a job that suffers."""
-    return incident.part in _ONE_NODE and set(incident.sources) != {Source.JOB}
+    return incident.part in _ONE_NODE and not _is_own_word(incident)
 
 
-def _is_open_question(incident: Incident) -> bool:
+def is_open_question(incident: Incident) -> bool:
     """Whether a probe would have to decide which part is at fault."""
     return incident.part in (Part.NOTHING, Part.GROUP) and not incident.program_error and not incident.domain
 
@@ -112,8 +122,7 @@ def _asked(incident: Incident, jobs: list[JobFacts], around: Around) -> Incident
     now_s = around.situation.now_s
     if now_s - incident.since_s < around.policy.confirm_s:
         return replace(incident, waits_for=f"probe: {incident.probe}")
-    tried = incident.strikes > 0 and incident.since_s - incident.closed_s < around.policy.restart_window_s
-    if not incident.stops or tried:
+    if not incident.stops or _was_tried(incident, around.policy):
         return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"probe: {incident.probe}")
     return _acting(incident, Remedy.IN_PLACE, jobs, 0, now_s)
 
@@ -138,8 +147,8 @@ def _decided(incident: Incident, jobs: list[JobFacts], around: Around) -> Incide
 def _moved(incident: Incident, job: JobFacts, jobs: list[JobFacts], around: Around, *, at_checkpoint: bool) -> Incident:
     """The job leaves the nodes, and they leave the fleet, as far as limits allow."""
     now_s = around.situation.now_s
-    own_word = set(incident.sources) == {Source.JOB}
-    if too_many := breakers.job_breaker(job, around.harm, now_s, around.policy, own_word=own_word):
+    too_many = breakers.job_breaker(job, around.harm, now_s, around.policy, own_word=_is_own_word(incident))
+    if too_many and not _was_tried(incident, around.policy):
         waiting = replace(incident, waits_for=too_many)
         return _acting(waiting, Remedy.IN_PLACE, jobs, 0, now_s) if incident.stops else waiting
     kept_by = _others_hold(incident, around) or _is_too_much(incident, around)
@@ -184,7 +193,7 @@ def _is_not_the_node(incident: Incident, around: Around) -> str:
     if incident.part not in _ONE_NODE:
         return "which end of it is at fault is open"
     shared = any(node.shared for node in _facts(incident, around))
-    if shared and set(incident.sources) == {Source.JOB}:
+    if shared and _is_own_word(incident):
         return "only the job's own records accuse a node that others use"
     return ""
 
@@ -250,7 +259,7 @@ def _paged(incident: Incident, around: Around) -> Incident:
 def _domain_watched(incident: Incident, around: Around) -> Incident:
     """A domain stays open while suspects appear in it, and its jobs are still restarted."""
     now_s, jobs = around.situation.now_s, live_jobs(incident, around.situation)
-    if jobs and not _is_hopeless(jobs, around):
+    if jobs and not _is_hopeless(incident, jobs, around):
         return replace(incident, phase=Phase.SUSPECTED, phase_since_s=now_s)
     quiet = now_s - incident.seen_s > around.policy.restart_window_s
     return closed(incident, now_s, "nothing more was seen in it") if quiet else incident
@@ -265,11 +274,19 @@ _STEPS = {
 }
 
 
-def is_forgotten(incident: Incident, situation: Situation, policy: Policy) -> bool:
-    """Whether a closed incident's record may go: nothing of it is left on a node, and it counts no more."""
-    tainted = {node.taint.incident for node in situation.nodes.values() if node.taint is not None}
-    old = situation.now_s - incident.closed_s > policy.forget_s
-    return not incident.is_open and old and incident.id not in tainted
+def avoided(incidents: Iterable[Incident], now_s: float, policy: Policy) -> set[NodeKey]:
+    """Nodes that jobs have left of late though they bear no taint: restarts choose others."""
+    return {
+        key
+        for each in incidents
+        if each.remedy is Remedy.AVOID and now_s - each.acted_s < policy.avoid_s
+        for key in each.nodes
+    }
+
+
+def is_forgotten(incident: Incident, now_s: float, policy: Policy) -> bool:
+    """Whether a closed incident counts no more."""
+    return not incident.is_open and now_s - incident.closed_s > policy.forget_s
 
 
 def by_id(incidents: tuple[Incident, ...]) -> dict[str, Incident]:

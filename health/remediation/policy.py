@@ -21,7 +21,8 @@ class Policy:
     """Suspects in one failure domain within `domain_window_s` that make one domain incident."""
     domain_window_s: float = 120.0
     restarts: int = 3
-    """Restarts of one job within `restart_window_s` for different nodes, after which a person is asked."""
+    """Restarts of one job within `restart_window_s` without a checkpoint, from which on it is restarted in place before
+    another node is taken from it; after twice as many, a person is asked."""
     restart_window_s: float = 3600.0
     heard_share: float = 0.9
     """Least share of heartbeats; below it nothing new is done."""
@@ -31,6 +32,8 @@ class Policy:
     """Time of low-value work after a repair, before the node is trusted."""
     forget_s: float = 7 * 86_400.0
     """Time for which a closed incident counts against its node; 43 % of repeats come within 7 days (StepFun trace)."""
+    avoid_s: float = 86_400.0
+    """Time for which a job that has left nodes untainted, such as both ends of a link, is not placed on them again."""
     stale_s: float = 300.0
     """Age up to which evidence may open an incident."""
     innocent_out_s: float = 1800.0

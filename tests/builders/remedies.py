@@ -128,7 +128,6 @@ class PretendFleet:
             incarnation=incarnation,
             pods=pods,
             started_s=started_s,
-            checkpoint_at_s=started_s,
             restarted_s=(*on.restarted_s, self.now_s),
         )
 
