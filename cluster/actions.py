@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from cluster.autoscaling import ScaleTarget
 from cluster.claims import released
+from cluster.quarantine import tainted
 from cluster.scaling import resized, scaled
 from cluster.snapshot import Draft
 from cluster.workloads import InstanceType
@@ -273,10 +274,116 @@ class SetReplicas(Action):
         return {"policy": self.policy, "target": str(self.target), "replicas": self.replicas, "was": self.was}
 
 
+@dataclass(frozen=True, slots=True)
+class Taint(Action):
+    """Keeps new pods off a node; its pods stay."""
+
+    node: str
+    uid: str
+    """Of the node object that is meant, and not of a replacement under its name."""
+    key: str
+    value: str
+    """`incident.generation`."""
+
+    attempt: ClassVar[str] = "Tainting"
+    done: ClassVar[str] = "Tainted"
+    section: ClassVar[str] = "taints"
+    columns: ClassVar[tuple[str, ...]] = ("TAINTED", "TAINT")
+
+    @property
+    def subject(self) -> str:
+        return f"Node/{self.node}"
+
+    @property
+    def sentence(self) -> str:
+        return f"with {self.key}={self.value}"
+
+    def after(self, draft: Draft) -> None:
+        draft.rewrite(lambda snapshot: tainted(snapshot, self.node, self.key, self.value))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.node, f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Untaint(Action):
+    """Removes a taint of ours from a node, and nothing else."""
+
+    node: str
+    uid: str
+    key: str
+    value: str
+
+    attempt: ClassVar[str] = "Untainting"
+    done: ClassVar[str] = "Untainted"
+    section: ClassVar[str] = "untaints"
+    columns: ClassVar[tuple[str, ...]] = ("UNTAINTED", "TAINT")
+
+    @property
+    def subject(self) -> str:
+        return f"Node/{self.node}"
+
+    @property
+    def sentence(self) -> str:
+        return f"from {self.key}={self.value}"
+
+    def after(self, draft: Draft) -> None:
+        draft.rewrite(lambda snapshot: tainted(snapshot, self.node, self.key, None))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.node, f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartGang(Action):
+    """Stops all running members of a gang; their owners create new ones, which start together elsewhere."""
+
+    gang: str
+    pods: tuple[tuple[str, str, str], ...]
+    """Each running member: `namespace/name`, UID, node."""
+
+    attempt: ClassVar[str] = "Restarting"
+    done: ClassVar[str] = "Restarted"
+    section: ClassVar[str] = "restarts"
+    columns: ClassVar[tuple[str, ...]] = ("RESTARTED", "MEMBERS")
+
+    @property
+    def subject(self) -> str:
+        return f"Gang/{self.gang}"
+
+    @property
+    def sentence(self) -> str:
+        return f"with {len(self.pods)} members"
+
+    def after(self, draft: Draft) -> None:
+        for pod, _, _ in self.pods:
+            draft.stop(pod)
+
+    @property
+    def seat_changes(self) -> tuple[SeatChange, ...]:
+        return tuple(SeatChange(pod, node, None) for pod, _, node in self.pods)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.gang, str(len(self.pods))
+
+
 PREEMPTED = "Preempted"
 """Reason code of an eviction that makes room for higher priority."""
 
-ACTIONS: tuple[type[Action], ...] = (Scale, SetReplicas, Evict, Move, Bind, ReleaseClaim)
+ACTIONS: tuple[type[Action], ...] = (
+    Taint,
+    Untaint,
+    RestartGang,
+    Scale,
+    SetReplicas,
+    Evict,
+    Move,
+    Bind,
+    ReleaseClaim,
+)
 """All actions, in the order in which `tonnage plan` prints them."""
 
 

@@ -47,6 +47,8 @@ class Snapshot:
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Figures of objects that a decider needs, by decider and by the object's name: for facts that fill no columns. A
     decider with tables of its own has an optional field here instead, as power has."""
+    framed: Mapping[str, bytes] = field(default_factory=dict)
+    """Facts in a decider's own words, as frames by the decider's name, where nobody else reads them."""
     half_started_since_s: Mapping[str, float] = field(default_factory=dict)
     """Instant since which a gang runs with too few members while others wait, by gang; seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)

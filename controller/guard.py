@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
 from cluster.autoscaling import Scaler
 from cluster.demand import ExpectedDemand
 from cluster.hardware import WHOLE_GPU_MILLI
@@ -12,12 +12,14 @@ from cluster.occupancy import Occupancy
 from cluster.plans import Phase, Plan, Reason, Refused, Step
 from cluster.pods import PENDING, device_mask
 from cluster.power_floors import PowerFloors, held_devices
+from cluster.quarantine import OUR_TAINTS, taint_on
 from cluster.scaling import with_expected
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 
 REASONS = (
     "AlreadyBound",
+    "AlreadyTainted",
     "AnotherAutoscaler",
     "ClaimInUse",
     "GangNotWhole",
@@ -26,8 +28,10 @@ REASONS = (
     "NegativeInstances",
     "NoInstanceLeft",
     "NoPowerHeadroom",
+    "NotAllMembers",
     "NotEligible",
     "NotFound",
+    "NotOurs",
     "NotThere",
     "NotWhole",
     "OutOfBounds",
@@ -36,6 +40,8 @@ REASONS = (
     "StaleEvidence",
     "TooManyEvictions",
     "TooManyInstances",
+    "TooManyNodesOut",
+    "TooManyRestarts",
     "UnknownAction",
     "WrongDevices",
 )
@@ -50,6 +56,10 @@ class Limits:
     """Fraction of the running pods that one plan may stop or move. Chosen: a wrong plan disturbs 1 pod in 20."""
     max_evictions_floor: int = 10
     """Number of pods that may always be stopped; otherwise small fleets could never preempt."""
+    max_nodes_out_share: float = 0.10
+    """Fraction of the nodes that may carry a taint of ours; one node always may."""
+    max_restarts: int = 4
+    """Number of gangs that one plan may restart."""
     max_age_s: float = 60.0
     """Maximum age of observations to act on. Chosen: two missed 30-s relists."""
 
@@ -61,6 +71,7 @@ class Guarded:
         self.limits = limits
         running = int((snapshot.pods.node != PENDING).sum())
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
+        self.restarts_left = limits.max_restarts
         self._rewritten: tuple[Occupancy, PowerFloors | None, list[tuple[int, int, int]]] | None = None
         """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
         self._adopt(snapshot)
@@ -152,6 +163,51 @@ class Guarded:
             self.watts.follow((where,), held)
 
 
+def _objection_to_taint(guarded: Guarded, action: Taint) -> Reason | None:
+    snapshot = guarded.snapshot
+    if action.key not in OUR_TAINTS:
+        return Reason("NotOurs", f"{action.key} is no taint of Tonnage's")
+    if snapshot.nodes.names.row(action.node) is None:
+        return Reason("NotFound", f"node {action.node} does not exist")
+    present = taint_on(snapshot, action.node, action.key)
+    if present is not None and present.value == action.value:
+        return Reason("AlreadyTainted", f"{action.node} has this taint already")
+    out = [any(each.key in OUR_TAINTS for each in taints) for taints in snapshot.nodes.taints]
+    most = max(1, int(guarded.limits.max_nodes_out_share * len(out)))
+    if not any(taint_on(snapshot, action.node, key) for key in OUR_TAINTS) and sum(out) >= most:
+        words = f"{sum(out)} nodes are out by Tonnage's hand already, of at most {most}"
+        return Reason("TooManyNodesOut", words, {"out": float(sum(out)), "most": float(most)})
+    return None
+
+
+def _objection_to_untaint(guarded: Guarded, action: Untaint) -> Reason | None:
+    if action.key not in OUR_TAINTS:
+        return Reason("NotOurs", f"{action.key} is no taint of Tonnage's")
+    present = taint_on(guarded.snapshot, action.node, action.key)
+    if present is None or present.value != action.value:
+        return Reason("NotThere", f"{action.node} has no taint {action.key}={action.value}")
+    return None
+
+
+def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | None:
+    pods, gangs = guarded.snapshot.pods, [gang.name for gang in guarded.snapshot.gangs]
+    if action.gang not in gangs:
+        return Reason("NotFound", f"gang {action.gang} does not exist")
+    member = pods.gang == gangs.index(action.gang)
+    running = {pods.names[row] for row in (member & (guarded.seats.node != PENDING)).nonzero()[0].tolist()}
+    if running != {pod for pod, _, _ in action.pods} or not running or len(running) != len(action.pods):
+        words = f"{len(action.pods)} pods are named, and {len(running)} members of {action.gang} run: all or none"
+        return Reason("NotAllMembers", words)
+    for pod, _, node in action.pods:
+        if why := guarded.seats.objection_to_stop(pod, node):
+            return why
+    if guarded.restarts_left <= 0:
+        return Reason("TooManyRestarts", "this plan already restarts the maximum number of gangs")
+    guarded.restarts_left -= 1
+    guarded.evictions_left += len(action.pods)  # which stopping them takes off again: gangs have a limit of their own
+    return None
+
+
 def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     if why := guarded.seats.objection_to_scale(scale.service):
         return why
@@ -241,8 +297,11 @@ OBJECTIONS: Mapping[type[Action], Objection] = {
     Evict: lambda guarded, evict: guarded.objection_to_stop(evict.pod, evict.node),
     Move: Guarded.objection_to_move,
     ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
+    RestartGang: _objection_to_restart,
     Scale: _objection_to_scale,
     SetReplicas: _objection_to_set_replicas,
+    Taint: _objection_to_taint,
+    Untaint: _objection_to_untaint,
 }
 """Rule of the guard for each action. Actions without a rule are refused."""
 

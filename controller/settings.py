@@ -158,6 +158,14 @@ class ExternalMetricsSettings(Part):
     """TLS, which the API server demands."""
 
 
+class HealthSettings(Part):
+    """Health of jobs and nodes, by HealthPolicy objects; agents must read records (`agent.health.enabled`)."""
+
+    enabled: bool = False
+    """Whether reports of agents are analysed and HealthPolicies applied. Needs power.enabled, whose port agents use; no
+    PowerDomain is needed."""
+
+
 class AutoscalerSettings(Part):
     """Autoscaling of targets by ScalingPolicy objects."""
 
@@ -182,6 +190,10 @@ class LimitSettings(Part):
     """Fraction of the running pods that one plan may stop. Chosen: a wrong plan disturbs 1 pod in 20."""
     max_evictions_floor: int = Field(default=10, ge=0)
     """Number of pods that one plan may always stop; otherwise small fleets could never preempt."""
+    max_nodes_out_share: float = Field(default=0.10, ge=0, le=1)
+    """Fraction of the nodes that may carry a taint of Tonnage's; one node always may. HealthPolicies limit it more."""
+    max_restarts: int = Field(default=4, ge=0)
+    """Number of gangs that one plan may restart because of their nodes' health."""
     max_age_s: float = Field(default=180.0, gt=0, le=3600)
     """Maximum age of observations to act on. A quiet watch gets a bookmark every minute; two may be missed."""
 
@@ -251,6 +263,7 @@ class OperatorSettings(BaseSettings):
     brain: BrainSettings = BrainSettings()
     """Planning process."""
     power: PowerSettings = PowerSettings()
+    health: HealthSettings = HealthSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     limits: LimitSettings = LimitSettings()
     record: RecordSettings = RecordSettings()

@@ -2,7 +2,18 @@
 
 from collections.abc import Iterable
 
-from controller.api import gang, gpu_type, model_profile, model_service, node, pod, power_domain, scaling_policy
+from controller.api import (
+    fault_incident,
+    gang,
+    gpu_type,
+    health_policy,
+    model_profile,
+    model_service,
+    node,
+    pod,
+    power_domain,
+    scaling_policy,
+)
 from controller.api.kind import Kind
 
 KINDS = (
@@ -12,6 +23,8 @@ KINDS = (
     scaling_policy.KIND,
     gang.KIND,
     power_domain.KIND,
+    health_policy.KIND,
+    fault_incident.KIND,
     node.KIND,
     pod.KIND,
 )

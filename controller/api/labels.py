@@ -33,6 +33,11 @@ PLACED_AT_ANNOTATION = "tonnage.dev/placed-at"
 EPOCH_ANNOTATION = "tonnage.dev/epoch"
 """Annotation on every object that a leader wrote: leaseTransitions of its Lease, the epoch."""
 
+RELEASED_ANNOTATION = "tonnage.dev/released-at"
+"""Annotation on a node: when a person released it from quarantine (`tonnage health release`)."""
+HEALTHY_CONDITION = "CollectiveHealthy"
+"""Condition of a node; False while an incident suspects it."""
+
 EPOCH_MANAGER = "tonnage-epoch-"
 """Field manager of writes to scale subresources, followed by the epoch: those have no annotations."""
 

@@ -92,6 +92,12 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         ),
         # Scale subresources are granted by the chart's autoscaler.targets: which kinds there are, only users know.
         "autoscale": (Grant("autoscaling", ("horizontalpodautoscalers",), _READ),),
+        "health": (
+            *_loop(_watched_by("health", watched)),
+            Grant(GROUP, ("faultincidents",), ("create", "delete")),
+            Grant("", ("nodes", "nodes/status"), ("patch",)),
+            Grant("policy", ("poddisruptionbudgets",), ("list",)),
+        ),
         "evict": (Grant("", ("pods/eviction",), ("create",)),),
         # Server-side apply is a patch that may create.
         "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
@@ -137,15 +143,22 @@ def needed(
     *,
     leases_watts: bool = False,
     autoscales: bool = True,
+    heals: bool = False,
     demand: Collection[str] = (),
     kinds: Iterable[Kind] = KINDS,
 ) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these placement modes does.
 
-    lease: (namespace, name). leases_watts, autoscales: whether power control and ScalingPolicies are enabled. demand:
+    lease: (namespace, name). leases_watts, autoscales, heals: whether power control, ScalingPolicies and health are
+    enabled. demand:
     features of DEMAND that are.
     """
-    is_enabled = {"power": leases_watts, "autoscale": autoscales, **{each: each in demand for each in DEMAND}}
+    is_enabled = {
+        "power": leases_watts,
+        "autoscale": autoscales,
+        "health": heals,
+        **{each: each in demand for each in DEMAND},
+    }
     for feature, grants in features(kinds).items():
         if not is_enabled.get(feature, True):
             continue

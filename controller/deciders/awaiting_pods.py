@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cluster.actions import Bind, Evict
+from cluster.actions import Bind, Evict, RestartGang
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
@@ -19,13 +19,19 @@ def edit(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:
 def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:
     """The plan without binds of pods that do not exist yet: their owner has to create them first.
 
-    Deciders plan on instances as soon as a Scale asks for them, under made-up names. Nothing is evicted for them
+    Deciders plan on instances as soon as a Scale asks for them, under made-up names, and on the members of a gang that
+    is restarted under the names that they had. Nothing is evicted for them
     either: a whole phase that starts one of them waits with all its steps. Outside whole phases the plan does not
     record which eviction makes room for which pod, so all of those wait for the next cycle.
     """
 
+    restarts = (step.action for step in plan.steps() if isinstance(step.action, RestartGang))
+    restarted = {pod for action in restarts for pod, _, _ in action.pods}
+
     def is_to_come(step: Step) -> bool:
-        return isinstance(step.action, Bind) and step.action.pod not in snapshot.pods.names
+        if not isinstance(step.action, Bind):
+            return False
+        return step.action.pod not in snapshot.pods.names or step.action.pod in restarted
 
     waiting = [step.action.pod for step in plan.steps() if is_to_come(step) and isinstance(step.action, Bind)]
     if not waiting:

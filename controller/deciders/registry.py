@@ -17,6 +17,7 @@ from controller.deciders import (
     load_fits,
     moves,
     packing,
+    remediation,
     replicas,
     unallocated_claims,
 )
@@ -27,6 +28,8 @@ from placement.mix.optimizer import work_of as mix_work_of
 from placement.packing.planner import packing_work_of
 
 ORDER: tuple[Entry, ...] = (
+    # First: those after it place nothing on a node that it takes out, and place again what it stops.
+    Decider("remediation", remediation.decide, "cluster"),
     Decider("autoscaling", autoscaling.decide, "cluster"),
     Decider("replicas", replicas.decide, "cluster", mix_work_of, replicas.TIME_SHARE),
     Decider("packing", packing.decide, "share", packing_work_of),

@@ -36,6 +36,18 @@ class SeenPod:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenNode:
+    """Node in its last observed state."""
+
+    name: str
+    uid: str
+    version: str
+    """resourceVersion."""
+    taints: tuple[Mapping[str, str], ...] = ()
+    """As they are written, so that writing them again changes none."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenService:
     """ModelService in its last observed state."""
 
@@ -93,6 +105,10 @@ class ClusterView(Protocol):
 
     def pod(self, name: str) -> SeenPod | None:
         """Pod by `namespace/name`; None when it does not exist."""
+        ...
+
+    def node(self, name: str) -> SeenNode | None:
+        """Node by name; None when it does not exist."""
         ...
 
     def service(self, name: str) -> SeenService | None: ...

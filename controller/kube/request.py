@@ -6,6 +6,7 @@ from typing import Any
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 """Content type of a server-side apply. Its body is sent as JSON, which is valid YAML."""

@@ -16,6 +16,7 @@ from controller.api.labels import (
     GPU_TYPES_ANNOTATION,
     MOVABLE_ANNOTATION,
     PLACED_AT_ANNOTATION,
+    RELEASED_ANNOTATION,
     SERVICE_LABEL,
 )
 
@@ -179,14 +180,20 @@ class Pod(Slim, frozen=True):
         return ended or (self.metadata.deletion_timestamp is not None and not self.spec.node_name)
 
 
+class NodeAnnotations(Slim, rename=None, frozen=True):
+    released: str | None = msgspec.field(default=None, name=RELEASED_ANNOTATION)
+
+
 class NodeMeta(Meta, frozen=True):
     labels: dict[str, str] = {}
+    annotations: NodeAnnotations = NodeAnnotations()
 
 
 class Taint(Slim, frozen=True):
     key: str
     value: str = ""
     effect: str = "NoSchedule"
+    time_added: str | None = None
 
 
 class NodeSpec(Slim, frozen=True):

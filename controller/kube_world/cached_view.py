@@ -19,8 +19,8 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.pod import KIND as POD
 from controller.api.pruning import without_nulls
 from controller.kube.cache import Cache, Resource
-from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
-from controller.kube.structs import Meta, OwnObject, Pod, PodMeta, Slim
+from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
+from controller.kube.structs import Meta, Node, OwnObject, Pod, PodMeta, Slim
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.placers.pools import requested_mode
 
@@ -77,6 +77,7 @@ class CachedView:
         pods: Cache[Pod],
         own: Mapping[Kind, Cache[OwnObject]],
         deployments: Cache[Deployment],
+        nodes: Cache[Node] | None = None,
         allocates_claims: bool = False,
         unallocated: Callable[[], Mapping[str, Reason]] = dict,
         half_made_claims: Callable[[], Iterable[SeenClaim]] = tuple,
@@ -89,7 +90,7 @@ class CachedView:
         allocated and that only pods without a node use.
         """
         self._snapshot = snapshot
-        self._pods = pods
+        self._pods, self._nodes = pods, nodes
         self._services = own[SERVICE]
         self._gpu_types = own[GPU_TYPE]
         self._gangs = own[GANG]
@@ -115,6 +116,15 @@ class CachedView:
     def pod(self, name: str) -> SeenPod | None:
         pod = self._pods.get(name)
         return seen_pod(name, pod, allocates_claims=self._allocates_claims) if pod else None
+
+    def node(self, name: str) -> SeenNode | None:
+        found = self._nodes.get(name) if self._nodes is not None else None
+        if found is None:
+            return None
+        meta, taints = found.metadata, (msgspec.to_builtins(each) for each in found.spec.taints)
+        return SeenNode(
+            name, meta.uid, meta.resource_version, tuple({"effect": "NoSchedule", **each} for each in taints)
+        )
 
     def service(self, name: str) -> SeenService | None:
         found = self._services.get(name)

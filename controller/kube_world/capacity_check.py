@@ -8,7 +8,7 @@ devices until it is gone.
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from cluster.actions import Action, Bind, SetReplicas
+from cluster.actions import Action, Bind, RestartGang, SetReplicas
 from cluster.errors import ActionError
 from cluster.occupancy import Occupancy
 from cluster.plans import Reason
@@ -59,6 +59,14 @@ class Account:
         if wanted != action.was:
             what = "was not observed" if wanted is None else f"asks for {wanted} replicas"
             raise ActionError(f"scaling {action.target}: it {what}, not for {action.was}")
+
+    def check_restart(self, action: RestartGang) -> None:
+        for pod, _, node in action.pods:
+            _refuse(f"restarting {action.gang}", self._seats.objection_to_stop(pod, node))
+
+    def check_node(self, node: str) -> None:
+        if self._seats.snapshot.nodes.names.row(node) is None:
+            raise ActionError(f"tainting {node}: there is no such node")
 
     def check_scale(self, service: str) -> None:
         _refuse(f"scaling {service}", self._seats.objection_to_scale(service))

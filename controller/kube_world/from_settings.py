@@ -66,6 +66,7 @@ def sightings_from(
         pods=caches.pods,
         own=caches.own,
         deployments=deployments,
+        nodes=caches.nodes,
         allocates_claims=allocates_claims(settings),
         unallocated=lambda: observer.with_book(lambda book: book.reasons),
         half_made_claims=lambda: observer.with_book(_half_made),

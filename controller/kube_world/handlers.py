@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
 from cluster.errors import ActionError
+from cluster.quarantine import OUR_TAINTS
 from cluster.snapshot import Snapshot
+from controller.api.instant import rfc3339
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
 from controller.kube.cluster_view import ClusterView
-from controller.kube.request import JSON_PATCH
+from controller.kube.request import JSON_PATCH, MERGE_PATCH
 from controller.kube.sender import may_have_happened
 from controller.kube.stamp import Stamp
 from controller.kube.write import Write
@@ -146,6 +148,30 @@ def _settle_resize(desk: Desk, action: SetReplicas, answer: Answer) -> None:
         desk.resized[action.policy] = (answer.at_s, action.replicas)
 
 
+def _tainting(desk: Desk, action: Taint, snapshot: Snapshot) -> list[Write]:
+    return [taint_write(desk, action, action.value, snapshot.at_s)]
+
+
+def _untainting(desk: Desk, action: Untaint, snapshot: Snapshot) -> list[Write]:
+    return [taint_write(desk, action, None, snapshot.at_s)]
+
+
+def _restart(desk: Desk, action: RestartGang, _: Snapshot) -> list[Write]:
+    writes = []
+    for name, uid, _node in action.pods:
+        pod = desk.sightings.pod(name)
+        if pod is None or pod.uid != uid:
+            raise ActionError(f"restarting {action.gang}: {name} was replaced since it was decided; decide again")
+        if not pod.is_ending:
+            writes.append(eviction(name, uid, desk.epoch()))
+    return writes
+
+
+def _settle_restart(desk: Desk, action: RestartGang, answer: Answer) -> None:
+    if not answer.failed:
+        desk.assumed.drop([name for name, _, _ in action.pods])
+
+
 HANDLERS: Mapping[type[Action], Handler] = {
     Bind: Handler(Account.check_bind, _binding, _begin_bind, _settle_bind),
     Evict: Handler(
@@ -153,8 +179,11 @@ HANDLERS: Mapping[type[Action], Handler] = {
     ),
     Move: Handler(lambda account, move: account.check_stop(move.pod, move.from_node), _no_move),
     ReleaseClaim: Handler(lambda account, release: account.check_release(release.claim), _release),
+    RestartGang: Handler(lambda account, restart: account.check_restart(restart), _restart, settle=_settle_restart),
     Scale: Handler(lambda account, scale: account.check_scale(scale.service), _deployments, settle=_settle_scale),
     SetReplicas: Handler(lambda account, action: account.check_set_replicas(action), _resize, settle=_settle_resize),
+    Taint: Handler(lambda account, taint: account.check_node(taint.node), _tainting),
+    Untaint: Handler(lambda account, untaint: account.check_node(untaint.node), _untainting),
 }
 """Handler of each action. Actions without one are refused before anything is written."""
 
@@ -169,6 +198,27 @@ def eviction(name: str, uid: str, epoch: int) -> Write:
         "deleteOptions": {"preconditions": {"uid": uid}},
     }
     return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+
+
+def taint_write(desk: Desk, action: Taint | Untaint, value: str | None, at_s: float) -> Write:
+    """Replaces or removes one taint of ours on the node object that is meant, and changes no other.
+
+    The list is replaced as a whole, so the write has the version that it was read at as its precondition. Raises
+    ActionError where the node is gone or another of the same name.
+    """
+    node = desk.sightings.node(action.node)
+    if node is None or node.uid != action.uid or action.key not in OUR_TAINTS:
+        raise ActionError(f"tainting {action.node}: it was replaced since it was decided; decide again")
+    gone = OUR_TAINTS if value is not None else (action.key,)  # quarantine and probation replace each other
+    kept = [taint for taint in node.taints if taint["key"] not in gone]
+    ours = {"key": action.key, "value": value, "effect": "NoSchedule", "timeAdded": rfc3339(at_s)}
+    metadata = {
+        "uid": node.uid,
+        "resourceVersion": node.version,
+        "annotations": {EPOCH_ANNOTATION: str(desk.epoch())},
+    }
+    body = {"metadata": metadata, "spec": {"taints": kept if value is None else [*kept, ours]}}
+    return Write("PATCH", f"/api/v1/nodes/{action.node}", body, MERGE_PATCH)
 
 
 def resize(action: SetReplicas, epoch: int) -> Write:

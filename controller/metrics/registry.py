@@ -24,6 +24,7 @@ from controller.metrics.table import (
     BRAIN,
     DEMAND,
     FLEET,
+    HEALTH,
     LOOP,
     POWER,
     POWER_LOOP,
@@ -62,7 +63,9 @@ class Meter:
         self._scaling_gauges = _GaugeSet(SCALING)
         self.registry.register(self._cluster_gauges)
         self.registry.register(self._power_gauges)
+        self._health_gauges = _GaugeSet(HEALTH)
         self.registry.register(self._scaling_gauges)
+        self.registry.register(self._health_gauges)
         own = LOOP + PROCESS + BRAIN + POWER_LOOP + DEMAND
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
@@ -86,6 +89,10 @@ class Meter:
     def publish_scaling(self, samples: Iterable[Sample]) -> None:
         """Replace the gauges of scaling; call it without samples when this replica does not lead."""
         self._scaling_gauges.samples = tuple(samples)
+
+    def publish_health(self, samples: Iterable[Sample]) -> None:
+        """Replace the gauges of health; call it without samples when this replica does not lead."""
+        self._health_gauges.samples = tuple(samples)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of the table. With `by` 0 its series begins to exist, so that the first increment is

@@ -399,7 +399,38 @@ DEMAND = (
     ),
 )
 
-METRICS = FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP + SCALING + DEMAND
+HEALTH = (
+    Metric("tonnage_health_incidents", "gauge", "Open FaultIncidents by phase.", ("phase",)),
+    Metric("tonnage_health_nodes_out", "gauge", "Nodes with a taint of ours: in quarantine, on probation.", ("state",)),
+    Metric(
+        "tonnage_health_waiting",
+        "gauge",
+        "Open FaultIncidents that something keeps from acting, by the reason of their condition Waiting.",
+        ("reason",),
+    ),
+    Metric(
+        "tonnage_health_heard_share",
+        "gauge",
+        "Share of the nodes under recorded jobs whose agents are heard; below a policy's heardShare nothing is begun.",
+    ),
+    Metric(
+        "tonnage_health_verdicts",
+        "gauge",
+        "Verdicts on jobs since this leader began, by syndrome or cause.",
+        ("verdict",),
+    ),
+    Metric(
+        "tonnage_health_refused",
+        "gauge",
+        "Reports and records that were not taken since this leader began, by cause.",
+        ("cause",),
+    ),
+)
+"""Health of jobs and nodes, published together by the leader."""
+
+METRICS = (
+    FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP + SCALING + DEMAND + HEALTH
+)
 
 
 def reference() -> str:

@@ -7,14 +7,15 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from cluster.clock import Clock
+from controller.agent_reports import AgentReports
 from controller.power.term import PowerTerm
-from power.leases.framing import FrameError, framed, read_frame
-from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.framing import HEALTH, FrameError, framed, read_frame
+from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, opened, opened_text, sealed
 from power.leases.mounted_keys import keys_of_node
 
 log = structlog.get_logger(__name__)
@@ -49,8 +50,15 @@ class LoopCounts:
 class AgentServer:
     """Server for agents. `term()` returns the present term, None while this process does not lead."""
 
-    def __init__(self, term: Callable[[], PowerTerm | None], keys: Callable[[], Keys], clock: Clock) -> None:
-        self._term, self._keys, self._clock = term, keys, clock
+    def __init__(
+        self,
+        term: Callable[[], PowerTerm | None],
+        keys: Callable[[], Keys],
+        clock: Clock,
+        health: AgentReports | None = None,
+    ) -> None:
+        """health: where reports about health go; None: agents are asked for none."""
+        self._term, self._keys, self._clock, self._health = term, keys, clock, health
         self._lines: dict[str, asyncio.StreamWriter] = {}
         self._heard_at_s: dict[str, float] = {}
         self._news = asyncio.Event()
@@ -96,6 +104,7 @@ class AgentServer:
         writer = self._lines.get(lease.node)
         if writer is None:
             return
+        lease = replace(lease, hears_health=self._health is not None and self._health.is_read)
         writer.write(framed(sealed(lease, self._node_keys(lease.node), lease.node)))
         self.counts.leases += 1
         if (heard_at_s := self._heard_at_s.pop(lease.node, None)) is not None:
@@ -144,6 +153,9 @@ class AgentServer:
                 introduced_to = term
             async with asyncio.timeout(QUIET_S):
                 travelled = await read_frame(reader)
+            if travelled.startswith(HEALTH):
+                self._take_health(travelled.removeprefix(HEALTH), node)
+                continue
             report = opened(Report, travelled, self._node_keys(node), node)
             refusal = report if isinstance(report, Refusal) else term.hear(report)
             if refusal is not None:
@@ -152,6 +164,13 @@ class AgentServer:
             self.counts.reports += 1
             self._heard_at_s.setdefault(node, self._clock())
             self._news.set()
+
+    def _take_health(self, travelled: bytes, node: str) -> None:
+        body = opened_text("health", travelled, self._node_keys(node), node)
+        if isinstance(body, Refusal):
+            self._refused(body, node)
+        elif self._health is not None and self._health.is_read:
+            self._health.put(node, body)
 
     def _refused(self, refusal: Refusal, node: str) -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1

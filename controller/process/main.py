@@ -14,6 +14,7 @@ import structlog
 
 from cluster.errors import ObservationError
 from cluster.snapshot import Snapshot
+from controller.agent_reports import AgentReports
 from controller.brain.from_settings import limits_from
 from controller.cycle import run_cycle
 from controller.guard import Limits
@@ -93,6 +94,8 @@ class Operator:
     heart: Heart
     changed: Event
     """Set whenever a watch has reported a change."""
+    hurried: Event
+    """Set when the next cycle should not wait until `interval_s` has passed."""
     is_synced: Callable[[], bool]
     fence: Callable[[], bool]
     """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
@@ -127,7 +130,12 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
     with ExitStack() as stack:
         loop = LoopThread("kubernetes")
         stack.callback(loop.close)
-        meter, changed, heart = Meter(), Event(), Heart()
+        meter, changed, hurried, heart = Meter(), Event(), Event(), Heart()
+
+        def hurry() -> None:
+            hurried.set()
+            changed.set()
+
         foresee_requests(meter)
         access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
         connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
@@ -157,7 +165,9 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         )
         world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
         clocks = Clocks(boot_time_s, time.time)
-        surroundings = Surroundings(loop, connection, applier, leadership, caches, meter, clocks, changed.set, stack)
+        surroundings = Surroundings(
+            loop, connection, applier, leadership, caches, meter, clocks, changed.set, AgentReports(), hurry, stack
+        )
         ports = {name: port for part in parts for name, port in part.start(surroundings).items()}
         fence = Fence(connection, settings.lease.namespace, time.monotonic)
         brain, ray = operators_brain(settings, meter, leadership, registries.sections)
@@ -176,6 +186,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             CycleReporter(meter, structlog.get_logger("cycle"), time.time),
             heart,
             changed,
+            hurried,
             is_synced,
             lambda: loop.run(fence.is_enforced(leadership.epoch)),
             recorder,
@@ -210,10 +221,12 @@ def run_loop(operator: Operator, stop: Event) -> None:
                 operator.ray.lead(leads=leads)
                 operator.ray.tell()
         now_s = time.monotonic()
-        is_due = now_s >= next_at_s or (operator.changed.is_set() and now_s >= next_at_s - _patience_s(settings))
+        has_waited = operator.hurried.is_set() or now_s >= next_at_s - _patience_s(settings)
+        is_due = now_s >= next_at_s or (operator.changed.is_set() and has_waited)
         if not leads or not operator.is_synced() or not is_due:
             continue
         operator.changed.clear()
+        operator.hurried.clear()
         next_at_s = now_s + settings.resync_s
         _one_cycle(operator, limits)
         if operator.heart.failures and operator.heart.failures % FAILURES_IN_A_ROW == 0:

@@ -10,6 +10,7 @@ import structlog
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.agent_reports import AgentReports
 from controller.api import power_domain
 from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
@@ -105,7 +106,9 @@ class PowerPart:
         """Serves agents and reports; both end before the Lease is released."""
         settings, leadership, clocks = self._settings, around.leadership, around.clocks
         lead = Lead(leadership.may_write, lambda: leadership.epoch)
-        serving = serving_watts(settings, self._domains, around.caches, self._planned, lead, around.meter, clocks)
+        serving = serving_watts(
+            settings, self._domains, around.caches, self._planned, lead, around.meter, clocks, around.agent_reports
+        )
         port = around.stack.enter_context(serving)
         reporter = power_reporter(
             self._domains,
@@ -146,6 +149,7 @@ def serving_watts(
     lead: Lead,
     meter: Meter,
     clocks: Clocks,
+    health: AgentReports | None = None,
 ) -> Iterator[int]:
     """Serves agents while the block runs, in a thread of its own; yields the port.
 
@@ -164,7 +168,7 @@ def serving_watts(
         if tls is not None:
             tls.look()
 
-    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look)
+    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look, health)
     with ExitStack() as stack:
         thread = LoopThread("watts")
         stack.callback(thread.close)

@@ -161,6 +161,7 @@ async def _allowed(connection: Connection, installation: Installation) -> dict[t
             installation.lease,
             leases_watts=installation.leases_watts,
             autoscales=installation.autoscales,
+            heals=installation.heals,
             demand=installation.demand,
         )
     )

@@ -53,6 +53,10 @@ class Installation:
         return bool(((self.settings or {}).get("power") or {}).get("enabled"))
 
     @property
+    def heals(self) -> bool:
+        return bool(((self.settings or {}).get("health") or {}).get("enabled"))
+
+    @property
     def autoscales(self) -> bool:
         return bool(((self.settings or {}).get("autoscaler") or {}).get("enabled", True))
 

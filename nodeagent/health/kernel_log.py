@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from health.records.report import Evidence, Source
 
-KEPT_S = 3600.0
-"""Age up to which a message counts; the log reaches back to the boot, and an agent reads it again after a restart."""
+KEPT_S = 7 * 86_400.0
+"""Age up to which a message is kept: a lost GPU stays lost until the reboot that empties the log."""
 MOST_KEPT = 64
 _LONGEST = 8192
 """Bytes of one message, by the kernel's own limit. Source: Documentation/ABI/testing/dev-kmsg."""

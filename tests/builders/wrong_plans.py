@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Untaint
+from cluster.actions import Taint as SetTaint
 from cluster.arrays import column
 from cluster.autoscaling import Scaler, ScaleTarget
 from cluster.demand import Demand, LengthGrid, Slo
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import Taint
 from cluster.plans import Phase, Plan, Reason, Step
+from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, IdleClaim, ModelService
 from tests.builders.fleet import GIB, Node, Pod, node, pod, world
@@ -86,7 +88,11 @@ def phase(name: str, *actions: Action, whole: bool = False) -> Phase:
 def sound(chance: Random) -> tuple[Content, Plan]:
     """A random fleet, and a plan with every kind of action, that the guard has nothing against."""
     gpus, members = chance.randint(2, 8), chance.randint(2, 4)
-    nodes = tuple(node(name, gpus) for name in ("room", "claimed", "old", "new", "mixed", *_numbered("rack", members)))
+    nodes = tuple(
+        node(name, gpus) for name in ("room", "claimed", "old", "new", "mixed", "sick", *_numbered("rack", members))
+    )
+    nodes = (*nodes, replace(node("better", gpus), taints=(Taint(PROBATION_TAINT, "i.1"),)))
+    nodes = (*nodes, *(node(name, 1) for name in _numbered("spread", 20)))
     last = gpus - 1
     pods = (
         pod("victim", 1, on="room", devices=(0,)),
@@ -99,9 +105,14 @@ def sound(chance: Random) -> tuple[Content, Plan]:
         pod("share-0", 1, gpu_milli=chance.randint(1, 500)),
         pod("share-1", 1, gpu_milli=500),
         pod("cpu", cpu_milli=chance.randint(1, 4000)),
+        *(pod(f"hung-{n}", gang="hung", on=f"spread-{n}", cpu_milli=1) for n in range(members)),
     )
     content = Content(
-        nodes, pods, (Gang("gang", members),), (IdleClaim("claim", ("claimant",), 0.0, "holder"),), ("service",)
+        nodes,
+        pods,
+        (Gang("gang", members), Gang("hung", members)),
+        (IdleClaim("claim", ("claimant",), 0.0, "holder"),),
+        ("service",),
     ).plus(Content(scalers=(_scaler("web", 4),)))
     phases = [
         phase("scale", Scale("service", of_types({"A100": chance.randint(0, 3)}))),
@@ -110,6 +121,12 @@ def sound(chance: Random) -> tuple[Content, Plan]:
         phase("make room", Evict("victim", "room"), Bind("heir", "room", (0,))),
         phase("move", Move("mover", "old", "new", tuple(range(gpus)))),
         phase("gang", *(Bind(f"member-{n}", f"rack-{n}", (n % gpus,)) for n in range(members)), whole=True),
+        phase(
+            "quarantine",
+            SetTaint("sick", "uid", UNHEALTHY_TAINT, "j.1"),
+            Untaint("better", "uid", PROBATION_TAINT, "i.1"),
+        ),
+        phase("restart", RestartGang("hung", tuple((f"hung-{n}", "uid", f"spread-{n}") for n in range(members)))),
         phase("start", Bind("share-0", "mixed", (1,)), Bind("share-1", "mixed", (1,)), Bind("cpu", "mixed")),
     ]
     chance.shuffle(phases)
@@ -252,6 +269,9 @@ def _used_claim() -> Content:
     return Content((node("here", 1),), (user, pod("waits")), (), (IdleClaim("used", ("waits", "user"), 0.0),))
 
 
+OUT = Content((node("out", 1, taints=(Taint(UNHEALTHY_TAINT, "i.1"),)),))
+
+
 BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
     Bind: {
         **{f"starts a pod on {rule}": partial(_bind, make) for rule, make in SEATS.items()},
@@ -303,18 +323,44 @@ BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
         "sets fewer replicas than allowed": _sets("OutOfBounds", 3, min_replicas=4),
         "takes replicas without knowing the load": _sets("MetricsStale", 3, load=None),
     },
+    SetTaint: {
+        "taints a node that does not exist": _alone(SetTaint("ghost", "uid", UNHEALTHY_TAINT, "i.1"), "NotFound"),
+        "sets a taint that is not ours": _alone(SetTaint("here", "uid", "other/taint", "i.1"), "NotOurs", WAITS),
+        "sets a taint again": _alone(SetTaint("out", "uid", UNHEALTHY_TAINT, "i.1"), "AlreadyTainted", OUT),
+    },
+    Untaint: {
+        "removes a taint that is not ours": _alone(Untaint("here", "uid", "other/taint", "i.1"), "NotOurs", WAITS),
+        "removes a taint that is not there": _alone(Untaint("here", "uid", UNHEALTHY_TAINT, "i.1"), "NotThere", WAITS),
+        "removes the taint of another incident": _alone(Untaint("out", "uid", UNHEALTHY_TAINT, "i.2"), "NotThere", OUT),
+    },
+    RestartGang: {
+        "restarts a gang that does not exist": _alone(RestartGang("ghost", (("p", "u", "here"),)), "NotFound"),
+        "restarts a part of a gang": lambda chance: Wrong(
+            RestartGang("half", (("part-0", "u", "seat-0"),)), "NotAllMembers", _half_gang(chance, runs=2)
+        ),
+        "restarts a gang that does not run": lambda chance: Wrong(
+            RestartGang("half", (("part-0", "u", "seat-0"),)), "NotAllMembers", _half_gang(chance, runs=0)
+        ),
+        "restarts a gang on nodes where it does not run": lambda chance: Wrong(
+            RestartGang("half", (("part-0", "u", "seat-1"), ("part-1", "u", "seat-0"))),
+            "NotThere",
+            _half_gang(chance, runs=2),
+        ),
+    },
     ReleaseClaim: {
         "releases a claim that does not exist": _alone(ReleaseClaim("ghost"), "NotFound"),
         "releases a claim that a running pod uses": _alone(ReleaseClaim("used"), "ClaimInUse", _used_claim()),
     },
 }
 """By action, every rule of it that can be broken alone. The limits on a whole plan (its evictions, the age of the
-observations) are broken in tests/properties/test_guard.py."""
+observations) are broken in tests/properties/test_guard.py, those of nodes and gangs in
+tests/unit/controller/deciders/test_remediation.py."""
 
 
 def stops(plan: Plan) -> int:
-    """Number of running pods that a plan stops or moves."""
-    return sum(change.node_before is not None for step in plan.steps() for change in step.action.seat_changes)
+    """Number of running pods that a plan stops or moves one by one; restarts of gangs have a limit of their own."""
+    steps = (step for step in plan.steps() if not isinstance(step.action, RestartGang))
+    return sum(change.node_before is not None for step in steps for change in step.action.seat_changes)
 
 
 def inserted(plan: Plan, step: Step, chance: Random) -> tuple[Plan, int]:

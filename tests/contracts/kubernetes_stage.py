@@ -142,6 +142,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
             pods=caches.pods,
             own=caches.own,
             deployments=deployments,
+            nodes=caches.nodes,
         )
         stages = KubernetesStages(loop, api, caches, sightings)
         stages._put("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", [crd(kind) for kind in OWN_KINDS])

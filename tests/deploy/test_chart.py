@@ -136,6 +136,15 @@ def test_where_watts_are_leased_it_may_see_power_domains_and_write_their_status(
     assert asked == more
 
 
+def test_where_health_is_analysed_it_may_taint_nodes_and_write_incidents() -> None:
+    watts = rights({"agent": {"enabled": True}}, "ClusterRole")
+    more = rights({"agent": {"enabled": True, "health": {"enabled": True}}}, "ClusterRole") - watts
+
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), leases_watts=True, heals=True)
+    assert {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "health"} == more
+    assert {("", "nodes", "patch"), ("tonnage.dev", "faultincidents", "create")} <= more
+
+
 def test_targets_of_scaling_policies_are_those_of_the_values() -> None:
     targets = [{"group": "serving.example.com", "resources": ["models"]}]
     granted = rights({"autoscaler": {"targets": targets}}, "ClusterRole") - rights({}, "ClusterRole")

@@ -213,6 +213,9 @@ capabilities: {drop: [ALL]}
 {{- $_ := set $power.power "tls" $files }}
 {{- end }}
 {{- end }}
+{{- if include "tonnage.heals" . }}
+{{- $_ := set $power "health" (dict "enabled" true) }}
+{{- end }}
 {{- toYaml (merge $own $power (dict "brain" $brain "autoscaler" (include "tonnage.autoscaler" . | fromYaml)) .Values.settings) }}
 {{- end }}
 

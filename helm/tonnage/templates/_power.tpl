@@ -7,6 +7,13 @@ yes
 {{- end -}}
 {{- end }}
 
+{{/* "yes" when the operator analyses health: agents of this release record it, or the settings say so. */}}
+{{- define "tonnage.heals" -}}
+{{- if or (and .Values.agent.enabled .Values.agent.health.enabled) ((.Values.settings.health | default dict).enabled) -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{/* Headless service of all replicas of the operator; agents find the leader among them. */}}
 {{- define "tonnage.powerService" -}}
 {{ include "tonnage.fullname" . }}-power

@@ -8,7 +8,7 @@ from cluster.actions import Action
 from cluster.plans import Reason
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
+from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
 from controller.kube.sender import Applier
 from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.world import KubernetesWorld
@@ -24,6 +24,7 @@ A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia
 class FakeClusterView:
     now: Snapshot
     pods: dict[str, SeenPod] = field(default_factory=dict)
+    nodes: dict[str, SeenNode] = field(default_factory=dict)
     services: dict[str, SeenService] = field(default_factory=dict)
     deployed: tuple[SeenDeployment, ...] = ()
     half_started: dict[str, float] = field(default_factory=dict)
@@ -54,6 +55,9 @@ class FakeClusterView:
 
     def half_made_claims(self) -> Iterable[SeenClaim]:
         return self.half_made
+
+    def node(self, name: str) -> SeenNode | None:
+        return self.nodes.get(name)
 
     def unallocated(self) -> Mapping[str, Reason]:
         return self.waiting_for_claims

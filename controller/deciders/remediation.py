@@ -1,0 +1,162 @@
+"""Remediation: taints of nodes and restarts of gangs, by each HealthPolicy, and the incidents that are behind them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from cluster.actions import RestartGang, Taint, Untaint
+from cluster.plans import Finding, Phase, Plan, Reason, Step
+from cluster.pods import PENDING
+from cluster.quarantine import OUR_TAINTS, PROBATION_TAINT, UNHEALTHY_TAINT, taint_on
+from cluster.snapshot import Snapshot
+from controller.deciders.decider import Turn
+from controller.deciders.health_facts import (
+    NAME,
+    HealthFacts,
+    HealthOutcome,
+    Rules,
+    facts_from,
+    incarnation_of,
+    outcome_frame,
+)
+from health.remediation.decision import decide as decide_on
+from health.remediation.evidence import Evidence
+from health.remediation.facts import JobFacts, NodeFacts, OurTaint, Situation
+from health.remediation.incidents import Incident
+from health.remediation.intents import JobDo, JobIntent, NodeDo, NodeIntent
+
+RESTARTS = (JobDo.EVICT_NOW, JobDo.RESTART_IN_PLACE)
+
+
+def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
+    """Steps of the policies in mode Act, and the next state of all incidents."""
+    frame = snapshot.framed.get(NAME)
+    if frame is None:
+        return Plan()
+    try:
+        facts = facts_from(frame)
+    except msgspec.MsgspecError as error:
+        return Plan(findings=(Finding("HealthPolicy", Reason("FactsUnreadable", str(error))),))
+    situation = as_in(snapshot, facts)
+    incidents: list[Incident] = []
+    outcome = HealthOutcome()
+    steps: list[Step] = []
+    restarts: dict[str, Step] = {}
+    for rules in facts.rules:
+        evidence, known = _governed(facts, rules)
+        decision = decide_on(_part_of(situation, rules), known, evidence, rules.policy)
+        incidents += decision.incidents
+        made = HealthOutcome.of(decision.incidents, decision.intents)
+        outcome = replace(
+            outcome,
+            nodes=(*outcome.nodes, *made.nodes),
+            jobs=(*outcome.jobs, *made.jobs),
+            pages=(*outcome.pages, *made.pages),
+        )
+        if rules.acts:
+            steps += (step for intent in made.nodes if (step := _node_step(snapshot, intent)) is not None)
+            restarts.update((step.action.subject, step) for step in _restarts(snapshot, facts, made.jobs, rules))
+    outcome = replace(outcome, incidents=tuple(sorted(incidents, key=lambda each: each.id)))
+    phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
+    phases += [Phase(f"restart {step.action.subject}", (step,)) for step in restarts.values()]
+    findings = tuple(_finding(each) for each in outcome.incidents if each.is_open)
+    return Plan(phases=tuple(phases), findings=findings, learned={NAME: outcome_frame(outcome)})
+
+
+def as_in(snapshot: Snapshot, facts: HealthFacts) -> Situation:
+    """The situation with taints and seats as the snapshot has them: it may be ahead of what was observed."""
+    nodes = {name: _node_as_in(snapshot, node, facts) for name, node in facts.situation.nodes.items()}
+    jobs = {name: _job_as_in(snapshot, job, facts) for name, job in facts.situation.jobs.items()}
+    return replace(facts.situation, nodes=nodes, jobs=jobs)
+
+
+def _node_as_in(snapshot: Snapshot, node: NodeFacts, facts: HealthFacts) -> NodeFacts:
+    for key in OUR_TAINTS:
+        taint = taint_on(snapshot, node.key.name, key)
+        incident, _, generation = taint.value.rpartition(".") if taint is not None else ("", "", "")
+        if incident and generation.isdigit():
+            now = OurTaint(incident, int(generation), facts.situation.now_s, on_probation=key == PROBATION_TAINT)
+            before = node.taint
+            same = before is not None and replace(now, at_s=before.at_s) == before
+            return node if same else replace(node, taint=now)
+    return node if node.taint is None else replace(node, taint=None)
+
+
+def _job_as_in(snapshot: Snapshot, job: JobFacts, facts: HealthFacts) -> JobFacts:
+    rows = [(pod, snapshot.pods.names.row(facts.pods.get(pod.uid, ""))) for pod in job.pods]
+    kept = tuple(pod for pod, row in rows if row is not None and snapshot.pods.node[row] != PENDING)
+    if len(kept) == len(job.pods):
+        return job
+    return replace(job, pods=kept, incarnation=incarnation_of(pod.uid for pod in kept))
+
+
+def _part_of(situation: Situation, rules: Rules) -> Situation:
+    """The nodes that a policy governs, and all jobs."""
+    return replace(situation, nodes={name: node for name, node in situation.nodes.items() if name in rules.nodes})
+
+
+def _governed(facts: HealthFacts, rules: Rules) -> tuple[list[Evidence], list[Incident]]:
+    """Evidence and incidents of a policy: those of its nodes, and those of jobs that begin on its nodes."""
+
+    def ours(job: str) -> bool:
+        found = facts.situation.jobs.get(job)
+        return found is not None and bool(found.pods) and found.pods[0].node in rules.nodes
+
+    evidence = [
+        each for each in facts.evidence if (each.nodes[0].name in rules.nodes if each.nodes else ours(each.job))
+    ]
+    first = facts.rules[0].name == rules.name
+    incidents = [
+        each
+        for each in facts.incidents
+        if (each.nodes[0].name in rules.nodes if each.nodes else any(ours(run.job) for run in each.runs) or first)
+    ]
+    return evidence, incidents
+
+
+def _node_step(snapshot: Snapshot, intent: NodeIntent) -> Step | None:
+    name, uid, value = intent.node.name, intent.node.uid, f"{intent.incident}.{intent.generation}"
+    figures = {"generation": float(intent.generation)}
+    match intent.do:
+        case NodeDo.TAINT:
+            return Step(Taint(name, uid, UNHEALTHY_TAINT, value), Reason("Unhealthy", intent.reason, figures))
+        case NodeDo.PROBATION:
+            return Step(Taint(name, uid, PROBATION_TAINT, value), Reason("OnProbation", intent.reason, figures))
+        case NodeDo.UNTAINT:
+            present = ((key, taint) for key in OUR_TAINTS if (taint := taint_on(snapshot, name, key)) is not None)
+            key, taint = next(present, ("", None))
+            if taint is None or taint.value.rpartition(".")[0] != intent.incident:
+                return None
+            return Step(Untaint(name, uid, key, taint.value), Reason("Healthy", intent.reason, figures))
+        case NodeDo.TEST:
+            return None
+
+
+def _restarts(snapshot: Snapshot, facts: HealthFacts, intents: tuple[JobIntent, ...], rules: Rules) -> Iterator[Step]:
+    uids = {name: uid for uid, name in facts.pods.items()}
+    gangs = {gang.name: number for number, gang in enumerate(snapshot.gangs)}
+    pods, nodes = snapshot.pods, snapshot.nodes.names
+    for intent in intents:
+        if intent.do not in RESTARTS or intent.job not in gangs:
+            continue
+        rows = ((pods.gang == gangs[intent.job]) & (pods.node != PENDING)).nonzero()[0].tolist()
+        members = tuple((pods.names[row], uids.get(pods.names[row], ""), nodes[int(pods.node[row])]) for row in rows)
+        # A pod of another run is among them, or one on a node where this policy may do nothing.
+        if not members or any(not uid or node not in rules.nodes for _, uid, node in members):
+            continue
+        yield Step(RestartGang(intent.job, members), Reason("Unhealthy", intent.reason, _prices(intent)))
+
+
+def _prices(intent: JobIntent) -> dict[str, float]:
+    """Expected GPU-hours of each alternative that can be done."""
+    return {
+        f"{str(each.do).replace(' ', '_')}_gpu_hours": each.gpu_hours
+        for each in intent.alternatives
+        if each.gpu_hours < float("inf")
+    }
+
+
+def _finding(incident: Incident) -> Finding:
+    words = incident.waits_for or (incident.shown[0] if incident.shown else str(incident.syndrome))
+    return Finding(f"FaultIncident/{incident.id}", Reason(str(incident.phase), words))

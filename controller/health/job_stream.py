@@ -1,0 +1,210 @@
+"""Stream of one job: frames of its ranks, the layout that they introduce, and the analysis of its present run.
+
+Everything in a frame was written by the job, so that a lie concerns the job alone: a rank belongs to the first pod that
+speaks for it, nodes come from the API server, and a job whose records the analysis cannot bear is left out for a while.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from health.records.decoding import RECORD, Records, decoded
+from health.records.layout import Layout, layout_from
+from health.stream import Analyser
+from health.verdicts.facts import Fact
+from health.verdicts.verdict import Verdict
+from tonnage.records import FRAME_RECORDS, MAGIC, RECORD_BYTES, Kind, Phase
+
+MOST_GROUPS = 256
+"""Process groups of one rank; more are not followed."""
+RANKS_PER_POD = 16
+SETTLE_S = 1.0
+"""Time after the last introduction until the layout counts as complete."""
+MOST_WAITING_BYTES = 4 * 1024 * 1024
+"""Frames of a job that wait for its layout."""
+PACE_STEPS = 64
+_HEAD = struct.Struct("<BBHIqqII")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a rank runs."""
+
+    pod: str
+    """UID."""
+    node: str
+
+
+@dataclass(slots=True)
+class Pace:
+    """Step times as one rank shows them, to tell how much speed a slow job has lost."""
+
+    begins_s: dict[int, float] = field(default_factory=dict)
+
+    def add(self, steps: Sequence[int], enters_s: Sequence[float]) -> None:
+        for step, enter_s in zip(steps, enters_s, strict=True):
+            self.begins_s.setdefault(step, enter_s)
+        for step in sorted(self.begins_s)[:-PACE_STEPS]:
+            del self.begins_s[step]
+
+    def lost_share(self) -> float:
+        """Share of the speed lost in the last eighth of the steps, against the first half; 0 where it is not known."""
+        length_s = np.diff([self.begins_s[step] for step in sorted(self.begins_s)])
+        if len(length_s) < 16:
+            return 0.0
+        before, now = (
+            float(np.median(length_s[: len(length_s) // 2])),
+            float(np.median(length_s[-len(length_s) // 8 :])),
+        )
+        return max(0.0, 1 - before / now) if now > 0 else 0.0
+
+
+class JobStream:
+    """Present run of one job."""
+
+    def __init__(self, job: str, incarnation: str) -> None:
+        self.job, self.incarnation = job, incarnation
+        self.seats: dict[int, Seat] = {}
+        """Pod and node of each rank that has spoken."""
+        self.refused = 0
+        """Frames that were not taken: of a rank that another pod holds, or beyond what a pod may have."""
+        self.progressed_s = float("-inf")
+        """When the newest finished operation arrived."""
+        self.checkpoint_s = float("-inf")
+        """When a checkpoint was last seen under way."""
+        self.heard_s: dict[int, float] = {}
+        self._run = -1
+        self._introduced: dict[tuple[int, int, int], np.void] = {}
+        self._introduced_s = float("-inf")
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._analyser: Analyser | None = None
+        self.pace = Pace()
+
+    @property
+    def is_analysed(self) -> bool:
+        """Whether the layout is known."""
+        return self._analyser is not None
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in the job, as it introduces itself; 0 while unknown."""
+        return max(
+            (int(row["step"]) for (_, kind, _), row in self._introduced.items() if kind == Kind.PLACE), default=0
+        )
+
+    def take(self, pod: str, node: str, frames: bytes, now_s: float) -> None:
+        """Frames of one pod, one after another."""
+        kept = [frame for rank, run, frame in frames_in(frames) if self._admits(pod, node, rank, run, now_s)]
+        if not kept:
+            return
+        joined = b"".join(kept)
+        records = decoded(joined)
+        self._introduce(records, now_s)
+        self._note(records, now_s)
+        if self._analyser is not None:
+            self._analyser.take(joined, now_s)
+            return
+        self._waiting.append(joined)
+        self._waiting_bytes += len(joined)
+        while self._waiting_bytes > MOST_WAITING_BYTES:
+            self._waiting_bytes -= len(self._waiting.pop(0))
+
+    def take_recorded(self, frames: bytes, now_s: float) -> None:
+        """Frames of all ranks of a recorded job, whose pods are unknown: each rank counts as its own."""
+        for rank, _, frame in frames_in(frames):
+            self.take(f"rank-{rank}", f"rank-{rank}", frame, now_s)
+
+    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
+        """New verdicts; none before the layout is complete."""
+        if self._analyser is None and not self._begin(now_s):
+            return ()
+        assert self._analyser is not None  # noqa: S101 - _begin made it
+        return self._analyser.judge(now_s, [fact for fact in facts if fact.rank < len(self.seats)])
+
+    def _admits(self, pod: str, node: str, rank: int, run: int, now_s: float) -> bool:
+        if run > self._run:
+            self._restart(run)
+        seat = self.seats.get(rank)
+        if seat is None:
+            if sum(each.pod == pod for each in self.seats.values()) >= RANKS_PER_POD or run < self._run:
+                self.refused += 1
+                return False
+            seat = self.seats[rank] = Seat(pod, node)
+        if seat.pod != pod or run < self._run:
+            self.refused += 1
+            return False
+        self.heard_s[rank] = now_s
+        return True
+
+    def _restart(self, run: int) -> None:
+        """The same pods began another run: its ranks and groups are new."""
+        self._run = run
+        self.seats, self.heard_s, self._introduced, self._waiting = {}, {}, {}, []
+        self._waiting_bytes, self._analyser, self.pace = 0, None, Pace()
+
+    def _introduce(self, records: Records, now_s: float) -> None:
+        about = (records.rows["kind"] == Kind.PLACE) | (records.rows["kind"] == Kind.MEMBER)
+        if not about.any():
+            return
+        for rank, row in zip(records.rank[about].tolist(), records.rows[about], strict=True):
+            number = int(row["group"])
+            if number >= MOST_GROUPS:
+                continue
+            key = (rank, int(row["kind"]), number)
+            known = self._introduced.get(key)
+            if known is None or known.tobytes() != row.tobytes():
+                self._introduced[key] = row
+                self._introduced_s = now_s
+                self._analyser = None  # groups that are joined later make another layout
+
+    def _note(self, records: Records, now_s: float) -> None:
+        done = records.rows["kind"] == Kind.OPERATION
+        if done.any():
+            self.progressed_s = now_s
+            first = done & (records.rank == min(self.seats))
+            self.pace.add(records.rows["step"][first].tolist(), (records.rows["at_ns"][first] * 1e-9).tolist())
+        if (records.rows["phase"] == Phase.CHECKPOINT).any():
+            self.checkpoint_s = now_s
+
+    def _begin(self, now_s: float) -> bool:
+        """Starts the analysis once all ranks have introduced themselves."""
+        ranks = self.ranks
+        complete = ranks > 0 and len(self.seats) == ranks and max(self.seats) == ranks - 1
+        if not complete or now_s - self._introduced_s < SETTLE_S:
+            return False
+        self._analyser = Analyser(self._layout(ranks))
+        for waiting in self._waiting:
+            self._analyser.take(waiting, now_s)
+        self._waiting, self._waiting_bytes = [], 0
+        return True
+
+    def _layout(self, ranks: int) -> Layout:
+        rows = np.array([*self._introduced.values()], dtype=RECORD)
+        rank = np.array([rank for rank, *_ in self._introduced], dtype=np.int64)
+        introductions = Records(rows, rank, np.zeros(0))
+        number = {node: index for index, node in enumerate(sorted({seat.node for seat in self.seats.values()}))}
+        node = np.array([number[self.seats[each].node] for each in range(ranks)], dtype=np.int64)
+        return layout_from(introductions, node=node, nic=np.arange(ranks, dtype=np.int64))
+
+
+def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Rank, run and bytes of each frame; what follows a frame that contradicts itself is left out."""
+    at = 0
+    while at + RECORD_BYTES <= len(frames):
+        magic, _, count, rank, _, _, run, _ = _HEAD.unpack_from(frames, at)
+        end = at + RECORD_BYTES * (1 + count)
+        if magic != MAGIC or count > FRAME_RECORDS or end > len(frames):
+            return
+        kinds = frames[at + RECORD_BYTES : end : RECORD_BYTES]
+        if kinds and max(kinds) > Kind.PLACE:
+            return
+        yield rank, run, frames[at:end]
+        at = end
+
+
+def facts_on(seats: Mapping[int, Seat], of_rank: Mapping[tuple[str, int], Sequence[Fact]]) -> tuple[Fact, ...]:
+    """Facts about the ranks of a job, from those by pod and rank that agents report."""
+    return tuple(fact for rank, seat in seats.items() for fact in of_rank.get((seat.pod, rank), ()))

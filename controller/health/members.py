@@ -1,0 +1,51 @@
+"""Members of jobs: which pods a training job consists of, on which nodes, as the API server has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.api.instant import instant
+from controller.deciders.health_facts import incarnation_of
+from controller.kube.structs import Node, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One running pod of a gang."""
+
+    uid: str
+    name: str
+    """`namespace/name`."""
+    job: str
+    """Its gang, `namespace/name`."""
+    node: str
+    node_uid: str
+    created_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """All members of all gangs at one instant."""
+
+    by_uid: Mapping[str, Member] = field(default_factory=dict)
+    jobs: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
+    """Members of each gang, by the pods' names."""
+
+    def incarnation(self, job: str) -> str:
+        """Name of the job's present run: another one once any pod was replaced."""
+        return incarnation_of(member.uid for member in self.jobs.get(job, ()))
+
+
+def members_from(pods: Mapping[str, Pod], nodes: Mapping[str, Node]) -> Members:
+    """Members among these pods: bound, not ended, and not being deleted."""
+    by_uid: dict[str, Member] = {}
+    jobs: dict[str, list[Member]] = {}
+    for name, pod in sorted(pods.items()):
+        meta, node = pod.metadata, nodes.get(pod.spec.node_name)
+        if meta.labels.gang is None or node is None or meta.deletion_timestamp or pod.holds_nothing:
+            continue
+        created_s = instant(meta.creation_timestamp) if meta.creation_timestamp else None
+        job = f"{meta.namespace}/{meta.labels.gang}"
+        member = Member(meta.uid, name, job, node.metadata.name, node.metadata.uid, created_s or 0.0)
+        by_uid[meta.uid] = member
+        jobs.setdefault(job, []).append(member)
+    return Members(by_uid, {job: tuple(each) for job, each in jobs.items()})
