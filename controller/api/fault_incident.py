@@ -59,7 +59,7 @@ class FaultIncident(Strict):
     api_version: ApiVersion
     kind: Literal["FaultIncident"]
     metadata: OwnMeta
-    spec: FaultIncidentSpec = Field(default=FaultIncidentSpec(), description="The suspect.")
+    spec: FaultIncidentSpec = Field(description="The suspect.")
     status: FaultIncidentStatus = Field(default=FaultIncidentStatus(), description="Written by Tonnage.")
 
 

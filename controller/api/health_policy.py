@@ -1,11 +1,13 @@
 """HealthPolicy: which nodes Tonnage watches over, what it may do to them, and how much at most."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import Duration, LabelKey, LabelValue, ListOf, ObjectName, Strict, as_set, keyed_by
+from controller.api.flaw import Flaw, repeat_flaws
 from controller.api.kind import Kind
 from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.printer_columns import AGE, Column, condition, reason
@@ -131,8 +133,15 @@ class HealthPolicy(Strict):
     api_version: ApiVersion
     kind: Literal["HealthPolicy"]
     metadata: OwnMeta
-    spec: HealthPolicySpec = Field(default=HealthPolicySpec(), description="What may be done to which nodes.")
+    spec: HealthPolicySpec = Field(description="What may be done to which nodes.")
     status: HealthPolicyStatus = Field(default=HealthPolicyStatus(), description="Written by Tonnage.")
+
+
+def _repeats(policy: HealthPolicy) -> Iterator[Flaw]:
+    if policy.spec.nodes is not None:
+        yield from repeat_flaws(policy.spec.nodes.values, ("spec", "nodes", "values"))
+    yield from repeat_flaws(policy.spec.failure_domains, ("spec", "failureDomains"))
+    yield from repeat_flaws([owner.name for owner in policy.spec.owners], ("spec", "owners"))
 
 
 KIND = Kind(
@@ -150,6 +159,7 @@ KIND = Kind(
         reason("Ready"),
         AGE,
     ),
+    checks=(_repeats,),
     watched_by="health",
     watched_as="health_policies",
 )

@@ -405,7 +405,7 @@ HEALTH = (
     Metric(
         "tonnage_health_waiting",
         "gauge",
-        "Open FaultIncidents that something keeps from acting, by the reason of their condition Waiting.",
+        "Open FaultIncidents by what keeps them from acting: the reason of their condition Waiting; Nothing: they act.",
         ("reason",),
     ),
     Metric(

@@ -252,6 +252,55 @@ FULL: Mapping[str, Object] = {
         },
     ),
     "ScalingPolicy": _policy(),
+    "HealthPolicy": _object(
+        "HealthPolicy",
+        {
+            "mode": "Act",
+            "nodes": {"key": "pool", "values": ["training"]},
+            "failureDomains": ["example.com/switch"],
+            "budget": {
+                "perJob": 2,
+                "perJobWindow": "30m",
+                "recentShare": 0.02,
+                "recentWindow": "10m",
+                "totalShare": 0.1,
+                "domainShare": 0.25,
+            },
+            "breakers": {
+                "domainSuspects": 2,
+                "domainWindow": "2m",
+                "restarts": 3,
+                "restartWindow": "1h",
+                "heardShare": 0.9,
+            },
+            "probation": {"test": "1m", "lasts": "4h"},
+            "jobs": {"restart": "150s", "restartInPlace": "150s", "checkpointInterval": "30m"},
+            "owners": [{"name": "repairs", "label": "example.com/owner", "taint": "example.com/repair"}],
+            "detectors": [{"name": "npd", "condition": "GPUProblem", "taint": "example.com/gpu"}],
+        },
+        {"nodes": 10, "quarantined": 1, "incidents": 1},
+    ),
+    "FaultIncident": _object(
+        "FaultIncident",
+        {"nodes": ["n1"], "domain": "example.com/switch=s1"},
+        {
+            "phase": "Suspected",
+            "generation": 1,
+            "syndrome": "communication hang",
+            "part": "node",
+            "jobs": ["ns/train"],
+            "confidence": 0.9,
+            "evidence": ["rank 3 did not enter"],
+            "sources": ["job"],
+            "remedy": "quarantine",
+            "waitsFor": "breaker: job",
+            "probe": "pair probe",
+            "since": "2026-03-01T12:00:00Z",
+            "seen": "2026-03-01T12:00:05Z",
+            "alternatives": [{"do": "evict now", "gpuHours": 1.5, "note": "the checkpoint is 60 s old"}],
+            "record": "{}",
+        },
+    ),
 }
 """One object of each kind with every field in it, every list with one entry."""
 
@@ -533,6 +582,22 @@ def _rule_cases() -> Iterator[Case]:
             )  # fmt: skip
     yield from _power_cases(FULL["PowerDomain"])
     yield from _scaling_cases(FULL["ScalingPolicy"])
+    for path in (
+        "spec.budget.perJobWindow",
+        "spec.budget.recentWindow",
+        "spec.breakers.domainWindow",
+        "spec.breakers.restartWindow",
+        "spec.probation.test",
+        "spec.probation.lasts",
+        "spec.jobs.restart",
+        "spec.jobs.restartInPlace",
+        "spec.jobs.checkpointInterval",
+    ):
+        health = FULL["HealthPolicy"]
+        yield Case(
+            "HealthPolicy", f"{path} should be a duration",
+            having(health, path, "1m30.5s"), having(health, path, "0s"), "with its unit",
+        )  # fmt: skip
 
 
 def _scaling_cases(policy: Object) -> Iterator[Case]:

@@ -149,6 +149,10 @@ def versions(kubectl: Kubectl) -> dict[str, str]:
 
 
 LEASES_WATTS: Values = {"ray": {"mode": "none"}, "settings": {"power": {"enabled": True}}}
+WATCHES_HEALTH: Values = {
+    "ray": {"mode": "none"},
+    "settings": {"power": {"enabled": True}, "health": {"enabled": True}},
+}
 
 
 @contextmanager
@@ -267,12 +271,13 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     unmeasured["metadata"]["name"] = "unmeasured"
     del unmeasured["spec"]["demand"]
     wide = manifests.pod("too-wide", gpus=16, **gate)
-    upgrade(installed.kubeconfig, LEASES_WATTS)
+    upgrade(installed.kubeconfig, WATCHES_HEALTH)
     power = {"enabled": True, "port": 0, "keys": str(write_keys(tmp_path / "agent" / "keys"))}
+    installed("apply", "-f", str(EXAMPLES / "health.yaml"))
     node = str(installed.get("nodes")["items"][0]["metadata"]["name"])
     with (
         serving(LongMeasured(4.0, serving=SERVED)) as demand,
-        running_operator(installed, tmp_path, LEASES_WATTS, power=power, autoscaler=reads(demand)) as process,
+        running_operator(installed, tmp_path, WATCHES_HEALTH, power=power, autoscaler=reads(demand)) as process,
         drawing_row(installed, tmp_path, process, node),
         running_prometheus(tmp_path, process.metrics_port, RULES, every="1s") as prometheus,
         churn(

@@ -95,6 +95,16 @@ class Load:
         )  # fmt: skip
         self._meter.publish_power(samples_of({"row": facts}))
         self._meter.publish_scaling([Sample("tonnage_desired_replicas", ("team-a/chat",), 3.0)])
+        self._meter.publish_health(
+            [
+                Sample("tonnage_health_incidents", ("Paged",), 1.0),
+                Sample("tonnage_health_waiting", ("DrainBlocked",), 1.0),
+                Sample("tonnage_health_nodes_out", ("quarantine",), 1.0),
+                Sample("tonnage_health_heard_share", (), 0.95),
+                Sample("tonnage_health_verdicts", ("dead-process",), float(number)),
+                Sample("tonnage_health_refused", ("replayed",), 0.0),
+            ]
+        )
         self._meter.count("tonnage_demand_readings_total", "prometheus", "QueryEmpty" if number % 3 else "ok")
         for name in ("reports", "leases"):
             self._meter.count(f"tonnage_power_{name}_total", by=4)

@@ -164,6 +164,9 @@ STORIES = (
         {'tonnage_scaling_conflict{job="t", policy="ns/chat"}': gauge(0, 1)},
         {"job": "t", "policy": "ns/chat"},
     ),
+    Story("TonnageHealthPaged", {'tonnage_health_incidents{job="t", phase="Paged"}': gauge(0, 1)}),
+    Story("TonnageHealthDrainBlocked", {'tonnage_health_waiting{job="t", reason="DrainBlocked"}': gauge(0, 1)}),
+    Story("TonnageHealthUnheard", {'tonnage_health_heard_share{job="t"}': gauge(1, 0.5)}),
     Story(
         "TonnageScalingCoverageLow",
         {'tonnage_scaling_coverage_ratio{job="t", policy="ns/chat", interval="90"}': gauge(0.9, 0.7)},

@@ -160,7 +160,7 @@ def test_without_targets_only_services_are_scaled() -> None:
 
 def test_every_role_is_granted_by_some_values() -> None:
     everything: Values = {
-        "agent": {"enabled": True},
+        "agent": {"enabled": True, "health": {"enabled": True}},
         "settings": settings("gate", "bind", "dra", autoscales=True),
         "autoscaler": EVERY_SOURCE,
     }

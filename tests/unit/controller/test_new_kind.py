@@ -152,10 +152,10 @@ def test_the_roles_of_the_chart_grant_it() -> None:
 
 
 def test_a_kind_of_a_fast_loop_has_a_role_of_its_own_and_is_not_planned_from() -> None:
-    looped = Kind(name="Squad", model=Squad, plural="squads", is_namespaced=True, watched_by="health")
+    looped = Kind(name="Squad", model=Squad, plural="squads", is_namespaced=True, watched_by="reserves")
     kinds = (*KINDS, looped)
 
-    granted = {permission for grant in features(kinds)["health"] for permission in grant.permissions()}
+    granted = {permission for grant in features(kinds)["reserves"] for permission in grant.permissions()}
 
     assert granted == asked(WITH_SQUADS) - asked(KINDS)
     assert features(kinds)["read"] == features(KINDS)["read"]

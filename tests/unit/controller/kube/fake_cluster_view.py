@@ -24,13 +24,13 @@ A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia
 class FakeClusterView:
     now: Snapshot
     pods: dict[str, SeenPod] = field(default_factory=dict)
-    nodes: dict[str, SeenNode] = field(default_factory=dict)
     services: dict[str, SeenService] = field(default_factory=dict)
     deployed: tuple[SeenDeployment, ...] = ()
     half_started: dict[str, float] = field(default_factory=dict)
     half_made: tuple[SeenClaim, ...] = ()
     waiting_for_claims: Mapping[str, Reason] = field(default_factory=dict)
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
+    nodes: dict[str, SeenNode] = field(default_factory=dict)
 
     def snapshot(self) -> Snapshot:
         return self.now

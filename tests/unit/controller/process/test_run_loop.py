@@ -85,6 +85,7 @@ class Process:
             reporter,
             self.heart,
             self.changed,
+            Event(),
             lambda: self.is_synced,
             self.fence,
             me,
