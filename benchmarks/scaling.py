@@ -13,6 +13,7 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.scaling_ablation import ablated
+from benchmarks.scaling_idle import idle_records, idle_table
 from benchmarks.scaling_speed import decided_services
 from simulator.scaling.fleet import Leads
 from simulator.scaling.outlook import forecasts_of, outlook_of
@@ -22,6 +23,8 @@ from simulator.scaling.study import Record, check_policies, record_of, replayed,
 from simulator.scaling.traces import generated_trace, read_trace
 
 BASELINE = "hpa"
+SEED = 1
+"""Seed of the generated loads."""
 Ablation = tuple[str, float, str]
 
 
@@ -38,6 +41,7 @@ Ablation = tuple[str, float, str]
 @click.option("--policy", "policies", callback=arguments.words, default=",".join(NAMES), help="Policies to replay.")
 @click.option("--tuned", is_flag=True, help="Each policy with its best parameter in hindsight, too.")
 @click.option("--ablate", is_flag=True, help="J of tonnage without each of its mechanisms instead.")
+@click.option("--idle", is_flag=True, help="A service with idle nights, with and without scale to zero, instead.")
 @click.option("--services", type=click.IntRange(1), help="CPU time of deciding this number of services instead.")
 @click.option("--train-days", type=click.IntRange(1), default=7, help="Days before the replay.")
 @click.option("--days", type=click.IntRange(1), default=7, help="Days of the replay.")
@@ -50,6 +54,7 @@ def main(
     policies: tuple[str, ...],
     tuned: bool,
     ablate: bool,
+    idle: bool,
     services: int | None,
     train_days: int,
     days: int,
@@ -64,6 +69,11 @@ def main(
     if services is not None:
         _emit([record := decided_services(services)], json_to)
         console.print(record)
+        return
+    if idle:
+        found = [*idle_records(SEED, leads, train_days, days)]
+        console.print(idle_table(found))
+        _emit(found, json_to)
         return
     check_policies(policies)
     scenarios = _scenarios(traces, train_days, days)
@@ -81,7 +91,7 @@ def main(
 
 
 def _scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[Scenario]:
-    loads = [read_trace(path) for path in traces] or [generated_trace(1, train_days + days)]
+    loads = [read_trace(path) for path in traces] or [generated_trace(SEED, train_days + days)]
     return [scenario_of(load, train_days, days) for load in loads]
 
 
