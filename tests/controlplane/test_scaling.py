@@ -275,6 +275,7 @@ def test_without_metrics_replicas_stay_as_they_are(stage: Stage) -> None:
     until(lambda: stage.condition("blind", "MetricsAvailable")[1] == "Stale", "the last sample is too old")
     assert stage.replicas("blind") >= many
     assert stage.condition("blind", "Ready") == ("False", "MetricsMissing")
+    assert "default/blind: Stale: the last sample of the load is too old" in tonnage_says(stage, "doctor")
 
 
 def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status(stage: Stage) -> None:
