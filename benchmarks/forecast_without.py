@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.forecast import boosted, calibration, linear, online, states, trial
+from autoscaler.forecast import boosted, calibration, linear, online, season, states, trial
 from autoscaler.forecast.grid import LEVELS
-from autoscaler.forecast.season import Season, seasons
+from autoscaler.forecast.season import DAY_S, Season, seasons
 from cluster.arrays import FloatArray
 
 _NORMAL: FloatArray = np.array([NormalDist().inv_cdf(level) for level in LEVELS.tolist()])
@@ -23,8 +23,8 @@ def _flat_seasons(roots: FloatArray, at_s: FloatArray, step_s: float) -> tuple[S
     return _flat(one), _flat(other)
 
 
-def _flat(season: Season) -> Season:
-    return Season(season.slot_s, np.full_like(season.table, season.table.mean()))
+def _flat(found: Season) -> Season:
+    return Season(found.slot_s, np.full_like(found.table, found.table.mean()))
 
 
 def _gaussian_quantiles(errors: NDArray[np.float32]) -> FloatArray:
@@ -46,6 +46,7 @@ boosted_columns: Callable[..., NDArray[np.float32]] = boosted.columns
 
 MECHANISMS: dict[str, tuple[tuple[ModuleType, str, Any], ...]] = {
     "season": ((linear, "seasons", _flat_seasons),),
+    "week": ((season, "DAY_S", 7 * DAY_S), (linear, "DAY_S", 7 * DAY_S)),
     "conformal": ((calibration, "conformal_quantiles", _gaussian_quantiles),),
     "widths": ((calibration, "_RATES", np.zeros(2)),),
     "error-scale": ((linear, "_DAMPING", (0.0,)),),
@@ -53,9 +54,9 @@ MECHANISMS: dict[str, tuple[tuple[ModuleType, str, Any], ...]] = {
     "trial": ((online, "_with_trial", lambda errors, tried, fitted: errors),),  # noqa: ARG005
     "clock": tuple((room, "columns", _columns_without_clock) for room in (boosted, states, trial)),
 }
-"""What replaces what. season: no season. conformal: a normal distribution. widths: the window of a day alone.
-error-scale: one scale at all times. damping: a scale that is not damped. trial: the fit's errors on its own history.
-clock: trees that do not know the minute."""
+"""What replaces what. season: no season. week: a season of the week instead of the day. conformal: a normal
+distribution. widths: the window of a day alone. error-scale: one scale at all times. damping: a scale without damping.
+trial: the fit's errors on its own history. clock: trees that do not know the minute."""
 
 
 @contextmanager
