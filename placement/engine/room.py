@@ -33,8 +33,9 @@ def room_for(snapshot: Snapshot, shape: PodShape, most: int) -> Room:
     open_nodes = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
     free = int(_fitting(ledger, shape, open_nodes).sum())
     powered = min(most, free)
-    floors = PowerFloors.of(snapshot)
-    if floors is not None and shape.gpus:
+    # A full fleet, where every cycle asks again, needs no floors: they take 0.2 s for 20,000 nodes.
+    floors = PowerFloors.of(snapshot) if shape.gpus and powered else None
+    if floors is not None:
         powered = _powered(ledger, shape, open_nodes, floors, powered)
     if powered >= most:
         return Room(most, "stock")
