@@ -64,6 +64,17 @@ def on_cluster(target: Target, work: Work[T]) -> T:
     return asyncio.run(run())
 
 
+def listed(target: Target, plural: str, *, all_namespaces: bool = False) -> list[dict[str, Any]]:
+    """Objects of a kind: of all namespaces, or of the target's. Raises as `on_cluster`."""
+    from controller.kube import crud
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        path = cluster.discovered.named(plural).collection("" if all_namespaces else cluster.namespace)
+        return await crud.list_all(cluster.connection, path)
+
+    return on_cluster(target, work)
+
+
 def _warn(words: str) -> None:
     click.echo(f"Warning: {words}", err=True)
 

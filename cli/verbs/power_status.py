@@ -1,11 +1,11 @@
 """`tonnage power status` and `tonnage power explain`: power as reported in the status of PowerDomains."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, Target, cluster_options, on_cluster, target_from
+from cli.inputs.cluster import Impersonated, Target, cluster_options, listed, target_from
 from cli.printing.columns import columns
 from cli.printing.errors import FAILED
 
@@ -79,14 +79,5 @@ def explain(
 
 def _listed(target: Target) -> "tuple[Domain, ...]":
     from cli.printing.power_domain_output import domains_of
-    from controller.kube import crud
 
-    found: list[dict[str, Any]] = []
-
-    async def work(cluster: Cluster) -> bool:
-        path = cluster.discovered.named("powerdomains").collection("")
-        found.extend(await crud.list_all(cluster.connection, path))
-        return True
-
-    on_cluster(target, work)
-    return domains_of(found)
+    return domains_of(listed(target, "powerdomains", all_namespaces=True))

@@ -2,11 +2,11 @@
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, Target, cluster_options, on_cluster, target_from
+from cli.inputs.cluster import Impersonated, Target, cluster_options, listed, target_from
 from cli.printing.columns import columns
 from cli.printing.errors import FAILED
 
@@ -77,14 +77,5 @@ def explain(
 
 def _listed(target: Target, *, all_namespaces: bool) -> "tuple[Policy, ...]":
     from cli.printing.scaling_output import policies_of
-    from controller.kube import crud
 
-    found: list[dict[str, Any]] = []
-
-    async def work(cluster: Cluster) -> bool:
-        path = cluster.discovered.named("scalingpolicies").collection("" if all_namespaces else cluster.namespace)
-        found.extend(await crud.list_all(cluster.connection, path))
-        return True
-
-    on_cluster(target, work)
-    return policies_of(found)
+    return policies_of(listed(target, "scalingpolicies", all_namespaces=all_namespaces))
