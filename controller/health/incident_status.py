@@ -45,11 +45,18 @@ def manifest_of(incident: Incident) -> dict[str, Any]:
 
 
 def status_after(
-    before: Mapping[str, Any], incident: Incident, intents: Sequence[JobIntent], *, generation: int, at_s: float
+    before: Mapping[str, Any],
+    incident: Incident,
+    intents: Sequence[JobIntent],
+    jobs: Sequence[str] = (),
+    *,
+    generation: int,
+    at_s: float,
 ) -> dict[str, Any]:
     """Status as plain data; equal to `before` where nothing changed.
 
-    intents: of remediation, for all incidents. generation: of the observed object. at_s: now, seconds since the epoch.
+    intents: of remediation, for all incidents. jobs: that it has disturbed.
+    generation: of the observed object. at_s: now, seconds since the epoch.
     """
     try:
         old = FaultIncidentStatus.model_validate(before)
@@ -75,7 +82,7 @@ def status_after(
         generation=incident.generation,
         syndrome=str(incident.syndrome),
         part=str(incident.part),
-        jobs=tuple(dict.fromkeys(run.job for run in incident.runs)) or old.jobs,
+        jobs=tuple(jobs)[:64] or old.jobs,
         confidence=round(incident.confidence, 3),
         evidence=tuple(each[:1000] for each in incident.shown[:32]),
         sources=tuple(map(str, incident.sources)),

@@ -97,7 +97,11 @@ class JobStream:
 
     def take(self, pod: str, node: str, frames: bytes, now_s: float) -> None:
         """Frames of one pod, one after another."""
-        kept = [frame for rank, run, frame in frames_in(frames) if self._admits(pod, node, rank, run, now_s)]
+        self._take(
+            [frame for rank, run, frame in frames_in(frames) if self._admits(pod, node, rank, run, now_s)], now_s
+        )
+
+    def _take(self, kept: Sequence[bytes], now_s: float) -> None:
         if not kept:
             return
         joined = b"".join(kept)
@@ -114,8 +118,8 @@ class JobStream:
 
     def take_recorded(self, frames: bytes, now_s: float) -> None:
         """Frames of all ranks of a recorded job, whose pods are unknown: each rank counts as its own."""
-        for rank, _, frame in frames_in(frames):
-            self.take(f"rank-{rank}", f"rank-{rank}", frame, now_s)
+        split = [(rank, f"rank-{rank}", run, frame) for rank, run, frame in frames_in(frames)]
+        self._take([frame for rank, name, run, frame in split if self._admits(name, name, rank, run, now_s)], now_s)
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
         """New verdicts; none before the layout is complete."""

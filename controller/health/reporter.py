@@ -1,7 +1,7 @@
 """Reporter of health: FaultIncident objects, statuses of HealthPolicies, and the condition of suspected nodes."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -35,6 +35,8 @@ class Reported:
     outcome: HealthOutcome
     situation: Situation
     rules: tuple[Rules, ...]
+    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Jobs that each incident has disturbed, also those that have been restarted since."""
 
 
 class HealthReporter:
@@ -88,7 +90,12 @@ class HealthReporter:
             if (obj := present.get(incident.id)) is not None and not obj.metadata.deletion_timestamp:
                 before = self._before(f"{INCIDENT.name}/{incident.id}", obj)
                 after = status_after(
-                    before, incident, reported.outcome.jobs, generation=obj.metadata.generation, at_s=at_s
+                    before,
+                    incident,
+                    reported.outcome.jobs,
+                    reported.jobs.get(incident.id, ()),
+                    generation=obj.metadata.generation,
+                    at_s=at_s,
                 )
                 yield from self._status(INCIDENT, incident.id, obj, before, after)
 

@@ -36,6 +36,7 @@ from controller.process.part import Surroundings
 from controller.report.events import AT_A_TIME
 from controller.settings import OperatorSettings
 from health.remediation.incidents import Incident
+from health.remediation.intents import JobIntent
 
 log = structlog.get_logger(__name__)
 TURN_S = 0.1
@@ -55,6 +56,10 @@ class HealthPart:
         self._stream, self._lock = HealthStream(), threading.Lock()
         self._incidents: Mapping[str, Incident] = {}
         """Incidents as this leader knows them, which the API server may not show yet."""
+        self._jobs: dict[str, tuple[str, ...]] = {}
+        """Jobs that each incident has disturbed."""
+        self._prices: dict[str, JobIntent] = {}
+        """Last alternatives of each incident."""
         self._history: dict[str, JobHistory] = {}
         self._runs: dict[str, str] = {}
         self._given: HealthFacts | None = None
@@ -131,7 +136,15 @@ class HealthPart:
             log.warning("the plan's incidents cannot be read", why=str(error))
             return
         self._incidents = {incident.id: incident for incident in outcome.incidents}
-        self._reported = Reported(outcome, given.situation, given.rules)
+        self._jobs = {
+            incident.id: tuple(dict.fromkeys((*self._jobs.get(incident.id, ()), *(run.job for run in incident.runs))))
+            for incident in outcome.incidents
+        }
+        self._prices.update({intent.incident: intent for intent in outcome.jobs})
+        kept = {name: each for name, each in self._prices.items() if name in self._incidents}
+        self._prices = kept
+        reported = replace(outcome, jobs=tuple(kept.values()))
+        self._reported = Reported(reported, given.situation, given.rules, self._jobs)
 
     def _known(self) -> dict[str, Incident]:
         """Incidents of this leader, and those that only the API server has: another leader's."""
@@ -161,7 +174,7 @@ class HealthPart:
         if not around.leadership.may_write():
             with self._lock:
                 self._stream = HealthStream()
-            self._incidents, self._reported, self._history, self._runs = {}, None, {}, {}
+            self._incidents, self._jobs, self._reported, self._history, self._runs = {}, {}, None, {}, {}
             reports.take()
             return
         now_s = around.clocks.wall()

@@ -1,0 +1,419 @@
+"""Health on a real API server: recorded jobs, agents' connections, incidents, taints, whole gangs, and the way back."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT
+from health.records.report import Evidence, HealthReport, Source, packed
+from power.leases.framing import HEALTH, framed, read_frame
+from power.leases.messages import Inventory, Lease, Refusal, Report, opened, sealed, sealed_text
+from power.leases.mounted_keys import keys_of_node, read_keys
+from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.server import ControlPlane
+from tests.agents.agent_process import write_keys
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.manifests import GPU, pod
+from tests.controlplane.operators import OperatorProcess, operator, until
+from tests.controlplane.servers import StartServer
+from tonnage import records
+from tonnage.recorder import Recorder
+from tonnage.records import Kind, Op, Role
+
+pytestmark = pytest.mark.controlplane
+
+ROOT = Path(__file__).parents[2]
+NODES = tuple(f"n{n}" for n in range(12))
+SWITCH = {name: f"leaf-{int(name[1:]) // 4}" for name in NODES}
+"""Four nodes under each switch."""
+RANKS = 4
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
+    has = {"cpu": "96", "memory": "1Ti", "pods": "100", GPU: "8"}
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"switch": SWITCH[name]}},
+            "status": {"allocatable": has, "capacity": has},
+        }
+        for name in NODES
+    ]
+    manifests.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
+    return start_server(Settings(manifests=str(manifests)))
+
+
+@pytest.fixture(scope="module")
+def admin(server: ControlPlane, programs: Programs) -> Kubectl:
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
+    for crd in ("gangs", "healthpolicies", "faultincidents"):
+        kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
+    kubectl("create", "namespace", "tonnage-system")
+    return kubectl
+
+
+class Agent:
+    """The controller's view of a node's agent: leases are answered, health is reported as the test says."""
+
+    def __init__(self, node: str, keys: Path, port: int) -> None:
+        self._node, self._port = node, port
+        self._keys = keys_of_node(read_keys(keys), node)
+        self._sequence = 0
+        self._writer: asyncio.StreamWriter | None = None
+        self.is_heard = False
+
+    async def run(self) -> None:
+        """Connects until the operator leads, and listens."""
+        while True:
+            with suppress(OSError):
+                await self._listen()
+            await asyncio.sleep(0.2)
+
+    async def _listen(self) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(framed(self._node.encode()))
+        writer.write(framed(sealed(Inventory(self._node, "life", {}), self._keys, self._node)))
+        self._writer = writer
+        beating = asyncio.create_task(self._beat(writer))
+        try:
+            while True:
+                lease = opened(Lease, await read_frame(reader), self._keys, self._node)
+                self.is_heard = not isinstance(lease, Refusal) and lease.hears_health
+        except EOFError:
+            return
+        finally:
+            self.is_heard = False
+            beating.cancel()
+            writer.close()
+
+    async def _beat(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            report = Report(self._node, "life", time.monotonic(), -1, -1, {})
+            writer.write(framed(sealed(report, self._keys, self._node)))
+            await asyncio.sleep(0.3)
+
+    def report(self, frames: Mapping[str, bytes] | None = None, evidence: tuple[Evidence, ...] | None = None) -> None:
+        self._sequence += 1
+        report = HealthReport(self._node, "life", self._sequence, frames or {}, evidence)
+        if self._writer is not None:
+            self._writer.write(framed(HEALTH + sealed_text("health", packed(report), self._keys, self._node)))
+
+
+class Agents:
+    """Agents of all nodes, in an event loop of their own; each reports at least every two seconds."""
+
+    def __init__(self, keys: Path, port: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.agents = {name: Agent(name, keys, port) for name in NODES}
+        self.evidence: dict[str, tuple[Evidence, ...]] = {}
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self._tasks = [asyncio.run_coroutine_threadsafe(each.run(), self.loop) for each in self.agents.values()]
+        until(lambda: all(each.is_heard for each in self.agents.values()), "all agents are heard")
+        self._tasks.append(asyncio.run_coroutine_threadsafe(self._refresh(), self.loop))
+
+    async def _refresh(self) -> None:
+        while True:
+            for name, agent in self.agents.items():
+                agent.report(evidence=self.evidence.get(name, ()))
+            await asyncio.sleep(2.0)
+
+    def report(self, node: str, frames: Mapping[str, bytes]) -> None:
+        self.loop.call_soon_threadsafe(lambda: self.agents[node].report(frames))
+
+    def find(self, node: str, *evidence: Evidence) -> None:
+        self.evidence[node] = evidence
+        self.loop.call_soon_threadsafe(lambda: self.agents[node].report(evidence=evidence))
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        time.sleep(0.1)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(5)
+        self.loop.close()
+
+
+@dataclass
+class Job:
+    """Ranks that reduce together in steps, as their recorders tell it, on pods of one gang."""
+
+    pods: Sequence[str]
+    """UID of each rank's pod."""
+    nodes: Sequence[str]
+    agents: Agents
+    hangs: int = -1
+    """Rank that does not enter the next operation; -1: none."""
+    forges: Callable[[int, bytes], bytes] = lambda _, frame: frame
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._frames: list[list[bytes]] = [[] for _ in self.pods]
+        self._recorders = [Recorder(frames.append, rank=rank) for rank, frames in enumerate(self._frames)]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        everyone = range(len(self.pods))
+        groups = []
+        for rank, recorder in enumerate(self._recorders):
+            recorder.place(stage=0, replica=rank, ranks=len(self.pods))
+            groups.append(recorder.join("dp", list(everyone), Role.DATA))
+        random, step, beaten_s = np.random.default_rng(0), 0, 0.0
+        hung = False
+        while not self._stop.wait(0.02):
+            if not hung:
+                step += 1
+                entering = [rank for rank in everyone if rank != self.hangs]
+                tokens = []
+                for rank in entering:
+                    self._recorders[rank].step(step)
+                    tokens.append(self._recorders[rank].enter(groups[rank], Op.ALL_REDUCE, 1 << 20))
+                time.sleep(float(random.uniform(0.001, 0.003)))
+                hung = len(entering) < len(self.pods)
+                if not hung:
+                    for recorder, token in zip(self._recorders, tokens, strict=True):
+                        recorder.exit(token)
+            if time.monotonic() - beaten_s >= 0.25:
+                beaten_s = time.monotonic()
+                self._send()
+
+    def _send(self) -> None:
+        for rank, (recorder, frames) in enumerate(zip(self._recorders, self._frames, strict=True)):
+            recorder.beat()
+            sent = b"".join(self.forges(rank, frame) for frame in frames)
+            frames.clear()
+            self.agents.report(self.nodes[rank], {self.pods[rank]: sent})
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5)
+
+
+@dataclass
+class Stage:
+    """An operator, the agents of all nodes, and what the API server shows."""
+
+    admin: Kubectl
+    agents: Agents
+    operator: OperatorProcess
+
+    def policy(self, **spec: Any) -> None:
+        whole = {
+            "mode": "Act",
+            "failureDomains": ["switch"],
+            "budget": {"perJob": 100, "recentShare": 1.0, "totalShare": 1.0, "domainShare": 1.0},
+            "probation": {"test": "1s", "lasts": "2s"},
+            **spec,
+        }
+        manifest = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "HealthPolicy", "metadata": {"name": "all"}}
+        self.admin("apply", "-f", "-", stdin={**manifest, "spec": whole})
+
+    def taints(self) -> dict[str, str]:
+        """Our taint on each node that has one."""
+        found = {}
+        for node in self.admin.get("nodes")["items"]:
+            for taint in node["spec"].get("taints", []):
+                if taint["key"].startswith("tonnage.dev/"):
+                    found[node["metadata"]["name"]] = taint["key"]
+        return found
+
+    def incidents(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.admin.get("faultincidents")["items"]
+        return found
+
+    def open_incidents(self) -> list[dict[str, Any]]:
+        return [each for each in self.incidents() if each.get("status", {}).get("phase", "Closed") != "Closed"]
+
+    def gang(self, name: str, nodes: Sequence[str]) -> list[str]:
+        """A running gang of one pod on each of these nodes; the pods' UIDs."""
+        manifest = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": name}}
+        self.admin("apply", "-f", "-", stdin={**manifest, "spec": {"minMembers": len(nodes)}})
+        pods = []
+        for number, node in enumerate(nodes):
+            made = pod(f"{name}-{number}", gpus=8, nodeName=node, terminationGracePeriodSeconds=0)
+            made["metadata"]["labels"] = {"tonnage.dev/gang": name}
+            pods.append(made)
+        self.admin("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": pods})
+        found = {each["metadata"]["name"]: each for each in self.pods(name)}
+        return [found[f"{name}-{number}"]["metadata"]["uid"] for number in range(len(nodes))]
+
+    def pods(self, gang: str) -> list[dict[str, Any]]:
+        found = self.admin.get("pods", "-l", f"tonnage.dev/gang={gang}")["items"]
+        return [each for each in found if not each["metadata"].get("deletionTimestamp")]
+
+    @contextmanager
+    def job(self, name: str, nodes: Sequence[str], **kind: Any) -> Iterator[Job]:
+        running = Job(self.gang(name, nodes), nodes, self.agents, **kind)
+        try:
+            yield running
+        finally:
+            running.close()
+            self.admin("delete", "pods", "-l", f"tonnage.dev/gang={name}", "--force", "--grace-period=0")
+            self.admin("delete", f"gang/{name}")
+
+    def clean(self) -> None:
+        """No policy, no incident, no taint, no evidence."""
+        for node in NODES:
+            self.agents.find(node)
+        self.admin("delete", "healthpolicies", "--all")
+        self.admin("delete", "faultincidents", "--all")
+        for key in (UNHEALTHY_TAINT, PROBATION_TAINT):
+            with suppress(Exception):
+                self.admin("taint", "nodes", "--all", f"{key}-")
+
+
+@pytest.fixture(scope="module")
+def stage(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("operator")
+    keys = write_keys(folder / "keys")
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            operator(
+                admin.kubeconfig,
+                folder,
+                power={"enabled": True, "port": 0, "keys": str(keys)},
+                health={"enabled": True},
+                limits={"max_nodes_out_share": 1.0},
+                brain={"mode": "inline"},
+            )
+        )
+        started = process.said("started")
+        assert started is not None
+        agents = Agents(keys, int(started["power_port"]))
+        stack.callback(agents.close)
+        yield Stage(admin, agents, process)
+
+
+def xid(number: int = 79) -> Evidence:
+    return Evidence(Source.KERNEL, f"Xid{number}", "0000:3b:00", 0.0, "GPU has fallen off the bus")
+
+
+def test_a_faulty_node_is_tainted_within_a_second_and_comes_back_over_probation(stage: Stage) -> None:
+    stage.policy()
+    until(lambda: stage.admin.get("healthpolicy/all").get("status", {}).get("nodes") == len(NODES), "it governs all")
+    took_s = []
+    for node in NODES[::4]:
+        began_s = time.monotonic()
+        stage.agents.find(node, xid())
+        until(lambda n=node: stage.taints().get(n) == UNHEALTHY_TAINT, "the node is tainted", within_s=30)  # type: ignore[misc]
+        took_s.append(time.monotonic() - began_s)
+    assert sorted(took_s)[-1] < 10, took_s
+    assert {each["status"]["phase"] for each in stage.open_incidents()} <= {"Acting", "Quarantined"}
+    condition = {c["type"]: c for c in stage.admin.get("node/n0")["status"]["conditions"]}
+    assert condition["CollectiveHealthy"]["status"] == "False"
+
+    for node in NODES[::4]:
+        stage.agents.find(node)  # repaired: the kernel's log is new
+    until(lambda: PROBATION_TAINT in stage.taints().values(), "a node is on probation", within_s=60)
+    until(lambda: not stage.taints(), "all nodes are back", within_s=60)
+    until(lambda: not stage.open_incidents(), "the incidents are closed", within_s=30)
+    stage.clean()
+
+
+def test_two_faults_under_one_switch_make_one_incident_and_take_out_no_node(stage: Stage) -> None:
+    stage.policy()
+    for node in ("n0", "n1"):
+        stage.agents.find(node, xid())
+
+    def is_one() -> bool:
+        found = stage.open_incidents()
+        return len(found) == 1 and found[0]["spec"].get("domain") == "switch=leaf-0"
+
+    until(is_one, "the switch is the one suspect", within_s=60)
+    until(lambda: not stage.taints(), "no node is out for it", within_s=60)
+    stage.clean()
+
+
+def test_a_hung_job_is_restarted_whole_and_the_node_of_its_rank_is_tainted(stage: Stage) -> None:
+    stage.policy()
+    nodes = ("n4", "n5", "n6", "n7")
+    with stage.job("hangs", nodes) as job:
+        until(lambda: stage.operator.counted("tonnage_health_heard_share") is not None, "it is analysed")
+        time.sleep(5)
+        job.hangs = 2
+        until(lambda: stage.taints().get("n6") == UNHEALTHY_TAINT, "its node is tainted", within_s=60)
+        until(lambda: not stage.pods("hangs"), "the whole gang is evicted", within_s=60)
+        assert set(stage.taints()) == {"n6"}
+        (incident,) = [each for each in stage.incidents() if each["spec"].get("nodes") == ["n6"]]
+        status = incident["status"]
+        assert (status["syndrome"], status["jobs"]) == ("non-communication-hang", ["default/hangs"])
+        assert {each["do"] for each in status["alternatives"]} >= {"evict now", "restart in place"}
+        assert delay_s(stage.operator) < 1.0
+    stage.clean()
+
+
+def delay_s(process: OperatorProcess) -> float:
+    """Seconds from the verdict to the taint, by the operator's own log."""
+    lines = list(process.lines)
+    verdict = next(line for line in lines if line.get("event") == "verdict on a job" and not line.get("cause"))
+    taint = next(line for line in lines if line.get("event") == "action done" and line.get("node") == "n6")
+    at_s = [datetime.fromisoformat(line["timestamp"]).timestamp() for line in (verdict, taint)]
+    return at_s[1] - at_s[0]
+
+
+def test_a_budget_that_never_allows_a_disruption_is_named_and_kept(stage: Stage) -> None:
+    stage.policy()
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "never"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"tonnage.dev/gang": "kept"}}},
+    }
+    stage.admin("apply", "-f", "-", stdin=budget)
+    with stage.job("kept", ("n4", "n5", "n6", "n7")) as job:
+        time.sleep(6)  # until its budget is read
+        job.hangs = 1
+
+        def waits() -> set[str]:
+            conditions = [c for each in stage.open_incidents() for c in each["status"]["conditions"]]
+            return {c["reason"] for c in conditions if c["type"] == "Waiting" and c["status"] == "True"}
+
+        until(lambda: "DrainBlocked" in waits(), "the budget is named", within_s=60)
+        assert len(stage.pods("kept")) == RANKS
+    stage.admin("delete", "pdb/never")
+    stage.clean()
+
+
+def test_a_pod_that_forges_records_gets_no_node_quarantined_outside_its_own_job(stage: Stage) -> None:
+    """Its job of one rank on n8 tells of hangs of ranks and pods of others; it may have its own node alone."""
+    stage.policy()
+    with ExitStack() as stack:
+        honest = stack.enter_context(stage.job("honest", ("n4", "n5", "n6", "n7")))
+        (liar,) = stage.gang("liar", ["n8"])
+        time.sleep(4)
+        stop = time.monotonic() + 12
+        while time.monotonic() < stop:
+            for rank in range(4):
+                waiting = records.packed(Kind.IN_FLIGHT, op=Op.ALL_REDUCE, seq=10**6, for_ns=10**12, peer=rank)
+                beat = records.packed(Kind.BEAT, group=1, seq=1, at_ns=time.monotonic_ns(), for_ns=10**12)
+                lie = records.frame(
+                    [beat, waiting], rank=rank, at_ns=time.monotonic_ns(), wall_minus_ns=0, incarnation=9, dropped=0
+                )
+                # Under its own name, under another's on its own node's connection, and with nonsense.
+                for pod_uid in (liar, honest.pods[rank], "no-pod"):
+                    stage.agents.report("n8", {pod_uid: lie})
+            time.sleep(0.25)
+        assert set(stage.taints()) <= {"n8"}
+        accused = {node for each in stage.open_incidents() for node in each["spec"].get("nodes", [])}
+        assert not accused & {"n4", "n5", "n6", "n7"}
+        refused = stage.operator.counted("tonnage_health_refused")
+        assert refused['tonnage_health_refused{cause="not a member here"}'] > 0
+        assert len(stage.pods("honest")) == RANKS
+    stage.admin("delete", "pods", "-l", "tonnage.dev/gang=liar", "--force", "--grace-period=0")
+    stage.clean()
