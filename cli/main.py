@@ -39,6 +39,7 @@ VERBS = {
     "events": Verb("cli.verbs.events", "Show what Tonnage decided about objects, oldest first."),
     "explain": Verb("cli.verbs.explain", "Explain one object's plan, or the meaning of a field."),
     "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),
+    "health": Verb("cli.verbs.health", "Show suspected faults, release nodes, and analyse recorded jobs."),
     "operator": Verb("cli.verbs.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.verbs.plan", "Plan a fleet from manifests or a cluster: instances, cost, placements."),
     "power": Verb("cli.verbs.power", "Show power budgets, devices held back and why, and how many servers fit."),

@@ -1,0 +1,138 @@
+"""Recorded jobs: frames as a recorder sent them, or the recordings of docs/health.md, analysed as a live job is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+from cluster.errors import ConfigError, Mistake
+from controller.health.job_stream import JobStream, frames_in
+from health.records.decoding import decoded
+from health.verdicts.verdict import Verdict
+from simulator.health.recorded import recording
+from tonnage.records import Kind, Phase
+
+TICK_S = 0.25
+LONGEST_GAP_S = 60.0
+"""Silence in a recording that is played; a clock that was set leaves a longer one."""
+FRAMES = "*.frames"
+"""Files of datagrams, one after another, of any number of ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Verdict, and when it was made, in seconds since the first record."""
+
+    at_s: float
+    verdict: Verdict
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        verdict = self.verdict
+        ranks = ",".join(map(str, verdict.ranks)) or "-"
+        other = str(verdict.cause) if verdict.cause else verdict.probe or "-"
+        return (
+            f"{self.at_s:.1f} s",
+            str(verdict.syndrome),
+            str(verdict.part),
+            ranks,
+            f"{verdict.confidence:.2f}",
+            other,
+            "; ".join(verdict.evidence),
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        verdict = self.verdict
+        return {
+            "at_s": round(self.at_s, 3),
+            "syndrome": str(verdict.syndrome),
+            "part": str(verdict.part),
+            "ranks": list(verdict.ranks),
+            "confidence": verdict.confidence,
+            "cause": str(verdict.cause) if verdict.cause else None,
+            "probe": verdict.probe,
+            "evidence": list(verdict.evidence),
+        }
+
+
+def verdicts_in(folder: Path) -> list[Replayed]:
+    """Verdicts on a recorded job. Raises ConfigError for a folder without one."""
+    stream, found = JobStream(folder.name, ""), []
+    first_s = None
+    for now_s, frames in ticks_of(folder):
+        first_s = now_s if first_s is None else first_s
+        stream.take_recorded(frames, now_s)
+        found += [Replayed(now_s - first_s, verdict) for verdict in stream.judge(now_s)]
+    return found
+
+
+def compute_times(folder: Path) -> FloatArray:
+    """Shape (steps, ranks): seconds between operations, in which a rank computes, by step; 0 where nothing is known."""
+    rows, rank = [], []
+    for _, frames in ticks_of(folder):
+        records = decoded(frames)
+        done = (records.rows["kind"] == Kind.OPERATION) & (records.rows["phase"] == Phase.COMPUTE)
+        rows.append(records.rows[done])
+        rank.append(records.rank[done])
+    operations, ranks = np.concatenate(rows), np.concatenate(rank)
+    if not len(operations):
+        raise ConfigError(Mistake(str(folder), "holds no finished operation", "record a job that runs"))
+    steps = operations["step"].astype(np.int64) - int(operations["step"].min())
+    made = np.zeros((int(steps.max()) + 1, int(ranks.max()) + 1))
+    for each in range(made.shape[1]):
+        mine = np.flatnonzero(ranks == each)
+        mine = mine[np.argsort(operations["at_ns"][mine], kind="stable")]
+        enter, exit_ = operations["at_ns"][mine], operations["at_ns"][mine] + operations["for_ns"][mine]
+        gap_s = np.maximum(enter[1:] - np.maximum.accumulate(exit_)[:-1], 0) * 1e-9
+        np.add.at(made[:, each], steps[mine][1:], gap_s)
+    return made
+
+
+def ticks_of(folder: Path) -> Iterator[tuple[float, bytes]]:
+    """Instants and the frames that arrived by then, from either form. Raises ConfigError."""
+    files = sorted(folder.glob(FRAMES))
+    if files:
+        yield from _ticks_of_frames(b"".join(path.read_bytes() for path in files))
+    elif (folder / "truth.json").exists():
+        made = recording(folder)
+        yield 0.0, introductions_of(made.transcript.introductions)
+        yield 1.5, b""
+        for at_s, frames in made.transcript.ticks():
+            yield 1.5 + at_s, frames
+    else:
+        words = f"holds no {FRAMES} files and no truth.json with rankN.jsonl.gz"
+        raise ConfigError(Mistake(str(folder), words, "see docs/health.md, Replay"))
+
+
+def introductions_of(records: Any) -> bytes:
+    """Frames that introduce all ranks."""
+    from tonnage.records import header
+
+    made = []
+    for rank in np.unique(records.rank).tolist():
+        rows = records.rows[records.rank == rank]
+        head = header(len(rows), rank=rank, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0)
+        made.append(head + rows.tobytes())
+    return b"".join(made)
+
+
+def _ticks_of_frames(everything: bytes) -> Iterator[tuple[float, bytes]]:
+    """By the wall clocks of the senders, which are good enough to put frames into ticks."""
+    dated = []
+    for _, _, frame in frames_in(everything):
+        header = decoded(frame).headers[0]
+        dated.append(((int(header["at_ns"]) + int(header["wall_minus_ns"])) * 1e-9, frame))
+    dated.sort(key=lambda each: each[0])
+    waiting: list[bytes] = []
+    tick_s = dated[0][0] + TICK_S if dated else 0.0
+    for at_s, frame in dated:
+        while at_s >= tick_s:
+            yield tick_s, b"".join(waiting)
+            waiting, tick_s = [], max(tick_s + TICK_S, at_s - LONGEST_GAP_S)
+        waiting.append(frame)
+    yield tick_s, b"".join(waiting)
+    for beat in range(1, 20):  # what comes after the end: silence, in which hangs and deaths are judged
+        yield tick_s + beat * TICK_S, b""

@@ -1,0 +1,33 @@
+"""Straggler map: computing time of each rank and step against the median rank, as a picture."""
+
+from pathlib import Path
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+
+
+def relative(compute_s: FloatArray) -> FloatArray:
+    """Shape (ranks, steps): computing time divided by that of the median rank in the same step; 1 where unknown."""
+    known = np.where(compute_s > 0, compute_s, np.nan)
+    with np.errstate(all="ignore"):
+        middle = np.nanmedian(
+            np.where(np.isfinite(known).any(axis=1, keepdims=True), known, 1.0), axis=1, keepdims=True
+        )
+    return np.nan_to_num(known / middle, nan=1.0).T
+
+
+def draw(compute_s: FloatArray, out: Path) -> None:
+    """Writes the map. compute_s: shape (steps, ranks)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = relative(compute_s)
+    figure = Figure(figsize=(10, 1.5 + 0.12 * min(len(shown), 128)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    image = axes.imshow(shown, aspect="auto", interpolation="nearest", vmin=0.5, vmax=2.0, cmap="inferno")
+    axes.set_xlabel("step")
+    axes.set_ylabel("rank")
+    figure.colorbar(image, ax=axes, label="computing time ÷ median of the step")
+    figure.savefig(out, dpi=120)

@@ -1,0 +1,93 @@
+"""`tonnage health`: a recorded job is analysed as a live one is, and incidents are explained."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.inputs.recorded_job import compute_times, introductions_of
+from cli.main import tonnage
+from cli.printing.health_output import explanation, incident_rows, is_open
+from cli.printing.straggler_map import relative
+from simulator.health.cases import Case, case
+from simulator.health.disturbance import Happening
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(tonnage, list(words))
+
+
+def recorded(folder: Path, kind: Happening) -> Case:
+    """A simulated job's frames as one file, its introduction first."""
+    drawn = case(0, kind=kind, ranks=16)
+    made = drawn.transcript
+    (folder / "job.frames").write_bytes(introductions_of(made.introductions) + made.rows.tobytes())
+    return drawn
+
+
+def test_a_recorded_hang_is_named_and_the_exit_status_says_so(tmp_path: Path) -> None:
+    drawn = recorded(tmp_path, Happening.HANG_RANK)
+
+    result = run("health", "replay", str(tmp_path), "-o", "json")
+
+    assert result.exit_code == 1, result.output
+    (blamed,) = [each for each in json.loads(result.stdout) if each["part"] != "nothing"]
+    assert drawn.truth is not None
+    assert (blamed["syndrome"], tuple(blamed["ranks"])) == ("non-communication-hang", drawn.truth.parts[0][1])
+
+
+def test_a_folder_without_a_recording_is_refused_with_what_helps(tmp_path: Path) -> None:
+    result = run("health", "replay", str(tmp_path))
+
+    assert result.exit_code == 2
+    assert "*.frames" in result.stderr
+
+
+def test_the_slow_rank_is_the_bright_row_of_the_map(tmp_path: Path) -> None:
+    drawn = recorded(tmp_path, Happening.SLOW_RANK)
+    assert drawn.truth is not None
+
+    result = run("health", "heatmap", str(tmp_path), "--out", str(tmp_path / "map.png"))
+
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
+    late = relative(compute_times(tmp_path))[:, -20:-1]
+    rise = np.median(late, axis=1) / np.median(relative(compute_times(tmp_path))[:, 2:20], axis=1)
+    assert int(np.argmax(rise)) in drawn.truth.parts[0][1]
+
+
+INCIDENT = {
+    "metadata": {"name": "node-n6-abc"},
+    "spec": {"nodes": ["n6"]},
+    "status": {
+        "phase": "Suspected",
+        "syndrome": "non-communication-hang",
+        "part": "rank",
+        "jobs": ["ns/train"],
+        "confidence": 0.95,
+        "evidence": ["3 ranks wait for it"],
+        "waitsFor": "DrainBlocked: a disruption budget allows 0 of 4 pods",
+        "since": "2026-01-01T00:00:00Z",
+        "alternatives": [{"do": "evict now", "note": "DrainBlocked"}, {"do": "restart in place", "gpuHours": 2.5}],
+    },
+}
+
+
+def test_an_incident_is_explained_with_what_it_waits_for_and_what_else_would_cost() -> None:
+    words = "\n".join(explanation(INCIDENT, 1_767_225_660.0))
+
+    assert "waits for: DrainBlocked" in words
+    assert "evict now: cannot be done (DrainBlocked)" in words
+    assert "restart in place: 2.5" in words
+
+
+@pytest.mark.parametrize(("phase", "opened"), [("Suspected", True), ("Closed", False)])
+def test_open_incidents_come_first(phase: str, *, opened: bool) -> None:
+    other = {**INCIDENT, "metadata": {"name": "other"}, "status": {"phase": phase}}
+
+    rows = list(incident_rows([other, INCIDENT], 1_767_225_660.0))
+
+    assert rows[0][0] == "node-n6-abc"
+    assert is_open(other) is opened
