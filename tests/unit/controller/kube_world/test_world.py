@@ -182,6 +182,17 @@ def test_a_service_without_a_template_is_only_planned() -> None:
     assert "spec.template" in str(answer)
 
 
+def test_a_service_that_was_deleted_since_is_not_scaled() -> None:
+    writer, sightings = FakeWriter(), small()
+    sightings.services.clear()
+
+    (answer,) = kubernetes(sightings, writer).apply([Scale("ns/chat", of_types({"A100": 2}))])
+
+    assert isinstance(answer, ActionError)
+    assert "no longer exists" in str(answer)
+    assert writer.sent == []
+
+
 def test_a_service_asks_for_what_its_deployments_ask_for() -> None:
     sightings = with_template(small())
     content = content_of(chat_on_a100(sightings))
