@@ -35,6 +35,8 @@ UNALIGNED_STEPS = 30
 """Steps after which slow ranks are looked for without aligned clocks: their computing time needs none."""
 QUIET_S = 60.0
 """Time without a disturbance after which the same one is a new one."""
+REPEAT_S = 120.0
+"""Time after which a verdict that still stands is repeated: whoever tolerates a slow part must know that it lasts."""
 _UNMARKED_S = 0.3
 
 
@@ -80,6 +82,7 @@ class Analyser:
         self._judged_step = -1
         self._suspected: dict[object, tuple[int, int]] = {}
         self._heard_s: dict[object, float] = {}
+        self._repeated_s: dict[object, float] = {}
         self._marked: dict[int, float] = {}
         self._blamed: dict[Syndrome, set[int]] = {}
         self._stopped = False
@@ -195,7 +198,11 @@ class Analyser:
     def _is_news(self, verdict: Verdict, now_s: float) -> bool:
         heard_s = self._heard_s.get(verdict.subject, -np.inf)
         self._heard_s[verdict.subject] = now_s
-        return bool(now_s - heard_s > QUIET_S)
+        due = verdict.blames and now_s - self._repeated_s.get(verdict.subject, -np.inf) >= REPEAT_S
+        if due or now_s - heard_s > QUIET_S:
+            self._repeated_s[verdict.subject] = now_s
+            return True
+        return False
 
     def _fit(self, now_s: float) -> None:
         complete = self._sums.complete

@@ -97,4 +97,7 @@ def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) ->
         probe = "state of these processes, from their node agents"
         return Verdict(at_s, Syndrome.DEAD_PROCESS, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe)
     part, confidence = (Part.NODE if whole else Part.RANK), (0.99 if gone else 0.9)
-    return Verdict(at_s, Syndrome.DEAD_PROCESS, part, found.ranks, found.since_s, confidence, shown)
+    own = found.own_error and not any(
+        fact.kind is FactKind.XID and fact.rank in found.ranks for fact in _recent(facts, found.since_s)
+    )
+    return Verdict(at_s, Syndrome.DEAD_PROCESS, part, found.ranks, found.since_s, confidence, shown, program_error=own)

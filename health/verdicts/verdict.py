@@ -63,6 +63,8 @@ class Verdict:
     cause: Cause | None = None
     probe: str = ""
     """Probe that would decide; with a part it would narrow the part down."""
+    program_error: bool = False
+    """Whether an exception of the program came before all else, so that a restart may be enough."""
 
     @property
     def blames(self) -> bool:

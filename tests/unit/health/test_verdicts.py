@@ -1,12 +1,15 @@
 """Rules of verdicts, on simulated jobs of 8 to 64 ranks."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from health.stream import Analyser, Options
+from health.analysis.deaths import Lost
+from health.stream import REPEAT_S, Analyser, Options
 from health.verdicts.facts import Fact, FactKind
+from health.verdicts.stopped import on_death
 from health.verdicts.verdict import Cause, Part, Syndrome
 from simulator.health.cases import Case
 from simulator.health.disturbance import NO_FAULTS, STOPS, Happening
@@ -166,3 +169,22 @@ def test_a_case_is_the_same_for_the_same_seed() -> None:
 
     assert one.transcript.rows.tobytes() == other.transcript.rows.tobytes()
     assert replace(one.disturbance) == other.disturbance
+
+
+def test_a_slow_down_that_lasts_is_named_again_and_again() -> None:
+    """The analyser's clock runs twelve times as fast as the records'."""
+    found = drawn(Happening.SLOW_RANK, 2)
+    analyser = Analyser(found.layout)
+    blamed = []
+    for now_s, frames in found.transcript.ticks():
+        analyser.take(frames, 12 * now_s)
+        blamed += [verdict for verdict in analyser.judge(12 * now_s) if verdict.blames]
+    assert len(blamed) > 1
+    assert all(after.at_s - before.at_s >= REPEAT_S for before, after in pairwise(blamed))
+
+
+def test_an_exception_of_the_program_is_told_from_a_gpu_error() -> None:
+    layout = drawn(Happening.DEAD_RANK, 0).layout
+    lost = Lost((3,), 10.0, 1, own_error=True)
+    assert on_death(lost, layout, (), 11.0).program_error
+    assert not on_death(lost, layout, (Fact(FactKind.XID, 3, 9.5),), 11.0).program_error
