@@ -207,6 +207,11 @@ bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, 
 	$(BIN)/python -m benchmarks.health_scale
 	$(BIN)/python -m benchmarks.health_clean
 
+.PHONY: bench-health-ettr
+bench-health-ettr: $(READY) ## Health (simulated): effective training time of 10,000 GPUs, mechanism by mechanism; own limits (15 minutes)
+	$(BIN)/python -m benchmarks.health_ettr --variants all
+	$(BIN)/python -m benchmarks.health_limits
+
 .PHONY: bench-concurrency
 bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rules, Q-learning and static limits on unseen workloads
 	$(BIN)/python -m benchmarks.concurrency --seeds 201-220

@@ -101,7 +101,7 @@ def _is_relapse(known: Incident, evidence: Evidence, situation: Situation) -> bo
 
 def _reopened(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
     fresh = _opened(known.id, evidence, situation, generation=known.generation + 1)
-    return replace(fresh, strikes=known.strikes, closed_s=known.closed_s, nodes=known.nodes or fresh.nodes)
+    return replace(fresh, strikes=known.strikes, closed_s=known.closed_s, nodes=fresh.nodes or known.nodes)
 
 
 def _ended(known: Incident, evidence: Evidence, now_s: float) -> Incident:
