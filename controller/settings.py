@@ -92,6 +92,13 @@ class PowerSettings(Part):
     effect once a leader has read power draws for a day."""
 
 
+class IsolationSettings(Part):
+    """Isolation of agents' tool calls, by SandboxPolicy objects; its orders travel on the link of power control."""
+
+    enabled: bool = False
+    """Whether SandboxPolicies are read. Needs `power.enabled`, and agents with `sandboxes`."""
+
+
 class ServingTlsSettings(Part):
     """PEM files of a server's certificate; read again when they change."""
 
@@ -264,6 +271,7 @@ class OperatorSettings(BaseSettings):
     """Planning process."""
     power: PowerSettings = PowerSettings()
     health: HealthSettings = HealthSettings()
+    isolation: IsolationSettings = IsolationSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     limits: LimitSettings = LimitSettings()
     record: RecordSettings = RecordSettings()
@@ -364,6 +372,8 @@ def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:
     if settings.policy not in POLICIES:
         remedy = f"choose one of {', '.join(POLICIES)}"
         yield Mistake("policy", f"unknown policy {settings.policy!r}", remedy)
+    if settings.isolation.enabled and not settings.power.enabled:
+        yield Mistake("isolation.enabled", "needs power.enabled", "its orders travel on the link of power control")
     brain = settings.brain
     for name in ("address", "token_file"):
         if brain.mode == "cluster" and not getattr(brain, name):

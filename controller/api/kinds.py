@@ -12,6 +12,7 @@ from controller.api import (
     node,
     pod,
     power_domain,
+    sandbox_policy,
     scaling_policy,
 )
 from controller.api.kind import Kind
@@ -25,6 +26,7 @@ KINDS = (
     power_domain.KIND,
     health_policy.KIND,
     fault_incident.KIND,
+    sandbox_policy.KIND,
     node.KIND,
     pod.KIND,
 )

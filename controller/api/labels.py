@@ -14,6 +14,9 @@ GANG_LABEL = "tonnage.dev/gang"
 SERVICE_LABEL = "tonnage.dev/service"
 """Label on a pod: name of the ModelService of which it is an instance, in the same namespace."""
 
+SANDBOX_LABEL = "tonnage.dev/sandbox"
+"""Label on a pod that runs an agent: its class in the SandboxPolicy that covers it."""
+
 GPU_MILLI_ANNOTATION = "tonnage.dev/gpu-milli"
 """Annotation on a pod: thousandths of one GPU, 1 to 1000, instead of whole devices in its resources."""
 GPU_TYPES_ANNOTATION = "tonnage.dev/gpu-types"

@@ -142,6 +142,7 @@ def needed(
     lease: tuple[str, str],
     *,
     leases_watts: bool = False,
+    isolates: bool = False,
     autoscales: bool = True,
     heals: bool = False,
     demand: Collection[str] = (),
@@ -149,12 +150,12 @@ def needed(
 ) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these placement modes does.
 
-    lease: (namespace, name). leases_watts, autoscales, heals: whether power control, ScalingPolicies and health are
-    enabled. demand:
-    features of DEMAND that are.
+    lease: (namespace, name). leases_watts, isolates, autoscales, heals: whether power control, isolation,
+    ScalingPolicies and health are enabled. demand: features of DEMAND that are.
     """
     is_enabled = {
         "power": leases_watts,
+        "isolation": isolates,
         "autoscale": autoscales,
         "health": heals,
         **{each: each in demand for each in DEMAND},

@@ -29,6 +29,8 @@ from controller.metrics.table import (
     POWER,
     POWER_LOOP,
     PROCESS,
+    SANDBOX_COUNTS,
+    SANDBOXES,
     SCALING,
     SERVICES,
     Metric,
@@ -61,12 +63,14 @@ class Meter:
         self._cluster_gauges = _GaugeSet(FLEET + BATCH + SERVICES + AUTOSCALER)
         self._power_gauges = _GaugeSet(POWER)
         self._scaling_gauges = _GaugeSet(SCALING)
+        self._sandbox_gauges = _GaugeSet(SANDBOXES)
         self.registry.register(self._cluster_gauges)
         self.registry.register(self._power_gauges)
         self._health_gauges = _GaugeSet(HEALTH)
         self.registry.register(self._scaling_gauges)
         self.registry.register(self._health_gauges)
-        own = LOOP + PROCESS + BRAIN + POWER_LOOP + DEMAND
+        self.registry.register(self._sandbox_gauges)
+        own = LOOP + PROCESS + BRAIN + POWER_LOOP + DEMAND + SANDBOX_COUNTS
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
         }
@@ -93,6 +97,10 @@ class Meter:
     def publish_health(self, samples: Iterable[Sample]) -> None:
         """Replace the gauges of health; call it without samples when this replica does not lead."""
         self._health_gauges.samples = tuple(samples)
+
+    def publish_sandboxes(self, samples: Iterable[Sample]) -> None:
+        """Replace the gauges of isolation; call it without samples when this replica does not lead."""
+        self._sandbox_gauges.samples = tuple(samples)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of the table. With `by` 0 its series begins to exist, so that the first increment is

@@ -428,8 +428,41 @@ HEALTH = (
 )
 """Health of jobs and nodes, published together by the leader."""
 
+SANDBOXES = (
+    Metric(
+        "tonnage_sandboxes",
+        "gauge",
+        "Running pods that a SandboxPolicy covers, by state: controlled, uncontrolled.",
+        ("policy", "state"),
+    ),
+    Metric("tonnage_sandbox_calls", "gauge", "Tool calls by state: running, queued, frozen.", ("policy", "state")),
+    Metric(
+        "tonnage_sandbox_memory_bytes",
+        "gauge",
+        "Memory held by agents' own processes (agents) and leased to tool calls (calls).",
+        ("policy", "kind"),
+    ),
+    Metric("tonnage_sandbox_nodes", "gauge", "Nodes by level of isolation: full, observe, none.", ("level",)),
+    Metric(
+        "tonnage_sandbox_node_bytes",
+        "gauge",
+        "Memory of all nodes for sandboxes: budget, and the part that is reserved.",
+        ("kind",),
+    ),
+)
+
+SANDBOX_COUNTS = (
+    Metric(
+        "tonnage_sandbox_happenings_total",
+        "counter",
+        "What happened to tool calls (ToolCallKilled, Frozen, Throttled, Refused) and agents (AgentKilled), by reason.",
+        ("policy", "what", "reason"),
+    ),
+)
+
 METRICS = (
-    FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP + SCALING + DEMAND + HEALTH
+    *(FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BRAIN),
+    *(POWER + POWER_LOOP + SCALING + DEMAND + HEALTH + SANDBOXES + SANDBOX_COUNTS),
 )
 
 

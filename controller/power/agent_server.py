@@ -5,9 +5,10 @@ It runs in its own thread and event loop, so neither a long plan nor the Kuberne
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import structlog
 
@@ -15,7 +16,17 @@ from cluster.clock import Clock
 from controller.agent_reports import AgentReports
 from controller.power.term import PowerTerm
 from power.leases.framing import HEALTH, FrameError, framed, read_frame
-from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, opened, opened_text, sealed
+from power.leases.messages import (
+    Inventory,
+    Keys,
+    Lease,
+    Refusal,
+    Report,
+    opened,
+    opened_text,
+    sealed,
+    sealed_text,
+)
 from power.leases.mounted_keys import keys_of_node
 
 log = structlog.get_logger(__name__)
@@ -47,6 +58,28 @@ class LoopCounts:
     """Times from receiving a report to having sent the lease that answers it; the newest 10,000."""
 
 
+class Courier(Protocol):
+    """Another part's messages on the same link, signed as all others. Called in the link's thread."""
+
+    @property
+    def sends(self) -> str:
+        """Kind of its messages to agents."""
+        ...
+
+    @property
+    def hears(self) -> str:
+        """Kind of its messages from agents."""
+        ...
+
+    def mail_for(self, node: str) -> bytes | None:
+        """Text for a node from which it has heard; sent again only when it changes, or on a new connection."""
+        ...
+
+    def heard(self, node: str, text: bytes) -> str:
+        """Takes a text; returns why it is refused, or nothing."""
+        ...
+
+
 class AgentServer:
     """Server for agents. `term()` returns the present term, None while this process does not lead."""
 
@@ -56,9 +89,11 @@ class AgentServer:
         keys: Callable[[], Keys],
         clock: Clock,
         health: AgentReports | None = None,
+        couriers: Sequence[Courier] = (),
     ) -> None:
-        """health: where reports about health go; None: agents are asked for none."""
+        """health: where reports about health go; None: agents are asked for none. couriers: other parts' messages."""
         self._term, self._keys, self._clock, self._health = term, keys, clock, health
+        self._couriers = couriers
         self._lines: dict[str, asyncio.StreamWriter] = {}
         self._heard_at_s: dict[str, float] = {}
         self._news = asyncio.Event()
@@ -144,6 +179,7 @@ class AgentServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: str, inventory: Inventory
     ) -> None:
         introduced_to: PowerTerm | None = None
+        mailed: dict[str, bytes] = {}
         while self._lines.get(node) is writer:
             term = self._term()
             if term is None:
@@ -155,6 +191,8 @@ class AgentServer:
                 travelled = await read_frame(reader)
             if travelled.startswith(HEALTH):
                 self._take_health(travelled.removeprefix(HEALTH), node)
+                continue
+            if self._is_couriers(travelled, node, writer, mailed):
                 continue
             report = opened(Report, travelled, self._node_keys(node), node)
             refusal = report if isinstance(report, Refusal) else term.hear(report)
@@ -171,6 +209,22 @@ class AgentServer:
             self._refused(body, node)
         elif self._health is not None and self._health.is_read:
             self._health.put(node, body)
+
+    def _is_couriers(self, travelled: bytes, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]) -> bool:
+        """Whether a courier took the message; it may have an answer. mailed: last text of each on this connection."""
+        for courier in self._couriers:
+            keys = self._node_keys(node)
+            text = opened_text(courier.hears, travelled, keys, node)
+            if isinstance(text, Refusal):
+                continue
+            if why := courier.heard(node, text):
+                self._refused(Refusal("Unreadable", why), node)
+            answer = courier.mail_for(node)
+            if answer is not None and mailed.get(courier.sends) != answer:
+                mailed[courier.sends] = answer
+                writer.write(framed(sealed_text(courier.sends, answer, keys, node)))
+            return True
+        return False
 
     def _refused(self, refusal: Refusal, node: str) -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1

@@ -6,7 +6,7 @@ snapshot that is replaced as a whole.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -14,7 +14,7 @@ import structlog
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
 from controller.agent_reports import AgentReports
-from controller.power.agent_server import AgentServer, LoopCounts
+from controller.power.agent_server import AgentServer, Courier, LoopCounts
 from controller.power.domain_tree import PowerTree, power_tree
 from controller.power.loop_state import PowerLoopState
 from controller.power.power_table import PRODUCT_LABELS, power_table, sound, unheard
@@ -48,15 +48,17 @@ class PowerLoop:
         rules: PowerRules,
         on_look: Callable[["PowerLoop"], None] = lambda _: None,
         health: AgentReports | None = None,
+        couriers: Sequence[Courier] = (),
     ) -> None:
         """see: returns the cluster now, None while it was not seen. leads, epoch: of the Lease, called before each
         turn.
 
         on_look: called after each update, in the loop's thread. health: where agents' reports about health go.
+        couriers: other parts' messages on the agents' link.
         """
         self._see, self._leads, self._epoch, self._clock, self._rules = see, leads, epoch, clock, rules
         self._on_look = on_look
-        self._server = AgentServer(self._present, keys, clock, health)
+        self._server = AgentServer(self._present, keys, clock, health, couriers)
         self._term: PowerTerm | None = None
         self._view: PowerView | None = None
         self._tree: PowerTree | None = None

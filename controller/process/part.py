@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster.clock import Clock
@@ -16,6 +16,7 @@ from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
+from controller.power.agent_server import Courier
 from controller.settings import OperatorSettings
 
 
@@ -50,6 +51,8 @@ class Surroundings:
     """To be called when a cycle should follow at once, however short the time since the last."""
     stack: ExitStack
     """Ends the part, before the Lease is released."""
+    couriers: list[Courier] = field(default_factory=list)
+    """What travels on the agents' link besides power; any part may add one at its start."""
 
 
 class FactSource(Protocol):

@@ -6,7 +6,7 @@ from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.deciders.decider import Entry
 from controller.deciders.registry import ORDER, Sections, sections_of
-from controller.process import wire_autoscaler, wire_health, wire_power
+from controller.process import wire_autoscaler, wire_health, wire_isolation, wire_power
 from controller.process.part import Part
 from controller.snapshot.builder import FACTS
 from controller.snapshot.fact import Fact
@@ -15,6 +15,7 @@ PARTS: tuple[Part, ...] = (
     Part("power", wire_power.enabled),
     Part("autoscaler", wire_autoscaler.enabled),
     Part("health", wire_health.enabled),  # behind power, whose caps are facts of health
+    Part("isolation", wire_isolation.enabled),
 )
 """Parts with watches or a fast loop of their own. A decider whose facts are objects of its kinds needs none."""
 

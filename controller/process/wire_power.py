@@ -1,6 +1,6 @@
 """Wiring of power control: serves the agents, reports, and adds power headroom to snapshots."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
+from controller.power.agent_server import Courier
 from controller.power.agent_tls import MountedTls
 from controller.power.loop import PowerLoop
 from controller.power.metrics import PowerLoopMetrics
@@ -107,7 +108,15 @@ class PowerPart:
         settings, leadership, clocks = self._settings, around.leadership, around.clocks
         lead = Lead(leadership.may_write, lambda: leadership.epoch)
         serving = serving_watts(
-            settings, self._domains, around.caches, self._planned, lead, around.meter, clocks, around.agent_reports
+            settings,
+            self._domains,
+            around.caches,
+            self._planned,
+            lead,
+            around.meter,
+            clocks,
+            around.agent_reports,
+            around.couriers,
         )
         port = around.stack.enter_context(serving)
         reporter = power_reporter(
@@ -150,6 +159,7 @@ def serving_watts(
     meter: Meter,
     clocks: Clocks,
     health: AgentReports | None = None,
+    couriers: Sequence[Courier] = (),
 ) -> Iterator[int]:
     """Serves agents while the block runs, in a thread of its own; yields the port.
 
@@ -168,7 +178,7 @@ def serving_watts(
         if tls is not None:
             tls.look()
 
-    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look, health)
+    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look, health, couriers)
     with ExitStack() as stack:
         thread = LoopThread("watts")
         stack.callback(thread.close)

@@ -160,6 +160,7 @@ async def _allowed(connection: Connection, installation: Installation) -> dict[t
             placers,
             installation.lease,
             leases_watts=installation.leases_watts,
+            isolates=installation.isolates,
             autoscales=installation.autoscales,
             heals=installation.heals,
             demand=installation.demand,

@@ -57,6 +57,10 @@ class Installation:
         return bool(((self.settings or {}).get("health") or {}).get("enabled"))
 
     @property
+    def isolates(self) -> bool:
+        return bool(((self.settings or {}).get("isolation") or {}).get("enabled"))
+
+    @property
     def autoscales(self) -> bool:
         return bool(((self.settings or {}).get("autoscaler") or {}).get("enabled", True))
 

@@ -251,6 +251,25 @@ FULL: Mapping[str, Object] = {
             ],
         },
     ),
+    "SandboxPolicy": _object(
+        "SandboxPolicy",
+        {
+            "namespaces": ["team-a"],
+            "selector": {"matchLabels": {"app": "coder"}},
+            "container": "agent",
+            "classes": [
+                {"name": "interactive", "priority": 100, "budget": "8Gi", "guaranteed": "1Gi", "agentMemory": "512Mi"}
+            ],
+        },
+        {
+            "selected": 2,
+            "controlled": 1,
+            "running": 3,
+            "queued": 1,
+            "frozen": 1,
+            "troubles": [{"pod": "team-a/coder-1", "node": "n1", "message": "its container does not run yet"}],
+        },
+    ),
     "ScalingPolicy": _policy(),
     "HealthPolicy": _object(
         "HealthPolicy",
@@ -598,6 +617,9 @@ def _rule_cases() -> Iterator[Case]:
             "HealthPolicy", f"{path} should be a duration",
             having(health, path, "1m30.5s"), having(health, path, "0s"), "with its unit",
         )  # fmt: skip
+    sandboxes = FULL["SandboxPolicy"]
+    for path, too_low in (("budget", "0"), ("guaranteed", "-1"), ("agentMemory", "-1")):
+        yield from _quantity_cases(sandboxes, f"spec.classes[].{path}", too_low)
 
 
 def _scaling_cases(policy: Object) -> Iterator[Case]:

@@ -15,11 +15,13 @@ from click.testing import CliRunner
 
 from cli.main import tonnage
 from controller.api.labels import PLACEMENT_GATE
+from power.leases.messages import Keys
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from tests.agents.agent_process import running, settings_file, write_keys
+from tests.agents.agent_process import KEY, running, settings_file, write_keys
 from tests.controlplane import manifests
 from tests.controlplane.churn import churn
+from tests.controlplane.isolation import agent_pod, isolating_agent, policy
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator, until
 from tests.controlplane.servers import StartServer
@@ -149,9 +151,9 @@ def versions(kubectl: Kubectl) -> dict[str, str]:
 
 
 LEASES_WATTS: Values = {"ray": {"mode": "none"}, "settings": {"power": {"enabled": True}}}
-WATCHES_HEALTH: Values = {
+EVERY_PART: Values = {
     "ray": {"mode": "none"},
-    "settings": {"power": {"enabled": True}, "health": {"enabled": True}},
+    "settings": {"power": {"enabled": True}, "health": {"enabled": True}, "isolation": {"enabled": True}},
 }
 
 
@@ -194,6 +196,22 @@ def drawing_row(kubectl: Kubectl, folder: Path, process: OperatorProcess, node: 
     with running(agent):
         yield
     kubectl("delete", "powerdomain/row")
+
+
+@contextmanager
+def isolating(kubectl: Kubectl, process: OperatorProcess, beside: str) -> Iterator[None]:
+    """A SandboxPolicy with a running pod, and an agent that reports on it from another node."""
+    default = kubectl.within("default")
+    nodes = [each["metadata"]["name"] for each in kubectl.get("nodes")["items"]]
+    node = next(name for name in nodes if name != beside)
+    default("apply", "--server-side", "-f", "-", stdin=listed(policy("coders"), agent_pod("coder", node)))
+    default.wait("condition=Ready", "pod/coder")
+    started = process.said("started")
+    assert started is not None
+    with isolating_agent(node, int(started["power_port"]), Keys("k", {"k": KEY})) as agent:
+        agent.steadily = "ToolCallKilled/OUTGREW_CLAIM"
+        yield
+    kubectl("delete", "sandboxpolicy/coders")
 
 
 def become_ready(kubectl: Kubectl) -> None:
@@ -271,14 +289,15 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     unmeasured["metadata"]["name"] = "unmeasured"
     del unmeasured["spec"]["demand"]
     wide = manifests.pod("too-wide", gpus=16, **gate)
-    upgrade(installed.kubeconfig, WATCHES_HEALTH)
+    upgrade(installed.kubeconfig, EVERY_PART)
     power = {"enabled": True, "port": 0, "keys": str(write_keys(tmp_path / "agent" / "keys"))}
     installed("apply", "-f", str(EXAMPLES / "health.yaml"))
     node = str(installed.get("nodes")["items"][0]["metadata"]["name"])
     with (
         serving(LongMeasured(4.0, serving=SERVED)) as demand,
-        running_operator(installed, tmp_path, WATCHES_HEALTH, power=power, autoscaler=reads(demand)) as process,
+        running_operator(installed, tmp_path, EVERY_PART, power=power, autoscaler=reads(demand)) as process,
         drawing_row(installed, tmp_path, process, node),
+        isolating(installed, process, node),
         running_prometheus(tmp_path, process.metrics_port, RULES, every="1s") as prometheus,
         churn(
             installed.kubeconfig,

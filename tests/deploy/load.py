@@ -19,11 +19,14 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
+from controller.isolation.policy_status import PolicyFacts
+from controller.isolation.policy_status import samples_of as sandbox_samples
 from controller.metrics.registry import Meter, Sample, count_request
 from controller.ports import Brain
 from controller.power.domain_facts import DomainFacts
 from controller.power.metrics import samples_of
 from controller.report.cycle_reporter import CycleReporter
+from isolation.orders import NodeReport
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -106,6 +109,10 @@ class Load:
             ]
         )
         self._meter.count("tonnage_demand_readings_total", "prometheus", "QueryEmpty" if number % 3 else "ok")
+        policy = PolicyFacts(3, 2, running=4, queued=1, frozen=1, agent_bytes=1 << 30, calls_bytes=2 << 30)
+        here = NodeReport("a", "life", "full", "cgroup v2, writable", 8 << 30, 3 << 30)
+        self._meter.publish_sandboxes(sandbox_samples({"agents": policy}, {"a": here}))
+        self._meter.count("tonnage_sandbox_happenings_total", "agents", "ToolCallKilled", "OUTGREW_CLAIM")
         for name in ("reports", "leases"):
             self._meter.count(f"tonnage_power_{name}_total", by=4)
         self._meter.count("tonnage_power_failed_turns_total", by=0)

@@ -45,6 +45,10 @@ def replicas(a: Series, b: Series) -> dict[str, Series]:
     return {'tonnage_leader{job="t", instance="a"}': a, 'tonnage_leader{job="t", instance="b"}': b}
 
 
+def killed(what: str) -> str:
+    return f'tonnage_sandbox_happenings_total{{job="t", policy="coders", what="{what}", reason="OUTGREW_CLAIM"}}'
+
+
 PLANS = "tonnage_brain_plans_total"
 CYCLES, ACTIONS, REQUESTS = "tonnage_cycles_total", "tonnage_actions_total", "tonnage_api_requests_total"
 INSTANCES = 'tonnage_service_instances{job="t", model_service="ns/chat", instance_type="A100"'
@@ -171,6 +175,13 @@ STORIES = (
         "TonnageScalingCoverageLow",
         {'tonnage_scaling_coverage_ratio{job="t", policy="ns/chat", interval="90"}': gauge(0.9, 0.7)},
         {"job": "t", "policy": "ns/chat"},
+    ),
+    Story("TonnageAgentKilled", {killed("AgentKilled"): counter(0, 1)}, {"job": "t", "policy": "coders"}),
+    Story("TonnageToolCallsKilled", {killed("ToolCallKilled"): counter(0, 5)}, {"job": "t", "policy": "coders"}),
+    Story(
+        "TonnageSandboxesUncontrolled",
+        {'tonnage_sandboxes{job="t", policy="coders", state="uncontrolled"}': gauge(0, 2)},
+        {"job": "t", "policy": "coders"},
     ),
 )
 

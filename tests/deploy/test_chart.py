@@ -145,6 +145,24 @@ def test_where_health_is_analysed_it_may_taint_nodes_and_write_incidents() -> No
     assert {("", "nodes", "patch"), ("tonnage.dev", "faultincidents", "create")} <= more
 
 
+def test_where_tool_calls_are_isolated_it_may_see_sandbox_policies_and_write_their_status(tmp_path: Path) -> None:
+    leasing = {"agent": {"enabled": True}}
+    isolating = {"agent": {"enabled": True, "sandboxes": {"enabled": True}}}
+    more = rights(isolating, "ClusterRole") - rights(leasing, "ClusterRole")
+
+    assert more == {
+        ("tonnage.dev", "sandboxpolicies", "list"),
+        ("tonnage.dev", "sandboxpolicies", "watch"),
+        ("tonnage.dev", "sandboxpolicies/status", "patch"),
+    }
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), leases_watts=True, isolates=True)
+    asked = {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "isolation"}
+    assert asked == more
+    file = tmp_path / "settings.yaml"
+    file.write_text(rendered(isolating)["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
+    assert read_settings(file).isolation.enabled
+
+
 def test_targets_of_scaling_policies_are_those_of_the_values() -> None:
     targets = [{"group": "serving.example.com", "resources": ["models"]}]
     granted = rights({"autoscaler": {"targets": targets}}, "ClusterRole") - rights({}, "ClusterRole")

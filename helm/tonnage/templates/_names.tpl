@@ -216,7 +216,11 @@ capabilities: {drop: [ALL]}
 {{- if include "tonnage.heals" . }}
 {{- $_ := set $power "health" (dict "enabled" true) }}
 {{- end }}
-{{- toYaml (merge $own $power (dict "brain" $brain "autoscaler" (include "tonnage.autoscaler" . | fromYaml)) .Values.settings) }}
+{{- $isolation := dict }}
+{{- if include "tonnage.isolates" . }}
+{{- $isolation = dict "isolation" (dict "enabled" true) }}
+{{- end }}
+{{- toYaml (merge $own $power $isolation (dict "brain" $brain "autoscaler" (include "tonnage.autoscaler" . | fromYaml)) .Values.settings) }}
 {{- end }}
 
 {{/* "yes" while ScalingPolicies are evaluated, which is the default. */}}

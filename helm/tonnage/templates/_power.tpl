@@ -14,6 +14,13 @@ yes
 {{- end -}}
 {{- end }}
 
+{{/* "yes" when the operator gives orders for sandboxes: to agents of this release, or to others by its settings. */}}
+{{- define "tonnage.isolates" -}}
+{{- if or (and .Values.agent.enabled .Values.agent.sandboxes.enabled) ((.Values.settings.isolation | default dict).enabled) -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{/* Headless service of all replicas of the operator; agents find the leader among them. */}}
 {{- define "tonnage.powerService" -}}
 {{ include "tonnage.fullname" . }}-power

@@ -1,0 +1,132 @@
+"""SandboxPolicy: pods of agents whose tool calls are isolated, with memory and priority by class."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from controller.api.conditions import ObservedStatus
+from controller.api.fields import (
+    DnsLabel,
+    LabelValue,
+    ListOf,
+    PositiveQuantity,
+    QuantityFromZero,
+    StatusPart,
+    Strict,
+    as_set,
+    keyed_by,
+)
+from controller.api.flaw import Flaw, repeat_flaws
+from controller.api.kind import Kind
+from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.printer_columns import AGE, Column, condition, reason
+
+HIGHEST_PRIORITY = 1_000_000
+MOST_TROUBLES = 16
+
+
+class PodSelector(Strict):
+    """Labels of the pods."""
+
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(
+        default={}, description="Labels that a pod must have; none: every pod with the label tonnage.dev/sandbox."
+    )
+
+
+class SandboxClass(Strict):
+    """Class of agents. Where memory is short, tool calls of the lowest priority make way first."""
+
+    name: DnsLabel = Field(
+        description="Name of the class; pods choose it by the value of their label tonnage.dev/sandbox."
+    )
+    priority: int = Field(
+        default=0,
+        ge=-HIGHEST_PRIORITY,
+        le=HIGHEST_PRIORITY,
+        description="Order of victims: a tool call makes way for those of a higher priority, and an agent goes last.",
+    )
+    budget: PositiveQuantity | None = Field(
+        default=None, description="Most memory of an agent with its tool calls; default: the limit of its container."
+    )
+    guaranteed: QuantityFromZero | None = Field(
+        default=None, description="Memory that is kept for each agent with its tool calls, used or not."
+    )
+    agent_memory: QuantityFromZero | None = Field(
+        default=None, description="Memory that is kept for the agent's own processes; it grows with their use."
+    )
+
+
+class SandboxPolicySpec(Strict):
+    namespaces: Annotated[ListOf[DnsLabel], as_set()] = Field(
+        default=(), max_length=256, description="Namespaces of the pods; none: all."
+    )
+    selector: PodSelector = Field(
+        default=PodSelector(), description="Which of the pods with the label tonnage.dev/sandbox the policy covers."
+    )
+    container: DnsLabel | None = Field(
+        default=None, description="Container with the agent; default: the pod's first container."
+    )
+    classes: Annotated[ListOf[SandboxClass], keyed_by("name")] = Field(
+        min_length=1,
+        max_length=16,
+        description="Classes of agents. Pods whose label names none of them belong to the first.",
+    )
+
+
+class SandboxTrouble(StatusPart):
+    """Pod that is not under control."""
+
+    pod: str = Field(max_length=512, description="The pod, as namespace/name.")
+    node: str = Field(max_length=253, description="Name of its node.")
+    message: str = Field(max_length=512, description="Why.")
+
+
+class SandboxPolicyStatus(ObservedStatus):
+    """State of the policy."""
+
+    selected: int | None = Field(default=None, ge=0, description="Running pods that it covers.")
+    controlled: int | None = Field(default=None, ge=0, description="Those whose tool calls are isolated.")
+    running: int | None = Field(default=None, ge=0, description="Tool calls that run, frozen ones included.")
+    queued: int | None = Field(default=None, ge=0, description="Tool calls that wait for memory.")
+    frozen: int | None = Field(default=None, ge=0, description="Tool calls that are frozen.")
+    troubles: ListOf[SandboxTrouble] = Field(
+        default=(), max_length=MOST_TROUBLES, description="Pods that are not under control, the first 16."
+    )
+
+
+class SandboxPolicy(Strict):
+    """Isolation of agents' tool calls, in pods with the label tonnage.dev/sandbox. Not namespaced."""
+
+    api_version: ApiVersion
+    kind: Literal["SandboxPolicy"]
+    metadata: OwnMeta
+    spec: SandboxPolicySpec = Field(description="Pods and classes.")
+    status: SandboxPolicyStatus = Field(default=SandboxPolicyStatus(), description="Written by the operator.")
+
+
+def _repeats(policy: SandboxPolicy) -> Iterator[Flaw]:
+    yield from repeat_flaws([each.name for each in policy.spec.classes], ("spec", "classes"))
+    yield from repeat_flaws(policy.spec.namespaces, ("spec", "namespaces"))
+
+
+KIND = Kind(
+    name="SandboxPolicy",
+    model=SandboxPolicy,
+    plural="sandboxpolicies",
+    short_names=("sbp",),
+    is_namespaced=False,
+    columns=(
+        Column("Selected", ".status.selected", "integer", "Running pods that it covers."),
+        Column("Controlled", ".status.controlled", "integer", "Those whose tool calls are isolated."),
+        Column("Running", ".status.running", "integer", "Tool calls that run."),
+        Column("Queued", ".status.queued", "integer", "Tool calls that wait for memory."),
+        Column("Frozen", ".status.frozen", "integer", "Tool calls that are frozen.", is_wide=True),
+        condition("Ready", "Whether all its pods are under control."),
+        reason("Ready"),
+        AGE,
+    ),
+    checks=(_repeats,),
+    watched_by="isolation",
+    watched_as="sandbox_policies",
+)

@@ -1,0 +1,1 @@
+"""Isolation in the operator: which pods are sandboxes, orders for their nodes, and what became of them."""

@@ -1,0 +1,46 @@
+"""Orders and reports of isolation on the agents' link: signed, next to power, and only for nodes that isolate."""
+
+import asyncio
+from contextlib import suppress
+
+from controller.isolation.courier import SandboxCourier
+from controller.power.loop import PowerLoop
+from controller.power.watcher import PowerView
+from isolation.orders import SandboxOrder
+from nodeagent.__main__ import clock
+from power.leases.messages import Keys
+from power.rules import PowerRules
+from tests.controlplane.isolation import isolating_agent
+
+KEYS = Keys("k", {"k": b"a secret of the fleet, long enough"})
+ORDER = SandboxOrder("cri-o://a", "p/team-a")
+
+
+async def until(claim: object) -> None:
+    async with asyncio.timeout(30):
+        while not claim():  # type: ignore[operator]
+            await asyncio.sleep(0.02)
+
+
+def test_a_node_without_devices_gets_its_orders_and_its_reports_arrive() -> None:
+    courier = SandboxCourier(clock, lambda: 1)
+    courier.set_orders({"n1": {"u": ORDER}})
+
+    async def story() -> None:
+        loop = PowerLoop(
+            lambda: PowerView({}, {}), lambda: True, lambda: 1, lambda: KEYS, clock, PowerRules(), couriers=[courier]
+        )
+        port = await loop.listen("127.0.0.1", 0, None)
+        running = asyncio.create_task(loop.run())
+        with isolating_agent("n1", port, KEYS) as agent:
+            await until(lambda: agent.orders is not None and "n1" in courier.reports())
+            assert agent.orders is not None
+            assert dict(agent.orders.sandboxes) == {"u": ORDER}
+            courier.set_orders({})
+            await until(lambda: agent.orders is not None and not agent.orders.sandboxes)
+        assert loop.counts.refused == {}
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(story())
