@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -30,9 +31,20 @@ from controller.objects.own_objects import own_from
 from controller.objects.read import Read
 from controller.report.decisions import Decision
 from controller.report.statuses import status_write
+from isolation.reasons import Reason
 
 log = structlog.get_logger(__name__)
 EVERY_S = 1.0
+KILLS = ("ToolCallKilled", "AgentKilled")
+KILLED_FOR: tuple[Reason, ...] = (
+    "OUTGREW_CLAIM",
+    "HIGHER_PRIORITY_NEEDS_MEMORY",
+    "AGENT_NEEDS_MEMORY",
+    "NODE_SHORT_OF_MEMORY",
+    "FROZEN_TOO_LONG",
+    "RUNNER_WAITS_FOR_FROZEN_CALL",
+)
+"""Reasons of kills. Their counters begin at 0 with the policy, so that alerts see the first kill."""
 
 
 class SandboxReporter:
@@ -78,6 +90,8 @@ class SandboxReporter:
         reports = self._courier.reports()
         self._tell(*happenings(coverage, reports, self._seen))
         facts = {name: facts_of(name, coverage, reports) for name in objects}
+        for name, what, reason in product(objects, KILLS, KILLED_FOR):
+            self._meter.count("tonnage_sandbox_happenings_total", name, what, reason, by=0)
         self._meter.publish_sandboxes(samples_of(facts, reports))
         await self._write(objects, mistakes, facts)
 

@@ -113,6 +113,7 @@ class Load:
         here = NodeReport("a", "life", "full", "cgroup v2, writable", 8 << 30, 3 << 30)
         self._meter.publish_sandboxes(sandbox_samples({"agents": policy}, {"a": here}))
         self._meter.count("tonnage_sandbox_happenings_total", "agents", "ToolCallKilled", "OUTGREW_CLAIM")
+        self._meter.count("tonnage_sandbox_happenings_total", "agents", "AgentKilled", "NODE_SHORT_OF_MEMORY", by=0)
         for name in ("reports", "leases"):
             self._meter.count(f"tonnage_power_{name}_total", by=4)
         self._meter.count("tonnage_power_failed_turns_total", by=0)

@@ -178,7 +178,7 @@ def test_without_targets_only_services_are_scaled() -> None:
 
 def test_every_role_is_granted_by_some_values() -> None:
     everything: Values = {
-        "agent": {"enabled": True, "health": {"enabled": True}},
+        "agent": {"enabled": True, "health": {"enabled": True}, "sandboxes": {"enabled": True}},
         "settings": settings("gate", "bind", "dra", autoscales=True),
         "autoscaler": EVERY_SOURCE,
     }
