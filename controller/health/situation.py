@@ -161,7 +161,7 @@ def _job(job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpe
         min_available=min_members,
         restart_s=spec.jobs.restart,
         in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
-        checkpoint_at_s=max(checkpoint_s, started_s),
+        checkpoint_at_s=checkpoint_s,
         checkpoint_interval_s=spec.jobs.checkpoint_interval,
         restarted_s=history.restarted_s,
         progressed_s=seen.progressed_s if seen is not None else -math.inf,

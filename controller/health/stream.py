@@ -77,12 +77,15 @@ class HealthStream:
     """Verdicts since the start, by syndrome or cause."""
     _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
     _paused_s: dict[str, float] = field(default_factory=dict)
+    _saved_s: dict[str, float] = field(default_factory=dict)
+    """Newest checkpoint of each job's earlier runs."""
 
     def follow(self, members: Members, node_uids: Mapping[str, str]) -> None:
         """Takes note of pods and nodes: a job whose pods have changed begins another run."""
         self.members, self.node_uids = members, node_uids
         for name in [name for name in self.jobs if members.incarnation(name) != self.jobs[name].incarnation]:
-            del self.jobs[name]
+            self._saved_s[name] = self.jobs.pop(name).checkpoint_s
+        self._saved_s = {name: at_s for name, at_s in self._saved_s.items() if name in members.jobs}
         self.hosts = {node: host for node, host in self.hosts.items() if node in node_uids}
 
     def take(self, node: str, body: bytes, now_s: float) -> None:
@@ -130,6 +133,7 @@ class HealthStream:
         stream = self.jobs.get(name)
         if stream is None:
             stream = self.jobs[name] = JobStream(name, self.members.incarnation(name))
+            stream.checkpoint_s = self._saved_s.get(name, stream.checkpoint_s)
         try:
             yield stream
         except Exception:  # records are written by the job, which may write anything
@@ -139,10 +143,11 @@ class HealthStream:
             del self.jobs[name]
 
     def heard_share(self, now_s: float) -> float:
-        """Share of the nodes under analysed jobs whose agents are heard."""
+        """Share of the nodes under analysed jobs whose agents are heard. One silent node is not counted: it may be the
+        fault that is looked for, and in a small fleet one is many."""
         nodes = {seat.node for stream in self.jobs.values() for seat in stream.seats.values()}
         heard = sum(node in self.hosts and now_s - self.hosts[node].heard_s <= HEARD_S for node in nodes)
-        return heard / len(nodes) if nodes else 1.0
+        return min(heard + 1, len(nodes)) / len(nodes) if nodes else 1.0
 
     def node_evidence(self, now_s: float) -> tuple[Evidence, ...]:
         """Evidence of nodes themselves, whoever works on them."""
@@ -224,6 +229,7 @@ class HealthStream:
             cause=verdict.cause,
             probe=verdict.probe,
             shown=verdict.evidence,
+            program_error=verdict.program_error,
         )
 
 

@@ -177,6 +177,33 @@ def test_a_restarted_pod_begins_another_run() -> None:
     assert JOB not in fleet.stream.jobs
 
 
+def test_the_checkpoint_of_an_earlier_run_is_known_to_the_next() -> None:
+    fleet = Fleet()
+    fleet.play()
+    fleet.stream.jobs[JOB].checkpoint_s = START_S + 7
+    whole = members()
+    left = tuple(each for each in whole.jobs[JOB] if each.node != "n0")
+    fleet.stream.follow(Members({each.uid: each for each in left}, {JOB: left}), fleet.stream.node_uids)
+
+    fleet.stream.follow(whole, fleet.stream.node_uids)
+    fleet.report("n1", START_S + 900, {"u-n1": frame(1, records.packed(Kind.BEAT))})
+
+    assert fleet.stream.jobs[JOB].checkpoint_s == START_S + 7
+
+
+def test_one_silent_agent_does_not_silence_the_others() -> None:
+    fleet = Fleet()
+    fleet.play()
+    nodes = {seat.node for seat in fleet.stream.jobs[JOB].seats.values()}
+    at_s = max(host.heard_s for host in fleet.stream.hosts.values())
+    assert len(nodes) > 2
+
+    del fleet.stream.hosts["n0"]
+    assert fleet.stream.heard_share(at_s) == 1.0
+    del fleet.stream.hosts["n1"]
+    assert fleet.stream.heard_share(at_s) == 1 - 1 / len(nodes)
+
+
 def xid(number: int) -> Found:
     return Found(FoundBy.KERNEL, f"Xid{number}", "0000:3b:00", 5.0)
 
