@@ -1,0 +1,78 @@
+"""Rules of remediation, each by itself: in the whole decision one often stands behind another."""
+
+from dataclasses import replace
+
+from health.remediation.breakers import Harm
+from health.remediation.evidence import NodeKey, Source
+from health.remediation.facts import OurTaint
+from health.remediation.folding import with_taint
+from health.remediation.incidents import Incident, Phase, Remedy
+from health.remediation.intents import JobIntent, NodeIntent
+from health.remediation.levels import intents
+from health.remediation.lifecycle import Around
+from health.remediation.relevance import is_relevant
+from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node
+
+AT_S = START_S + 100.0
+
+
+def acting(world: PretendFleet) -> Incident:
+    """The incident of a rank on n3 that hangs, as it is decided and before anything is done."""
+    world.now_s = AT_S
+    (incident,) = world.decision([evidence(world.jobs["train/a"], "n3", at_s=AT_S)]).incidents
+    assert incident.phase is Phase.ACTING
+    return incident
+
+
+def test_evidence_of_another_run_of_the_job_is_not_relevant() -> None:
+    world = fleet()
+    world.now_s = AT_S
+    heard = evidence(world.jobs["train/a"], "n3", at_s=AT_S)
+
+    assert is_relevant(heard, world.situation(), world.policy)
+    assert not is_relevant(replace(heard, incarnation="train/a-earlier"), world.situation(), world.policy)
+
+
+def test_evidence_about_a_node_that_was_replaced_is_not_relevant() -> None:
+    world = fleet()
+    world.now_s = AT_S
+    heard = evidence(world.jobs["train/a"], "n3", at_s=AT_S, source=Source.NODE)
+
+    assert is_relevant(heard, world.situation(), world.policy)
+    before = replace(heard, nodes=(NodeKey("n3", "uid-of-its-predecessor"),))
+    assert not is_relevant(before, world.situation(), world.policy)
+
+
+def test_an_incident_goes_on_from_a_taint_whose_record_was_lost() -> None:
+    world = fleet()
+    suspected = replace(acting(world), phase=Phase.SUSPECTED, remedy=Remedy.NONE, strikes=0)
+    taint = OurTaint(suspected.id, suspected.generation, AT_S + 1)
+
+    known = with_taint(suspected, world.nodes["n3"], taint)
+
+    assert (known.phase, known.remedy, known.acted_s, known.strikes) == (Phase.ACTING, Remedy.QUARANTINE, AT_S + 1, 1)
+
+
+def test_nothing_is_done_to_a_node_under_another_uid() -> None:
+    world = fleet()
+    incident = acting(world)
+    tainted = [each for each in intents([incident], around(world, incident)) if isinstance(each, NodeIntent)]
+    assert [each.node.name for each in tainted] == ["n3"]
+
+    world.nodes["n3"] = node("n3", uid="uid-of-its-successor")
+
+    assert not [each for each in intents([incident], around(world, incident)) if isinstance(each, NodeIntent)]
+
+
+def test_a_gang_whose_budget_closes_after_the_decision_is_not_restarted() -> None:
+    world = fleet()
+    incident = acting(world)
+    assert [each for each in intents([incident], around(world, incident)) if isinstance(each, JobIntent)]
+
+    world.jobs["train/a"] = replace(world.jobs["train/a"], disruptions_allowed=0)
+
+    assert not [each for each in intents([incident], around(world, incident)) if isinstance(each, JobIntent)]
+
+
+def around(world: PretendFleet, incident: Incident) -> Around:
+    return Around(world.situation(), world.policy, Harm((incident,)), spares_left=8)
