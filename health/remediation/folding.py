@@ -22,7 +22,7 @@ def folded(
     after = dict(incidents)
     for each in sorted(evidence, key=lambda one: (one.at_s, one.over, repr(one))):
         if not _is_explained(each, situation):
-            id_ = _domain_of(each, after) or subject_of(each)
+            id_ = _incident_of(each, after)
             known = after.get(id_)
             if known is None:
                 if not each.over:
@@ -32,8 +32,17 @@ def folded(
     return after
 
 
+def _incident_of(evidence: Evidence, incidents: Mapping[str, Incident]) -> str:
+    """Id of the incident that the evidence is about: its suspect's own while it is open, else its domain's."""
+    own = subject_of(evidence)
+    known = incidents.get(own)
+    return own if known is not None and known.is_open else _domain_of(evidence, incidents) or own
+
+
 def _domain_of(evidence: Evidence, incidents: Mapping[str, Incident]) -> str:
-    """Id of the open domain incident that its nodes are part of already."""
+    """Id of the open domain incident that its nodes are part of already; a program's error is no domain's."""
+    if _is_programs(evidence):
+        return ""
     for each in incidents.values():
         if each.domain and each.is_open and evidence.nodes and set(evidence.nodes) <= set(each.nodes):
             return each.id
@@ -68,11 +77,15 @@ def _opened(id_: str, evidence: Evidence, situation: Situation, *, generation: i
         seen_s=evidence.at_s,
         confidence=evidence.confidence,
         slow_share=evidence.slow_share,
-        program_error=evidence.program_error or evidence.cause in PROGRAM_CAUSES,
+        program_error=_is_programs(evidence),
         phase_since_s=situation.now_s,
         probe=evidence.probe,
         shown=evidence.shown,
     )
+
+
+def _is_programs(evidence: Evidence) -> bool:
+    return evidence.program_error or evidence.cause in PROGRAM_CAUSES
 
 
 def _runs(evidence: Evidence, situation: Situation) -> tuple[Run, ...]:
