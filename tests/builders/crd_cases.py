@@ -303,6 +303,7 @@ FULL: Mapping[str, Object] = {
         "FaultIncident",
         {"nodes": ["n1"], "domain": "example.com/switch=s1"},
         {
+            "conditions": [{**CONDITION, "type": "Waiting"}],
             "phase": "Suspected",
             "generation": 1,
             "syndrome": "communication hang",
