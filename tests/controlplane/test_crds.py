@@ -287,7 +287,7 @@ def test_the_columns_of_kubectl_get_tell_how_a_service_fares(api: PlainApi) -> N
 @pytest.mark.parametrize("kind", sorted(BY_NAME))
 def test_every_column_finds_its_field(api: PlainApi, kind: str) -> None:
     """A path that leads nowhere prints an empty column for ever."""
-    update_status(api, having(FULL[kind], "status.conditions", conditions(*("Accepted", "Ready", "Applied"))))
+    update_status(api, having(FULL[kind], "status.conditions", conditions("Accepted", "Ready", "Applied", "Waiting")))
 
     table = api.send("GET", path_of(kind, "full"), accept=TABLE).body
     cells = dict(zip([each["name"] for each in table["columnDefinitions"]], table["rows"][0]["cells"], strict=True))

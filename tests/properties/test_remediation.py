@@ -1,7 +1,7 @@
 """What always holds in remediation, whatever evidence arrives and wherever the controller dies.
 
-The examples are the same in every run: in about one history of a thousand, where several incidents of two jobs under one
-switch meet, the fixed point and the places that are left do not hold yet (docs/health.md, remediation).
+The examples are the same in every run: in about one history of a thousand, where incidents of two jobs under one switch
+meet, the fixed point and the places that are left do not hold yet (docs/health.md, remediation).
 """
 
 from collections.abc import Sequence
