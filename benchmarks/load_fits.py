@@ -14,10 +14,10 @@ from rich.table import Table
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.brain import DECISIONS, WITHIN_S, changed, embedded, observer_of, pss_mb, session_of
 from cluster.snapshot import Snapshot
-from controller.autoscaler.forecasting import Forecasts, LoadSeries
-from controller.autoscaler.measured import Measured, Sample
 from controller.brain.remote import RayBrain
 from controller.deciders.load_fits import MOST_SLOTS, fits_from_frame
+from controller.parts.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.parts.autoscaler.measured import Measured, Sample
 from simulator.scaling.traces import MINUTE_S, generated_trace
 
 INTERVAL_S = 1.0

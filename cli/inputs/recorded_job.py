@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.errors import ConfigError, Mistake
-from controller.health.job_stream import JobStream, frames_in
+from controller.parts.health.job_stream import JobStream, frames_in
 from health.records.decoding import decoded
 from health.verdicts.verdict import Verdict
 from simulator.health.recorded import recording

@@ -16,7 +16,7 @@ from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
-from controller.power.agent_server import Courier
+from controller.parts.power.agent_server import Courier
 from controller.settings import OperatorSettings
 
 

@@ -12,19 +12,19 @@ from cluster.frame import FrameError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.scaling_policy import KIND, ScalingPolicy
-from controller.autoscaler.conflicts import HPAS, conflict_of, conflicts_of
-from controller.autoscaler.facts import with_measured
-from controller.autoscaler.forecasting import Forecasts, LoadSeries
-from controller.autoscaler.measured import Measured
-from controller.autoscaler.policies import PolicyBook
-from controller.autoscaler.sources.collector import Collector
-from controller.autoscaler.sources.custom_metrics import CustomMetrics
-from controller.autoscaler.sources.servers import PrometheusServers
-from controller.autoscaler.targets import Targets
 from controller.brain.from_settings import fit_slots_of
 from controller.deciders import load_fits
 from controller.kube.cache import Cache
 from controller.kube.discovery import Discovered, discover
+from controller.parts.autoscaler.conflicts import HPAS, conflict_of, conflicts_of
+from controller.parts.autoscaler.facts import with_measured
+from controller.parts.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.parts.autoscaler.measured import Measured
+from controller.parts.autoscaler.policies import PolicyBook
+from controller.parts.autoscaler.sources.collector import Collector
+from controller.parts.autoscaler.sources.custom_metrics import CustomMetrics
+from controller.parts.autoscaler.sources.servers import PrometheusServers
+from controller.parts.autoscaler.targets import Targets
 from controller.process.part import Surroundings
 from controller.process.wire_endpoints import allowed_by, open_endpoints, pace_of, prometheus_access
 from controller.settings import OperatorSettings

@@ -6,17 +6,17 @@ from contextlib import ExitStack
 
 from autoscaler.demand.promql import Windows
 from controller.api.scaling_policy import ScalingPolicy
-from controller.autoscaler.desired import desired_replicas, pushed_roles, samples_of
-from controller.autoscaler.endpoints import Address, Cluster, Endpoints
-from controller.autoscaler.external_metrics import ExternalMetrics
-from controller.autoscaler.measured import Measured
-from controller.autoscaler.serving_tls import ServingTls
-from controller.autoscaler.sources.collector import Pace
-from controller.autoscaler.sources.prometheus import PrometheusAccess
-from controller.autoscaler.sources.push_endpoint import PushEndpoint
-from controller.autoscaler.sources.readings import Allowed
 from controller.kube.loop_thread import LoopThread
 from controller.metrics.registry import Meter
+from controller.parts.autoscaler.desired import desired_replicas, pushed_roles, samples_of
+from controller.parts.autoscaler.endpoints import Address, Cluster, Endpoints
+from controller.parts.autoscaler.external_metrics import ExternalMetrics
+from controller.parts.autoscaler.measured import Measured
+from controller.parts.autoscaler.serving_tls import ServingTls
+from controller.parts.autoscaler.sources.collector import Pace
+from controller.parts.autoscaler.sources.prometheus import PrometheusAccess
+from controller.parts.autoscaler.sources.push_endpoint import PushEndpoint
+from controller.parts.autoscaler.sources.readings import Allowed
 from controller.process.part import Clocks
 from controller.settings import AutoscalerSettings, PrometheusSettings
 

@@ -18,20 +18,20 @@ from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicySpec
 from controller.deciders import health_facts
 from controller.deciders.health_facts import HealthFacts
-from controller.health.budgets import EVERY_S as BUDGETS_EVERY_S
-from controller.health.budgets import allowed_disruptions
-from controller.health.incident_status import incident_in
-from controller.health.members import members_from
-from controller.health.metrics import samples_of
-from controller.health.neighbours import evidence_of
-from controller.health.reporter import HealthReporter, Reported
-from controller.health.situation import JobHistory, own_limits, rules_from, situation_of
-from controller.health.stream import HealthStream
 from controller.kube.cache import Cache
 from controller.kube.errors import KubeReadError
 from controller.kube_world.observer import Caches
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
+from controller.parts.health.budgets import EVERY_S as BUDGETS_EVERY_S
+from controller.parts.health.budgets import allowed_disruptions
+from controller.parts.health.incident_status import incident_in
+from controller.parts.health.members import members_from
+from controller.parts.health.metrics import samples_of
+from controller.parts.health.neighbours import evidence_of
+from controller.parts.health.reporter import HealthReporter, Reported
+from controller.parts.health.situation import JobHistory, own_limits, rules_from, situation_of
+from controller.parts.health.stream import HealthStream
 from controller.process.part import Surroundings
 from controller.report.events import AT_A_TIME
 from controller.settings import OperatorSettings

@@ -6,11 +6,11 @@ from typing import Any
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.sandbox_policy import KIND
-from controller.isolation.courier import SandboxCourier
-from controller.isolation.pods import SANDBOX_PODS
-from controller.isolation.reporter import SandboxReporter
 from controller.kube.cache import Cache
 from controller.objects.own_objects import own_resource
+from controller.parts.isolation.courier import SandboxCourier
+from controller.parts.isolation.pods import SANDBOX_PODS
+from controller.parts.isolation.reporter import SandboxReporter
 from controller.process.part import Surroundings
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings

@@ -18,12 +18,12 @@ from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
-from controller.power.agent_server import Courier
-from controller.power.agent_tls import MountedTls
-from controller.power.loop import PowerLoop
-from controller.power.metrics import PowerLoopMetrics
-from controller.power.reporter import PowerReporter
-from controller.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
+from controller.parts.power.agent_server import Courier
+from controller.parts.power.agent_tls import MountedTls
+from controller.parts.power.loop import PowerLoop
+from controller.parts.power.metrics import PowerLoopMetrics
+from controller.parts.power.reporter import PowerReporter
+from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
 from controller.process.part import Clocks, Surroundings
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings

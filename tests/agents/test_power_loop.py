@@ -16,11 +16,11 @@ from controller.kube.sender import Job, Sent
 from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
 from controller.metrics.registry import Meter, Sample
-from controller.power.domain_facts import facts_of, held_of
-from controller.power.loop import PowerLoop
-from controller.power.metrics import PowerLoopMetrics, samples_of
-from controller.power.reporter import PowerReporter
-from controller.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
+from controller.parts.power.domain_facts import facts_of, held_of
+from controller.parts.power.loop import PowerLoop
+from controller.parts.power.metrics import PowerLoopMetrics, samples_of
+from controller.parts.power.reporter import PowerReporter
+from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
 from controller.report.decisions import Decision
 from nodeagent.agent import Agent
 from nodeagent.bmc_meter import MeterReading

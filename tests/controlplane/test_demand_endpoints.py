@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from controller.api.scaling_policy import ScalingPolicy
-from controller.autoscaler.measured import Measured
 from controller.kube.connection import connect
 from controller.kube.credentials import Access
 from controller.kube.loop_thread import LoopThread
 from controller.metrics.registry import Meter
+from controller.parts.autoscaler.measured import Measured
 from controller.process.part import Clocks
 from controller.process.wire_endpoints import open_endpoints
 from controller.settings import AutoscalerSettings, ExternalMetricsSettings, PushSettings, ServingTlsSettings

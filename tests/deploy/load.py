@@ -19,12 +19,12 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
-from controller.isolation.policy_status import PolicyFacts
-from controller.isolation.policy_status import samples_of as sandbox_samples
 from controller.metrics.registry import Meter, Sample, count_request
+from controller.parts.isolation.policy_status import PolicyFacts
+from controller.parts.isolation.policy_status import samples_of as sandbox_samples
+from controller.parts.power.domain_facts import DomainFacts
+from controller.parts.power.metrics import samples_of
 from controller.ports import Brain
-from controller.power.domain_facts import DomainFacts
-from controller.power.metrics import samples_of
 from controller.report.cycle_reporter import CycleReporter
 from isolation.orders import NodeReport
 from simulator.world import SimulatedWorld

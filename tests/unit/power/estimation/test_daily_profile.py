@@ -9,9 +9,9 @@ import pytest
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
-from controller.power.domain_tree import power_tree
-from controller.power.loop_state import PowerLoopState
-from controller.power.watcher import PowerView
+from controller.parts.power.domain_tree import power_tree
+from controller.parts.power.loop_state import PowerLoopState
+from controller.parts.power.watcher import PowerView
 from controller.process.wire_power import LEARN_EVERY_S, PlannedPods
 from power.allocator.state import allocator_of, first_state
 from power.allocator.step import step

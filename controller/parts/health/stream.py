@@ -1,0 +1,247 @@
+"""Stream of health: agents' reports in, evidence about jobs and nodes out. For one thread at a time.
+
+What a pod writes counts for ranks of its own gang alone, and only over the connection of the node that the API server
+has it on; what an agent reports counts for its own node alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import structlog
+
+from controller.parts.health.job_stream import JobStream, Seat, facts_on
+from controller.parts.health.members import Members
+from health.records import report as reports
+from health.records.report import HealthReport
+from health.remediation.evidence import Evidence, NodeKey, Source
+from health.verdicts.facts import Fact, FactKind
+from health.verdicts.verdict import Part, Syndrome, Verdict
+
+log = structlog.get_logger(__name__)
+KEPT_S = 300.0
+"""Age up to which evidence is handed on: that up to which it may open an incident."""
+PAUSE_S = 60.0
+"""Time for which a job is left out whose records the analysis could not bear."""
+HEARD_S = 10.0
+"""Silence after which an agent counts as not heard; it reports every 5 s at least."""
+HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156})
+"""GPU errors that are the hardware's or the driver's. Those that a program can cause (13, 31, 43, 45) are evidence of
+nothing by themselves. Source: NVIDIA, "XID Errors", table of causes."""
+NODE_FAULTS = frozenset({"MachineCheck", "MemoryError", "GpuLost", "LinkDown", "UncorrectedErrors", "PowerBrake"})
+"""Other findings of agents for which a node is suspected without a job that suffers."""
+_FACTS: Mapping[str, FactKind] = {
+    "Gone": FactKind.PROCESS_GONE,
+    "Stopped": FactKind.PROCESS_STOPPED,
+    "Throttled": FactKind.CGROUP_LIMIT,
+    "NicErrors": FactKind.NIC_ERRORS,
+    "LinkDown": FactKind.NIC_ERRORS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the agent of a node reports about it."""
+
+    heard_s: float
+    evidence: tuple[reports.Evidence, ...] = ()
+    at_s: float = 0.0
+    """When this evidence arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLimit:
+    """Speed that Tonnage's own power caps leave a node."""
+
+    speed_share: float
+    since_s: float
+
+
+@dataclass(slots=True)
+class HealthStream:
+    """State of the analysis of all jobs."""
+
+    members: Members = field(default_factory=Members)
+    node_uids: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, OwnLimit] = field(default_factory=dict)
+    """Own limits by node; nodes without one are left out."""
+    jobs: dict[str, JobStream] = field(default_factory=dict)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    verdicts: tuple[Evidence, ...] = ()
+    """Evidence from jobs' records that is not older than KEPT_S."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Reports and parts of them that were not taken, by cause."""
+    judged: Counter[str] = field(default_factory=Counter)
+    """Verdicts since the start, by syndrome or cause."""
+    _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _paused_s: dict[str, float] = field(default_factory=dict)
+    _saved_s: dict[str, float] = field(default_factory=dict)
+    """Newest checkpoint of each job's earlier runs."""
+
+    def follow(self, members: Members, node_uids: Mapping[str, str]) -> None:
+        """Takes note of pods and nodes: a job whose pods have changed begins another run."""
+        self.members, self.node_uids = members, node_uids
+        for name in [name for name in self.jobs if members.incarnation(name) != self.jobs[name].incarnation]:
+            self._saved_s[name] = self.jobs.pop(name).checkpoint_s
+        self._saved_s = {name: at_s for name, at_s in self._saved_s.items() if name in members.jobs}
+        self.hosts = {node: host for node, host in self.hosts.items() if node in node_uids}
+
+    def take(self, node: str, body: bytes, now_s: float) -> None:
+        """A report that arrived over the connection of this node."""
+        try:
+            report = reports.unpacked(body)
+        except msgspec.MsgspecError:
+            self.refused["unreadable"] += 1
+            return
+        life, newest = self._sessions.get(node, ("", -1))
+        if report.node != node or (report.life == life and report.sequence <= newest):
+            self.refused["replayed"] += 1
+            return
+        self._sessions[node] = (report.life, report.sequence)
+        host = replace(self.hosts.get(node, Host(now_s)), heard_s=now_s)
+        self.hosts[node] = host if report.evidence is None else Host(now_s, report.evidence, now_s)
+        self._take_frames(node, report, now_s)
+
+    def _take_frames(self, node: str, report: HealthReport, now_s: float) -> None:
+        for pod, frames in report.frames.items():
+            member = self.members.by_uid.get(pod)
+            if member is None or member.node != node:
+                self.refused["not a member here"] += 1
+            elif self._paused_s.get(member.job, now_s) <= now_s:
+                with self._bearing(member.job, now_s) as stream:
+                    stream.take(member.uid, member.node, frames, now_s)
+
+    def judge(self, now_s: float) -> tuple[Evidence, ...]:
+        """New evidence from jobs' records."""
+        of_rank = self._facts(now_s)
+        found: list[Evidence] = []
+        for name in list(self.jobs):
+            stream = self.jobs[name]
+            facts = (*facts_on(stream.seats, of_rank), *self._own_caps(stream.seats))
+            with self._bearing(name, now_s):
+                for verdict in stream.judge(now_s, facts):
+                    self.judged[str(verdict.cause or verdict.syndrome)] += 1
+                    found.append(self._evidence(stream, verdict, now_s))
+        self.verdicts = tuple(each for each in (*self.verdicts, *found) if now_s - each.at_s <= KEPT_S)
+        return tuple(found)
+
+    @contextmanager
+    def _bearing(self, name: str, now_s: float) -> Iterator[JobStream]:
+        """A step of one job's analysis; a job that breaks it is left out for a while, and no other suffers."""
+        stream = self.jobs.get(name)
+        if stream is None:
+            stream = self.jobs[name] = JobStream(name, self.members.incarnation(name))
+            stream.checkpoint_s = self._saved_s.get(name, stream.checkpoint_s)
+        try:
+            yield stream
+        except Exception:  # records are written by the job, which may write anything
+            log.exception("a job's records could not be analysed", job=name)
+            self.refused["not analysable"] += 1
+            self._paused_s[name] = now_s + PAUSE_S
+            del self.jobs[name]
+
+    def heard_share(self, now_s: float) -> float:
+        """Share of the nodes under analysed jobs whose agents are heard. One silent node is not counted: it may be the
+        fault that is looked for, and in a small fleet one is many."""
+        nodes = {seat.node for stream in self.jobs.values() for seat in stream.seats.values()}
+        heard = sum(node in self.hosts and now_s - self.hosts[node].heard_s <= HEARD_S for node in nodes)
+        return min(heard + 1, len(nodes)) / len(nodes) if nodes else 1.0
+
+    def node_evidence(self, now_s: float) -> tuple[Evidence, ...]:
+        """Evidence of nodes themselves, whoever works on them."""
+        return tuple(
+            made
+            for node, host in sorted(self.hosts.items())
+            if now_s - host.heard_s <= KEPT_S
+            for each in host.evidence
+            if (made := self._of_node(node, host, each)) is not None
+        )
+
+    def is_clean(self, node: str, now_s: float) -> bool:
+        """Whether the node's agent is heard and finds no fault of hardware, nor any in the kernel's log."""
+        host = self.hosts.get(node)
+        if host is None or now_s - host.heard_s > HEARD_S:
+            return False
+        return not any(is_hardware(each) for each in host.evidence)
+
+    def _of_node(self, node: str, host: Host, found: reports.Evidence) -> Evidence | None:
+        if node not in self.node_uids or not is_hardware(found):
+            return None
+        since_s = host.at_s - found.age_s
+        return Evidence(
+            job="",
+            incarnation="",
+            syndrome=Syndrome.NONE,
+            part=Part.NODE,
+            nodes=(NodeKey(node, self.node_uids[node]),),
+            pods=(),
+            since_s=since_s,
+            # A message of the kernel is an instant; a counter or a temperature stands while it is reported.
+            at_s=since_s if found.source is reports.Source.KERNEL else host.at_s,
+            confidence=0.9,
+            source=Source.NODE,
+            shown=(f"{found.code} on {found.subject}: {found.words}"[:200],),
+        )
+
+    def _facts(self, now_s: float) -> dict[tuple[str, int], list[Fact]]:
+        """Facts that agents know about ranks, by pod and rank: of their processes, and of the nodes under them."""
+        made: dict[tuple[str, int], list[Fact]] = {}
+        seats = [(rank, seat) for stream in self.jobs.values() for rank, seat in stream.seats.items()]
+        on_node: dict[str, list[tuple[int, Seat]]] = {}
+        for rank, seat in seats:
+            on_node.setdefault(seat.node, []).append((rank, seat))
+        for node, there in on_node.items():
+            host = self.hosts.get(node)
+            for each in host.evidence if host is not None and now_s - host.heard_s <= HEARD_S else ():
+                kind = FactKind.XID if is_hardware_xid(each.code) else _FACTS.get(each.code)
+                if kind is None or host is None:
+                    continue
+                for rank, seat in there:
+                    if each.rank < 0 or (each.pod, each.rank) == (seat.pod, rank):
+                        fact = Fact(kind, rank, host.at_s - each.age_s, each.speed_share)
+                        made.setdefault((seat.pod, rank), []).append(fact)
+        return made
+
+    def _own_caps(self, seats: Mapping[int, Seat]) -> tuple[Fact, ...]:
+        return tuple(
+            Fact(FactKind.POWER_CAP, rank, limit.since_s, limit.speed_share)
+            for rank, seat in seats.items()
+            if (limit := self.limits.get(seat.node)) is not None
+        )
+
+    def _evidence(self, stream: JobStream, verdict: Verdict, now_s: float) -> Evidence:
+        seats = [stream.seats[rank] for rank in verdict.ranks if rank in stream.seats]
+        is_slow = verdict.syndrome in (Syndrome.COMMUNICATION_SLOW, Syndrome.OTHER_SLOW)
+        return Evidence(
+            job=stream.job,
+            incarnation=stream.incarnation,
+            syndrome=verdict.syndrome,
+            part=verdict.part,
+            nodes=tuple(NodeKey(node, self.node_uids.get(node, "")) for node in _distinct(seat.node for seat in seats)),
+            pods=_distinct(seat.pod for seat in seats),
+            since_s=verdict.since_s if now_s - 3600 <= verdict.since_s <= now_s else now_s,
+            at_s=now_s,
+            confidence=verdict.confidence,
+            source=Source.JOB,
+            slow_share=stream.pace.lost_share() if is_slow else 0.0,
+            cause=verdict.cause,
+            probe=verdict.probe,
+            shown=verdict.evidence,
+            program_error=verdict.program_error,
+        )
+
+
+def is_hardware_xid(code: str) -> bool:
+    """Whether a finding is a GPU error that no program causes."""
+    return code.startswith("Xid") and code[3:].isdigit() and int(code[3:]) in HARDWARE_XIDS
+
+
+def is_hardware(found: reports.Evidence) -> bool:
+    """Whether a finding of an agent suspects its node without a job that suffers."""
+    return is_hardware_xid(found.code) or found.code.startswith("SXid") or found.code in NODE_FAULTS
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,238 @@
+"""The controller's end of agent connections: it receives reports, answers with leases, and serves while it leads.
+
+It runs in its own thread and event loop, so neither a long plan nor the Kubernetes API delays it.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import structlog
+
+from cluster.clock import Clock
+from controller.agent_reports import AgentReports
+from controller.parts.power.term import PowerTerm
+from power.leases.framing import HEALTH, FrameError, framed, read_frame
+from power.leases.messages import (
+    Inventory,
+    Keys,
+    Lease,
+    Refusal,
+    Report,
+    opened,
+    opened_text,
+    sealed,
+    sealed_text,
+)
+from power.leases.mounted_keys import keys_of_node
+
+log = structlog.get_logger(__name__)
+
+HELLO_S = 5.0
+"""Time for a new connection to identify itself."""
+QUIET_S = 30.0
+"""Silence after which a connection is closed."""
+SOONEST_S, LATEST_S = 0.1, 1.0
+"""Shortest and longest interval between turns: soon after a report, and once a second in any case, since leases and
+readings age."""
+LONGEST_NAME = 253
+
+
+@dataclass(slots=True)
+class LoopCounts:
+    """Counters since the start, for the metrics."""
+
+    reports: int = 0
+    leases: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    turn_s: float = 0.0
+    """Duration of the last turn."""
+    turned_at_s: float = 0.0
+    """Start of the last turn by the server's clock."""
+    failures: int = 0
+    """Turns that failed because of a bug."""
+    reaction_s: list[float] = field(default_factory=list)
+    """Times from receiving a report to having sent the lease that answers it; the newest 10,000."""
+
+
+class Courier(Protocol):
+    """Another part's messages on the same link, signed as all others. Called in the link's thread."""
+
+    @property
+    def sends(self) -> str:
+        """Kind of its messages to agents."""
+        ...
+
+    @property
+    def hears(self) -> str:
+        """Kind of its messages from agents."""
+        ...
+
+    def mail_for(self, node: str) -> bytes | None:
+        """Text for a node from which it has heard; sent again only when it changes, or on a new connection."""
+        ...
+
+    def heard(self, node: str, text: bytes) -> str:
+        """Takes a text; returns why it is refused, or nothing."""
+        ...
+
+
+class AgentServer:
+    """Server for agents. `term()` returns the present term, None while this process does not lead."""
+
+    def __init__(
+        self,
+        term: Callable[[], PowerTerm | None],
+        keys: Callable[[], Keys],
+        clock: Clock,
+        health: AgentReports | None = None,
+        couriers: Sequence[Courier] = (),
+    ) -> None:
+        """health: where reports about health go; None: agents are asked for none. couriers: other parts' messages."""
+        self._term, self._keys, self._clock, self._health = term, keys, clock, health
+        self._couriers = couriers
+        self._lines: dict[str, asyncio.StreamWriter] = {}
+        self._heard_at_s: dict[str, float] = {}
+        self._news = asyncio.Event()
+        self._keys_of: dict[str, tuple[Keys, Keys]] = {}
+        self.counts = LoopCounts()
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Nodes that are connected."""
+        return frozenset(self._lines)
+
+    async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Listens for agents. Raises OSError when the address is not available."""
+        return await asyncio.start_server(self._attend, host, port, ssl=tls)
+
+    async def decide(self) -> None:
+        """Runs turns for ever: soon after each report, and periodically."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LATEST_S):
+                    await self._news.wait()
+            self._news.clear()
+            term = self._term()
+            if term is None:
+                self._hang_up()
+            else:
+                self._turn(term)
+            await asyncio.sleep(SOONEST_S)
+
+    def _turn(self, term: PowerTerm) -> None:
+        began_s = self._clock()
+        try:
+            leases = term.turn(began_s)
+        except Exception:
+            self.counts.failures += 1
+            log.exception("a turn of the power loop failed")
+            return
+        for lease in leases:
+            self._send(lease)
+        self.counts.turn_s, self.counts.turned_at_s = self._clock() - began_s, began_s
+
+    def _send(self, lease: Lease) -> None:
+        writer = self._lines.get(lease.node)
+        if writer is None:
+            return
+        lease = replace(lease, hears_health=self._health is not None and self._health.is_read)
+        writer.write(framed(sealed(lease, self._node_keys(lease.node), lease.node)))
+        self.counts.leases += 1
+        if (heard_at_s := self._heard_at_s.pop(lease.node, None)) is not None:
+            self.counts.reaction_s.append(self._clock() - heard_at_s)
+            del self.counts.reaction_s[:-10_000]
+
+    def _hang_up(self) -> None:
+        """Closes all connections; agents then look for the leader elsewhere."""
+        for writer in self._lines.values():
+            writer.close()
+        self._lines.clear()
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        node = ""
+        try:
+            if self._term() is None:
+                return
+            async with asyncio.timeout(HELLO_S):
+                node = (await read_frame(reader, LONGEST_NAME)).decode("ascii")
+                inventory = opened(Inventory, await read_frame(reader), self._node_keys(node), node)
+            if isinstance(inventory, Refusal):
+                self._refused(inventory, node)
+                return
+            # Only a holder of the node's key gets here: an impostor cannot displace the node's own connection.
+            if (before := self._lines.get(node)) is not None:
+                before.close()
+            self._lines[node] = writer
+            await self._listen(reader, writer, node, inventory)
+        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, FrameError):
+            return
+        finally:
+            if self._lines.get(node) is writer:
+                del self._lines[node]
+            writer.close()
+
+    async def _listen(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: str, inventory: Inventory
+    ) -> None:
+        introduced_to: PowerTerm | None = None
+        mailed: dict[str, bytes] = {}
+        while self._lines.get(node) is writer:
+            term = self._term()
+            if term is None:
+                return
+            if term is not introduced_to:
+                term.found(inventory)
+                introduced_to = term
+            async with asyncio.timeout(QUIET_S):
+                travelled = await read_frame(reader)
+            if travelled.startswith(HEALTH):
+                self._take_health(travelled.removeprefix(HEALTH), node)
+                continue
+            if self._is_couriers(travelled, node, writer, mailed):
+                continue
+            report = opened(Report, travelled, self._node_keys(node), node)
+            refusal = report if isinstance(report, Refusal) else term.hear(report)
+            if refusal is not None:
+                self._refused(refusal, node)
+                continue
+            self.counts.reports += 1
+            self._heard_at_s.setdefault(node, self._clock())
+            self._news.set()
+
+    def _take_health(self, travelled: bytes, node: str) -> None:
+        body = opened_text("health", travelled, self._node_keys(node), node)
+        if isinstance(body, Refusal):
+            self._refused(body, node)
+        elif self._health is not None and self._health.is_read:
+            self._health.put(node, body)
+
+    def _is_couriers(self, travelled: bytes, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]) -> bool:
+        """Whether a courier took the message; it may have an answer. mailed: last text of each on this connection."""
+        for courier in self._couriers:
+            keys = self._node_keys(node)
+            text = opened_text(courier.hears, travelled, keys, node)
+            if isinstance(text, Refusal):
+                continue
+            if why := courier.heard(node, text):
+                self._refused(Refusal("Unreadable", why), node)
+            answer = courier.mail_for(node)
+            if answer is not None and mailed.get(courier.sends) != answer:
+                mailed[courier.sends] = answer
+                writer.write(framed(sealed_text(courier.sends, answer, keys, node)))
+            return True
+        return False
+
+    def _refused(self, refusal: Refusal, node: str) -> None:
+        self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
+        log.warning("agent's message refused", node=node, code=refusal.code, why=refusal.words)
+
+    def _node_keys(self, node: str) -> Keys:
+        fleet = self._keys()
+        known = self._keys_of.get(node)
+        if known is None or known[0] is not fleet:
+            known = self._keys_of[node] = (fleet, keys_of_node(fleet, node))
+        return known[1]

@@ -1,0 +1,236 @@
+"""Stream of health: what a job's records say, and that they speak for that job alone."""
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+
+from controller.parts.health.job_stream import frames_in
+from controller.parts.health.members import Member, Members
+from controller.parts.health.stream import HealthStream, OwnLimit
+from health.records.report import Evidence as Found
+from health.records.report import HealthReport, packed
+from health.records.report import Source as FoundBy
+from health.remediation.evidence import Evidence, NodeKey, Source
+from health.verdicts.facts import FactKind
+from health.verdicts.verdict import Part, Syndrome
+from simulator.health.cases import Case, case
+from simulator.health.disturbance import Happening
+from tonnage import records
+from tonnage.records import Kind
+
+JOB = "ns/train"
+START_S = 1_000_000.0
+
+
+@cache
+def hang() -> Case:
+    return case(0, kind=Happening.HANG_RANK, ranks=16)
+
+
+def node_of(rank: int) -> str:
+    return f"n{int(hang().job.node[rank])}"
+
+
+def members(job: str = JOB) -> Members:
+    """One pod of the job on each of its nodes, and a pod of another job on the first."""
+    names = sorted({node_of(rank) for rank in range(16)})
+    mine = tuple(Member(f"u-{name}", f"ns/p-{name}", job, name, f"key-{name}", START_S - 100) for name in names)
+    other = Member("u-other", "ns/other", "ns/other", "n0", "key-n0", START_S - 100)
+    return Members({each.uid: each for each in (*mine, other)}, {job: mine, "ns/other": (other,)})
+
+
+class Fleet:
+    """A stream, and the agents that report to it."""
+
+    def __init__(self) -> None:
+        self.stream = HealthStream()
+        self.stream.follow(members(), {f"n{n}": f"key-n{n}" for n in range(16)})
+        self.sequence = 0
+
+    def report(self, node: str, now_s: float, frames: dict[str, bytes], *found: Found) -> None:
+        self.sequence += 1
+        report = HealthReport(node, "life", self.sequence, frames, found or None)
+        self.stream.take(node, packed(report), now_s)
+
+    def play(self, forged: dict[str, bytes] | None = None) -> list[Evidence]:
+        """The whole job, each node's agent reporting its own pod; what was found."""
+        heard: list[Evidence] = []
+        for now_s, by_node in told():
+            for node, frames in by_node.items():
+                self.report(node, now_s, {f"u-{node}": frames, **(forged or {})})
+            heard += self.stream.judge(now_s)
+        return heard
+
+
+def told() -> Iterator[tuple[float, dict[str, bytes]]]:
+    """Frames of the hanging job by node, tick by tick; its introduction first."""
+    made = hang().transcript
+    first: dict[str, bytes] = {}
+    for rank in range(16):
+        rows = made.introductions.rows[made.introductions.rank == rank]
+        first[node_of(rank)] = first.get(node_of(rank), b"") + frame(rank, rows.tobytes())
+    yield START_S, first
+    yield START_S + 2.0, {}
+    for at_s, frames in made.ticks():
+        by_node: dict[str, bytes] = {}
+        for rank, _, one in frames_in(frames):
+            by_node[node_of(rank)] = by_node.get(node_of(rank), b"") + one
+        yield START_S + 2.0 + at_s, by_node
+
+
+def frame(rank: int, rows: bytes) -> bytes:
+    head = records.header(len(rows) // 32, rank=rank, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0)
+    return head + rows
+
+
+def test_a_hang_names_the_pod_and_the_node_of_its_rank() -> None:
+    fleet = Fleet()
+
+    (found,) = [each for each in fleet.play() if each.part is not Part.NOTHING]
+
+    truth = hang().truth
+    assert truth is not None
+    (rank,) = truth.parts[0][1]
+    assert (found.job, found.syndrome, found.source) == (JOB, Syndrome.OTHER_HANG, Source.JOB)
+    assert found.nodes == (NodeKey(node_of(rank), f"key-{node_of(rank)}"),)
+    assert found.pods == (f"u-{node_of(rank)}",)
+
+
+def test_another_jobs_pod_cannot_speak_for_a_rank_of_this_one() -> None:
+    """It forges each rank's records, on its own node's connection and under its own name: they are of its own job."""
+    fleet = Fleet()
+    lies = b"".join(frame(rank, records.packed(Kind.BEAT, seq=9, at_ns=1, for_ns=10**12)) for rank in range(16))
+
+    found = [each for each in fleet.play({"u-other": lies}) if each.part is not Part.NOTHING]
+
+    assert {each.job for each in found} == {JOB}
+    assert {seat.pod for seat in fleet.stream.jobs[JOB].seats.values()} == {f"u-{node_of(rank)}" for rank in range(16)}
+
+
+def test_a_pod_of_the_job_cannot_take_anothers_rank() -> None:
+    fleet = Fleet()
+    fleet.play()
+    before = dict(fleet.stream.jobs[JOB].seats)
+
+    for rank in range(16):
+        fleet.report("n0", START_S + 500, {"u-n0": frame(rank, records.packed(Kind.END))})
+
+    assert fleet.stream.jobs[JOB].seats == before
+    assert fleet.stream.jobs[JOB].refused == sum(node_of(rank) != "n0" for rank in range(16))
+
+
+def test_an_agent_speaks_only_for_pods_that_are_on_its_node() -> None:
+    fleet = Fleet()
+
+    fleet.report("n9", START_S, {"u-n0": frame(0, records.packed(Kind.BEAT)), "u-nobody": b""})
+
+    assert not fleet.stream.jobs
+    assert fleet.stream.refused == {"not a member here": 2}
+
+
+def test_a_repeated_report_counts_once() -> None:
+    stream = HealthStream()
+    body = packed(HealthReport("n0", "life", 7, {}))
+
+    for _ in range(3):
+        stream.take("n0", body, START_S)
+
+    assert stream.refused == {"replayed": 2}
+
+
+def test_a_report_of_another_node_and_one_that_cannot_be_read_are_refused() -> None:
+    stream = HealthStream()
+
+    stream.take("n1", packed(HealthReport("n0", "life", 7, {})), START_S)
+    stream.take("n1", b"\x80\x04.", START_S)  # a pickle
+
+    assert stream.refused == {"replayed": 1, "unreadable": 1}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_that_writes_anything_stops_no_other(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    fleet = Fleet()
+    rows = random.integers(0, 256, (64, 32), dtype=np.uint8)
+    rows[:, 0] = random.integers(1, 8, 64)
+    introduced = records.packed(Kind.PLACE, step=1) + records.packed(Kind.MEMBER, at_ns=5, step=1)
+    garbage = frame(0, introduced + rows.tobytes())
+
+    for second in range(5):
+        fleet.report("n0", START_S + second, {"u-other": garbage})
+        fleet.stream.judge(START_S + second)
+    found = [each for each in fleet.play() if each.part is not Part.NOTHING and each.job == JOB]
+
+    assert [each.syndrome for each in found] == [Syndrome.OTHER_HANG]
+
+
+def test_a_restarted_pod_begins_another_run() -> None:
+    fleet = Fleet()
+    fleet.play()
+    whole = members()
+    left = tuple(each for each in whole.jobs[JOB] if each.node != "n0")
+
+    fleet.stream.follow(Members({each.uid: each for each in left}, {JOB: left}), fleet.stream.node_uids)
+
+    assert JOB not in fleet.stream.jobs
+
+
+def test_the_checkpoint_of_an_earlier_run_is_known_to_the_next() -> None:
+    fleet = Fleet()
+    fleet.play()
+    fleet.stream.jobs[JOB].checkpoint_s = START_S + 7
+    whole = members()
+    left = tuple(each for each in whole.jobs[JOB] if each.node != "n0")
+    fleet.stream.follow(Members({each.uid: each for each in left}, {JOB: left}), fleet.stream.node_uids)
+
+    fleet.stream.follow(whole, fleet.stream.node_uids)
+    fleet.report("n1", START_S + 900, {"u-n1": frame(1, records.packed(Kind.BEAT))})
+
+    assert fleet.stream.jobs[JOB].checkpoint_s == START_S + 7
+
+
+def test_one_silent_agent_does_not_silence_the_others() -> None:
+    fleet = Fleet()
+    fleet.play()
+    nodes = {seat.node for seat in fleet.stream.jobs[JOB].seats.values()}
+    at_s = max(host.heard_s for host in fleet.stream.hosts.values())
+    assert len(nodes) > 2
+
+    del fleet.stream.hosts["n0"]
+    assert fleet.stream.heard_share(at_s) == 1.0
+    del fleet.stream.hosts["n1"]
+    assert fleet.stream.heard_share(at_s) == 1 - 1 / len(nodes)
+
+
+def xid(number: int) -> Found:
+    return Found(FoundBy.KERNEL, f"Xid{number}", "0000:3b:00", 5.0)
+
+
+def test_a_gpu_error_of_the_hardware_suspects_its_node_and_one_of_a_program_none() -> None:
+    fleet = Fleet()
+    fleet.report("n0", START_S, {}, xid(79))
+    fleet.report("n1", START_S, {}, xid(31))
+
+    (found,) = fleet.stream.node_evidence(START_S + 1)
+
+    assert (found.nodes, found.source, found.at_s) == ((NodeKey("n0", "key-n0"),), Source.NODE, START_S - 5.0)
+    assert not fleet.stream.is_clean("n0", START_S + 1)
+    assert fleet.stream.is_clean("n1", START_S + 1)
+    assert not fleet.stream.is_clean("n2", START_S + 1)  # its agent is not heard
+
+
+def test_own_caps_and_throttled_cgroups_reach_the_analysis_as_facts() -> None:
+    fleet = Fleet()
+    fleet.play()
+    throttled = Found(FoundBy.CGROUP, "Throttled", "process 7", 3.0, "", f"u-{node_of(5)}", 5, 0.6)
+    fleet.report(node_of(5), START_S + 600, {}, throttled)
+    fleet.stream.limits = {node_of(3): OwnLimit(0.8, START_S)}
+    seats = fleet.stream.jobs[JOB].seats
+
+    facts = [fact for each in fleet.stream._facts(START_S + 600).values() for fact in each]
+    caps = fleet.stream._own_caps(seats)
+
+    assert [(fact.kind, fact.rank, fact.speed_share) for fact in facts] == [(FactKind.CGROUP_LIMIT, 5, 0.6)]
+    assert {fact.rank for fact in caps} == {rank for rank in range(16) if node_of(rank) == node_of(3)}

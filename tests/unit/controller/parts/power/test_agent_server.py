@@ -1,0 +1,98 @@
+"""Controller's end of agent connections: impostors are sent away, and so are all when another process leads."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from controller.parts.power.agent_server import AgentServer
+from controller.parts.power.term import PowerTerm
+from power.leases.framing import framed
+from power.leases.messages import Inventory, Keys, sealed
+from power.leases.mounted_keys import keys_of_node
+from tests.builders.power import row_of
+from tests.until import until_async
+
+FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
+PATIENCE_S = 10.0
+
+
+class Leader:
+    """A process that answers agents while it has a term."""
+
+    def __init__(self) -> None:
+        self.term: PowerTerm | None = PowerTerm(lambda _: row_of([], 1000.0), epoch=1)
+        self.server = AgentServer(lambda: self.term, lambda: FLEET, asyncio.get_running_loop().time)
+
+    @asynccontextmanager
+    async def up(self) -> AsyncIterator[int]:
+        listening = await self.server.serve("127.0.0.1", 0)
+        deciding = asyncio.create_task(self.server.decide())
+        try:
+            yield int(listening.sockets[0].getsockname()[1])
+        finally:
+            deciding.cancel()
+            with suppress(asyncio.CancelledError):
+                await deciding
+            listening.close()
+
+
+async def caller(port: int, node: str, keys: Keys) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that has introduced itself as a node, with these keys."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(node.encode()) + framed(sealed(Inventory(node, "life", {}), keys, node)))
+    await writer.drain()
+    return reader, writer
+
+
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    """Waits until the other end has closed the connection, or has reset it because of what it did not read."""
+    try:
+        return await reader.read() == b""
+    except ConnectionResetError:
+        return True
+
+
+def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+
+
+def test_an_impostor_is_sent_away_and_pushes_no_node_aside() -> None:
+    async def story() -> None:
+        leader = Leader()
+        async with leader.up() as port:
+            _, honest = await caller(port, "n1", keys_of_node(FLEET, "n1"))
+            await until_async(lambda: leader.server.nodes == {"n1"}, "the node is connected")
+
+            reader, writer = await caller(port, "n1", Keys("k", {"k": b"guessed"}))
+            other, also = await caller(port, "n1", keys_of_node(FLEET, "n2"))
+
+            assert await is_ended(reader)
+            assert await is_ended(other)
+            assert leader.server.counts.refused == {"Forged": 2}
+            assert leader.server.nodes == {"n1"}
+            for each in (honest, writer, also):
+                each.close()
+
+    lived(story)
+
+
+def test_agents_are_sent_away_when_this_process_leads_no_more() -> None:
+    """They look for the leader elsewhere; else they would sit here until their leases have ended."""
+
+    async def story() -> None:
+        leader = Leader()
+        async with leader.up() as port:
+            reader, writer = await caller(port, "n1", keys_of_node(FLEET, "n1"))
+            await until_async(lambda: leader.server.nodes == {"n1"}, "the node is connected")
+
+            leader.term = None
+            assert await is_ended(reader)
+            refused_reader, refused = await caller(port, "n1", keys_of_node(FLEET, "n1"))
+
+            assert await is_ended(refused_reader)
+            assert leader.server.nodes == frozenset()
+            for each in (writer, refused):
+                each.close()
+
+    lived(story)
