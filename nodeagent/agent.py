@@ -83,8 +83,8 @@ class Agent:
         self.draw_w: Mapping[str, float] = {}
         self.counts = AgentCounts({}, {})
         self.looked_at_s = float("-inf")
-        self.is_heard_on_health = False
-        """Whether the controller of the newest lease takes reports about health."""
+        self.heard_kinds: tuple[str, ...] = ()
+        """Kinds of messages, besides reports on power, that the controller of the newest lease takes."""
 
     @property
     def holder(self) -> Holder:
@@ -153,7 +153,7 @@ class Agent:
             log.warning("lease refused", code=refusal.code, why=refusal.words)
             return
         self.counts.leases += 1
-        self.is_heard_on_health = isinstance(lease, Lease) and lease.hears_health
+        self.heard_kinds = lease.hears if isinstance(lease, Lease) else ()
         if not self._rules.bursts:
             holder = replace(holder, burst_j={})
         self._record = replace(self._record, holder=holder)

@@ -14,7 +14,6 @@ import structlog
 
 from cluster.errors import ObservationError
 from cluster.snapshot import Snapshot
-from controller.agent_reports import AgentReports
 from controller.brain.from_settings import limits_from
 from controller.cycle import run_cycle
 from controller.guard import Limits
@@ -166,7 +165,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
         clocks = Clocks(boot_time_s, time.time)
         surroundings = Surroundings(
-            loop, connection, applier, leadership, caches, meter, clocks, changed.set, AgentReports(), hurry, stack
+            loop, connection, applier, leadership, caches, meter, clocks, changed.set, hurry, stack
         )
         ports = {name: port for part in parts for name, port in part.start(surroundings).items()}
         fence = Fence(connection, settings.lease.namespace, time.monotonic)

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.agent_reports import AgentReports
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection
 from controller.kube.leader_election import Leadership
@@ -45,8 +44,6 @@ class Surroundings:
     clocks: Clocks
     changed: Callable[[], None]
     """To be called when facts have changed, so that a cycle follows soon."""
-    agent_reports: AgentReports
-    """Reports about health, from the agents' port to whoever analyses them."""
     hurry: Callable[[], None]
     """To be called when a cycle should follow at once, however short the time since the last."""
     stack: ExitStack

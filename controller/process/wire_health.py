@@ -12,7 +12,6 @@ import structlog
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.agent_reports import AgentReports
 from controller.api.fault_incident import KIND as INCIDENT
 from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicySpec
@@ -26,6 +25,7 @@ from controller.objects.read import Read
 from controller.parts.health.budgets import EVERY_S as BUDGETS_EVERY_S
 from controller.parts.health.budgets import allowed_disruptions
 from controller.parts.health.incident_status import incident_in
+from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.health.members import members_from
 from controller.parts.health.metrics import samples_of
 from controller.parts.health.neighbours import evidence_of
@@ -77,8 +77,9 @@ class HealthPart:
         """Analyses and reports until the end."""
         self._around = around
         self._turned_s = around.clocks.monotonic()
-        around.agent_reports.is_read = True
-        thread = threading.Thread(target=self._run, args=(around.agent_reports,), name="health", daemon=True)
+        mailbox = ReportMailbox()
+        around.couriers.append(mailbox)
+        thread = threading.Thread(target=self._run, args=(mailbox,), name="health", daemon=True)
         thread.start()
         around.stack.callback(self._stop.set)
         reporter = HealthReporter(
@@ -157,16 +158,16 @@ class HealthPart:
 
     # The thread of the analysis.
 
-    def _run(self, reports: AgentReports) -> None:
+    def _run(self, mailbox: ReportMailbox) -> None:
         while not self._stop.is_set():
-            reports.arrived.wait(TURN_S)
+            mailbox.arrived.wait(TURN_S)
             try:
-                self._turn(reports)
+                self._turn(mailbox)
             except Exception:
                 log.exception("a turn of the analysis of health failed")
             self._stop.wait(0.02)
 
-    def _turn(self, reports: AgentReports) -> None:
+    def _turn(self, mailbox: ReportMailbox) -> None:
         around = self._around
         if around is None:
             return
@@ -175,7 +176,7 @@ class HealthPart:
             with self._lock:
                 self._stream = HealthStream()
             self._incidents, self._jobs, self._reported, self._history, self._runs = {}, {}, None, {}, {}
-            reports.take()
+            mailbox.take()
             return
         now_s = around.clocks.wall()
         with self._lock:
@@ -183,7 +184,7 @@ class HealthPart:
                 self._followed_s = self._turned_s
                 self._follow(around.caches, now_s)
             before = self._stream.node_evidence(now_s)
-            for node, body in reports.take():
+            for node, body in mailbox.take():
                 self._stream.take(node, body, now_s)
             found = self._stream.judge(now_s)
             news = bool(found) or len(self._stream.node_evidence(now_s)) > len(before)
@@ -199,7 +200,7 @@ class HealthPart:
                 probe=each.probe,
                 why="; ".join(each.shown),
             )
-        around.meter.publish_health(samples_of(self._reported, counted, refused, reports.dropped))
+        around.meter.publish_health(samples_of(self._reported, counted, refused, mailbox.dropped))
         if news:
             around.hurry()
 

@@ -10,7 +10,6 @@ import structlog
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.agent_reports import AgentReports
 from controller.api import power_domain
 from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
@@ -115,7 +114,6 @@ class PowerPart:
             lead,
             around.meter,
             clocks,
-            around.agent_reports,
             around.couriers,
         )
         port = around.stack.enter_context(serving)
@@ -158,7 +156,6 @@ def serving_watts(
     lead: Lead,
     meter: Meter,
     clocks: Clocks,
-    health: AgentReports | None = None,
     couriers: Sequence[Courier] = (),
 ) -> Iterator[int]:
     """Serves agents while the block runs, in a thread of its own; yields the port.
@@ -178,7 +175,7 @@ def serving_watts(
         if tls is not None:
             tls.look()
 
-    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look, health, couriers)
+    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look, couriers)
     with ExitStack() as stack:
         thread = LoopThread("watts")
         stack.callback(thread.close)

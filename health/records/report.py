@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+KIND = "health"
+"""Kind of these messages on the agents' link."""
 LONGEST_FRAMES = 96 * 1024
 """Bytes of frames in one report; a message of the agents' protocol holds 256 KiB."""
 MOST_EVIDENCE = 256

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from health.records.report import packed
+from health.records.report import KIND, packed
 from nodeagent.agent import Agent
 from nodeagent.controller_link import Link
 from nodeagent.health.feed import HealthFeed
-from power.leases.framing import HEALTH
 from power.leases.messages import Keys, sealed_text
 
 EVERY_S = 0.05
@@ -19,9 +18,10 @@ async def forward(feed: HealthFeed, agent: Agent, link: Link, keys: Callable[[],
     while True:
         await asyncio.sleep(EVERY_S)
         if not link.is_up:
-            agent.is_heard_on_health = False
-        if agent.is_heard_on_health and not was_heard:
+            agent.heard_kinds = ()
+        is_heard = KIND in agent.heard_kinds
+        if is_heard and not was_heard:
             feed.refresh()
-        was_heard = agent.is_heard_on_health
+        was_heard = is_heard
         if was_heard and link.is_idle and (report := feed.next_report()) is not None:
-            link.send_bulk(HEALTH + sealed_text("health", packed(report), keys(), node))
+            link.send_bulk(sealed_text(KIND, packed(report), keys(), node))

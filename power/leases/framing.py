@@ -6,10 +6,6 @@ LONGEST = 256 * 1024
 """Longest message in bytes; a lease of 16 devices has 3 KiB."""
 
 
-HEALTH = b"\0"
-"""First byte of a message that is a report about health; all others begin with a key's name."""
-
-
 class FrameError(Exception):
     """Error when the other process does not speak this protocol."""
 

@@ -107,8 +107,8 @@ class Lease:
     """Highest limit of a burst that begins now; the device's own highest limit where none is named."""
     credit_back_s: float = 300.0
     """Time in which used burst credit is restored."""
-    hears_health: bool = False
-    """Whether the controller takes reports about health on this connection."""
+    hears: tuple[str, ...] = ()
+    """Kinds of messages, besides power's reports, that the controller takes on this connection."""
     only_lower: bool = False
     """Whether caps may only be lowered by it, whatever it names: a controller that just started adopts the limits it
     finds."""
@@ -139,13 +139,19 @@ def node_secret(secret: bytes, node: str) -> bytes:
 
 
 def sealed(message: Inventory | Report | Lease, keys: Keys, node: str) -> bytes:
-    """The message as it is sent: key's name, signature, text. keys: as the node knows them (see `node_secret`)."""
+    """The message as it is sent: kind, key's name, signature, text. keys: as the node knows them (`node_secret`)."""
     return sealed_text(_KINDS[type(message)], msgspec.json.encode(message), keys, node)
 
 
 def sealed_text(kind: str, text: bytes, keys: Keys, node: str) -> bytes:
     """Any message of a node's connection as it is sent; its kind is signed with it."""
-    return b"\n".join((keys.newest.encode(), _signature(kind, keys.secrets[keys.newest], node, text), text))
+    signature = _signature(kind, keys.secrets[keys.newest], node, text)
+    return b"\n".join((kind.encode(), keys.newest.encode(), signature, text))
+
+
+def kind_in(travelled: bytes) -> str:
+    """The kind that a message says it has; true once `opened_text` has opened it as this kind."""
+    return travelled.partition(b"\n")[0].decode("utf-8", "replace")
 
 
 def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Message | Refusal:
@@ -168,8 +174,11 @@ def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Mess
 
 def opened_text(kind: str, travelled: bytes, keys: Keys, node: str) -> bytes | Refusal:
     """The text of a message, if it was sealed as this kind for this node with a known key; otherwise the refusal."""
-    name, _, rest = travelled.partition(b"\n")
+    said, _, rest = travelled.partition(b"\n")
+    name, _, rest = rest.partition(b"\n")
     signature, _, text = rest.partition(b"\n")
+    if said != kind.encode():
+        return Refusal("Forged", f"message is not a {kind} of {node}")
     secret = keys.secrets.get(name.decode("utf-8", "replace"))
     if secret is None:
         return Refusal("UnknownKey", "message is signed with a key that is unknown here, or no longer valid")

@@ -13,15 +13,15 @@ from typing import Protocol
 import structlog
 
 from cluster.clock import Clock
-from controller.agent_reports import AgentReports
 from controller.parts.power.term import PowerTerm
-from power.leases.framing import HEALTH, FrameError, framed, read_frame
+from power.leases.framing import FrameError, framed, read_frame
 from power.leases.messages import (
     Inventory,
     Keys,
     Lease,
     Refusal,
     Report,
+    kind_in,
     opened,
     opened_text,
     sealed,
@@ -63,7 +63,7 @@ class Courier(Protocol):
 
     @property
     def sends(self) -> str:
-        """Kind of its messages to agents."""
+        """Kind of its messages to agents; empty where it sends none."""
         ...
 
     @property
@@ -88,11 +88,10 @@ class AgentServer:
         term: Callable[[], PowerTerm | None],
         keys: Callable[[], Keys],
         clock: Clock,
-        health: AgentReports | None = None,
         couriers: Sequence[Courier] = (),
     ) -> None:
-        """health: where reports about health go; None: agents are asked for none. couriers: other parts' messages."""
-        self._term, self._keys, self._clock, self._health = term, keys, clock, health
+        """couriers: other parts' messages; more may join while it serves."""
+        self._term, self._keys, self._clock = term, keys, clock
         self._couriers = couriers
         self._lines: dict[str, asyncio.StreamWriter] = {}
         self._heard_at_s: dict[str, float] = {}
@@ -139,7 +138,7 @@ class AgentServer:
         writer = self._lines.get(lease.node)
         if writer is None:
             return
-        lease = replace(lease, hears_health=self._health is not None and self._health.is_read)
+        lease = replace(lease, hears=tuple(courier.hears for courier in self._couriers))
         writer.write(framed(sealed(lease, self._node_keys(lease.node), lease.node)))
         self.counts.leases += 1
         if (heard_at_s := self._heard_at_s.pop(lease.node, None)) is not None:
@@ -189,10 +188,9 @@ class AgentServer:
                 introduced_to = term
             async with asyncio.timeout(QUIET_S):
                 travelled = await read_frame(reader)
-            if travelled.startswith(HEALTH):
-                self._take_health(travelled.removeprefix(HEALTH), node)
-                continue
-            if self._is_couriers(travelled, node, writer, mailed):
+            kind = kind_in(travelled)
+            if (courier := next((each for each in self._couriers if each.hears == kind), None)) is not None:
+                self._deliver(courier, travelled, node, writer, mailed)
                 continue
             report = opened(Report, travelled, self._node_keys(node), node)
             refusal = report if isinstance(report, Refusal) else term.hear(report)
@@ -203,28 +201,21 @@ class AgentServer:
             self._heard_at_s.setdefault(node, self._clock())
             self._news.set()
 
-    def _take_health(self, travelled: bytes, node: str) -> None:
-        body = opened_text("health", travelled, self._node_keys(node), node)
-        if isinstance(body, Refusal):
-            self._refused(body, node)
-        elif self._health is not None and self._health.is_read:
-            self._health.put(node, body)
-
-    def _is_couriers(self, travelled: bytes, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]) -> bool:
-        """Whether a courier took the message; it may have an answer. mailed: last text of each on this connection."""
-        for courier in self._couriers:
-            keys = self._node_keys(node)
-            text = opened_text(courier.hears, travelled, keys, node)
-            if isinstance(text, Refusal):
-                continue
-            if why := courier.heard(node, text):
-                self._refused(Refusal("Unreadable", why), node)
-            answer = courier.mail_for(node)
-            if answer is not None and mailed.get(courier.sends) != answer:
-                mailed[courier.sends] = answer
-                writer.write(framed(sealed_text(courier.sends, answer, keys, node)))
-            return True
-        return False
+    def _deliver(
+        self, courier: Courier, travelled: bytes, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]
+    ) -> None:
+        """Gives a message to its courier, which may have an answer. mailed: last text of each on this connection."""
+        keys = self._node_keys(node)
+        text = opened_text(courier.hears, travelled, keys, node)
+        if isinstance(text, Refusal):
+            self._refused(text, node)
+            return
+        if why := courier.heard(node, text):
+            self._refused(Refusal("Unreadable", why), node)
+        answer = courier.mail_for(node)
+        if answer is not None and mailed.get(courier.sends) != answer:
+            mailed[courier.sends] = answer
+            writer.write(framed(sealed_text(courier.sends, answer, keys, node)))
 
     def _refused(self, refusal: Refusal, node: str) -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1

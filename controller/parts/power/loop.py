@@ -13,7 +13,6 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
-from controller.agent_reports import AgentReports
 from controller.parts.power.agent_server import AgentServer, Courier, LoopCounts
 from controller.parts.power.domain_tree import PowerTree, power_tree
 from controller.parts.power.loop_state import PowerLoopState
@@ -47,18 +46,16 @@ class PowerLoop:
         clock: Clock,
         rules: PowerRules,
         on_look: Callable[["PowerLoop"], None] = lambda _: None,
-        health: AgentReports | None = None,
         couriers: Sequence[Courier] = (),
     ) -> None:
         """see: returns the cluster now, None while it was not seen. leads, epoch: of the Lease, called before each
         turn.
 
-        on_look: called after each update, in the loop's thread. health: where agents' reports about health go.
-        couriers: other parts' messages on the agents' link.
+        on_look: called after each update, in the loop's thread. couriers: other parts' messages on the agents' link.
         """
         self._see, self._leads, self._epoch, self._clock, self._rules = see, leads, epoch, clock, rules
         self._on_look = on_look
-        self._server = AgentServer(self._present, keys, clock, health, couriers)
+        self._server = AgentServer(self._present, keys, clock, couriers)
         self._term: PowerTerm | None = None
         self._view: PowerView | None = None
         self._tree: PowerTree | None = None

@@ -49,7 +49,7 @@ def test_limits_draws_and_failures_are_told(tmp_path: Path) -> None:
     assert 'tonnage_agent_device_limit_watts{device="g0"} 350.0' in lines
     assert 'tonnage_agent_device_allowed_watts{device="g1"} 350.0' in lines
     assert 'tonnage_agent_device_draw_watts{device="g0"} 600.0' in lines
-    assert 'tonnage_agent_leases_refused_total{code="UnknownKey"} 1.0' in lines
+    assert 'tonnage_agent_leases_refused_total{code="Forged"} 1.0' in lines
     assert any(line.startswith('tonnage_agent_device_errors_total{code="Silent"}') for line in lines)
     assert "tonnage_agent_lease_remaining_seconds 0.0" in lines
     assert "tonnage_agent_node_draw_watts 1900.0" in lines

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.power.agent_server import AgentServer
 from controller.parts.power.term import PowerTerm
 from power.leases.framing import framed
-from power.leases.messages import Inventory, Keys, sealed
+from power.leases.messages import Inventory, Keys, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from tests.builders.power import row_of
 from tests.until import until_async
@@ -22,7 +23,9 @@ class Leader:
 
     def __init__(self) -> None:
         self.term: PowerTerm | None = PowerTerm(lambda _: row_of([], 1000.0), epoch=1)
-        self.server = AgentServer(lambda: self.term, lambda: FLEET, asyncio.get_running_loop().time)
+        self.mailbox = ReportMailbox()
+        clock = asyncio.get_running_loop().time
+        self.server = AgentServer(lambda: self.term, lambda: FLEET, clock, [self.mailbox])
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[int]:
@@ -94,5 +97,23 @@ def test_agents_are_sent_away_when_this_process_leads_no_more() -> None:
             assert leader.server.nodes == frozenset()
             for each in (writer, refused):
                 each.close()
+
+    lived(story)
+
+
+def test_another_parts_message_reaches_its_courier_and_nobody_under_a_false_key_or_kind() -> None:
+    async def story() -> None:
+        leader, keys = Leader(), keys_of_node(FLEET, "n1")
+        async with leader.up() as port:
+            _, writer = await caller(port, "n1", keys)
+            writer.write(framed(sealed_text("health", b"of another node", keys_of_node(FLEET, "n2"), "n1")))
+            writer.write(framed(sealed_text("unheard of", b"nobody's", keys, "n1")))
+            writer.write(framed(sealed_text("lease", b"of another kind", keys, "n1").replace(b"lease", b"health", 1)))
+            writer.write(framed(sealed_text("health", b"its own", keys, "n1")))
+            await until_async(leader.mailbox.arrived.is_set, "a report has arrived")
+
+            assert leader.mailbox.take() == (("n1", b"its own"),)
+            assert leader.server.counts.refused == {"Forged": 3}
+            writer.close()
 
     lived(story)

@@ -1,33 +1,39 @@
-"""Reports about health on their way from agents' connections to the analysis: bounded, the oldest dropped first."""
+"""Mailbox of agents' reports about health, between the agents' link and the analysis; the oldest dropped first."""
 
 from collections import deque
 from threading import Event, Lock
+
+from health.records.report import KIND
 
 MOST_BYTES = 64 * 1024 * 1024
 """Two seconds of 10,000 ranks at 100 operations a second."""
 
 
-class AgentReports:
-    """Mailbox between two threads: the one of the agents' port, and that of the analysis."""
+class ReportMailbox:
+    """Courier on the agents' link that only hears. Two threads use it: the link's, and that of the analysis."""
+
+    sends, hears = "", KIND
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._bytes = most_bytes, 0
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._lock = Lock()
         self.arrived = Event()
-        self.is_read = False
-        """Whether an analysis takes them; agents send none otherwise."""
         self.dropped = 0
 
-    def put(self, node: str, body: bytes) -> None:
-        """Adds a report that came over the connection of this node."""
+    def mail_for(self, node: str) -> None:
+        """Nothing: agents are told by their leases that reports are taken."""
+
+    def heard(self, node: str, text: bytes) -> str:
+        """Adds a report of this node; never refuses one, since the analysis reads it."""
         with self._lock:
-            self._waiting.append((node, body))
-            self._bytes += len(body)
+            self._waiting.append((node, text))
+            self._bytes += len(text)
             while self._bytes > self._most:
                 self._bytes -= len(self._waiting.popleft()[1])
                 self.dropped += 1
         self.arrived.set()
+        return ""
 
     def take(self) -> tuple[tuple[str, bytes], ...]:
         """Everything that has arrived, in order: node and report."""
