@@ -6,6 +6,7 @@ or a freeze, is one read, one decision and one write.
 
 import contextlib
 import errno
+import math
 import os
 import select
 from collections.abc import Callable, Iterator
@@ -187,7 +188,7 @@ class Enforcer:
         now_s = self._clock()
         tick_s = SHORTAGE_TICK_S if self._is_short() else self._tick_s
         wake_s = min(now_s + longest_s, self._timer_s(), self._used_at_s + tick_s)
-        ready = self._poll.poll(round(max(0.0, wake_s - now_s) * 1e3))
+        ready = self._poll.poll(math.ceil(max(0.0, wake_s - now_s) * 1e3))  # a millisecond early would spin
         woken_s = self._clock()
         events: list[Event] = []
         others: list[int] = []

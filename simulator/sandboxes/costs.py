@@ -127,15 +127,29 @@ def calls(repetitions: int) -> dict[str, list[float]]:
     return {"own": own, "shared": shared}
 
 
-def at_rest(agents: int, for_s: float) -> float:
-    """Share of a core that the controller takes while so many agents do nothing."""
-    files = _files()
-    enforcer = Enforcer(files, 1024 * MIB, Settings(), time.monotonic)
+class CountedReads(CgroupFs):
+    """Counts reads: work at rest, whatever the speed of the machine."""
+
+    reads = 0
+
+    def read(self, group: str, file: str) -> str:
+        self.reads += 1
+        return super().read(group, file)
+
+
+def at_rest(agents: int, for_s: float, tick_s: float = 1.0) -> dict[str, float]:
+    """Work of the controller while so many agents do nothing: `share` of a core, `wake_ups`, `reads` of files."""
+    _files().close()
+    files = CountedReads(ROOT / FOLDER)
+    enforcer = Enforcer(files, 1024 * MIB, Settings(), time.monotonic, tick_s=tick_s)
     enforcer.tree.prepare()
     for number in range(agents):
         enforcer.add_sandbox(Sandbox(f"s{number}", 1024 * MIB, agent_bytes=MIB))
+    files.reads = wake_ups = 0
     end_s = time.monotonic() + for_s
     began_cpu_s = time.process_time()
     while time.monotonic() < end_s:
         enforcer.wait(end_s - time.monotonic())
-    return (time.process_time() - began_cpu_s) / for_s
+        wake_ups += 1
+    share = (time.process_time() - began_cpu_s) / for_s
+    return {"share": share, "wake_ups": wake_ups, "reads": files.reads}

@@ -9,9 +9,10 @@ COSTS = "simulator.sandboxes.costs"
 
 @pytest.mark.parametrize("rate_mib_s", [500.0, 0.0])
 def test_a_call_at_its_brake_is_frozen_within_megabytes(guest: Guest, rate_mib_s: float) -> None:
-    found = guest.call(f"{COSTS}:freezes", 5, rate_mib_s, 32)
+    found = guest.call(f"{COSTS}:freezes", 3, rate_mib_s, 32)
 
-    assert max(found["over_mib"]) <= 4.0
+    # Measured: 1.5 MiB at most on a busy machine. The wall behind the brake is at 64 MiB.
+    assert max(found["over_mib"]) <= 16.0
 
 
 def test_a_call_in_the_shared_leaf_needs_no_group_of_its_own(guest: Guest) -> None:
@@ -21,5 +22,8 @@ def test_a_call_in_the_shared_leaf_needs_no_group_of_its_own(guest: Guest) -> No
 
 
 def test_the_controller_sleeps_while_nothing_happens(guest: Guest) -> None:
-    # Measured: 0.6 % of an emulated core on a busy machine.
-    assert guest.call(f"{COSTS}:at_rest", 64, 3.0) < 0.05
+    rest = guest.call(f"{COSTS}:at_rest", 64, 1.0, 0.25)
+
+    # At 0, 0.25, 0.5 and 0.75 s, and once at the end; each reads every agent's memory, and nothing else.
+    assert rest["wake_ups"] <= 5
+    assert rest["reads"] <= 5 * 64
