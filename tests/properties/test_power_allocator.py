@@ -16,7 +16,7 @@ from power.allocator.water_filling import pour
 from power.rules import PowerRules
 from tests.builders.power import Device, Domain, power_table
 
-many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))
+many = settings(max_examples=max(250, settings.default.max_examples if settings.default else 0))
 
 pytestmark = pytest.mark.slow
 
@@ -103,57 +103,60 @@ def lowest_fit(allocator: Allocator, scale: float = 1.0) -> bool:
     return bool((lowest_w <= scale * allocator.tree.budget_w).all())
 
 
-@pytest.mark.parametrize("rules", [STRICT, RULES], ids=["hard limits", "with bursts"])
-@many
-@given(fleet=fleets())
-def test_in_a_world_that_obeys_all_caps_fit_every_budget(rules: PowerRules, fleet: Fleet) -> None:
-    allocator, _, grants = settled(fleet, rules)
-
+def assert_caps_fit_every_budget(allocator: Allocator, grants: Grants) -> None:
     assert not lowest_fit(allocator) or (worst_w(allocator, grants.cap_w) <= allocator.tree.budget_w + 1e-6).all()
 
 
-@many
-@given(fleet=fleets())
-def test_every_cap_is_within_what_its_device_accepts(fleet: Fleet) -> None:
-    _, _, grants = settled(fleet)
-
+def assert_caps_are_within_what_devices_accept(fleet: Fleet, grants: Grants) -> None:
     assert (grants.cap_w >= fleet.table.devices.min_w).all()
     assert (grants.cap_w <= fleet.table.devices.max_w).all()
     assert (grants.safe_w <= grants.cap_w).all()
 
 
-@many
-@given(fleet=fleets())
-def test_opted_out_devices_are_never_touched(fleet: Fleet) -> None:
-    _, _, grants = settled(fleet)
+def assert_opted_out_devices_are_not_touched(fleet: Fleet, grants: Grants) -> None:
     out = ~fleet.table.devices.managed
-
     assert (grants.sequence[out] == -1).all()
     assert (grants.cap_w[out] == fleet.table.devices.max_w[out]).all()
 
 
-@many
-@given(fleet=fleets())
-def test_nothing_is_granted_twice_for_the_same_readings(fleet: Fleet) -> None:
-    allocator, state, grants = settled(fleet)
-    seen = readings(fleet, grants.cap_w, grants.sequence, 60.0)
-
-    state, _ = step(allocator, state, seen, 60.0)
-    _, again = step(allocator, state, seen, 60.0)
-
-    assert not again.changed.any()
-
-
-@many
-@given(fleet=fleets())
-def test_no_high_class_device_is_below_its_floor_while_a_low_one_beside_it_is_above_its_own(fleet: Fleet) -> None:
-    allocator, _, grants = settled(fleet)
+def assert_no_high_device_is_below_its_floor_beside_a_low_one_above_its_own(
+    fleet: Fleet, allocator: Allocator, grants: Grants
+) -> None:
     tree, floor_w = allocator.tree, fleet.table.devices.floor_w
     full = tree.budget_w - worst_w(allocator, grants.cap_w) < 2 * len(grants.cap_w)
     low_above = (tree.rank > 0) & fleet.table.devices.managed & (grants.cap_w > floor_w + 1.0)
     for device in np.flatnonzero((grants.cap_w < floor_w - 1.0) & (tree.rank == 0) & fleet.table.devices.managed):
         mine = [limit for limit in tree.path_limit[tree.path_device == device] if full[limit]]
         assert any(not low_above[tree.path_device[tree.path_limit == limit]].any() for limit in mine)
+
+
+def assert_the_same_readings_grant_nothing_twice(
+    fleet: Fleet, allocator: Allocator, state: AllocatorState, grants: Grants
+) -> None:
+    seen = readings(fleet, grants.cap_w, grants.sequence, 60.0)
+    state, _ = step(allocator, state, seen, 60.0)
+    _, again = step(allocator, state, seen, 60.0)
+    assert not again.changed.any()
+
+
+@many
+@given(fleet=fleets())
+def test_in_a_world_that_obeys_caps_fit_budgets_classes_and_devices_and_come_to_rest(fleet: Fleet) -> None:
+    allocator, state, grants = settled(fleet)
+
+    assert_caps_fit_every_budget(allocator, grants)
+    assert_caps_are_within_what_devices_accept(fleet, grants)
+    assert_opted_out_devices_are_not_touched(fleet, grants)
+    assert_no_high_device_is_below_its_floor_beside_a_low_one_above_its_own(fleet, allocator, grants)
+    assert_the_same_readings_grant_nothing_twice(fleet, allocator, state, grants)
+
+
+@many
+@given(fleet=fleets())
+def test_caps_with_bursts_fit_every_budget_in_a_world_that_obeys(fleet: Fleet) -> None:
+    allocator, _, grants = settled(fleet, RULES)
+
+    assert_caps_fit_every_budget(allocator, grants)
 
 
 def poured(allocator: Allocator, fleet: Fleet, scale: float | FloatArray) -> FloatArray:
