@@ -19,6 +19,7 @@ from isolation.launcher import run_in
 from isolation.ledger import MIB
 from isolation.orders import NodeReport, Orders, SandboxOrder
 from isolation.pod_cgroups import pod_groups
+from nodeagent.sandboxes import reception
 from nodeagent.sandboxes.process import ProcessSettings, serve
 from tonnage import sandbox
 
@@ -45,6 +46,8 @@ class Node:
     pid: int = 0
     sequence: int = 0
     orders: dict[str, SandboxOrder] = field(default_factory=dict)
+    silent_s: float = reception.SILENT_S
+    """Time that a silent connection has."""
     _to: int = -1
     _from: int = -1
     _pending: bytes = b""
@@ -76,6 +79,7 @@ class Node:
         self.pid = os.fork()
         if not self.pid:
             os.close(self._to)
+            reception.SILENT_S = self.silent_s
             try:
                 serve(settings, orders, reports)
             except BaseException:  # noqa: BLE001 - shown with the test's own failure
@@ -136,9 +140,10 @@ def _troubled(report: NodeReport) -> bool:
 
 
 @contextlib.contextmanager
-def running_node(*pods: str) -> Iterator[Node]:
+def running_node(*pods: str, silent_s: float = reception.SILENT_S) -> Iterator[Node]:
     """Node whose pods are all taken over, with an agent that sleeps in each."""
     with node() as made:
+        made.silent_s = silent_s
         for name in pods:
             made.add_pod(name)
             run_in(made.files.folder(made.homes[name]), _sleep)
@@ -222,6 +227,11 @@ def result_of(begun: tuple[int, Path], within_s: float = 60.0) -> Any:
     if "error" in result:
         raise RuntimeError(result["error"])
     return result["value"]
+
+
+def waiting_for(file: Path) -> list[str]:
+    """Command that ends, and says so, when the file is there."""
+    return ["/bin/sh", "-c", f"until [ -e {file} ]; do sleep 0.02; done; echo done"]
 
 
 def hog(mib: int, hold_s: float = 0.0) -> list[str]:

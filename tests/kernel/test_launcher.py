@@ -59,7 +59,8 @@ def test_a_fork_bomb_stays_within_its_group(guest: Guest) -> None:
         "files.write('bomb', 'pids.max', '20')\n"
         "quiet = {2: os.open('/dev/null', os.O_WRONLY)}\n"
         "pid, _ = start_in(group, ['sh', '-c', 'b() { b | b & }; b; sleep 30'], os.environ, quiet)\n"
-        "import time; time.sleep(0.2)\n"
+        "import time\n"
+        "while files.read('bomb', 'pids.events') == 'max 0\\n': time.sleep(0.01)\n"
         "print(int(files.read('bomb', 'pids.current')) <= 20)\n"
         "files.write('bomb', 'cgroup.kill', '1'); ended(pid)\n"
         "while 'populated 1' in files.read('bomb', 'cgroup.events'): time.sleep(0.01)\n"
@@ -73,8 +74,8 @@ def test_a_pidfd_reports_the_end_of_the_program(guest: Guest) -> None:
     printed = run(
         guest,
         "pidfd",
-        "import select; pid, fd = start_in(group, ['sleep', '0.1'], os.environ)\n"
-        "before = select.select([fd], [], [], 0)[0]; after = select.select([fd], [], [], 30)[0]\n"
+        "import select; r, w = os.pipe(); pid, fd = start_in(group, ['cat'], os.environ, {0: r})\n"
+        "before = select.select([fd], [], [], 0)[0]; os.close(w); after = select.select([fd], [], [], 30)[0]\n"
         "print(before, after == [fd])",
     )
 

@@ -2,15 +2,14 @@
 
 import json
 import os
-import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from isolation.launcher import fork_into
 from simulator.kernel.guest import Guest
 from tests.kernel.node import FOLDER, Node, begin_in_pod, in_pod, node, result_of, running_node, uid_of
 from tests.kernel.test_sandbox_client import run
@@ -41,29 +40,29 @@ def neighbour_runs(made: Node) -> bool:
     return bool(found["code"] == 0 and found["outcome"] == "exited" and found["isolated"])
 
 
-@pytest.mark.parametrize(
-    ("packet", "reason"),
-    [
-        ('{"type":"ask","mem":-1}', "INVALID_HINT"),
-        ('{"type":"ask","mem":"NaN"}', "INVALID_HINT"),
-        ('{"type":"ask","mem":NaN}', "INVALID_HINT"),
-        ('{"type":"ask","mem":"1e999"}', "INVALID_HINT"),
-        ('{"type":"ask","sandbox":"b-0000-4000-8000-000000000000"}', "INVALID_HINT"),
-        ('{"type":"ask","pid":1}', "INVALID_HINT"),
-        ("[" * 4000, "INVALID_HINT"),
-        ("x" * 6000, "INVALID_HINT"),
-    ],
+FORGED = (
+    '{"type":"ask","mem":-1}',
+    '{"type":"ask","mem":"NaN"}',
+    '{"type":"ask","mem":NaN}',
+    '{"type":"ask","mem":"1e999"}',
+    '{"type":"ask","sandbox":"b-0000-4000-8000-000000000000"}',
+    '{"type":"ask","pid":1}',
+    "[" * 4000,
+    "x" * 6000,
 )
-def test_forged_packets_are_refused_and_the_neighbour_goes_on(guest: Guest, packet: str, reason: str) -> None:
-    answer, neighbour = called(guest, "forged", packet)
 
-    assert answer["verdict"]["reason"] == reason
+
+def test_forged_packets_are_refused_and_the_neighbour_goes_on(guest: Guest) -> None:
+    answers, neighbour = called(guest, "forged")
+
+    assert [answer["verdict"]["reason"] for answer in answers] == ["INVALID_HINT"] * len(FORGED)
     assert neighbour
 
 
-def forged(packet: str) -> tuple[dict[str, Any], bool]:
+def forged() -> tuple[list[dict[str, Any]], bool]:
     with running_node("a", "b") as made:
-        return in_pod(made, "a", lambda: said(packet.encode())), neighbour_runs(made)
+        answers: list[dict[str, Any]] = in_pod(made, "a", lambda: [said(packet.encode()) for packet in FORGED])
+        return answers, neighbour_runs(made)
 
 
 def test_a_huge_hint_is_bounded_by_the_pods_own_budget(guest: Guest) -> None:
@@ -141,60 +140,59 @@ def reused_pid() -> tuple[dict[str, Any], bool]:
 def _with_pid(made: Node, name: str, pid: int) -> bool:
     """Forks in a pod until a process has this pid; False where the kernel's counter cannot be set."""
     last = Path("/proc/sys/kernel/ns_last_pid")
+    group = made.files.folder(made.agent_leaf(name))
     for _ in range(20):
         try:
             last.write_text(str(pid - 1), encoding="ascii")
         except OSError:
             return False
-        child = os.fork()
+        child, pidfd = fork_into(group)
         if not child:
-            made.files.write(made.agent_leaf(name), "cgroup.procs", "0")
             time.sleep(30)
             os._exit(0)
+        os.close(pidfd)
         if child == pid:
-            time.sleep(0.1)
             return True
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
     return False
 
 
 def test_ten_thousand_requests_of_one_pod_leave_the_others_their_turn(guest: Guest) -> None:
-    answered, neighbour_s, alone_s = called(guest, "flood")
+    answered, for_s, neighbour = called(guest, "flood")
 
-    # 100 at once, and 50 a second: what is served is bounded by the quota, whatever is asked.
-    assert answered <= 100 + 50 * (neighbour_s + 10)
-    assert neighbour_s < alone_s + 5
+    # 100 at once, and 50 a second: what is served is bounded by the quota, whatever is asked. 10,000 take 198 s.
+    assert answered <= 100 + 50 * for_s
+    assert neighbour
 
 
-def flood() -> tuple[int, float, float]:
+def flood() -> tuple[int, float, bool]:
+    """Asks on until the neighbour's call ended: that is the claim."""
     with running_node("a", "b") as made:
-        began_s = time.monotonic()
-        assert neighbour_runs(made)
-        alone_s = time.monotonic() - began_s
+        enough, under_way = FOLDER / "enough", FOLDER / "under-way"
 
-        def ask_on() -> int:
+        def ask_on() -> tuple[int, float]:
             count = 0
-            deadline_s = time.monotonic() + 8
-            for _ in range(10_000):
+            began_s = time.monotonic()
+            for number in range(10_000):
+                if enough.exists():
+                    break
+                if number == 200:  # the bucket is empty
+                    under_way.touch()
                 line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                line.settimeout(max(0.01, deadline_s - time.monotonic()))
-                try:
+                line.settimeout(0.05)
+                with suppress(OSError):
                     line.connect(sandbox.socket_path())
                     line.send(b'{"type":"ask","mem":-1}')
                     count += bool(line.recv(8192))
-                except OSError:
-                    if time.monotonic() >= deadline_s:
-                        break
-                finally:
-                    line.close()
-            return count
+                line.close()
+            return count, time.monotonic() - began_s
 
         begun = begin_in_pod(made, "a", ask_on)
-        began_s = time.monotonic()
-        assert neighbour_runs(made)
-        neighbour_s = time.monotonic() - began_s
-        return result_of(begun), neighbour_s, alone_s
+        while not under_way.exists():
+            time.sleep(0.01)
+        neighbour = neighbour_runs(made)
+        enough.touch()
+        answered, for_s = result_of(begun)
+        return answered, for_s, neighbour
 
 
 def test_sockets_that_are_held_open_and_silent_are_ended(guest: Guest) -> None:
@@ -205,7 +203,7 @@ def test_sockets_that_are_held_open_and_silent_are_ended(guest: Guest) -> None:
 
 
 def silent() -> tuple[int, bool]:
-    with running_node("a", "b") as made:
+    with running_node("a", "b", silent_s=1.0) as made:
 
         def hold() -> int:
             lines = []
@@ -272,14 +270,18 @@ def test_a_fork_bomb_in_a_call_and_a_daemon_that_it_leaves_stay_in_its_leaf(gues
 
 
 def daemon() -> tuple[int, int, bool]:
-    source = "import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(600)"
+    here = f"open({str(FOLDER / 'daemon')!r}, 'w')"
+    # It says that it is there when its parents are gone.
+    twice = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)"
+    source = f"import os,time\n{twice}\nwhile os.getppid() > 1: time.sleep(0.01)\n{here}\ntime.sleep(600)"
 
     with running_node("a", "b") as made:
 
         def leave_a_daemon() -> list[int]:
             with sandbox.tool("64Mi") as tool:
                 tool.run([sys.executable, "-S", "-c", source])
-                time.sleep(0.3)
+                while not (FOLDER / "daemon").exists():
+                    time.sleep(0.01)
                 return [
                     len(Path(f"/sys/fs/cgroup/{group}/cgroup.procs").read_text().split()) for group in made.calls("a")
                 ]
