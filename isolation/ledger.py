@@ -16,7 +16,7 @@ class Sandbox:
     priority: int = 0
     """Higher outranks lower."""
     guaranteed_bytes: int = 0
-    """Memory that is kept for this sandbox, used or not."""
+    """Memory that is kept for this sandbox, used or not, as far as the node has it beside all agents."""
     agent_bytes: int = 0
     """Memory reserved for the agent's own processes; it follows their use, above the floor."""
     agent_floor_bytes: int = 0
@@ -53,12 +53,26 @@ class Ledger:
         leases = sum(kept.lease_bytes for kept in self.reservations.values() if kept.sandbox == sandbox)
         return self.sandboxes[sandbox].agent_bytes + leases
 
+    def guarantees(self) -> dict[str, int]:
+        """Memory that is kept for each sandbox, the highest priority first.
+
+        What the agents themselves hold comes before: memory that is kept for a tool call is no reason to end an agent.
+        """
+        room = max(0, self.budget_bytes - sum(sandbox.agent_bytes for sandbox in self.sandboxes.values()))
+        kept: dict[str, int] = {}
+        for sandbox in sorted(self.sandboxes.values(), key=lambda each: (-each.priority, each.name)):
+            for_calls = min(room, max(0, sandbox.guaranteed_bytes - sandbox.agent_bytes))
+            kept[sandbox.name] = sandbox.agent_bytes + for_calls
+            room -= for_calls
+        return kept
+
     def reserved_bytes(self) -> int:
         """Memory that is not free: leases and agents, or the guarantee where that is more."""
         held = {name: sandbox.agent_bytes for name, sandbox in self.sandboxes.items()}
         for kept in self.reservations.values():
             held[kept.sandbox] += kept.lease_bytes
-        return sum(max(held[name], sandbox.guaranteed_bytes) for name, sandbox in self.sandboxes.items())
+        guaranteed = self.guarantees()
+        return sum(max(held[name], guaranteed[name]) for name in held)
 
     @property
     def free_bytes(self) -> int:
@@ -68,7 +82,7 @@ class Ledger:
     def free_for(self, sandbox: str) -> int:
         """Memory that could be leased to the sandbox's calls: within its own budget, its guarantee and the node."""
         held = self.held_bytes(sandbox)
-        kept = max(0, self.sandboxes[sandbox].guaranteed_bytes - held)
+        kept = max(0, self.guarantees()[sandbox] - held)
         return min(self.sandboxes[sandbox].budget_bytes - held, max(0, self.free_bytes) + kept)
 
     def with_sandbox(self, sandbox: Sandbox) -> "Ledger":

@@ -18,7 +18,7 @@ def finishing_order(ledger: Ledger, *, stuck: frozenset[str] = frozenset()) -> t
     held = {name: sandbox.agent_bytes for name, sandbox in ledger.sandboxes.items()}
     for kept in ledger.reservations.values():
         held[kept.sandbox] += kept.lease_bytes
-    guaranteed = {name: sandbox.guaranteed_bytes for name, sandbox in ledger.sandboxes.items()}
+    guaranteed = ledger.guarantees()
     free = ledger.budget_bytes - sum(max(held[name], guaranteed[name]) for name in held)
     if free < 0:
         return None

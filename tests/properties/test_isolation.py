@@ -41,7 +41,8 @@ def nodes(draw: st.DrawFn, *, honest: bool, priorities: tuple[int, ...] = (0,)) 
                 peak_mib=peak,
             )
         )
-    budget = sum(max(one.guaranteed_bytes, one.agent_bytes) for one in sandboxes) // MIB + draw(st.integers(100, 500))
+    # Less than what is kept for calls, now and then.
+    budget = sum(one.agent_bytes for one in sandboxes) // MIB + draw(st.integers(100, 800))
     leases = draw(st.sampled_from(["growing", "growing", "whole"]))
     node = PretendNode.of(budget, sandboxes, works, replace(PATIENT, leases=leases))
     for one in sandboxes:

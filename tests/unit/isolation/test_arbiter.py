@@ -57,6 +57,22 @@ def test_a_call_that_can_never_fit_is_refused_at_once() -> None:
     assert actions == (Refuse("a", 0.0, "ABOVE_SANDBOX_BUDGET"),)
 
 
+def test_memory_kept_for_calls_ends_no_agent_where_the_node_has_less() -> None:
+    # Agents hold 300 of 600 MiB; 400 are kept for the high one's calls: there are 300.
+    sandboxes = (
+        sandbox("high", priority=1, guaranteed_mib=500, agent_mib=100),
+        *(sandbox(n, agent_mib=100) for n in "ab"),
+    )
+    state = started(600, *sandboxes, settings=WHOLE)
+
+    state, actions = step(state, [Asked(request("call", "high", 400))], 0.0, WHOLE)
+
+    assert actions == (Admit("call", "high", 300 * MIB),)
+    # An agent that now needs more than is left takes it from the call, and from no agent.
+    state, _ = step(state, [Used({}, {"a": 110 * MIB})], 0.1, WHOLE)
+    assert later(state, from_s=0.2, until_s=9.0)[-1] == Kill("call", "AGENT_NEEDS_MEMORY")
+
+
 def test_a_claim_that_the_node_can_never_meet_is_bounded_by_what_it_can() -> None:
     state = started(500, sandbox("s"), sandbox("kept", guaranteed_mib=200))
 
