@@ -110,7 +110,13 @@ class Proxy:
             finally:
                 self._passing.set()
                 self.cut()
+                connections = list(runner.server.connections) if runner.server is not None else []
                 await runner.cleanup()
+                # A client that is frozen or dead never reads what waits for it, and its connection would stay open.
+                for connection in connections:
+                    if (transport := connection.transport) is not None:
+                        transport.abort()
+                await asyncio.sleep(0)
 
     def kubeconfig_for(self, port: int, token: str, folder: Path) -> Path:
         cluster = {"server": f"http://127.0.0.1:{port}"}
