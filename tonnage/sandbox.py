@@ -35,8 +35,11 @@ GRACE_S = 10.0
 """Time beyond the call's own wait after which an agent that does not answer is taken for gone."""
 VERDICT_S = 2.0
 """Time in which the agent answers for a call that ended; without its answer, the exit code is all that is known."""
+RECONNECT_S = 0.5
+"""Pause between attempts to reach an agent that went away while a call runs."""
 State = Mapping[str, Any]
-"""What happens to a call: `state` (queued, throttled, frozen, thawed, shrink, killed), `reason`, and figures."""
+"""What happens to a call: `state` (queued, throttled, frozen, thawed, shrink, killed; resumed: the node agent was
+started again and took it up), `reason`, and figures."""
 _GATE = Path(__file__).with_name("gate.py")
 
 
@@ -86,7 +89,7 @@ class Completed:
     stderr: Any
     verdict: Verdict
     states: tuple[Mapping[str, Any], ...] = ()
-    """What happened to it meanwhile, in order: queued, throttled, frozen, thawed, shrink."""
+    """What happened to it meanwhile, in order: queued, throttled, frozen, thawed, shrink, resumed."""
 
 
 class ToolError(Exception):
@@ -184,6 +187,9 @@ class Call:
         self._left = 0
         self._note = ""
         self._done = threading.Event()
+        self._code: int | None = None
+        self._turn = threading.Lock()
+        """Held while the line is replaced, or the exit code told on it."""
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours, theirs = socket.socketpair()
         passed = (self._line.fileno(), theirs.fileno())
@@ -220,7 +226,7 @@ class Call:
             handle.send(b"g")
         if not self._note:
             self._line.settimeout(None)
-            threading.Thread(target=self._listen, daemon=True).start()
+            threading.Thread(target=self._listen, args=(_pidfd_of(self.process),), daemon=True).start()
 
     def _wait_for_admission(self) -> None:
         while True:
@@ -238,10 +244,38 @@ class Call:
         self._note = note
         self._done.set()
 
-    def _listen(self) -> None:
-        while not self._done.is_set() and self._received() is not None:
-            pass
+    def _listen(self, pidfd: int) -> None:
+        """Hears the agent until its last word; one that went away is looked for as long as somebody wants to know."""
+        while not self._done.is_set():
+            if self._received() is None and not self._taken_up(pidfd):
+                break
         self._done.set()
+        if pidfd >= 0:
+            os.close(pidfd)
+
+    def _taken_up(self, pidfd: int) -> bool:
+        """Whether an agent that was started again has taken up the call: the pidfd shows it which one."""
+        while pidfd >= 0 and not self._done.wait(RECONNECT_S):
+            line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            answer = _asked_again(line, pidfd)
+            if answer.get("state") == "admitted":
+                with self._turn:
+                    self._line.close()
+                    self._line = line
+                    if self._done.is_set():
+                        line.close()
+                    elif self._code is not None:
+                        self._tell_code()
+                self._happened({"state": "resumed"})
+                return True
+            line.close()
+            if answer:
+                return False  # it knows nothing of this call
+        return False
+
+    def _tell_code(self) -> None:
+        with contextlib.suppress(OSError):
+            self._line.send(json.dumps({"type": "exited", "code": self._code}).encode())
 
     def _received(self) -> Mapping[str, Any] | None:
         """The next state; None where the line ended."""
@@ -258,16 +292,20 @@ class Call:
             self._left = int(state.get("left", 0))
             self._done.set()
         elif state["state"] != "admitted":
-            self.states.append(state)
-            self._about.on_state(state)
+            self._happened(state)
         return state
+
+    def _happened(self, state: State) -> None:
+        self.states.append(state)
+        self._about.on_state(state)
 
     def verdict(self) -> Verdict:
         """The verdict, after the process ended."""
         code = self.process.wait()
         if self._verdict is None and not self._note:
-            with contextlib.suppress(OSError):
-                self._line.send(json.dumps({"type": "exited", "code": code}).encode())
+            with self._turn:
+                self._code = code
+                self._tell_code()
             self._done.wait(VERDICT_S)
         if self._verdict is None:
             outcome = "signalled" if code < 0 else "exited"
@@ -288,10 +326,32 @@ class Call:
     def leave(self) -> None:
         """Lets go of the call: what went into the background stays, within its limits."""
         self._left = 0
-        self._done.set()
-        with contextlib.suppress(OSError):
-            self._line.shutdown(socket.SHUT_RDWR)
-        self._line.close()
+        with self._turn:
+            self._done.set()
+            with contextlib.suppress(OSError):
+                self._line.shutdown(socket.SHUT_RDWR)
+            self._line.close()
+
+
+def _pidfd_of(process: subprocess.Popen[Any]) -> int:
+    """Descriptor of a child that was not waited for yet; -1 where the system has none."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.pidfd_open(process.pid)
+    return -1
+
+
+def _asked_again(line: socket.socket, pidfd: int) -> Mapping[str, Any]:
+    """Answer of the agent to a client that shows it the process of its call; empty where nobody answers."""
+    line.settimeout(GRACE_S)
+    try:
+        line.connect(socket_path())
+        socket.send_fds(line, [b'{"type":"resume"}'], [pidfd])
+        packet = line.recv(8192)
+    except OSError:
+        return {}
+    line.settimeout(None)
+    answer: dict[str, Any] = json.loads(packet) if packet else {}
+    return answer
 
 
 def socket_path() -> str:

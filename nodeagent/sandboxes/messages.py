@@ -27,6 +27,10 @@ class Ask(msgspec.Struct, tag="ask", forbid_unknown_fields=True):
     """Time after which it is refused; 0: at once."""
 
 
+class Resume(msgspec.Struct, tag="resume", forbid_unknown_fields=True):
+    """The connected process had a call with a node agent that is gone; a pidfd of the call's process comes with it."""
+
+
 class Exited(msgspec.Struct, tag="exited", forbid_unknown_fields=True):
     """The call's main process ended; its client asks for the verdict."""
 
@@ -38,8 +42,8 @@ class End(msgspec.Struct, tag="end", forbid_unknown_fields=True):
     """The client wants all of its own call to be killed."""
 
 
-Message = Ask | Exited | End
-_DECODER: msgspec.json.Decoder[Ask | Exited | End] = msgspec.json.Decoder(Ask | Exited | End)
+Message = Ask | Resume | Exited | End
+_DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 class BadMessageError(Exception):

@@ -62,6 +62,13 @@ def group_of(peer: Peer, proc: Path = Path("/proc")) -> str | None:
     return group_in(text) if peer.is_alive() else None
 
 
+def pid_of(pidfd: int) -> int:
+    """Pid of a pidfd that a client passed; 0 where it is none, or its process was reaped."""
+    text = proc_text(os.getpid(), f"fdinfo/{pidfd}")
+    found = next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pid:")), 0)
+    return max(0, found)
+
+
 def proc_text(pid: int, file: str, proc: Path = Path("/proc")) -> str:
     """Text of a file of a process; empty where it has ended."""
     with suppress(OSError):

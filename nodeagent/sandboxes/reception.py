@@ -7,7 +7,7 @@ ledger's. What a client gets wrong costs its own pod alone.
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +19,10 @@ from cluster.clock import Clock
 from isolation import actions as act
 from isolation.admission.command_class import command_class
 from isolation.admission.needs import bytes_from, claim_bytes
-from isolation.pod_cgroups import is_below
+from isolation.pod_cgroups import group_in, is_below
 from isolation.reasons import ADVICE, Reason
 from isolation.state import Request
+from isolation.tree import CALL_PREFIX
 from isolation.verdicts import Verdict, ended, refused
 from nodeagent.sandboxes.doors import close_door, open_door
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
@@ -31,12 +32,13 @@ from nodeagent.sandboxes.messages import (
     BadMessageError,
     End,
     Exited,
+    Resume,
     bounded_wait_s,
     message_from,
     state_packet,
     verdict_packet,
 )
-from nodeagent.sandboxes.peer import Peer, group_of, parent_of, peer_of, proc_text
+from nodeagent.sandboxes.peer import Peer, group_of, parent_of, peer_of, pid_of, proc_text
 from nodeagent.sandboxes.token_bucket import TokenBucket, full
 
 log = structlog.get_logger(__name__)
@@ -188,12 +190,20 @@ class Reception:
     def _heard(self, number: int) -> None:
         """One packet of a client; one that writes too much, or what is no message, is hung up on."""
         visit = self._visits[number]
+        passed: list[int] = []
         try:
-            packet = visit.line.recv(LONGEST_BYTES + 1)
+            packet, passed, _, _ = socket.recv_fds(visit.line, LONGEST_BYTES + 1, 1, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
             packet = b""
+        try:
+            self._received(number, visit, packet, passed)
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
+
+    def _received(self, number: int, visit: Visit, packet: bytes, passed: Sequence[int]) -> None:
         if not packet or not self._may(self._pods[visit.sandbox]):
             self._hang_up(number)
             return
@@ -206,6 +216,8 @@ class Reception:
         match message:
             case Ask() if visit.call is None and not (visit.light or visit.nested):
                 self._asked(number, visit, message)
+            case Resume() if passed and visit.call is None and not (visit.light or visit.nested):
+                self._resumed(number, visit, passed[0])
             case Exited(code) if visit.exit_code is None and (visit.call or visit.light or visit.nested):
                 visit.exit_code = code
                 self._conclude(number, visit)
@@ -225,7 +237,7 @@ class Reception:
         if ask.mem is not None and hint is None:
             self._last_word(number, refused("INVALID_HINT", 0.0))
             return
-        if group.startswith(f"{home}/call-"):
+        if group.startswith(f"{home}/{CALL_PREFIX}"):
             # A call that waited for another while it holds its lease could wait for ever.
             visit.nested = True
             _send(visit.line, state_packet("admitted", "FITS", nested=True))
@@ -242,6 +254,21 @@ class Reception:
         self._enforcer.ask(
             Request(visit.call, visit.sandbox, self._clock(), claim, kind, declared=hint is not None, wait_s=wait_s)
         )
+
+    def _resumed(self, number: int, visit: Visit, pidfd: int) -> None:
+        """A client of an earlier process takes up its call: the one in whose leaf the process is that it shows."""
+        tree = self._enforcer.tree
+        group = group_in(proc_text(pid_of(pidfd), "cgroup")) or ""
+        asker = group_of(visit.peer)
+        leaves = f"{tree.home(visit.sandbox)}/{CALL_PREFIX}"
+        call = group.removeprefix(leaves)
+        is_own = asker is not None and is_below(asker, tree.home(visit.sandbox)) and group.startswith(leaves)
+        if not is_own or call not in self._enforcer.state.calls or call in self._calls:
+            self._last_word(number, refused("UNKNOWN_SANDBOX", 0.0))
+            return
+        visit.call = call
+        self._calls[call] = number
+        _send(visit.line, state_packet("admitted", "FITS", resumed=True))
 
     def _class_of(self, pod: Pod, kind: str) -> str:
         """The class under its tenant's name; a pod that invents programs has one class for the rest of them."""

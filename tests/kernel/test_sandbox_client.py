@@ -3,11 +3,12 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from isolation.ledger import MIB
 from simulator.kernel.guest import Guest
-from tests.kernel.node import begin_in_pod, hog, in_pod, result_of, running_node, uid_of
+from tests.kernel.node import FOLDER, begin_in_pod, hog, in_pod, result_of, running_node, uid_of, waiting_for
 from tonnage import sandbox
 
 
@@ -15,8 +16,13 @@ def called(guest: Guest, function: str, *arguments: Any) -> Any:
     return guest.call(f"{__name__}:{function}", *arguments)
 
 
-def run(command: list[str], mem: str | int | None = None, wait_s: float | None = None) -> dict[str, Any]:
-    with sandbox.tool(mem, wait_s) as tool:
+def run(
+    command: list[str],
+    mem: str | int | None = None,
+    wait_s: float | None = None,
+    on_state: Callable[[sandbox.State], None] = lambda _: None,
+) -> dict[str, Any]:
+    with sandbox.tool(mem, wait_s, on_state) as tool:
         done = tool.run(command, capture_output=True, text=True)
     verdict = done.verdict
     return {
@@ -105,10 +111,11 @@ def test_a_claim_that_does_not_fit_now_waits_and_is_refused_when_its_time_is_up(
 
 def refusals() -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     with running_node("a", "b") as made:
-        first = begin_in_pod(made, "a", lambda: run(hog(4, 4), "300Mi"))
+        first = begin_in_pod(made, "a", lambda: run(waiting_for(FOLDER / "go"), "300Mi"))
         made.until(lambda report: report.sandboxes[uid_of("a")].running == 1)
         later = in_pod(made, "b", lambda: run(["/bin/true"], "300Mi", 0.5))
         waited = in_pod(made, "b", _states_of_a_wait)
+        (FOLDER / "go").touch()
         result_of(first)
         bounded = in_pod(made, "b", lambda: run(["sh", "-c", "true"], "1Ti", 5.0))
     return bounded, later, waited
@@ -132,29 +139,39 @@ def no_agent() -> dict[str, Any]:
 
 
 def test_a_restarted_agent_thaws_and_takes_up_what_the_last_one_left(guest: Guest) -> None:
-    thawed_s, running, ended = called(guest, "restart")
+    frozen, running, ended = called(guest, "restart")
 
-    assert thawed_s < 1.0
+    assert frozen == "0"
     assert running == 1
     assert (ended["code"], ended["out"]) == (0, "done")
+    # Its client connected again: the verdict has what the kernel counted of the leaf.
+    assert (ended["outcome"], ended["limit_mib"]) == ("exited", 64)
+    assert ended["isolated"]
 
 
-def restart() -> tuple[float, int, dict[str, Any]]:
+def restart() -> tuple[str, int, dict[str, Any]]:
     with running_node("a") as made:
-        begun = begin_in_pod(made, "a", lambda: run(["/bin/sh", "-c", "sleep 3; echo done"], "64Mi"))
+        begun = begin_in_pod(made, "a", _until_taken_up)
         made.until(lambda report: report.sandboxes[uid_of("a")].running == 1)
         (call,) = made.calls("a")
         made.files.write(call, "cgroup.freeze", "1")  # as between a freeze and its record
         made.kill_agent()
         made.start()
-        began_s = time.monotonic()
-        while made.files.read(call, "cgroup.freeze").strip() == "1":
-            time.sleep(0.005)
-        thawed_s = time.monotonic() - began_s
-        # No controller is there to repeat its orders: the record has them.
-        running = made.until(lambda report: uid_of("a") in report.sandboxes).sandboxes[uid_of("a")].running
+        # No controller is there to repeat its orders: the record has them. Thawed before its first word.
+        running = made.report().sandboxes[uid_of("a")].running
+        frozen = made.files.read(call, "cgroup.freeze").strip()
         ended = result_of(begun)
-    return thawed_s, running, ended
+    return frozen, running, ended
+
+
+def _until_taken_up() -> dict[str, Any]:
+    """A call that ends when the next agent took it up."""
+
+    def heard(state: sandbox.State) -> None:
+        if state["state"] == "resumed":
+            (FOLDER / "go").touch()
+
+    return run(waiting_for(FOLDER / "go"), "64Mi", on_state=heard)
 
 
 def test_a_pod_that_ends_takes_nothing_with_it(guest: Guest) -> None:

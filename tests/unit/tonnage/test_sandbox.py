@@ -1,6 +1,11 @@
 """Client of isolation: verdicts as data and words, hints from the environment and from MCP."""
 
 import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +66,74 @@ def test_a_hint_comes_with_an_mcp_request(request_: dict[str, object], mem: str 
 
 def test_a_verdict_goes_into_an_mcp_result() -> None:
     assert sandbox.mcp_meta(KILLED)["tonnage.dev/verdict"]["retry_after_s"] == 12.0
+
+
+def answering(path: Path, *visits: Callable[[socket.socket], None]) -> threading.Thread:
+    """An agent that answers one connection after the other, and hangs up on each in the end."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    door.bind(str(path))
+    door.listen()
+
+    def serve() -> None:
+        for visit in visits:
+            line, _ = door.accept()
+            with line:
+                visit(line)
+        door.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+def admit_and_go(line: socket.socket) -> None:
+    line.recv(8192)
+    line.send(b'{"state":"admitted","reason":"FITS"}')
+
+
+def test_a_call_is_taken_up_by_an_agent_that_was_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sandbox.SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    monkeypatch.setattr(sandbox, "RECONNECT_S", 0.01)
+    shown: list[str] = []
+
+    def take_up(line: socket.socket) -> None:
+        packet, (pidfd,), _, _ = socket.recv_fds(line, 8192, 1)
+        shown.append(Path(f"/proc/self/fdinfo/{pidfd}").read_text())
+        os.close(pidfd)
+        assert json.loads(packet) == {"type": "resume"}
+        line.send(b'{"state":"admitted","reason":"FITS"}')
+        (tmp_path / "go").touch()
+        told = json.loads(line.recv(8192))
+        verdict = {"outcome": "exited", "exit_code": told["code"], "peak_bytes": 7}
+        line.send(json.dumps({"state": "ended", "verdict": verdict}).encode())
+
+    agent = answering(tmp_path / "agent.sock", admit_and_go, take_up)
+
+    with sandbox.tool("64Mi") as tool:
+        call = tool.start(["/bin/sh", "-c", f"until [ -e {tmp_path / 'go'} ]; do sleep 0.01; done; exit 3"])
+        verdict = call.verdict()
+
+    agent.join()
+    assert [state["state"] for state in call.states] == ["resumed"]
+    assert (verdict.outcome, verdict.exit_code, verdict.peak_bytes, verdict.isolated) == ("exited", 3, 7, True)
+    assert f"Pid:\t{call.process.pid}\n" in shown[0]
+
+
+def test_a_call_that_the_next_agent_does_not_know_ends_with_its_own_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(sandbox.SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    monkeypatch.setattr(sandbox, "RECONNECT_S", 0.01)
+
+    def know_nothing(line: socket.socket) -> None:
+        line.recv(8192)
+        line.send(b'{"state":"ended","verdict":{"outcome":"refused","reason":"UNKNOWN_SANDBOX"}}')
+        (tmp_path / "go").touch()
+
+    answering(tmp_path / "agent.sock", admit_and_go, know_nothing)
+
+    with sandbox.tool("64Mi") as tool:
+        done = tool.run(["/bin/sh", "-c", f"until [ -e {tmp_path / 'go'} ]; do sleep 0.01; done; exit 4"])
+
+    assert (done.returncode, done.verdict.outcome) == (4, "exited")
+    assert "nothing is known" in done.verdict.note

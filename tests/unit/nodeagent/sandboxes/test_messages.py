@@ -13,18 +13,20 @@ from nodeagent.sandboxes.messages import (
     BadMessageError,
     End,
     Exited,
+    Resume,
     bounded_wait_s,
     message_from,
     verdict_packet,
 )
 
 
-def test_the_three_messages_are_read() -> None:
+def test_the_four_messages_are_read() -> None:
     asked = message_from(b'{"type":"ask","command":["pytest","-q"],"mem":"2Gi","wait_s":30}')
 
     assert asked == Ask(("pytest", "-q"), "2Gi", 30.0)
     assert message_from(b'{"type":"exited","code":-9}') == Exited(-9)
     assert isinstance(message_from(b'{"type":"end"}'), End)
+    assert isinstance(message_from(b'{"type":"resume"}'), Resume)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,7 @@ def test_the_three_messages_are_read() -> None:
         b"null",
         b"[" * 4000,
         b'{"type":"ask","pid":1}',
+        b'{"type":"resume","call":"another"}',
         b'{"type":"ask","priority":1000}',
         b'{"type":"ask","path":"/sys/fs/cgroup"}',
         b'{"type":"ask","sandbox":"another"}',
