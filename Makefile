@@ -118,6 +118,10 @@ bench-packing: $(READY) ## Packing: Tonnage beside FGD and the proven bound; sha
 bench-churn: $(READY) ## Packing where pods leave: Tonnage beside BestFit and FGD at loads 0.9, 1.0 and 1.05 (half an hour)
 	$(BIN)/python -m benchmarks.churn $(subst --seeds 42-51,--seeds 42-45,$(OPENB))
 
+.PHONY: bench-packing-ablation
+bench-packing-ablation: $(READY) ## Packing: what each mechanism of the policy buys, on a quarter of the fleet (half an hour)
+	$(BIN)/python -m benchmarks.packing_ablation $(subst --seeds 42-51,--seeds 42-45,$(OPENB))
+
 .PHONY: bench-scale
 bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 nodes
 	$(BIN)/python -m benchmarks.scale --policies bestfit,fgd,tonnage --sizes 1213,5000,20000
