@@ -27,6 +27,8 @@ class PackingMemory:
 
     packer: LivePacker
     worker: SlowWorker = field(default_factory=SlowWorker)
+    tried: frozenset[str] = frozenset()
+    """Units that the last plan tried in vain, where its work did not suffice for all (`tried_in_vain`)."""
 
     @classmethod
     def under(cls, decisions: Decisions) -> "PackingMemory":

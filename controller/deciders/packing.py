@@ -9,7 +9,7 @@ from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import PackingMemory
 from placement.engine.packer import Packer
-from placement.packing.planner import pack
+from placement.packing.planner import pack, tried_in_vain
 
 PRICES_LATE = Reason("PricesLate", "new prices of the packing policy were not ready in time, so earlier ones were used")
 
@@ -29,7 +29,8 @@ def decide(share: Snapshot, turn: Turn) -> Plan:
     if decisions.planner == "columns":
         plan = pack_batch(share, decisions.batch, packer, turn.memory, turn.budget, preempt=decisions.preempt)
     elif len(share.pods.pending):
-        plan = pack(share, packer(share), turn.budget, preempt=decisions.preempt)
+        plan = pack(share, packer(share), turn.budget, preempt=decisions.preempt, tried=kept.tried)
+        kept.tried = tried_in_vain(plan, kept.tried)
     else:
         plan = Plan()
     return replace(plan, cut_short=(*plan.cut_short, *late)) if late else plan

@@ -137,9 +137,10 @@ class CachedView:
     def uid(self, kind: str, name: str) -> str | None:
         """UID of a Pod or an object of ours; None when it is not there, or of a kind that planning does not read.
 
-        A Node's is its name: by it kubelet writes a node's Events, and `kubectl describe node` finds them.
+        A Node's is its name: by it kubelet writes a node's Events, and `kubectl describe node` finds them. A Namespace
+        is not watched, and has its name, too.
         """
-        if kind == "Node":
+        if kind in ("Node", "Namespace"):
             return name
         found = self._by_kind[kind].get(name) if kind in self._by_kind else None
         return found.metadata.uid if found else None

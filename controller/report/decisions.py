@@ -9,6 +9,9 @@ from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from controller.ports import Outcome, Undone
 
+NO_EVENT = ("AwaitsPod", "DeadlinePassed", "WorkUsedUp")
+"""Codes of workloads that wait without an Event: there is no object yet that it could refer to, or they had no turn in
+this plan and are tried in the next, so that there is nothing to say of them."""
 UNPLACED = "FailedScheduling"
 """Event reason of an unplaced workload, the same as other schedulers use, so that selectors and alerts find it."""
 
@@ -75,7 +78,7 @@ def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -
         yield _gang_decision(gang, action, done, not_done)
     for unplaced in plan.unplaced:
         kind, _, name = unplaced.workload.partition("/")
-        if unplaced.reason.code != "AwaitsPod":  # there is no object yet that an Event could refer to
+        if unplaced.reason.code not in NO_EVENT:
             yield Decision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
 
 

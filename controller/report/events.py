@@ -2,21 +2,23 @@
 
 import asyncio
 import hashlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain, zip_longest
 from typing import Any
 
 import structlog
 
 from cluster.errors import ActionError
+from cluster.plans import Reason
 from controller.api.kinds import KINDS
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier
 from controller.kube.write import Write
-from controller.report.decisions import Decision
+from controller.report.decisions import UNPLACED, Decision
 
 log = structlog.get_logger(__name__)
 
@@ -31,12 +33,18 @@ the series has doubled, and at least twice an hour: the API server deletes Event
 RENOTED_AFTER_S = 60.0
 """Minimum time between Events of an unplaced workload with the same reason and a new text, which changes with every
 pod that comes or goes. Until then the old Event is counted up."""
+WAITING_PER_MINUTE, WAITING_AT_ONCE = 60.0, 120.0
+"""Writes of Events about unplaced workloads, per minute and at once. Whoever creates pods decides how many wait, and a
+new leader remembers none of what was said; each write costs the API server as much as a bind."""
+FOR_NAMESPACES = 10.0
+"""Writes kept for the Events of namespaces, which count the workloads that nothing was said of yet."""
 LONGEST_NOTE = 1024
 """Maximum length of a note in events.k8s.io/v1, characters."""
 AT_A_TIME = 24
 """Concurrent writes of Events: fewer than of binds, which have precedence. An Event costs the API server as much as a
 bind, so that Events keep up with thousands of binds only with a similar number of concurrent writes."""
-_API_VERSIONS = {kind.name: kind.api_version for kind in KINDS}
+NAMESPACE = "Namespace"
+_API_VERSIONS = {NAMESPACE: "v1", **{kind.name: kind.api_version for kind in KINDS}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,24 @@ class Series:
         return self.last_at_s - self.written_at_s >= min(SERIES_AT_LEAST_S, max(SERIES_AFTER_S, lasted_s / 2))
 
 
+@dataclass(slots=True)
+class Allowance:
+    """Writes that may be made now; they come back with time. Instants are seconds since the epoch."""
+
+    left: float = WAITING_AT_ONCE
+    at_s: float = 0.0
+
+    def refill(self, at_s: float) -> None:
+        more = max(0.0, at_s - self.at_s) * WAITING_PER_MINUTE / 60.0
+        self.left, self.at_s = min(WAITING_AT_ONCE, self.left + more), at_s
+
+    def take(self, kept: float = 0.0) -> bool:
+        """Whether one more write may be made, with this many kept for others; counts it."""
+        may = self.left - kept >= 1.0
+        self.left -= may
+        return may
+
+
 class Events:
     """Writer of Events, from a bounded queue in the asyncio event loop."""
 
@@ -81,25 +107,49 @@ class Events:
         self._instance = instance
         self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUED)
         self._last: OrderedDict[tuple[str, str, str], Series] = OrderedDict()
+        self._waiting = Allowance()
         self.lost = 0
 
     def say(self, several: Iterable[Decision]) -> None:
-        """Queue new decisions, and due counts of repeated ones; called in the event loop, returns immediately."""
+        """Queue new decisions, and due counts of repeated ones; called in the event loop, returns immediately.
+
+        Of unplaced workloads only so many Events are written in a minute, in turns of their namespaces. The others are
+        counted in an Event of their namespace, until their own follows.
+        """
         at_s = self._wall_clock()
+        waiting: list[Decision] = []
         for decision in several:
-            uid = self._uid_of(decision.kind, decision.name)
-            if uid is None:
-                continue
-            key = (decision.kind, decision.name, decision.action)
-            before = self._last.get(key)
-            if before is not None and before.uid == uid and _is_again(before, decision, at_s):
-                series = before.again(at_s)
-                self._last[key] = self._queued(series) if series.is_due() else series
+            if decision.event == UNPLACED:
+                waiting.append(decision)
             else:
-                self._last[key] = self._queued(Series(decision, uid, at_s, at_s))
-            self._last.move_to_end(key)
-            if len(self._last) > REMEMBERED:
-                self._last.popitem(last=False)
+                self._say(decision, at_s, lambda: True)
+        self._waiting.refill(at_s)
+        untold: Counter[str] = Counter()
+        for decision in in_turns(waiting):
+            if not self._say(decision, at_s, lambda: self._waiting.take(FOR_NAMESPACES)):
+                untold[event_namespace(decision)] += 1
+        for namespace, count in sorted(untold.items()):
+            self._say(_untold(namespace, count), at_s, self._waiting.take)
+
+    def _say(self, decision: Decision, at_s: float, may_write: Callable[[], bool]) -> bool:
+        """Queue one decision. False where nothing was said of it yet, and nothing may be now."""
+        uid = self._uid_of(decision.kind, decision.name)
+        if uid is None:
+            return True
+        key = (decision.kind, decision.name, decision.action)
+        before = self._last.get(key)
+        is_known = before is not None and before.uid == uid
+        if before is not None and is_known and _is_again(before, decision, at_s):
+            series = before.again(at_s)
+            self._last[key] = self._queued(series) if series.is_due() and may_write() else series
+        elif may_write():
+            self._last[key] = self._queued(Series(decision, uid, at_s, at_s))
+        else:
+            return is_known
+        self._last.move_to_end(key)
+        if len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+        return True
 
     def _queued(self, series: Series) -> Series:
         try:
@@ -134,6 +184,20 @@ class Events:
         return event_write(series, epoch, self._instance) if series.count == 1 else series_write(series, epoch)
 
 
+def in_turns(decisions: Iterable[Decision]) -> Iterator[Decision]:
+    """Decisions in turns of the namespaces of their objects."""
+    by_namespace: defaultdict[str, list[Decision]] = defaultdict(list)
+    for each in decisions:
+        by_namespace[event_namespace(each)].append(each)
+    turns = chain.from_iterable(zip_longest(*(each for _, each in sorted(by_namespace.items()))))
+    return (each for each in turns if each is not None)
+
+
+def _untold(namespace: str, count: int) -> Decision:
+    words = f"{count} more wait here, of which nothing was said yet: see `tonnage explain`"
+    return Decision(NAMESPACE, namespace, "Placing", Reason("ManyWait", words), is_warning=True, event=UNPLACED)
+
+
 def _is_again(before: Series, decision: Decision, at_s: float) -> bool:
     """Whether this repeats the last decision. The figures behind a reason change every cycle and are not compared."""
     was = before.decision
@@ -153,14 +217,18 @@ def event_name(series: Series) -> str:
 
 
 def event_namespace(decision: Decision) -> str:
-    """Namespace of the object; for cluster-scoped objects the API server accepts Events only in `default`."""
-    return decision.name.rpartition("/")[0] or "default"
+    """Namespace of the object; for cluster-scoped objects the API server accepts Events only in `default`.
+
+    An Event of a namespace is in it, so that whoever reads its Events reads this one, too.
+    """
+    return decision.name if decision.kind == NAMESPACE else decision.name.rpartition("/")[0] or "default"
 
 
 def event_write(series: Series, epoch: int, instance: str) -> Write:
     decision = series.decision
     inside, _, name = decision.name.rpartition("/")
     namespace = event_namespace(decision)
+    inside = namespace if decision.kind == NAMESPACE else inside
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

@@ -17,6 +17,9 @@ from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 
 MOST_TYPES = 64
 """Maximum number of types in an annotation; as many as a ModelService may name."""
+MOST_TERMS = 512
+"""Maximum number of requirements and values in a pending pod's node affinity. Each is looked up for every plan; lists
+of hosts near some data have some dozens."""
 MOST_NAMED = 3
 """Maximum number of unknown types that errors name."""
 LONGEST_SHOWN = 40
@@ -75,6 +78,10 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     )
     if node := read.object.spec.node_name:
         terms = pinned_where_it_runs(terms, node)
+    elif (count := sum(1 + len(each.values) for term in terms for each in term)) > MOST_TERMS:
+        problem = f"has {count} requirements and values"
+        findings.mistake(read.mistake(("spec", "affinity"), problem, f"write at most {MOST_TERMS}"))
+        terms = ()
     allowed = _named_types(read, types, findings)
     if resource and types.types:
         # Whole devices are requested by their vendor's resource, which excludes types of other vendors.

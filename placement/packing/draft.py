@@ -25,7 +25,9 @@ class Draft:
     `roll_back(mark)` undoes what changed after a `mark`, so that a gang or a preemption is tried as a whole.
     """
 
-    def __init__(self, snapshot: Snapshot, packer: Packer) -> None:
+    def __init__(self, snapshot: Snapshot, packer: Packer, tried: frozenset[str] = frozenset()) -> None:
+        """tried: units, by label, that had a turn in vain in the last plan, where others had none."""
+        self.tried = tried
         self.snapshot = snapshot
         self.packer = packer
         self.node = snapshot.pods.node.copy()
@@ -115,6 +117,8 @@ class Draft:
         before = self._examined_at.get(shape)
         count = len(self._changed_at)
         self.work += PLACES_PER_POD + (count if before is None else min(count, self._changes - before))
+        if before is None:
+            self.work += constraint_places(self.snapshot.pods.shapes[shape], count)
         self._examined_at[shape] = self._changes
 
     def unseat(self, row: int) -> None:
@@ -175,6 +179,16 @@ class Draft:
             (self._on[node].add if sign > 0 else self._on[node].discard)(row)
         if self._reclaimable is not None:
             self._reclaimable.charge(shape, int(self.priority[row]), node, devices, sign)
+
+
+def constraint_places(shape: PodShape, nodes: int) -> int:
+    """Work of finding the nodes that a shape's constraints allow, in examined places.
+
+    Each requirement is a pass over a column of labels, and each value of it a look-up: 5 µs and 0.1 ns per node, 50 ns
+    per value, on a core that examines 2 places in a microsecond.
+    """
+    requirements = [each for term in shape.node_terms for each in term]
+    return len(requirements) * (10 + nodes // 16) + sum(len(each.values) for each in requirements) // 8
 
 
 def effective_priority(snapshot: Snapshot) -> IntArray:

@@ -38,7 +38,7 @@ class Queue:
 
     def __init__(self, draft: Draft, units: Iterable[Unit] = ()) -> None:
         self._draft = draft
-        self._entries: list[tuple[tuple[int, int, int, int], int, Unit]] = []
+        self._entries: list[tuple[tuple[int, bool, int, int, int], int, Unit]] = []
         self._numbers = count()
         """Decides between entries of equal order, since units themselves have none."""
         self._gangs: set[int] = set()
@@ -69,6 +69,8 @@ class Queue:
 def pending_units(draft: Draft) -> list[Unit]:
     """All unplaced units of the draft, in the order of service: priority, then GPUs, then place in the table.
 
+    Where the last plan ended before all had a turn, those that had none come before the others of their priority.
+
     Large before small packs a batch well (first-fit decreasing); the order of equals is not guaranteed. Pods that
     request the same number of GPUs are not ordered by their CPU. Where not all fit, the pods that need most CPU would
     use it up, and GPUs would stay idle for lack of it (benchmarks/binding.py, overload: 97.4 % of the GPUs allocated,
@@ -95,12 +97,20 @@ def as_of_now(draft: Draft, unit: Unit) -> list[Unit]:
     return [unit] if draft.node[unit.rows[0]] == PENDING else []
 
 
-def order_of_service(draft: Draft, unit: Unit) -> tuple[int, int, int, int]:
+def order_of_service(draft: Draft, unit: Unit) -> tuple[int, bool, int, int, int]:
     """Sort key of a unit; the least is served first."""
     shapes = [draft.shape(row) for row in unit.rows]
     gpu = sum(shape.total_gpu_milli for shape in shapes)
     cpu = 0 if gpu else sum(shape.cpu_milli for shape in shapes)
-    return (-unit.priority, -gpu, -cpu, unit.rows[0])
+    had_its_turn = bool(draft.tried) and unit.label(draft.snapshot) in draft.tried
+    return (-unit.priority, had_its_turn, -gpu, -cpu, unit.rows[0])
+
+
+def namespace_of(draft: Draft, unit: Unit) -> str:
+    """Namespace of a unit's pods."""
+    snapshot = draft.snapshot
+    name = snapshot.gangs[unit.gang].name if unit.gang >= 0 else snapshot.pods.names[unit.rows[0]]
+    return name.rpartition("/")[0]
 
 
 def gang_units(draft: Draft, gang: int) -> list[Unit]:

@@ -31,15 +31,22 @@ def no_limit() -> Budget:
     return Budget(math.inf)
 
 
-def pack(snapshot: Snapshot, packer: Packer, budget: Budget | None = None, *, preempt: bool = True) -> Plan:
+def pack(
+    snapshot: Snapshot,
+    packer: Packer,
+    budget: Budget | None = None,
+    *,
+    preempt: bool = True,
+    tried: frozenset[str] = frozenset(),
+) -> Plan:
     """Plan that places every pending unit that fits, by priority, and reports the rest with what was short where.
 
     A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
     Preempted pods are served again in their own turn. Units beyond the budget wait, with that as their reason; without
-    a budget every unit is served.
+    a budget every unit is served. tried: what the last plan tried in vain, as `tried_in_vain` returns it.
     """
     budget = no_limit() if budget is None else budget
-    draft = Draft(snapshot, packer)
+    draft = Draft(snapshot, packer, tried)
     left = pending_units(draft)
     service, turn, had_turn = Service(draft, budget, preempt=preempt), Served(1), frozenset[int]()
     while left and turn.seated and not turn.ended:  # again: evictions may free more than they must
@@ -65,6 +72,17 @@ def _unplaced(draft: Draft, units: list[Unit], turn: Served) -> Iterator[Unplace
         had_no_turn = turn.ended and not turn.unserved.isdisjoint(unit.rows)
         why = NO_TURN[turn.ended] if had_no_turn else reasons.of(unit)
         yield Unplaced(unit.label(draft.snapshot), why)
+
+
+def tried_in_vain(plan: Plan, before: frozenset[str]) -> frozenset[str]:
+    """Units that had a turn, now or in the plans before, since one after which none waited for its turn.
+
+    The next plan begins with the others, so that a flood of pods that fit nowhere is gone through in a few plans.
+    """
+    waits = {each.workload: each.reason.code for each in plan.unplaced}
+    no_turn = {each.code for each in NO_TURN.values()}
+    had_none = {workload for workload, code in waits.items() if code in no_turn} - before
+    return frozenset(waits.keys() - had_none) if had_none else frozenset()
 
 
 NO_TURN: Mapping[CutShort, Reason] = {

@@ -12,6 +12,11 @@ from placement.engine.explanation import Scope, copies_now, obstacles, shortage
 from placement.packing.draft import Draft, members_running
 from placement.packing.pending_units import Unit
 
+MOST_EXPLAINED = 256
+"""Largest number of different asks that a plan explains. Each takes a pass over the nodes; a tenant can make thousands
+that differ."""
+UNEXPLAINED = Reason("NoNodeFits", f"no node can take it now; a plan says why for {MOST_EXPLAINED} kinds of pods only")
+
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
@@ -51,6 +56,8 @@ class Reasons:
         """What keeps a unit from starting that had its turn."""
         ask = self._ask(unit)
         if ask not in self._known:
+            if len(self._known) >= MOST_EXPLAINED:
+                return UNEXPLAINED
             self._known[ask] = self._held_back(ask) if ask.need > 1 else self._no_node(ask)
         return self._known[ask]
 

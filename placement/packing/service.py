@@ -9,6 +9,7 @@ from cluster.plans import CutShort
 from cluster.pods import PENDING
 from placement.budget import Budget
 from placement.packing.draft import PLACES_PER_POD, Draft, members_running
+from placement.packing.fair_queue import FairQueue
 from placement.packing.gangs import Seat, seat_unit
 from placement.packing.instance_seats import seat_instances_together
 from placement.packing.pending_units import Queue, Unit, as_of_now, units_of
@@ -54,9 +55,12 @@ class Service:
     def serve(self, units: Iterable[Unit]) -> Served:
         """Serves every unit once, in the order of service; those whose own work was used up again after all others.
 
+        Where the work does not suffice for all, namespaces share that of each priority.
+
         Victims of preemption join the queue at their own place.
         """
-        queue, late, seated, cut = Queue(self._draft, units), Queue(self._draft), 0, list[Unit]()
+        queue, late = FairQueue(self._draft, units, self._budget), Queue(self._draft)
+        seated, cut = 0, list[Unit]()
         self._futile_gangs.clear()
         for unit, is_late in self._turns(queue, late):
             if not self._budget.allows_more():
@@ -77,6 +81,7 @@ class Service:
                     cut.append(unit)
                 else:
                     late.add(unit)
+            queue.charge(unit, attempt.work)
             self._requeue(queue, self._draft.unseated_since(mark))
         return Served(seated, "work" if cut else "", rows_of(cut))
 
@@ -91,7 +96,7 @@ class Service:
         self._together.add(unit.priority)
         return seat_instances_together(self._draft, unit.priority, self._budget)
 
-    def _turns(self, queue: Queue, late: Queue) -> Iterator[tuple[Unit, bool]]:
+    def _turns(self, queue: FairQueue, late: Queue) -> Iterator[tuple[Unit, bool]]:
         """Units as they are when their turn comes, and whether it is the second one; none that cannot be placed."""
         while True:
             first = queue.next()
@@ -105,7 +110,7 @@ class Service:
     def _may_fit(self, unit: Unit) -> bool:
         return _alike(self._draft, unit) not in (self._futile if unit.gang < 0 else self._futile_gangs)
 
-    def _requeue(self, queue: Queue, victims: list[int]) -> None:
+    def _requeue(self, queue: FairQueue, victims: list[int]) -> None:
         if victims:
             self._futile.clear()  # freed resources may now fit pods that did not fit before
             self._futile_gangs.clear()
