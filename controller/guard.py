@@ -1,5 +1,6 @@
 """Guard: the last check of a plan before it is applied. Steps that it removes are reported, not applied."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,7 @@ REASONS = (
     "StaleEvidence",
     "TooManyEvictions",
     "TooManyInstances",
+    "TooManyInstancesStopped",
     "TooManyNodesOut",
     "TooManyRestarts",
     "UnknownAction",
@@ -60,6 +62,8 @@ class Limits:
     """Fraction of the nodes that may carry a taint of ours; one node always may."""
     max_restarts: int = 4
     """Number of gangs that one plan may restart."""
+    max_stopped_share: float = 0.25
+    """Fraction of all running instances of services that one plan may stop; one service always may change."""
     max_age_s: float = 60.0
     """Maximum age of observations to act on. Chosen: two missed 30-s relists."""
 
@@ -72,6 +76,12 @@ class Guarded:
         running = int((snapshot.pods.node != PENDING).sum())
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
         self.restarts_left = limits.max_restarts
+        instances = sum(sum((service.replicas or {}).values()) for service in snapshot.services)
+        self.stops_left = limits.max_stopped_share * instances
+        self.has_stopped = False
+        """Whether a step before this one stops instances."""
+        self.started: Counter[str] = Counter()
+        """Devices of each GPU type that the steps before this one start instances on."""
         self._rewritten: tuple[Occupancy, PowerFloors | None, list[tuple[int, int, int]]] | None = None
         """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
         self._adopt(snapshot)
@@ -224,6 +234,31 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     has_demand = service.demand is not None and service.demand.rate_per_s > 0
     if has_demand and any(now.values()) and not any({**now, **scale.instances}.values()):
         return Reason("NoInstanceLeft", f"{scale.service} has demand, and would lose its last instance")
+    return _objection_to_all_scales(guarded, scale, now)
+
+
+def _objection_to_all_scales(guarded: Guarded, scale: Scale, now: Mapping[InstanceType, int]) -> Reason | None:
+    """Why the plan starts or stops too much with this step; counts the step where it may be done."""
+    more = {each: count - now.get(each, 0) for each, count in scale.instances.items()}
+    started = Counter[str]()
+    for each, count in more.items():
+        if count <= 0:
+            continue
+        started[each.gpu_type] += count * each.gpus
+        wanted = guarded.started[each.gpu_type] + started[each.gpu_type]
+        single = InstanceType(each.gpu_type)
+        most = max(most_instances(guarded.snapshot, single), each.gpus * most_instances(guarded.snapshot, each))
+        if wanted > most:
+            words = f"this plan starts instances on {wanted} {each.gpu_type}, and the fleet has {most}"
+            return Reason("TooManyInstances", words, {"wanted": float(wanted), "most": float(most)})
+    stopped = -sum(count for count in more.values() if count < 0)
+    # A service alone may change, or one that is larger than the share could never be planned anew.
+    if stopped > guarded.stops_left and guarded.has_stopped:
+        words = "this plan already stops as many instances as one plan may; the next one goes on"
+        return Reason("TooManyInstancesStopped", words, {"stopped": float(stopped)})
+    guarded.started.update(started)
+    guarded.stops_left -= stopped
+    guarded.has_stopped = guarded.has_stopped or stopped > 0
     return None
 
 

@@ -146,7 +146,7 @@ class RayBrain:
         )
 
 
-NO_LIMITS = Limits(max_evictions_share=1.0, max_evictions_floor=sys.maxsize, max_age_s=math.inf)
+NO_LIMITS = Limits(max_evictions_share=1.0, max_evictions_floor=sys.maxsize, max_stopped_share=1.0, max_age_s=math.inf)
 """Limits that refuse no step of a sound plan: those of the operator also cut sound ones."""
 MOST_REFUSED = 0.5
 """Fraction of a plan's steps that the guard may refuse before the whole plan is distrusted. A sound plan has none; with

@@ -13,7 +13,7 @@ from cluster.autoscaling import Scaler, ScaleTarget
 from cluster.demand import ExpectedDemand
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, IdleClaim, InstanceType
+from cluster.workloads import Gang, IdleClaim, InstanceType, ModelService
 from controller import guard as guard_module
 from controller.guard import MOST_PODS, Limits, guard
 from tests.builders.fleet import Node, Pod, node, pod, world
@@ -225,6 +225,28 @@ def test_a_service_may_shrink_that_has_more_instances_than_the_fleet_holds() -> 
 
     assert refusals(seen, Scale("ns/s", of_types({"A100": 8}))) == []
     assert refusals(seen, Scale("ns/s", of_types({"A100": 10}))) == ["TooManyInstances"]
+
+
+def services(count: int, **replicas: int) -> list[ModelService]:
+    return [replace(service(f"ns/s{n}", 1.0, ((1.0,),)), replicas=of_types(replicas)) for n in range(count)]
+
+
+def test_all_services_of_a_plan_start_no_more_than_the_fleet_holds() -> None:
+    """A brain that scales each of 1,000 services to the size of the fleet would have the tables hold 1,000 fleets."""
+    seen = world([node("a", 8)], services=services(3))
+    scales = [Scale(f"ns/s{n}", of_types({"A100": 4})) for n in range(3)]
+
+    assert refusals(seen, *scales) == ["TooManyInstances"]
+
+
+def test_a_plan_stops_a_share_of_all_instances_and_the_next_one_goes_on() -> None:
+    seen = world([node("a", 8), node("b", 8)], services=services(4, A100=4))
+    scales = [Scale(f"ns/s{n}", of_types({"A100": 1})) for n in range(4)]
+
+    # 3 of each 4 would stop, 12 of 16; a quarter are 4, so the first service alone changes.
+    assert refusals(seen, *scales) == ["TooManyInstancesStopped"] * 3
+    assert refusals(seen, *scales, limits=Limits(max_stopped_share=0.75)) == []
+    assert refusals(seen, Scale("ns/s0", of_types({"A100": 4}))) == []
 
 
 @pytest.mark.parametrize(
