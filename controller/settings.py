@@ -388,5 +388,5 @@ def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:
 
 
 def as_yaml(settings: OperatorSettings) -> str:
-    """YAML of the settings, in the form that read_settings reads."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+    """YAML of the settings, in the form that read_settings reads; without the identity, which each process draws."""
+    return yaml.safe_dump(settings.model_dump(mode="json", exclude={"identity"}), sort_keys=False)

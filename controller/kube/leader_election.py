@@ -72,6 +72,7 @@ class Leadership:
         self._candidate = self._candidate.watched(await self._read(), self._clock())
         sent_at_s = self._clock()
         if wanted := self._candidate.wanted(sent_at_s, self._instant()):
+            self._candidate = self._candidate.sending(wanted)
             self._candidate = self._candidate.written(await self._write(wanted), sent_at_s)
 
     async def step_down(self, rest_s: float) -> None:

@@ -6,6 +6,10 @@ the observer's own monotonic clock. Clocks of different machines are never compa
 
 from dataclasses import dataclass, replace
 
+KEPT = 16
+"""Number of own renewals that are remembered. Each round writes one, and without an answer no more than five of them
+fit into the time for which a Lease is held."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
@@ -41,7 +45,7 @@ class Candidate:
     """State of one candidate for leadership. Instants are of its own monotonic clock, seconds."""
 
     identity: str
-    """Unique identity, never used twice: a restarted process is another candidate."""
+    """Identity that people read; two candidates may have the same, as from one settings file."""
     times: LeaseTimes = LeaseTimes()
     seen: LeaseRecord | None = None
     """Lease as last read; None before the first read."""
@@ -49,6 +53,9 @@ class Candidate:
     """Time at which `seen` was first read with this content."""
     renewed_at_s: float | None = None
     """Time at which the last successful renewal was sent (not answered); None while the candidate does not lead."""
+    sent: tuple[str, ...] = ()
+    """Renewals of the last writes, by which a Lease under this identity is known as this candidate's own: another
+    process may have the same identity, and would write beside it."""
 
     @property
     def epoch(self) -> int:
@@ -65,7 +72,7 @@ class Candidate:
     def watched(self, record: LeaseRecord, now_s: float) -> "Candidate":
         """State after a read of the Lease. When another candidate holds it, this one's leadership ends at once."""
         changed = self.seen is None or record != self.seen
-        renewed_at_s = self.renewed_at_s if record.holder == self.identity else None
+        renewed_at_s = self.renewed_at_s if self._wrote(record) else None
         return replace(self, seen=record, seen_at_s=now_s if changed else self.seen_at_s, renewed_at_s=renewed_at_s)
 
     def wanted(self, now_s: float, instant: str) -> LeaseRecord | None:
@@ -75,7 +82,7 @@ class Candidate:
         """
         assert self.seen is not None, "the Lease is read before it is wanted"  # noqa: S101 - an error of the caller
         seen = self.seen
-        if seen.holder == self.identity:
+        if self._wrote(seen):
             return replace(seen, renewed=instant, duration_s=self.times.duration_s)
         if seen.holder and now_s < self.seen_at_s + seen.duration_s:
             return None
@@ -83,12 +90,19 @@ class Candidate:
         transitions = seen.transitions + 1 if seen.version else 0
         return LeaseRecord(self.identity, self.times.duration_s, instant, instant, transitions, seen.version)
 
+    def sending(self, record: LeaseRecord) -> "Candidate":
+        """State before a write, which may take effect without an answer."""
+        return replace(self, sent=(*self.sent, record.renewed)[-KEPT:])
+
     def written(self, record: LeaseRecord, sent_at_s: float) -> "Candidate":
         """State after the API accepted `record`, in a request that was sent at `sent_at_s`."""
-        return replace(self, seen=record, seen_at_s=sent_at_s, renewed_at_s=sent_at_s)
+        return replace(self.sending(record), seen=record, seen_at_s=sent_at_s, renewed_at_s=sent_at_s)
+
+    def _wrote(self, record: LeaseRecord) -> bool:
+        return record.holder == self.identity and record.renewed in self.sent
 
     def released(self, instant: str) -> LeaseRecord | None:
         """Lease that a leader writes when it ends, so that a standby need not wait; None when it does not lead."""
-        if self.seen is None or self.seen.holder != self.identity:
+        if self.seen is None or not self._wrote(self.seen):
             return None
         return replace(self.seen, holder="", duration_s=1, renewed=instant)

@@ -84,6 +84,32 @@ def test_only_a_holder_releases() -> None:
     assert Candidate("b").watched(LeaseRecord("a", 15, "t", "t", 0, "1"), 0.0).released("t") is None
 
 
+def test_of_two_of_one_name_one_leads() -> None:
+    """Two operators from one settings file, which had an identity in it, both led."""
+    leader = leading()
+    held = leader.seen
+    assert held is not None
+    namesake = Candidate("a").watched(held, 1.0)
+
+    assert namesake.wanted(1.0, "t1") is None, "the Lease has its name, and it did not write it"
+    assert namesake.released("t1") is None
+    taken = namesake.wanted(16.0, "t16")
+    assert taken is not None
+    assert taken.transitions == 1, "a new epoch"
+    assert not leader.watched(replace(taken, version="2"), 16.0).may_write(1.0), "who is renewed for by another ends"
+
+
+def test_a_renewal_without_an_answer_is_known_as_its_own() -> None:
+    leader = leading()
+    renewed = leader.wanted(2.0, "t2")
+    assert renewed is not None
+
+    seen = leader.sending(renewed).watched(replace(renewed, version="2"), 4.0)
+
+    assert seen.may_write(4.0)
+    assert seen.wanted(4.0, "t4") is not None
+
+
 @pytest.mark.parametrize("frozen_for_s", [0.0, 5.0, 10.0, 14.9, 15.0, 20.0, 1000.0])
 def test_a_frozen_leader_never_writes_beside_its_successor(frozen_for_s: float) -> None:
     leader = leading(now_s=0.0)
@@ -97,23 +123,27 @@ def test_a_frozen_leader_never_writes_beside_its_successor(frozen_for_s: float) 
 
 
 @given(
+    names=st.sampled_from([("a", "b"), ("a", "a")]),
     rounds=st.lists(
         st.tuples(st.sampled_from("ab"), st.floats(0.0, 8.0), st.booleans(), st.booleans()), min_size=1, max_size=60
     ),
     skew_s=st.floats(-1e6, 1e6),
 )
-def test_at_most_one_may_write_at_any_instant(rounds: list[tuple[str, float, bool, bool]], skew_s: float) -> None:
+def test_at_most_one_may_write_at_any_instant(
+    names: tuple[str, str], rounds: list[tuple[str, float, bool, bool]], skew_s: float
+) -> None:
     """Two candidates take turns on one Lease at arbitrary times, with clocks that disagree; writes may be lost on the
     way there or, taken effect, on the way back."""
     clocks = {"a": 0.0, "b": skew_s}
-    standings = {name: Candidate(name) for name in "ab"}
+    standings = {who: Candidate(name) for who, name in zip("ab", names, strict=True)}
     lease, version, now_s = LeaseRecord(), 0, 0.0
     for who, later_s, is_sent, is_answered in rounds:
         now_s += later_s
         mine_s = now_s + clocks[who]
         standing = standings[who].watched(lease, mine_s)
-        wanted = standing.wanted(mine_s, f"t{now_s}")
+        wanted = standing.wanted(mine_s, f"{who} at {now_s}")
         if wanted is not None and is_sent:
+            standing = standing.sending(wanted)
             version += 1
             lease = replace(wanted, version=str(version))
             if is_answered:
