@@ -36,16 +36,21 @@ class Answer:
 
 
 class PlainApi:
-    """Requests over one connection, as the current user of a kubeconfig that carries its certificate and token."""
+    """Requests over one connection, as the current user of a kubeconfig that carries its certificate and token.
 
-    def __init__(self, kubeconfig: Path) -> None:
+    user: whom to impersonate, with all rights, for what the server decides by name; empty: nobody.
+    """
+
+    def __init__(self, kubeconfig: Path, user: str = "") -> None:
         config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        cluster, who = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         address = urlsplit(cluster["server"])
         trust = ssl.create_default_context(cadata=authority)
         self._line = http.client.HTTPSConnection(address.hostname or "", address.port, context=trust, timeout=30)
-        self._token = user["token"]
+        self._headers = {"Authorization": f"Bearer {who['token']}", "Accept": JSON}
+        if user:
+            self._headers |= {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
 
     def send(
         self,
@@ -57,10 +62,17 @@ class PlainApi:
         accept: str = JSON,
         query: Mapping[str, str] | None = None,
     ) -> Answer:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type, "Accept": accept}
+        headers = {**self._headers, "Content-Type": content_type, "Accept": accept}
         where = f"{path}?{urlencode(query)}" if query else path
-        self._line.request(method, where, None if body is None else json.dumps(body), headers)
-        response = self._line.getresponse()
+        told = None if body is None else json.dumps(body)
+        try:
+            self._line.request(method, where, told, headers)
+            response = self._line.getresponse()
+        except (http.client.RemoteDisconnected, ssl.SSLEOFError, BrokenPipeError):
+            # The server closes a line that was idle for long, as on a busy machine.
+            self._line.close()
+            self._line.request(method, where, told, headers)
+            response = self._line.getresponse()
         text = response.read()
         warnings = tuple(response.headers.get_all("Warning") or ())
         return Answer(response.status, json.loads(text) if text else {}, warnings)
@@ -68,8 +80,7 @@ class PlainApi:
     @contextmanager
     def opened(self, path: str, query: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
         """The answer to a GET while it is still coming, such as that of a watch."""
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON}
-        self._line.request("GET", f"{path}?{urlencode(query)}", headers=headers)
+        self._line.request("GET", f"{path}?{urlencode(query)}", headers=self._headers)
         with self._line.getresponse() as response:
             yield response
 

@@ -320,12 +320,26 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
         assert written - own - scales - {("resource.k8s.io", "resourceclaims/binding")} <= fenced
 
 
+@pytest.mark.parametrize(("name", "operator"), [("marks", "!="), ("own-pods", "=="), ("own-deployments", "==")])
+def test_the_policies_on_pods_are_of_the_releases_own_account(name: str, operator: str) -> None:
+    objects = rendered({"fullnameOverride": "placer", "serviceAccount": {"name": "writer"}})
+
+    policy = objects["ValidatingAdmissionPolicy", f"placer-{name}"]["spec"]
+    binding = objects["ValidatingAdmissionPolicyBinding", f"placer-{name}"]["spec"]
+    whom = policy["matchConditions"][0]["expression"]
+    assert whom == f'request.userInfo.username {operator} "system:serviceaccount:{NAMESPACE}:writer"'
+    assert binding == {"policyName": f"placer-{name}", "validationActions": ["Deny"]}
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_operator_awaits_the_fence_where_there_is_one(enabled: bool) -> None:
     objects = rendered({"fence": {"enabled": enabled}})
 
     assert yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])["fenced"] is enabled
-    assert (("ValidatingAdmissionPolicy", "tonnage-fence") in objects) is enabled
+    policies = {name for kind, name in objects if kind == "ValidatingAdmissionPolicy"}
+    assert policies == (
+        {"tonnage-fence", "tonnage-marks", "tonnage-own-deployments", "tonnage-own-pods"} if enabled else set()
+    )
 
 
 def deployment(values: Values | None = None) -> dict[str, Any]:

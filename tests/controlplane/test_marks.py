@@ -1,0 +1,184 @@
+"""Admission policies on a real API server: what only Tonnage may say of a pod, and all that Tonnage may change."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simulator.controlplane.server import ControlPlane
+from tests.controlplane.manifests import pod
+from tests.controlplane.operators import ROOT, until
+from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
+
+pytestmark = pytest.mark.controlplane
+
+TONNAGE = "system:serviceaccount:tonnage-system:tonnage"
+GATED = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}
+MARKS = {"tonnage.dev/node": "a", "tonnage.dev/devices": "0", "tonnage.dev/epoch": "1", "tonnage.dev/placed-at": "x"}
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+
+
+class Namespace:
+    """One namespace as a tenant and as Tonnage see it; pods have names of their own."""
+
+    def __init__(self, kubeconfig: Path, name: str) -> None:
+        self.name = name
+        self.tenant, self.tonnage = PlainApi(kubeconfig, "tenant"), PlainApi(kubeconfig, TONNAGE)
+        self._made = 0
+
+    def path(self, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.name}/pods" + (f"/{name}" if name else "")
+
+    def deployment(self, name: str) -> str:
+        return f"/apis/apps/v1/namespaces/{self.name}/deployments/{name}"
+
+    def create(self, annotations: Mapping[str, str] | None = None, gpus: int = 0, **spec: Any) -> tuple[str, Answer]:
+        """A pod of the tenant's: (name, answer)."""
+        self._made += 1
+        made = pod(f"p{self._made}", gpus=gpus, annotations=annotations, **{"schedulerName": "nobody", **spec})
+        return made["metadata"]["name"], self.tenant.send("POST", self.path(), made)
+
+    def created(self, annotations: Mapping[str, str] | None = None, gpus: int = 0, **spec: Any) -> str:
+        name, answer = self.create(annotations, gpus, **spec)
+        assert answer.is_ok, answer.message
+        return name
+
+    def annotate(self, who: PlainApi, name: str, what: Mapping[str, str | None], sub: str = "") -> Answer:
+        body = {"metadata": {"annotations": dict(what)}}
+        return who.send("PATCH", self.path(name) + sub, body, content_type=MERGE_PATCH)
+
+    def release(self, name: str, **more: Any) -> Answer:
+        """Tonnage's own patch; `more` are further fields of the pod."""
+        spec = {"schedulingGates": [], "nodeSelector": {"kubernetes.io/hostname": "a"}, **more.pop("spec", {})}
+        metadata = {"annotations": MARKS, **more.pop("metadata", {})}
+        return self.tonnage.send("PATCH", self.path(name), {"metadata": metadata, "spec": spec},
+                                 content_type=MERGE_PATCH)  # fmt: skip
+
+
+def install(admin: PlainApi, namespace: str) -> list[str]:
+    """Policies of deploy/fence in one namespace, so that other tests on this server do not meet them."""
+    made = []
+    for name in ("marks", "own-pods", "own-deployments"):
+        policy, binding = yaml.safe_load_all((ROOT / "deploy" / "fence" / f"{name}.yaml").read_text(encoding="utf-8"))
+        for each in (policy, binding):
+            each["metadata"]["name"] += f"-{namespace}"
+        binding["spec"]["policyName"] = policy["metadata"]["name"]
+        there = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+        binding["spec"]["matchResources"] = there
+        for path, each in ((POLICIES, policy), (f"{POLICIES[:-3]}ybindings", binding)):
+            answer = admin.send("POST", path, each)
+            assert answer.is_ok, answer.message
+            made.append(f"{path}/{each['metadata']['name']}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def here(control_plane: ControlPlane, namespace: str) -> Iterator[Namespace]:
+    found = Namespace(control_plane.kubeconfig, namespace)
+    installed = install(found.tenant, namespace)
+    until(lambda: refused(found.create(MARKS)[1]), "the policy on marks is in force")
+    until(lambda: refused(found.release(found.created(**GATED), metadata={"labels": {"a": "b"}})), "so is the other")
+    yield found
+    for path in installed:
+        found.tenant.send("DELETE", path)
+    for each in (found.tenant, found.tonnage):
+        each.close()
+
+
+def refused(answer: Answer, words: str = "") -> bool:
+    return not answer.is_ok and "ValidatingAdmissionPolicy" in answer.message and words in answer.message
+
+
+def test_nobody_but_tonnage_reserves_a_device_with_annotations(here: Namespace) -> None:
+    """S1: pods that nobody schedules, each with the marks of a placed one, would take every GPU of the fleet."""
+    for mark in MARKS:
+        assert refused(here.create({mark: "0"})[1], mark), mark
+    name = here.created(**GATED)
+    assert refused(here.annotate(here.tenant, name, MARKS), "tonnage.dev/node")
+    assert refused(here.annotate(here.tenant, name, MARKS, "/status"), "tonnage.dev/node")
+    binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "a"},
+               "metadata": {"name": name, "annotations": MARKS}}  # fmt: skip
+    assert refused(here.tenant.send("POST", here.path(name) + "/binding", binding), "tonnage.dev/node")
+    assert here.release(name).is_ok
+    assert here.annotate(here.tenant, name, {"note": "mine"}).is_ok, "others change the rest of such a pod"
+    assert refused(here.annotate(here.tenant, name, {"tonnage.dev/devices": None}), "tonnage.dev/devices")
+
+
+def test_what_a_pod_asks_of_gpus_stays_once_it_is_placed(here: Namespace) -> None:
+    """S3: a running pod of 1000 thousandths that becomes one of 1, or moves to other devices, frees devices in use."""
+    name = here.created({"tonnage.dev/gpu-milli": "300", "tonnage.dev/gpu-types": "l4"}, **GATED)
+    assert here.annotate(here.tenant, name, {"tonnage.dev/gpu-milli": "400"}).is_ok, "while it waits"
+    ungated = {"spec": {"schedulingGates": []}}
+    answer = here.tenant.send("PATCH", here.path(name), ungated, content_type=MERGE_PATCH)
+    assert refused(answer, "released by Tonnage alone")
+    assert here.release(name).is_ok
+    for what in ({"tonnage.dev/gpu-milli": "1"}, {"tonnage.dev/gpu-milli": None}, {"tonnage.dev/gpu-types": "a"}):
+        assert refused(here.annotate(here.tenant, name, what), "fixed once the pod is placed")
+    assert refused(here.annotate(here.tenant, name, {"tonnage.dev/devices": "4"}), "tonnage.dev/devices")
+    assert refused(here.annotate(here.tenant, here.created(), {"tonnage.dev/gpu-milli": "1000"}), "wait for Tonnage")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "words"),
+    [
+        ({"tonnage.dev/gpu-milli": "1"}, {"gpus": 8, **GATED}, "beside whole GPUs"),
+        ({"tonnage.dev/gpu-milli": "1001"}, GATED, "1 to 1000"),
+        ({"tonnage.dev/gpu-milli": "0"}, GATED, "1 to 1000"),
+        ({"tonnage.dev/gpu-milli": "9" * 5000}, GATED, "1 to 1000"),
+        ({"tonnage.dev/gpu-milli": "1000"}, {}, "wait for Tonnage"),
+        ({"tonnage.dev/gpu-milli": "1000"}, {"nodeName": "a", "schedulerName": "tonnage"}, "wait for Tonnage"),
+        ({"tonnage.dev/gpu-types": ",".join(["a"] * 65)}, GATED, "at most 64"),
+        ({"tonnage.dev/gpu-types": "a" * 4097}, GATED, "4096 characters"),
+    ],
+)
+def test_what_a_pod_asks_of_gpus_is_bounded(
+    here: Namespace, annotations: dict[str, str], spec: dict[str, Any], words: str
+) -> None:
+    """S2, S5: a share beside whole GPUs counted as the share alone, and 250 kB of names took half a minute to read."""
+    assert refused(here.create(annotations, **spec)[1], words)
+    assert here.create({"tonnage.dev/gpu-milli": "1000", "tonnage.dev/gpu-types": ",".join(["a"] * 64)}, **GATED)[
+        1
+    ].is_ok
+
+
+def test_tonnage_changes_nothing_of_a_pod_but_its_gate_its_node_and_its_annotations(here: Namespace) -> None:
+    others = {"schedulingGates": [*GATED["schedulingGates"], {"name": "kueue.x-k8s.io/admission"}]}
+    image = {"containers": [{"name": "main", "image": "example.com/evil"}]}
+    tries: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        (GATED, {"metadata": {"labels": {"a": "b"}}}, "annotations only"),
+        (GATED, {"metadata": {"annotations": {"note": "x"}}}, "annotations only"),
+        (GATED, {"metadata": {"finalizers": ["example.com/x"]}}, "annotations only"),
+        (GATED, {"spec": image}, "node selector and its scheduling gate"),
+        (GATED, {"spec": {"activeDeadlineSeconds": 1}}, "node selector and its scheduling gate"),
+        (GATED, {"spec": {"nodeSelector": {"disk": "ssd"}}}, "kubernetes.io/hostname"),
+        (others, {}, "the scheduling gate tonnage.dev/placement only"),
+    ]
+    for spec, more, words in tries:
+        assert refused(here.release(here.created(**spec), **more), words), more
+    assert here.release(here.created(nodeSelector={"pool": "a"}, **GATED)).is_ok
+
+
+def test_tonnage_writes_deployments_of_services_only(here: Namespace) -> None:
+    owner = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat", "uid": "1"}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "ownerReferences": [{**owner, "controller": True}]},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "replicas": 0,
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod("p")["spec"]},
+        },
+    }
+    collection = here.deployment("").rstrip("/")
+    alone = {**body, "metadata": {"name": "d"}}
+    for metadata in (alone["metadata"], {"name": "d", "ownerReferences": [owner]}):
+        assert refused(here.tonnage.send("POST", collection, {**body, "metadata": metadata}), "of a ModelService only")
+    assert here.tonnage.send("POST", collection, body).is_ok
+    scaled = {"spec": {"replicas": 1}, "metadata": {"ownerReferences": body["metadata"]["ownerReferences"]}}  # type: ignore[index]
+    assert here.tonnage.send("PATCH", here.deployment("d"), scaled, content_type=MERGE_PATCH).is_ok
+    assert here.tenant.send("POST", collection, {**alone, "metadata": {"name": "theirs"}}).is_ok
+    answer = here.tonnage.send("PATCH", here.deployment("theirs"), scaled, content_type=MERGE_PATCH)
+    assert refused(answer, "of a ModelService only"), "nor does it adopt those of others"
