@@ -36,8 +36,12 @@ def observer_from(
     *,
     at_first_sight: Callable[[], None] = settle_heap,
     facts: tuple[Fact, ...] = FACTS,
+    is_guarded: Callable[[], bool] = lambda: True,
 ) -> Observer:
-    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds."""
+    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds.
+
+    is_guarded: whether the API server lets only Tonnage write its annotations.
+    """
     pools = pools_from(settings)
 
     def is_allocated_here(labels: Mapping[str, str]) -> bool:
@@ -50,6 +54,7 @@ def observer_from(
         new_book=lambda: ClaimTranslation(settings.dra_drivers, is_allocated_here),
         at_first_sight=at_first_sight,
         facts=facts,
+        is_guarded=is_guarded,
     )
 
 

@@ -19,6 +19,7 @@ from controller.kube_world.assumed import Assumed
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.instances import Instances
+from controller.kube_world.promises import Promises
 from controller.placers.claims import Allocate, Deallocate
 from controller.placers.pools import Pool, placing_writes
 
@@ -39,6 +40,7 @@ class Desk:
     clock: Callable[[], float]
     """Monotonic clock, seconds."""
     assumed: Assumed = field(default_factory=Assumed)
+    promises: Promises = field(default_factory=Promises)
     scaled: dict[str, float] = field(default_factory=dict)
     """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
     arrive after the next cycle has begun, which would then change the service again."""
@@ -79,6 +81,7 @@ def _begin_bind(desk: Desk, account: Account, bind: Bind) -> None:
     account.charge(bind)
     if pod := desk.sightings.pod(bind.pod):
         desk.assumed.add(bind, pod.uid, desk.clock())
+        desk.promises.make(pod.uid, bind)
 
 
 def _binding(desk: Desk, bind: Bind, snapshot: Snapshot) -> list[Write]:

@@ -13,12 +13,17 @@ from controller.kube.sender import REQUEST_TIMEOUT_S
 
 
 def with_issued_binds(
-    snapshot: Snapshot, seen: Callable[[str], SeenPod | None], issued: Iterable[Bind], ours: Callable[[SeenPod], bool]
+    snapshot: Snapshot,
+    seen: Callable[[str], SeenPod | None],
+    issued: Iterable[Bind],
+    ours: Callable[[SeenPod], bool],
+    promised: Callable[[SeenPod], Bind | None],
 ) -> Snapshot:
     """The snapshot with sent binds counted as done, and without pending pods of other schedulers.
 
     A pod whose gate was removed counts as running on its chosen node until kube-scheduler decides otherwise; this is
     read from the pod, so it survives a restart of this process.
+    promised: what such a pod holds; None where that is not believed.
     """
     binds = {bind.pod: bind for bind in issued}
     foreign = []
@@ -27,10 +32,10 @@ def with_issued_binds(
         pod = seen(name)
         if name in binds:
             continue
-        where = (pod.node or pod.chosen_node) if pod else ""
-        if pod and where:
-            # Bound since the snapshot was taken, or about to be: in both cases its devices are in use.
-            binds[name] = Bind(name, where, pod.devices)
+        if pod and pod.node:
+            binds[name] = Bind(name, pod.node, pod.devices)  # bound since the snapshot was taken
+        elif pod and (bind := promised(pod)):
+            binds[name] = bind  # about to be: its devices are in use
         elif pod is None or not ours(pod):
             foreign.append(int(row))
     kept = replace(snapshot, pods=without_pods(snapshot.pods, foreign)) if foreign else snapshot

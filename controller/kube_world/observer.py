@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
+from msgspec.structs import replace as replace_struct
+
 from cluster.errors import Mistake, ObservationError
 from cluster.snapshot import Snapshot
 from controller.api.kind import Kind
@@ -115,11 +117,13 @@ class Observer:
         stale_after_s: float = STALE_AFTER_S,
         at_first_sight: Callable[[], None] = settle_heap,
         facts: tuple[Fact, ...] = FACTS,
+        is_guarded: Callable[[], bool] = lambda: True,
     ) -> None:
         """clock: seconds since the epoch, the one that the reflectors have.
 
         is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
-        new_book: makes an empty book of devices, for caches that have devices.
+        new_book: makes an empty book of devices, for caches that have devices. is_guarded: whether the API server lets
+        nobody change what a running pod's annotations say of its GPUs; where not, the first that was seen counts.
         """
         self._caches = caches
         self._new_book = new_book
@@ -130,6 +134,7 @@ class Observer:
         self._is_first = True
         self._is_ours = is_ours
         self._facts = facts
+        self._is_guarded = is_guarded
         self._builder = SnapshotBuilder(is_ours, facts)
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
         self._lock = Lock()
@@ -191,6 +196,8 @@ class Observer:
             for name, obj in cache.drain().items():
                 self._take_own(kind, name, obj)
         nodes, pods = self._caches.nodes.drain(), self._caches.pods.drain()
+        if not self._is_guarded():
+            pods = {name: pod and as_first_seen(pod, self._builder.known_pod(name)) for name, pod in pods.items()}
         if self._caches.devices is not None:
             nodes, pods = self._with_devices(self._caches.devices, nodes, pods)
         for name, node in nodes.items():
@@ -235,6 +242,25 @@ class Observer:
         self._builder.remove_own(kind, name)
         if read is not None:
             self._unreadable[kind.name, name] = read
+
+
+def as_first_seen(pod: Pod, before: Pod | None) -> Pod:
+    """A running pod with what its annotations said of its GPUs when it was seen before; anybody may change them.
+
+    before: the same pod, or another of its name, as it was last taken. A pod with claims has its devices from them.
+    """
+    if (
+        before is None
+        or before.metadata.uid != pod.metadata.uid
+        or not before.spec.node_name
+        or pod.spec.resource_claims
+    ):
+        return pod
+    first, now = before.metadata.annotations, pod.metadata.annotations
+    if (first.gpu_milli, first.gpu_types, first.devices) == (now.gpu_milli, now.gpu_types, now.devices):
+        return pod
+    kept = replace_struct(now, gpu_milli=first.gpu_milli, gpu_types=first.gpu_types, devices=first.devices)
+    return replace_struct(pod, metadata=replace_struct(pod.metadata, annotations=kept))
 
 
 def _with_trouble(cache: Cache[Any], words: str) -> str:

@@ -11,6 +11,7 @@ from controller.kube_world.assumed import Assumed
 from controller.kube_world.in_flight import with_deployed, with_issued_binds, with_resized
 from controller.kube_world.instances import Instances
 from controller.kube_world.last_scaled import scaled_at_s
+from controller.kube_world.promises import Promises
 from controller.kube_world.since_when import StartTimes
 from controller.placers.pool_affinity import PlacementModes
 from controller.placers.pools import Pool, requested_mode
@@ -26,10 +27,12 @@ class PlanningView:
         *,
         clock: Callable[[], float],
         device_classes: Mapping[str, str] | None = None,
+        promises: Promises | None = None,
     ) -> None:
         """clock: monotonic, seconds, for `assumed`.
 
-        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name.
+        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name. promises:
+        which released pods hold what they say; all of them where none are given.
         """
         self._sightings = sightings
         self._clock = clock
@@ -37,6 +40,7 @@ class PlanningView:
         self.instances = Instances(sightings, self._modes, device_classes or {})
         self.assumed = Assumed()
         """Binds that were sent, but not yet shown by the watch."""
+        self.promises = promises or Promises()
         self.scaled: dict[str, float] = {}
         """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
         arrive after the next cycle has begun, which would then change the service again."""
@@ -51,7 +55,11 @@ class PlanningView:
         """Present snapshot for planning. Raises ObservationError."""
         seen = self._sightings.snapshot()
         issued = self.assumed.unconfirmed(self._sightings.pod, self._clock())
-        there = with_issued_binds(seen, self._sightings.pod, issued, lambda pod: requested_mode(pod) is not None)
+        waiting = [pod for row in seen.pods.pending if (pod := self._sightings.pod(seen.pods.names[int(row)]))]
+        self.promises.keep(frozenset(pod.uid for pod in waiting))
+        there = with_issued_binds(
+            seen, self._sightings.pod, issued, lambda pod: requested_mode(pod) is not None, self.promises.held_by
+        )
         deployments = tuple(self._sightings.deployments())
         modes = self.instances.observe(seen, deployments)
         deployed = with_deployed(
@@ -61,15 +69,11 @@ class PlanningView:
             self._scaled_at_s,
         )
         scaled = with_resized(deployed, self.resized)
-        return self._with_facts(self._modes.restricted(scaled, modes, self._mode_of), seen)
+        released = [pod.name for pod in waiting if self.promises.held_by(pod)]
+        return self._with_facts(self._modes.restricted(scaled, modes, self._mode_of), released)
 
-    def _with_facts(self, snapshot: Snapshot, seen: Snapshot) -> Snapshot:
+    def _with_facts(self, snapshot: Snapshot, released: Sequence[str]) -> Snapshot:
         """The snapshot with start times, idle claims, and pods that are left out with the reasons."""
-        released = [
-            name
-            for row in seen.pods.pending
-            if (pod := self._sightings.pod(name := seen.pods.names[int(row)])) and pod.chosen_node
-        ]
         return replace(
             snapshot,
             half_started_since_s=self._half_started.of(half_started(snapshot), snapshot.at_s),

@@ -14,6 +14,7 @@ from controller.kube.sender import Applier, Job
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.handlers import HANDLERS, Answer, Desk, Handler
 from controller.kube_world.planning_view import PlanningView
+from controller.kube_world.promises import Promises
 from controller.placers.claims import Allocate, Deallocate, no_claim_to_release, no_claims
 from controller.placers.pools import Pool
 from controller.ports import Outcome
@@ -52,11 +53,13 @@ class KubernetesWorld:
         allocate: Allocate = no_claims,
         deallocate: Deallocate = no_claim_to_release,
         device_classes: Mapping[str, str] | None = None,
+        promises: Promises | None = None,
         handlers: Mapping[type[Action], Handler] = HANDLERS,
     ) -> None:
         """epoch: epoch of the Lease, stamped on every write. clock: monotonic, seconds.
 
-        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name.
+        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name. promises:
+        which released pods hold what they say; all of them where none are given.
         allocate, deallocate: functions for the writes that allocate and release a claim's devices, from the last
         observation. tell: receives each report, in the loop's thread. handlers: check and writes of each action.
         """
@@ -65,7 +68,9 @@ class KubernetesWorld:
         self._run = run
         self._tell = tell
         self._handlers = handlers
-        self._view = view = PlanningView(sightings, pools, clock=clock, device_classes=device_classes)
+        self._view = view = PlanningView(
+            sightings, pools, clock=clock, device_classes=device_classes, promises=promises
+        )
         self._desk = Desk(
             sightings,
             tuple(pools),
@@ -75,6 +80,7 @@ class KubernetesWorld:
             epoch,
             clock,
             assumed=view.assumed,
+            promises=view.promises,
             scaled=view.scaled,
             resized=view.resized,
         )

@@ -29,6 +29,7 @@ from controller.kube.sender import Applier
 from controller.kube_world.cached_view import DEPLOYMENTS
 from controller.kube_world.from_settings import allocates_claims, observer_from, sightings_from
 from controller.kube_world.observer import empty_caches, follow
+from controller.kube_world.promises import Promises
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Brain, World
@@ -98,6 +99,7 @@ class Operator:
     is_synced: Callable[[], bool]
     fence: Callable[[], bool]
     """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
+    promises: Promises
     recorder: Recorder
     ray: OnRay | None
     """Brain on Ray, where there is one."""
@@ -152,7 +154,10 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         stack.callback(loop.begin(follow(everything, connection, around)))
         stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
         stack.callback(loop.begin(leadership.campaign()))
-        observer = observer_from(settings, caches, time.time, facts=registries.facts)
+        promises = Promises(time.monotonic, settings.release_deadline_s)
+        observer = observer_from(
+            settings, caches, time.time, facts=registries.facts, is_guarded=lambda: promises.is_guarded
+        )
 
         def with_parts(snapshot: Snapshot) -> Snapshot:
             return reduce(lambda seen, part: part.add_to(seen), parts, snapshot)
@@ -162,7 +167,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         applier = Applier(
             connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
         )
-        world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
+        world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, promises, stack)
         clocks = Clocks(boot_time_s, time.time)
         surroundings = Surroundings(
             loop, connection, applier, leadership, caches, meter, clocks, changed.set, hurry, stack
@@ -188,6 +193,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             hurried,
             is_synced,
             lambda: loop.run(fence.is_enforced(leadership.epoch)),
+            promises,
             recorder,
             ray,
             probe_port=stack.enter_context(
@@ -214,8 +220,11 @@ def run_loop(operator: Operator, stop: Event) -> None:
         if leads != led:
             led, next_at_s = leads, 0.0
             operator.reporter.report_leadership(leads=leads, epoch=operator.leadership.epoch)
-            if leads and settings.fenced and not operator.fence():
-                operator.reporter.report_unfenced()
+            if leads:
+                is_fenced = settings.fenced and operator.fence()
+                operator.promises.lead(is_guarded=is_fenced)
+                if settings.fenced and not is_fenced:
+                    operator.reporter.report_unfenced()
             if operator.ray is not None:
                 operator.ray.lead(leads=leads)
                 operator.ray.tell()

@@ -15,6 +15,7 @@ from controller.kube_world.cached_view import CachedView
 from controller.kube_world.device_troubles import DeviceTroubles
 from controller.kube_world.from_settings import device_classes_from, pools_from
 from controller.kube_world.observer import Observer
+from controller.kube_world.promises import Promises
 from controller.kube_world.world import KubernetesWorld
 from controller.ports import Outcome
 from controller.report.decisions import decisions_of, gangs_of
@@ -32,6 +33,7 @@ def kubernetes_world(
     sightings: CachedView,
     observer: Observer,
     own_jobs: OwnJobs,
+    promises: Promises,
     stack: ExitStack,
 ) -> KubernetesWorld:
     quiet = replace(applier, concurrency=AT_A_TIME)
@@ -61,6 +63,7 @@ def kubernetes_world(
         clock=time.monotonic,
         tell=tell,
         device_classes=device_classes_from(settings),
+        promises=promises,
         allocate=lambda pod, bind, stamp: observer.with_book(
             lambda book: book.writes(pod, bind.node, bind.devices, stamp)
         ),

@@ -87,6 +87,11 @@ class SnapshotBuilder:
         else:
             self._pods.put(read, pod_row(read, self._types))
 
+    def known_pod(self, name: str) -> Pod | None:
+        """The pod as it was last put; None where there is none."""
+        read = self._pods.reads.get(name)
+        return read.object if read else None
+
     def remove_pod(self, name: str) -> None:
         self._pods.remove(name)
 

@@ -77,6 +77,29 @@ def test_what_did_not_change_is_the_same_table() -> None:
     assert after.nodes is before.nodes
 
 
+def test_where_anybody_may_write_annotations_a_running_pod_holds_what_it_held_first() -> None:
+    is_guarded = [False]
+    live = LiveCluster([node(gpus=8)], is_guarded=lambda: is_guarded[0])
+    share = {"tonnage.dev/gpu-milli": "1000", "tonnage.dev/devices": "0"}
+    forged = {"tonnage.dev/gpu-milli": "1", "tonnage.dev/devices": "7"}
+
+    def held() -> tuple[tuple[int, ...], int]:
+        pods = live.observer.observe().pods
+        return devices(live, "default/p"), pods.shapes[int(pods.shape[0])].gpu_milli
+
+    live.put(pod("p", on="n1", annotations=share))
+    assert held() == ((0,), 1000)
+    live.put(pod("p", on="n1", annotations=forged))
+    assert held() == ((0,), 1000)
+    live.remove(pod("p", on="n1", annotations=forged))
+    assert names(live) == []
+    live.put(pod("p", on="n1", annotations=forged))
+    assert held() == ((7,), 1), "another pod of that name"
+    is_guarded[0] = True
+    live.put(pod("p", on="n1", annotations=share))
+    assert held() == ((0,), 1000), "nobody but Tonnage can have changed it"
+
+
 def test_pods_come_are_bound_end_and_go() -> None:
     live = LiveCluster([node()])
     live.put(pod("a"), pod("b"), pod("c", on="n1"))

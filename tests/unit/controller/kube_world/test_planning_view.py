@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from cluster.actions import Bind
 from cluster.plans import Reason
 from cluster.workloads import Gang, LeftOut
 from controller.kube_world.planning_view import PlanningView
+from controller.kube_world.promises import Promises
 from controller.placers.pools import DEFAULT_POOLS
 from tests.builders.fleet import node, pod, world
 from tests.clock import HandClock
@@ -30,6 +32,33 @@ def test_a_released_pod_runs_where_it_goes_and_is_on_its_way_until_it_is_bound()
     assert first.pods.node.tolist() == [0]
     assert (first.released_at_s, second.released_at_s) == ({"ns/p": 5.0}, {"ns/p": 5.0})
     assert view.snapshot().released_at_s == {}
+
+
+def test_where_anybody_may_write_annotations_a_leader_believes_what_it_promised_itself() -> None:
+    """A thousand pods that say that they hold a device each would otherwise take the fleet, until they are deleted."""
+    seen = fake_view(world([node("a", gpus=4)], [pod("ns/own", gpus=1), pod("ns/forged", gpus=1)]))
+    for name in ("ns/own", "ns/forged"):
+        seen.pods[name] = replace(seen.pods[name], scheduler_name="nobody", chosen_node="a", devices=(3,))
+    clock = HandClock()
+    promises = Promises(clock, inherited_for_s=60.0)
+    view = PlanningView(seen, DEFAULT_POOLS, clock=clock, promises=promises)
+
+    def held() -> dict[str, int]:
+        pods = view.snapshot().pods
+        return dict(zip(pods.names, pods.devices.tolist(), strict=True))
+
+    promises.lead(is_guarded=False)
+    inherited = held()
+    promises.make("uid-ns/own", Bind("ns/own", "a", (0,)))
+    clock.now_s += 60.0
+
+    assert inherited == {"ns/forged": 0b1000, "ns/own": 0b1000}, "what an earlier leader released is bound in a moment"
+    assert held() == {"ns/own": 0b0001}, "its device is the one promised, whatever the pod says now"
+    assert [promises.is_placed_here(f"uid-ns/{name}") for name in ("own", "forged")] == [True, False]
+    promises.lead(is_guarded=True)
+    clock.now_s += 60.0
+    assert held() == inherited
+    assert promises.is_placed_here("uid-ns/forged")
 
 
 def test_a_gang_is_half_started_since_it_was_first_seen_so() -> None:
