@@ -29,6 +29,18 @@ class Taint:
     effect: str = "NoSchedule"
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Node that takes no new pods for now, because its kubelet refused some."""
+
+    node: str
+    until_s: float
+    """Seconds since the epoch."""
+    refusals: int
+    why: str
+    """Reason of the last refusal, in the kubelet's word."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
     """Nodes of a snapshot; every column has one entry per node, in the order of `names`."""

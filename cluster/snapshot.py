@@ -11,7 +11,7 @@ from cluster.autoscaling import LoadHistory, Scaler
 from cluster.demand import ThroughputProfile
 from cluster.errors import ActionError
 from cluster.hardware import WHOLE_GPU_MILLI, GpuType
-from cluster.nodes import NodeTable
+from cluster.nodes import HeldBack, NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.power import PowerTable
 from cluster.workloads import Gang, IdleClaim, InstanceType, LeftOut, ModelService
@@ -53,6 +53,10 @@ class Snapshot:
     """Instant since which a gang runs with too few members while others wait, by gang; seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)
     """Instant at which a pod's gate was removed, for pods that kube-scheduler has not bound yet; likewise."""
+    recreated: tuple[str, ...] = ()
+    """Pods of `released_at_s` whose owner creates a new one when they are stopped."""
+    held_back: tuple[HeldBack, ...] = ()
+    """Nodes whose kubelet refused pods; `nodes` has them as not schedulable."""
     idle_claims: tuple[IdleClaim, ...] = ()
     """Claims whose devices are unused, because their pods have no node."""
     scalers: tuple[Scaler, ...] = ()

@@ -50,6 +50,8 @@ def without_pin(terms: Terms) -> Terms:
     return free if all(free) else ()
 
 
+SHARES_LABEL = "tonnage.dev/takes-shares"
+"""Pseudo-label of nodes on which shares of a device are safe; others' schedulers do not see them."""
 PLACEMENT_MODE_LABEL = "tonnage.dev/placement-mode"
 """Label for the placement mode of a node, written into the snapshot where pods differ in their mode (an external
 scheduler, a binder of Tonnage): only pods of that mode may use the node. The real node does not have it; the builder

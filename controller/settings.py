@@ -32,6 +32,10 @@ class PoolSettings(Part):
     after Tonnage has removed the gate `tonnage.dev/placement`."""
     selector: dict[str, str] = {}
     """Labels of the nodes; empty: all nodes that are in no earlier pool."""
+    shares: bool = False
+    """For gate: whether pods with shares of a GPU (`tonnage.dev/gpu-milli`) are placed there. kube-scheduler does not
+    see that they hold a device, and gives it to the next pod that asks for a whole one: only for nodes on which all
+    pods with GPUs wait for Tonnage. In mode bind they always are."""
 
 
 class LeaseSettings(Part):

@@ -14,6 +14,7 @@ from controller.deciders import (
     consolidation,
     gang_rollback,
     gate_timeout,
+    held_back,
     load_fits,
     moves,
     packing,
@@ -40,6 +41,7 @@ ORDER: tuple[Entry, ...] = (
     Decider("gate_timeout", gate_timeout.decide, "cluster"),
     Decider("claim_release", claim_release.decide, "cluster"),
     Decider("unallocated_claims", unallocated_claims.decide, "cluster"),
+    Decider("held_back", held_back.decide, "cluster"),
     # Last: it takes out of the plan what the deciders before it planned on instances that do not exist yet.
     PlanEdit("awaiting_pods", awaiting_pods.edit),
 )

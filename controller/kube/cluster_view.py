@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
@@ -33,6 +34,12 @@ class SeenPod:
     """Time at which it was placed, seconds since the epoch; None without that annotation."""
     has_claims: bool = False
     """Whether its devices come from ResourceClaims that Tonnage allocates."""
+    is_recreated: bool = False
+    """Whether its owner creates a new pod when this one is deleted."""
+    has_share: bool = False
+    """Whether it asks for a share of a device by its annotation."""
+    needs_affinity: bool = False
+    """Whether it requires pod affinity or anti-affinity, which no plan heeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,10 @@ class ClusterView(Protocol):
 
     def half_started_since_s(self, gang: str) -> float | None:
         """Time since which a Gang is partly started according to its status, which may be out of date."""
+        ...
+
+    def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
+        """Nodes that take no new pods now, because their kubelet refused some."""
         ...
 
     def half_made_claims(self) -> Iterable[SeenClaim]:

@@ -54,8 +54,14 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
 
 
+class OwnerReference(Slim, frozen=True):
+    kind: str = ""
+    controller: bool = False
+
+
 class PodMeta(Meta, frozen=True):
     creation_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
     labels: PodLabels = PodLabels()
     annotations: PodAnnotations = PodAnnotations()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
@@ -22,6 +23,7 @@ from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
 from controller.kube.structs import Meta, Node, OwnObject, Pod, PodMeta, Slim
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
+from controller.kube_world.refusals import FailedPod, Refusals
 from controller.placers.pools import requested_mode
 
 
@@ -59,6 +61,10 @@ class Deployment(Slim, frozen=True):
     spec: _DeploymentSpec = _DeploymentSpec()
 
 
+RECREATORS = frozenset({"DaemonSet", "Job", "LeaderWorkerSet", "RayCluster", "ReplicaSet", "ReplicationController",
+                        "StatefulSet"})  # fmt: skip
+"""Kinds of controllers that create a new pod for one that was deleted. Of others it is not known."""
+
 DEPLOYMENTS = Resource(
     "deployments",
     "/apis/apps/v1/deployments",
@@ -81,14 +87,19 @@ class CachedView:
         allocates_claims: bool = False,
         unallocated: Callable[[], Mapping[str, Reason]] = dict,
         half_made_claims: Callable[[], Iterable[SeenClaim]] = tuple,
+        failed: Cache[FailedPod] | None = None,
+        is_placed_here: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """snapshot: raises ObservationError while a part of it is not synced. own: of our kinds.
 
         allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are not, a gated pod
         with claims is released as any other, and kube-scheduler allocates them. unallocated: why pods are not in the
         snapshot, by `namespace/name`: their claims cannot be allocated yet. half_made_claims: those that Tonnage
-        allocated and that only pods without a node use.
+        allocated and that only pods without a node use. failed: failed pods, by which nodes are held back.
+        is_placed_here: whether Tonnage placed a pod (uid): where anybody can write its annotations, anybody could close
+        nodes with pods that say so.
         """
+        self._failed, self._refusals, self._is_placed_here = failed, Refusals(), is_placed_here
         self._snapshot = snapshot
         self._pods, self._nodes = pods, nodes
         self._services = own[SERVICE]
@@ -102,6 +113,12 @@ class CachedView:
 
     def half_made_claims(self) -> Iterable[SeenClaim]:
         return self._half_made_claims()
+
+    def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
+        if self._failed is None:
+            return ()
+        self._refusals.take(self._failed.drain(), self._is_placed_here)
+        return self._refusals.held_back(at_s)
 
     def half_started_since_s(self, gang: str) -> float | None:
         found = self._gangs.get(gang)
@@ -191,6 +208,9 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         devices=_numbers(meta.annotations.devices),
         placed_at_s=_placed_at_s(meta),
         has_claims=has_claims,
+        is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
+        has_share=meta.annotations.gpu_milli is not None,
+        needs_affinity=bool(spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required),
     )
 
 

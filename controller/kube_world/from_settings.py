@@ -9,6 +9,7 @@ from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenClaim
 from controller.kube_world.cached_view import CachedView, Deployment, instant_or_none, is_ours
 from controller.kube_world.observer import Caches, Observer, settle_heap
+from controller.kube_world.refusals import FailedPod
 from controller.placers.pools import Pool, pool_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
@@ -16,7 +17,7 @@ from controller.snapshot.fact import Fact
 
 
 def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
-    return tuple(Pool(pool.placer, pool.selector) for pool in settings.pools)
+    return tuple(Pool(pool.placer, pool.selector, pool.shares) for pool in settings.pools)
 
 
 def allocates_claims(settings: OperatorSettings) -> bool:
@@ -64,8 +65,10 @@ def sightings_from(
     caches: Caches,
     deployments: Cache[Deployment],
     completed: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
+    failed: Cache[FailedPod] | None = None,
+    is_placed_here: Callable[[str], bool] = lambda _: True,
 ) -> CachedView:
-    """completed: adds data from other sources than objects, such as power."""
+    """completed: adds data from other sources than objects, such as power. The last two: as of CachedView."""
     return CachedView(
         lambda: completed(observer.observe()),
         pods=caches.pods,
@@ -75,6 +78,8 @@ def sightings_from(
         allocates_claims=allocates_claims(settings),
         unallocated=lambda: observer.with_book(lambda book: book.reasons),
         half_made_claims=lambda: observer.with_book(_half_made),
+        failed=failed,
+        is_placed_here=is_placed_here,
     )
 
 

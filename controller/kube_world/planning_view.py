@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from cluster.nodes import HeldBack
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, LeftOut
 from controller.deciders.gang_rollback import half_started
-from controller.kube.cluster_view import ClusterView
+from controller.kube.cluster_view import ClusterView, SeenPod
 from controller.kube_world.assumed import Assumed
 from controller.kube_world.in_flight import with_deployed, with_issued_binds, with_resized
 from controller.kube_world.instances import Instances
@@ -15,6 +16,15 @@ from controller.kube_world.promises import Promises
 from controller.kube_world.since_when import StartTimes
 from controller.placers.pool_affinity import PlacementModes
 from controller.placers.pools import Pool, requested_mode
+
+UNHEEDED = (
+    "PodAffinityNotHeeded",
+    (
+        "it requires pod affinity or anti-affinity, which Tonnage does not heed: kube-scheduler might not bind it "
+        "where it is sent, and it could go nowhere else; let it be preferred instead of required"
+    ),
+)
+"""Code and words of pods that are not released: their node could not be changed any more."""
 
 
 class PlanningView:
@@ -58,8 +68,13 @@ class PlanningView:
         waiting = [pod for row in seen.pods.pending if (pod := self._sightings.pod(seen.pods.names[int(row)]))]
         self.promises.keep(frozenset(pod.uid for pod in waiting))
         there = with_issued_binds(
-            seen, self._sightings.pod, issued, lambda pod: requested_mode(pod) is not None, self.promises.held_by
+            seen,
+            self._sightings.pod,
+            issued,
+            lambda pod: requested_mode(pod) is not None and not pod.needs_affinity,
+            self.promises.held_by,
         )
+        unheeded = [pod for pod in waiting if pod.needs_affinity and requested_mode(pod) is not None]
         deployments = tuple(self._sightings.deployments())
         modes = self.instances.observe(seen, deployments)
         deployed = with_deployed(
@@ -69,17 +84,21 @@ class PlanningView:
             self._scaled_at_s,
         )
         scaled = with_resized(deployed, self.resized)
-        released = [pod.name for pod in waiting if self.promises.held_by(pod)]
-        return self._with_facts(self._modes.restricted(scaled, modes, self._mode_of), released)
+        released = [pod for pod in waiting if self.promises.held_by(pod)]
+        planned = self._with_facts(
+            self._modes.restricted(scaled, modes, self._mode_of, self._has_share), released, unheeded
+        )
+        return with_held_back(planned, self._sightings.held_back(seen.at_s))
 
-    def _with_facts(self, snapshot: Snapshot, released: Sequence[str]) -> Snapshot:
+    def _with_facts(self, snapshot: Snapshot, released: Sequence[SeenPod], unheeded: Sequence[SeenPod]) -> Snapshot:
         """The snapshot with start times, idle claims, and pods that are left out with the reasons."""
         return replace(
             snapshot,
             half_started_since_s=self._half_started.of(half_started(snapshot), snapshot.at_s),
-            released_at_s=self._released.of(released, snapshot.at_s),
+            released_at_s=self._released.of((pod.name for pod in released), snapshot.at_s),
+            recreated=tuple(pod.name for pod in released if pod.is_recreated),
             idle_claims=self._idle_claims(snapshot.at_s),
-            left_out=tuple(self._left_out()),
+            left_out=(*self._left_out(), *(LeftOut(pod.name, *UNHEEDED) for pod in unheeded)),
         )
 
     def _idle_claims(self, at_s: float) -> tuple[IdleClaim, ...]:
@@ -101,8 +120,25 @@ class PlanningView:
         pod = self._sightings.pod(name)
         return requested_mode(pod) if pod else None
 
+    def _has_share(self, name: str) -> bool:
+        pod = self._sightings.pod(name)
+        return pod is not None and pod.has_share
+
     def _scaled_at_s(self, service: str) -> float | None:
         seen = self._sightings.service(service)
         written = scaled_at_s(seen.status) if seen else None
         own = self.scaled.get(service)
         return own if written is None or (own is not None and own > written) else written
+
+
+def with_held_back(snapshot: Snapshot, held: tuple[HeldBack, ...]) -> Snapshot:
+    """The snapshot in which these nodes take no new pods."""
+    if not held:
+        return snapshot
+    nodes = snapshot.nodes
+    rows = [row for each in held if (row := nodes.names.row(each.node)) is not None]
+    schedulable = nodes.schedulable.copy()
+    schedulable[rows] = False
+    schedulable.flags.writeable = False
+    there = tuple(each for each in held if nodes.names.row(each.node) is not None)
+    return replace(snapshot, nodes=replace(nodes, schedulable=schedulable), held_back=there)

@@ -8,8 +8,15 @@ import numpy as np
 
 from cluster.nodes import NodeTable, meets_terms
 from cluster.snapshot import Snapshot
-from cluster.workloads import PLACEMENT_MODE_LABEL, ModelService, PodShape, in_placement_mode
-from controller.placers.pools import Pool, pool_mode
+from cluster.workloads import (
+    PLACEMENT_MODE_LABEL,
+    SHARES_LABEL,
+    ModelService,
+    PodShape,
+    Requirement,
+    in_placement_mode,
+)
+from controller.placers.pools import Pool, pool_mode, takes_shares
 
 ModeOfPod = Callable[[str], str | None]
 """Placement mode that a pending pod (`namespace/name`) requests; None where it requests none, or none any more."""
@@ -28,27 +35,38 @@ class PlacementModes:
         self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None
         """Nodes, the placement mode of each, and the same nodes with the mode as a label."""
 
-    def restricted(self, snapshot: Snapshot, of_services: ModesOfServices, mode_of: ModeOfPod) -> Snapshot:
+    def restricted(
+        self,
+        snapshot: Snapshot,
+        of_services: ModesOfServices,
+        mode_of: ModeOfPod,
+        has_share: Callable[[str], bool] = lambda _: False,
+    ) -> Snapshot:
         """The snapshot in which pending pods and future instances may run only on nodes of their own placement mode.
 
-        of_services: result of the method `of_services`. Unchanged where all nodes have one mode and all pending pods
-        request it.
+        of_services: result of the method `of_services`. has_share: whether a pending pod asks for a share of a device,
+        which is placed only where it is safe. Unchanged where all nodes have one mode, all pending pods request it, and
+        none asks for a share.
         """
         of_nodes, labelled = self._of_nodes(snapshot.nodes)
         pending = {int(row): mode_of(snapshot.pods.names[int(row)]) for row in snapshot.pods.pending}
-        if len({*of_nodes, *filter(None, pending.values())}) <= 1:
+        shares = {row for row, mode in pending.items() if mode == "gate" and has_share(snapshot.pods.names[row])}
+        if not shares and len({*of_nodes, *filter(None, pending.values())}) <= 1:
             return snapshot
         pods = snapshot.pods
         shape, shapes = pods.shape.copy(), list(pods.shapes)
-        numbers: dict[tuple[int, str], int] = {}
+        numbers: dict[tuple[int, str, bool], int] = {}
         for row, mode in pending.items():
             if mode is None:
                 continue
-            restriction = int(shape[row]), mode
+            restriction = int(shape[row]), mode, row in shares
             if restriction not in numbers:
                 numbers[restriction] = len(shapes)
                 whole = shapes[restriction[0]]
-                shapes.append(replace(whole, node_terms=in_placement_mode(whole.node_terms, mode)))
+                terms = in_placement_mode(whole.node_terms, mode)
+                if row in shares:
+                    terms = tuple((*term, Requirement(SHARES_LABEL, "Exists")) for term in terms)
+                shapes.append(replace(whole, node_terms=terms))
             shape[row] = numbers[restriction]
         shape.setflags(write=False)
         services = tuple(replace(service, placement_modes=of_services[service.name]) for service in snapshot.services)
@@ -115,11 +133,14 @@ class PlacementModes:
         if self._cached is None or self._cached[0] is not nodes:
             modes = tuple(pool_mode(self._pools, labels) for labels in nodes.labels)
             labels = tuple(
-                {**own, PLACEMENT_MODE_LABEL: mode} if mode else own
+                {**own, **self._shares(own), PLACEMENT_MODE_LABEL: mode} if mode else own
                 for own, mode in zip(nodes.labels, modes, strict=True)
             )
             self._cached = nodes, modes, replace(nodes, labels=labels)
         return self._cached[1:]
+
+    def _shares(self, labels: Mapping[str, str]) -> dict[str, str]:
+        return {SHARES_LABEL: "true"} if takes_shares(self._pools, labels) else {}
 
 
 def _all_deployed(deployed: DeployedInstances, services: Iterable[str], gpu_type: str, mode: str) -> tuple[int, bool]:

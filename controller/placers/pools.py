@@ -41,6 +41,8 @@ class Pool:
     """Placement mode, a key of PLACERS."""
     selector: Mapping[str, str]
     """Labels that its nodes carry; empty: every node."""
+    shares: bool = False
+    """For mode gate: whether shares of a device may be placed there."""
 
     def has(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(key) == value for key, value in self.selector.items())
@@ -55,6 +57,12 @@ def pool_mode(pools: Sequence[Pool], labels: Mapping[str, str]) -> str | None:
     """Placement mode of a node with these labels, from the first pool that matches; None when the node is in no
     pool."""
     return next((pool.placer for pool in pools if pool.has(labels)), None)
+
+
+def takes_shares(pools: Sequence[Pool], labels: Mapping[str, str]) -> bool:
+    """Whether shares of a device may be placed on a node with these labels: kube-scheduler does not see them."""
+    pool = next((pool for pool in pools if pool.has(labels)), None)
+    return pool is not None and (pool.shares or pool.placer != "gate")
 
 
 def requested_mode(pod: SeenPod) -> str | None:

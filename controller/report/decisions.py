@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cluster.actions import PREEMPTED, Action, SeatChange
 from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from controller.deciders.held_back import PODS_REFUSED
 from controller.ports import Outcome, Undone
 
 NO_EVENT = ("AwaitsPod", "DeadlinePassed", "WorkUsedUp")
@@ -76,6 +77,10 @@ def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -
             yield _step_decision(undone.step.action, undone.reason, is_warning=True)
     for (gang, action), (done, not_done) in by_gang.items():
         yield _gang_decision(gang, action, done, not_done)
+    for finding in plan.findings:
+        kind, _, name = finding.about.partition("/")
+        if finding.reason.code == PODS_REFUSED:
+            yield Decision(kind, name, "HoldingBack", finding.reason, is_warning=True, event="HeldBack")
     for unplaced in plan.unplaced:
         kind, _, name = unplaced.workload.partition("/")
         if unplaced.reason.code not in NO_EVENT:

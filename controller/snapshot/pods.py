@@ -31,7 +31,8 @@ REMARKS = {
 
 _EVERY_DEVICE = PodShape(gpus=MAX_GPUS_PER_NODE, gpu_milli=WHOLE_GPU_MILLI)
 """Shape that a running pod with unreadable requests counts as, so that no device is allocated twice."""
-_HEEDED = {"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES}
+HEEDED = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
+"""Resources that plans count, or that nodes have enough of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def _remarks(pod: Pod, ask: Mapping[str, Decimal], shape: PodShape) -> tuple[tup
         if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints):
             remarks.append(("SpreadNotHeeded", ""))
         remarks += [
-            ("ResourceNotHeeded", name) for name, amount in sorted(ask.items()) if amount and name not in _HEEDED
+            ("ResourceNotHeeded", name) for name, amount in sorted(ask.items()) if amount and name not in HEEDED
         ]
     if spec.priority is None and spec.priority_class_name and spec.priority_class_name not in SYSTEM_PRIORITY:
         remarks.append(("PriorityUnresolved", ""))

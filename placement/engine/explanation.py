@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
 from cluster.plans import Reason
-from cluster.workloads import PLACEMENT_MODE_LABEL, PodShape
+from cluster.workloads import PLACEMENT_MODE_LABEL, SHARES_LABEL, PodShape
 from placement.engine.packer import Packer
 
 
@@ -65,7 +65,7 @@ EXPECTED_PEAK = "expected peak of its power domain"
 WORDS = {
     "cordoned": "a cordon (or not ready)",
     "gpu_type": "another GPU type",
-    "way": "another placement mode (see `pools` in the settings)",
+    "way": "another placement mode, or no shares (see `pools` in the settings)",
     "selector": "labels that do not match",
     "taint": "a taint that is not tolerated",
     "gpus": "fewer free GPUs than requested",
@@ -132,7 +132,8 @@ def obstacles(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Ob
     bar("cordoned", packer.nodes.schedulable)
     bar("gpu_type", checks.of_type(shape))
     meets_terms = checks.meets_terms(shape.node_terms)
-    any_mode = tuple(tuple(r for r in term if r.key != PLACEMENT_MODE_LABEL) for term in shape.node_terms)
+    modes = (PLACEMENT_MODE_LABEL, SHARES_LABEL)
+    any_mode = tuple(tuple(r for r in term if r.key not in modes) for term in shape.node_terms)
     bar("way", meets_terms | ~checks.meets_terms(any_mode))
     bar("selector", meets_terms)
     bar("taint", checks.tolerated(shape.tolerations))

@@ -344,3 +344,95 @@ def test_a_leader_frozen_past_its_lease_writes_nothing_when_it_thaws(
 
     assert written_by == {epoch}
     assert found.is_clean, found
+
+
+def notes(kubectl: Kubectl, name: str) -> list[str]:
+    """Notes of the Events about an object, in any order."""
+    events = kubectl.get("events.events.k8s.io")["items"]
+    return [each.get("note", "") for each in events if each["regarding"]["name"] == name]
+
+
+def test_a_flood_of_one_namespace_leaves_another_its_turn(
+    server: ControlPlane, admin: Kubectl, here: Kubectl, tmp_path: Path
+) -> None:
+    """S6: pods that fit nowhere, each of its own shape and larger than any other, so that they come first."""
+    terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": [f"v{n}"]}]} for n in range(30)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    flood = [pod(f"flood-{n}", gpus=9, affinity=affinity, schedulerName="tonnage") for n in range(300)]
+    for number, each in enumerate(flood):
+        each["metadata"]["namespace"] = here.namespace
+        each["spec"]["containers"][0]["resources"]["requests"] = {"cpu": f"{number + 1}m"}
+    create_all(server.kubeconfig, path_of_pods(here.namespace), flood)
+    canary = pod("canary", gpus=1, schedulerName="tonnage", nodeSelector={"pool": "bind"})
+    # Work for some 150 of them in each plan, so that none comes to its end.
+    with operator(server.kubeconfig, tmp_path, pools=POOLS, plan_deadline_s=0.1) as process:
+        until(lambda: process.said("leadership taken"), "it leads")
+        try:
+            admin("create", "-f", "-", stdin=canary)
+            admin.wait("condition=Ready", "pod/canary")
+        finally:
+            admin("delete", "pod", "canary", "--ignore-not-found")
+        assert not any("DeadlinePassed" in note or "WorkUsedUp" in note for note in notes(here, "flood-0"))
+
+
+def test_released_pods_that_never_bind_are_taken_back_or_told_of(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    """B5: kube-scheduler does not bind a pod whose volume does not exist, wherever it was sent."""
+    gated = {"schedulingGates": [{"name": "tonnage.dev/placement"}], "nodeSelector": {"pool": "gate"}}
+    volume = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "none"}}]}
+    template = {"metadata": {"labels": {"app": "owned"}}, "spec": pod("owned", gpus=1, **gated, **volume)["spec"]}
+    owned = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "owned"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "owned"}}, "template": template},
+    }
+    choosy = {"labelSelector": {"matchLabels": {"app": "none"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [choosy]}}
+
+    def of_the_set() -> set[str]:
+        return {each["metadata"]["name"] for each in here.get("pods", "-l", "app=owned")["items"]}
+
+    with operator(server.kubeconfig, tmp_path, pools=POOLS, release_deadline_s=2.0):
+        here("create", "-f", "-", stdin=owned)
+        until(lambda: len(of_the_set()) == 1, "the owner has created its pod")
+        first = of_the_set()
+        here("create", "-f", "-", stdin=pod("bare", gpus=1, **gated, **volume))
+        here("create", "-f", "-", stdin=pod("choosy", gpus=1, affinity=affinity, **gated))
+        here("create", "-f", "-", stdin=pod("share", annotations={"tonnage.dev/gpu-milli": "500"}, **gated))
+
+        until(lambda: of_the_set().isdisjoint(first), "the owned pod is taken back, and its owner creates another")
+        until(lambda: any("NotBound" in note for note in notes(here, "bare")), "of the bare pod it is told")
+        until(lambda: any("PodAffinityNotHeeded" in note for note in notes(here, "choosy")), "the third says why")
+        assert here.get("pod", "bare")["metadata"]["annotations"]["tonnage.dev/node"]
+        # B6: kube-scheduler would give the device of a share to the next pod that asks for a whole one.
+        until(lambda: any("no shares" in note for note in notes(here, "share")), "a share is not sent to such a node")
+        for name in ("choosy", "share"):
+            assert here.get("pod", name)["spec"]["schedulingGates"] == gated["schedulingGates"]
+
+
+def test_a_node_that_refuses_pods_takes_no_more_for_a_while(
+    server: ControlPlane, admin: Kubectl, here: Kubectl, tmp_path: Path
+) -> None:
+    """B4: n000 offers 12 devices and its kubelet has 8, as with devices that died while they are allocatable."""
+
+    def offer(gpus: str) -> None:
+        status = {"status": {"allocatable": {GPU: gpus}, "capacity": {GPU: gpus}}}
+        admin("patch", "node", "n000", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+
+    wide = {"gpus": 12, "schedulerName": "tonnage", "nodeSelector": {"pool": "bind"}}
+    offer("12")
+    try:
+        with operator(server.kubeconfig, tmp_path, pools=POOLS) as process:
+            here("create", "-f", "-", stdin=pod("first", **wide))
+            here.wait("jsonpath={.status.phase}=Failed", "pod/first")
+            assert here.get("pod", "first")["status"]["reason"] == "UnexpectedAdmissionError"
+            here("create", "-f", "-", stdin=pod("second", **wide))
+            until(lambda: any("n000" not in note for note in notes(here, "second")), "the second waits and says why")
+
+            assert "nodeName" not in here.get("pod", "second")["spec"], "one pod is lost, and no further one"
+            until(lambda: any("refused" in note for note in notes(admin, "n000")), "an Event of the node tells of it")
+            assert process.counted("tonnage_findings").get('tonnage_findings{reason="PodsRefused"}') == 1.0
+    finally:
+        offer("8")

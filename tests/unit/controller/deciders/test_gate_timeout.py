@@ -31,6 +31,17 @@ def test_a_released_pod_is_evicted_after_its_deadline(at_s: float | None, movabl
     assert plan.actions == ((Evict("ns/p", "a"),) if is_evicted else ())
 
 
+def test_one_whose_owner_creates_it_anew_is_evicted_and_a_bare_one_is_told_of() -> None:
+    bare = released(0.0, movable=False)
+    owned = replace(bare, recreated=("ns/p",))
+
+    assert asked(gate_timeout.decide, owned, DECISIONS).actions == (Evict("ns/p", "a"),)
+    plan = asked(gate_timeout.decide, bare, DECISIONS)
+    assert plan.actions == ()
+    assert [(each.workload, each.reason.code) for each in plan.unplaced] == [("Pod/ns/p", "NotBound")]
+    assert asked(gate_timeout.decide, replace(bare, released_at_s={"ns/p": 90.0}), DECISIONS).unplaced == ()
+
+
 def test_a_pod_that_the_plan_stops_anyway_is_not_stopped_twice() -> None:
     stop = Plan((Phase("make room", (Step(Evict("ns/p", "a"), Reason("Test", "")),)),))
 

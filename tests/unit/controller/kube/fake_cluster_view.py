@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.actions import Action
+from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
@@ -31,6 +32,10 @@ class FakeClusterView:
     waiting_for_claims: Mapping[str, Reason] = field(default_factory=dict)
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
     nodes: dict[str, SeenNode] = field(default_factory=dict)
+    held: tuple[HeldBack, ...] = ()
+
+    def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
+        return tuple(each for each in self.held if at_s < each.until_s)
 
     def snapshot(self) -> Snapshot:
         return self.now

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from cluster.actions import Bind
+from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.workloads import Gang, LeftOut
 from controller.kube_world.planning_view import PlanningView
@@ -59,6 +60,38 @@ def test_where_anybody_may_write_annotations_a_leader_believes_what_it_promised_
     clock.now_s += 60.0
     assert held() == inherited
     assert promises.is_placed_here("uid-ns/forged")
+
+
+def test_a_pod_whose_affinity_is_not_heeded_is_not_planned_and_says_why() -> None:
+    """Sent to a node that its affinity excludes, it could go nowhere else, and would hold its devices for ever."""
+    seen = fake_view(world([node("a", gpus=2)], [pod("ns/choosy", gpus=1), pod("ns/p", gpus=1)]))
+    seen.pods["ns/choosy"] = replace(seen.pods["ns/choosy"], needs_affinity=True)
+
+    snapshot = view_of(seen).snapshot()
+
+    assert list(snapshot.pods.names) == ["ns/p"]
+    assert [(each.pod, each.code) for each in snapshot.left_out] == [("ns/choosy", "PodAffinityNotHeeded")]
+
+
+def test_released_pods_that_their_owner_creates_anew_are_known() -> None:
+    seen = fake_view(world([node("a", gpus=2)], [pod("ns/owned", gpus=1), pod("ns/bare", gpus=1)]))
+    for name, is_recreated in (("ns/owned", True), ("ns/bare", False)):
+        seen.pods[name] = replace(seen.pods[name], chosen_node="a", is_recreated=is_recreated)
+
+    assert view_of(seen).snapshot().recreated == ("ns/owned",)
+
+
+def test_a_node_that_refused_pods_takes_no_new_ones_for_a_while() -> None:
+    seen = fake_view(world([node("a", gpus=2), node("b", gpus=2)], [pod("ns/p", gpus=1)], at_s=100.0))
+    seen.held = (HeldBack("a", 160.0, 1, "UnexpectedAdmissionError"), HeldBack("gone", 160.0, 1, "OutOfcpu"))
+    view = view_of(seen)
+
+    first = view.snapshot()
+    seen.now = replace(seen.now, at_s=160.0)
+
+    assert first.nodes.schedulable.tolist() == [False, True]
+    assert [each.node for each in first.held_back] == ["a"]
+    assert view.snapshot().nodes.schedulable.tolist() == [True, True]
 
 
 def test_a_gang_is_half_started_since_it_was_first_seen_so() -> None:

@@ -227,3 +227,21 @@ def test_the_mix_of_a_restricted_service_is_offered_only_its_nodes_of_its_placem
     seen = restricted(replace(fleet, profiles=(profile("A100", [[1.0]]),)), {})
 
     assert seats(seen, InstanceType("A100")) == 2
+
+
+def test_a_share_of_a_device_goes_only_where_no_other_scheduler_gives_whole_ones_away() -> None:
+    """By `gate` a share asks for no extended resource: kube-scheduler would give its device to the next pod."""
+    fleet = world(
+        [of_pool("a", 8, "gate"), of_pool("b", 8, "own")], [pod("ns/x", gpus=1, gpu_milli=500), pod("ns/y", gpus=8)]
+    )
+    shared, own = Pool("gate", {"pool": "gate"}), Pool("gate", {"pool": "own"}, shares=True)
+
+    def planned(*pools: Pool) -> dict[str, str]:
+        known = PlacementModes(pools)
+        of_services = known.of_services(fleet, lambda *_: 0)
+        return placed(known.restricted(fleet, of_services, asks(x="gate", y="gate").get, lambda pod: pod == "ns/x"))
+
+    assert planned(shared, own) == {"ns/x": "b", "ns/y": "a"}
+    assert planned(shared) == {"ns/y": "a"}
+    everywhere = planned(Pool("gate", {}, shares=True))
+    assert set(everywhere) == {"ns/x", "ns/y"}
