@@ -228,6 +228,14 @@ bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival 
 	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 1-20 --memory-scale 0.125
 	$(BIN)/python -m benchmarks.sandbox_costs
 
+.PHONY: bench-sandboxes-model
+bench-sandboxes-model: $(READY) ## The same with a modelled kernel (simulated), and what each step of the ladder buys (minutes)
+	$(BIN)/python -m benchmarks.sandboxes --kernel model --case trio --seeds 101-120
+	$(BIN)/python -m benchmarks.sandboxes --kernel model --case infeasible --seeds 1-100
+	$(BIN)/python -m benchmarks.sandboxes --kernel model --case mixed --seeds 1-20 --density 7 \
+	  --traces $(DATA)/agents/tool_call_traces.json.gz
+	$(BIN)/python -m benchmarks.sandbox_ablation --case trio --no-guarantees --seeds 1-20
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

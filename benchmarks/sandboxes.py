@@ -20,18 +20,19 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.errors import ConfigError, GuestError, Mistake
 from simulator.kernel.guest import Guest, booted
-from simulator.sandboxes import replay
-from simulator.sandboxes.replay import AgentResult, Policy, Result, Run
-from simulator.sandboxes.traces import AgentTrace, generated, paper_trio, published
+from simulator.sandboxes.cases import Case, agents_of, runs_of
+from simulator.sandboxes.model import MODELLED, modelled
+from simulator.sandboxes.replay import TIMEOUT_FACTOR
+from simulator.sandboxes.runs import AgentResult, Policy, Result, Run, as_json
+from simulator.sandboxes.traces import published
 
 Record = Mapping[str, object]
 
-HINT_ERROR = 0.3
 BOOTSTRAPS = 2000
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--case", type=click.Choice(["trio", "infeasible", "mixed"]), default="trio", help="Agents and budget.")
+@click.option("--case", type=click.Choice(get_args(Case)), default="trio", help="Agents and budget.")
 @click.option("--seeds", callback=arguments.seeds, default="1-20", help="Seeds of traces, starts and errors of hints.")
 @click.option("--policies", callback=arguments.words, default=",".join(get_args(Policy)), help="Policies.")
 @click.option(
@@ -43,11 +44,17 @@ BOOTSTRAPS = 2000
 )
 @click.option("--memory-scale", type=float, default=0.25, help="Replayed over true memory.")
 @click.option("--time-scale", type=float, default=0.1, help="Replayed over true time.")
+@click.option(
+    "--kernel",
+    type=click.Choice(["guest", "model"]),
+    default="guest",
+    help="Linux in a guest, or a model: exact times, seconds for a hundred seeds, no high-rule.",
+)
 @click.option("--guest-mib", type=int, default=1024, help="Memory of the guest.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(
-    case: str,
+    case: Case,
     seeds: tuple[int, ...],
     policies: tuple[str, ...],
     traces: Path | None,
@@ -55,6 +62,7 @@ def main(
     density: float,
     memory_scale: float,
     time_scale: float,
+    kernel: str,
     guest_mib: int,
     json_to: str | None,
 ) -> None:
@@ -70,71 +78,42 @@ def main(
         raise ConfigError(Mistake("--policies", f"unknown: {', '.join(sorted(unknown))}"))
     known = published(traces) if traces else ()
     records: list[dict[str, Any]] = []
+    failure = ""
     for seed in seeds:
         chance = np.random.default_rng(seed)
-        chosen, budget_mib = _agents(case, seed, chance, known, agents, density)
-        runs = _runs(policies, chosen, budget_mib, memory_scale, time_scale, chance)
+        chosen, budget_mib = agents_of(case, seed, chance, known, agents, density)
+        runs = runs_of(policies, chosen, budget_mib, memory_scale, time_scale, chance)
+        about = {"case": case, "seed": seed}
+        if kernel == "model":
+            records += [about | asdict(modelled(run)) for run in runs if run.policy in MODELLED]
+            continue
         try:
             with booted(memory_mib=guest_mib) as guest:
                 for run in runs:
-                    records.append({"case": case, "seed": seed, **_replayed(guest, run)})
+                    records.append(about | _replayed(guest, run))
                     click.echo(f"seed {seed} {run.policy}: done", err=True)
         except GuestError as error:
-            click.echo(f"error: {error}", err=True)
-            sys.exit(1)
+            failure = f"error: seed {seed}: {error}"
+            break  # what was replayed before is not lost
     if json_to:
         write_lines(json_to, records)
     if json_to != "-":
-        Console().print(_table(case, records))
-
-
-def _agents(
-    case: str,
-    seed: int,
-    chance: np.random.Generator,
-    known: Sequence[AgentTrace],
-    count: int,
-    density: float,
-) -> tuple[tuple[AgentTrace, ...], float]:
-    """Agents of a case, the first of high priority, and the node's budget in MiB."""
-    if case == "mixed":
-        pool = known or [generated(f"generated-{index}", 1000 * seed + index) for index in range(count)]
-        chosen = tuple(pool[index] for index in chance.permutation(len(pool))[:count])
-        # A static limit must hold the largest peak of the set: which task comes next is not known.
-        return chosen, count * max(agent.peak_mib for agent in pool) / density
-    trio = paper_trio(seed)
-    share = {"trio": 0.87, "infeasible": 0.55}[case]
-    return trio, share * sum(agent.peak_mib for agent in trio)
-
-
-def _runs(
-    policies: Sequence[str],
-    agents: tuple[AgentTrace, ...],
-    budget_mib: float,
-    memory_scale: float,
-    time_scale: float,
-    chance: np.random.Generator,
-) -> Iterator[Run]:
-    delays_s = tuple(float(delay) for delay in chance.uniform(0, 3 if len(agents) == 3 else 60, len(agents)))
-    hints = tuple(
-        tuple(float(hint) for hint in chance.uniform(1 - HINT_ERROR, 1 + HINT_ERROR, len(agent.phases)))
-        for agent in agents
-    )
-    priorities = tuple(int(index % 4 == 0) for index in range(len(agents)))
-    for policy in get_args(Policy):
-        if policy in policies:
-            yield Run(policy, agents, priorities, delays_s, budget_mib, hints, memory_scale, time_scale)
+        Console().print(table(f"{case}, {kernel}", records))
+    if failure:
+        click.echo(failure, err=True)
+        sys.exit(1)
 
 
 def _replayed(guest: Guest, run: Run) -> dict[str, Any]:
-    within_s = 60 + replay.TIMEOUT_FACTOR * run.time_scale * max(agent.for_s + 60 for agent in run.agents)
-    result = guest.call("simulator.sandboxes.replay:run_in_guest", replay.as_json(run), within_s=within_s)
+    within_s = 60 + TIMEOUT_FACTOR * run.time_scale * max(agent.for_s + 60 for agent in run.agents)
+    result = guest.call("simulator.sandboxes.replay:run_in_guest", as_json(run), within_s=within_s)
     agents = tuple(AgentResult(**agent) for agent in result.pop("agents"))
     return asdict(Result(agents=agents, **result))
 
 
-def _table(case: str, records: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title=f"{case}: {len({record['seed'] for record in records})} seeds, load {os.getloadavg()[0]:.1f}")
+def table(title: str, records: Sequence[dict[str, Any]]) -> Table:
+    """One row for each policy, in the order in which they first appear."""
+    made = Table(title=f"{title}: {len({record['seed'] for record in records})} seeds, load {os.getloadavg()[0]:.1f}")
     for column in (
         "policy",
         "all live",
@@ -147,13 +126,11 @@ def _table(case: str, records: Sequence[dict[str, Any]]) -> Table:
         "low time",
         "peak",
     ):
-        table.add_column(column, justify="left" if column == "policy" else "right")
+        made.add_column(column, justify="left" if column == "policy" else "right")
     free = {record["seed"]: record for record in records if record["policy"] == "unlimited"}
-    for policy in get_args(Policy):
-        rows = [record for record in records if record["policy"] == policy]
-        if rows:
-            table.add_row(policy, *_cells(rows, free))
-    return table
+    for policy in dict.fromkeys(record["policy"] for record in records):
+        made.add_row(policy, *_cells([record for record in records if record["policy"] == policy], free))
+    return made
 
 
 def _cells(rows: Sequence[dict[str, Any]], free: Mapping[int, dict[str, Any]]) -> Iterator[str]:

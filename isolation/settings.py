@@ -5,12 +5,15 @@ from typing import Literal
 
 from isolation.ledger import MIB
 
+Leases = Literal["growing", "whole"]
+Rung = Literal["slow down", "freeze", "reclaim", "ask", "kill"]
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every value has its reason beside it; times are wall seconds of the node."""
 
-    leases: Literal["growing", "whole"] = "whole"
+    leases: Leases = "whole"
     """whole: a call starts with its whole claim, so that it is not frozen while it keeps it. growing: it starts with a
     small lease that grows as far as the state stays safe; denser where claims are too large, and not better so far:
     11 of 240 calls killed against none in the trio of docs/isolation.md."""
@@ -26,8 +29,6 @@ class Settings:
     """Reserved above the use of an agent's own processes, which grow slowly and must not be braked."""
     learned_fraction: float = 0.95
     """Quantile of past peaks that stands for a need that is not declared."""
-    light_bytes: int = 10 * MIB
-    """Calls of a class that learned to need less share one leaf and are not admitted one by one."""
     calls_per_sandbox: int = 32
     """Tool calls of one sandbox, running and queued; an agent was seen to start 3,079 shells in 17 s."""
     light_leaf_bytes: int = 128 * MIB
@@ -46,6 +47,8 @@ class Settings:
     """Bound of the time frozen of a call that holds a pipe which a running call waits for."""
     settle_s: float = 0.05
     """Time between two rungs of the ladder, in which the last one shows its effect."""
+    rungs: tuple[Rung, ...] = ("slow down", "freeze", "reclaim", "ask", "kill")
+    """Steps of the ladder, the gentlest first; an agent of a lower priority comes after all."""
     ask_s: float = 1.0
     """Time for an agent to shrink by itself after it was asked."""
     swap: bool = False

@@ -6,12 +6,13 @@ killed; then the next victim. Last of all, an agent of a lower priority. Each st
 other calls may end: the victim then goes on.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from isolation.actions import Action, AskToShrink, Freeze, Kill, KillAgent, Reclaim, SetCpuWeight, SetLease, Thaw
 from isolation.ladder.victims import agent_victim, outranked
 from isolation.reasons import Reason
-from isolation.settings import NORMAL_CPU_WEIGHT, Settings
+from isolation.settings import NORMAL_CPU_WEIGHT, Rung, Settings
 from isolation.state import RunningCall, State
 from isolation.wants import AgentWant, GrowthWant, Want
 
@@ -44,8 +45,8 @@ def relieve(state: State, want: Want, now_s: float, settings: Settings) -> Step:
         return state, ()
     victims = outranked(state, want)
     reason: Reason = "AGENT_NEEDS_MEMORY" if isinstance(want, AgentWant) else "HIGHER_PRIORITY_NEEDS_MEMORY"
-    for rung in (_slow_down, _freeze, _reclaim, _ask, _kill):
-        stepped = rung(state, victims, reason, now_s, settings)
+    for rung in settings.rungs:
+        stepped = _RUNGS[rung](state, victims, reason, now_s, settings)
         if stepped is not None:
             after, actions = stepped
             return replace(after, relieved_at_s=now_s) if actions else after, actions
@@ -94,6 +95,15 @@ def _kill(state: State, victims: list[RunningCall], reason: Reason, _: float, __
     if any(call.ending is not None for call in state.calls.values()):
         return state, ()
     return killed(state, victims[0], reason) if victims else None
+
+
+_RUNGS: Mapping[Rung, Callable[[State, list[RunningCall], Reason, float, Settings], Step | None]] = {
+    "slow down": _slow_down,
+    "freeze": _freeze,
+    "reclaim": _reclaim,
+    "ask": _ask,
+    "kill": _kill,
+}
 
 
 def _kill_agent(state: State, want: Want, reason: Reason) -> Step:

@@ -2,104 +2,28 @@
 
 import json
 import os
-import select
 import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from isolation import actions as act
-from isolation.cgroupfs import CgroupFs
 from isolation.launcher import run_in
-from isolation.ledger import MIB, Sandbox
-from isolation.settings import Settings
+from isolation.ledger import MIB
 from isolation.state import Request
-from isolation.tree import CONTROLLERS
-from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
-from simulator.sandboxes.processes import Scale, close_inherited, run_agent, run_call, set_oom_score
-from simulator.sandboxes.traces import AgentTrace, CallTrace, trace_from
+from simulator.sandboxes.arena import PROCESS_MIB, Arena
+from simulator.sandboxes.processes import close_inherited, run_agent, run_call, set_oom_score
+from simulator.sandboxes.runs import OURS, AgentResult, Result, Run, run_from
+from simulator.sandboxes.traces import AgentTrace, CallTrace
 
-Policy = Literal["unlimited", "none", "static", "high-rule", "whole-claims", "growing-leases"]
-POLICIES: tuple[Policy, ...] = ("unlimited", "none", "static", "high-rule", "whole-claims", "growing-leases")
-OURS: tuple[Policy, ...] = ("whole-claims", "growing-leases")
-
-ROOT = Path("/sys/fs/cgroup")
-FOLDER = "replay"
-
-HIGH_RULE_SHARE = 0.985
-"""memory.high of the low agents as a share of their known peak: AgentCgroup's setting (400 of 406 MiB)."""
-
-PROCESS_MIB = 3.0
-"""What an agent's and a call's process take by themselves: forked Python."""
-
-TIMEOUT_FACTOR = 8.0
-"""Times the longest trace after which a run is given up: something is stuck."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run: agents, policy, budget. Memory in unscaled MiB, times in unscaled seconds."""
-
-    policy: Policy
-    agents: tuple[AgentTrace, ...]
-    priorities: tuple[int, ...]
-    delays_s: tuple[float, ...]
-    budget_mib: float
-    hints: tuple[tuple[float, ...], ...]
-    """Hint over true peak of every phase's call, agent by agent; 0: no hint."""
-    memory_scale: float
-    time_scale: float
-    base_hint: float = 1.0
-    """Declared over true memory of the agents' own processes."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentResult:
-    """What became of one agent."""
-
-    name: str
-    priority: int
-    survived: bool
-    for_s: float
-    """Time to its end, unscaled; of a dead one, until it died."""
-    stalled_s: float
-    calls: int
-    killed_calls: int
-    refused_calls: int
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of one run."""
-
-    policy: Policy
-    agents: tuple[AgentResult, ...]
-    kernel_kills: int
-    """Processes that the kernel killed for want of memory."""
-    freezes: int
-    queued: int
-    peak_mib: float
-    controller_cpu_s: float
-    reactions_ms: tuple[float, ...]
-    reasons: dict[str, int]
+TIMEOUT_FACTOR, SHORTEST_TIMEOUT_S = 8.0, 200.0
+"""Times the longest trace, and seconds at least, after which a run is given up: something is stuck."""
 
 
 def run_in_guest(content: dict[str, Any]) -> dict[str, Any]:
     """Called in the guest: replays, result as JSON."""
-    agents = tuple(trace_from(agent) for agent in content.pop("agents"))
-    hints = tuple(tuple(row) for row in content.pop("hints"))
-    run = Run(agents=agents, hints=hints, **{key: _tuple(value) for key, value in content.items()})
-    return asdict(Replay(run).result())
-
-
-def as_json(run: Run) -> dict[str, Any]:
-    return {**asdict(run), "agents": [agent.as_json() for agent in run.agents]}
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return asdict(Replay(run_from(content)).result())
 
 
 @dataclass
@@ -138,52 +62,21 @@ class Replay:
     """By the descriptor of their line."""
     calls: dict[str, _Call] = field(default_factory=dict)
     by_pidfd: dict[int, _Call | _Agent] = field(default_factory=dict)
-    killed: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.scale = Scale(self.run.memory_scale, self.run.time_scale)
-        self.files = CgroupFs(ROOT)
-        self.files.make(FOLDER)
-        self.files.write(FOLDER, "cgroup.subtree_control", " ".join(f"+{one}" for one in CONTROLLERS))
-        self.below = CgroupFs(ROOT / FOLDER)
-        self.budget = self.scale.bytes_of(self.run.budget_mib) + self._own_bytes()
-        if self.run.policy != "unlimited":
-            self.files.write(FOLDER, "memory.max", str(self.budget))
-        self.enforcer = Enforcer(self.below, self.budget, self._settings(), time.monotonic)
-        self.enforcer.tree.prepare()
-        lower_own_risk()
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
-
-    def _own_bytes(self) -> int:
-        """What the replay's processes take by themselves: an agent and one call each, at most."""
-        return round(len(self.run.agents) * 2 * PROCESS_MIB * MIB)
-
-    def _settings(self) -> Settings:
-        """The defaults, at the run's scale of memory and time."""
-        memory, real = self.run.memory_scale, Settings()
-        speed = self.run.time_scale
-        return replace(
-            real,
-            leases="whole" if self.run.policy == "whole-claims" else "growing",
-            start_lease_bytes=round(real.start_lease_bytes * memory + PROCESS_MIB * MIB),
-            lease_step_bytes=round(real.lease_step_bytes * memory),
-            lease_slack_bytes=round(real.lease_slack_bytes * memory),
-            agent_slack_bytes=round(real.agent_slack_bytes * memory),
-            frozen_s=real.frozen_s * max(speed, 0.1),
-            starvation_s=real.starvation_s * max(speed, 0.1),
-            longest_wait_s=real.longest_wait_s * max(speed, 0.1),
-            ask_s=real.ask_s * max(speed, 0.1),
-        )
+        self.arena = Arena(self.run)
+        self.scale, self.enforcer = self.arena.scale, self.arena.enforcer
 
     def result(self) -> Result:
         try:
             self._start_agents()
             cpu_s = time.process_time()
-            give_up_s = time.monotonic() + TIMEOUT_FACTOR * self.scale.time * max(
+            longest_s = self.scale.time * max(
                 agent.for_s + delay for agent, delay in zip(self.run.agents, self.run.delays_s, strict=True)
             )
+            give_up_s = time.monotonic() + max(SHORTEST_TIMEOUT_S, TIMEOUT_FACTOR * longest_s)
             while any(agent.result is None for agent in self.agents.values()):
                 if time.monotonic() > give_up_s:
                     self.reasons["GIVEN_UP"] = 1
@@ -191,16 +84,18 @@ class Replay:
                 self._turn()
             return self._summary(time.process_time() - cpu_s)
         finally:
-            self._clear()
+            for agent in self.agents.values():
+                agent.line.close()
+            self.arena.clear()
 
     def _start_agents(self) -> None:
         for index, trace in enumerate(self.run.agents):
             name = f"agent-{index}"
-            self._add_sandbox(index, name, trace)
+            self.arena.add_sandbox(index, name, trace)
             ours, theirs = socket.socketpair()
             delay_s = self.run.delays_s[index] * self.scale.time
             program = self._agent_program(trace, theirs, delay_s)
-            pid, pidfd = run_in(self.below.folder(f"{name}/agent"), program)
+            pid, pidfd = run_in(self.arena.below.folder(f"{name}/agent"), program)
             theirs.close()
             agent = _Agent(
                 trace,
@@ -225,28 +120,6 @@ class Replay:
 
         return program
 
-    def _add_sandbox(self, index: int, name: str, trace: AgentTrace) -> None:
-        """The sandbox's groups with the policy's limits; the kubelet sets memory.oom.group on containers."""
-        policy = self.run.policy
-        if policy in OURS:
-            base_bytes = self.scale.bytes_of(trace.base_mib * self.run.base_hint) + round(2 * PROCESS_MIB * MIB)
-            kept_bytes = base_bytes + self._largest_claim(index, trace) if self.run.priorities[index] else 0
-            self.enforcer.add_sandbox(Sandbox(name, self.budget, self.run.priorities[index], kept_bytes, base_bytes))
-            return
-        self.enforcer.tree.add_sandbox(name)
-        self.below.write(name, "memory.oom.group", "1")
-        if policy == "static":
-            self.below.write(name, "memory.max", str(self.budget // len(self.run.agents)))
-        if policy == "high-rule" and self.run.priorities[index] == 0:
-            high = HIGH_RULE_SHARE * self.scale.bytes_of(trace.peak_mib) + 2 * PROCESS_MIB * MIB
-            self.below.write(name, "memory.high", str(round(high)))
-
-    def _largest_claim(self, index: int, trace: AgentTrace) -> int:
-        """Largest declared need of the agent's calls, which is guaranteed to agents of a higher priority."""
-        hints = zip(self.run.hints[index], trace.phases, strict=True)
-        largest = max((hint * phase.call.peak_mib for hint, phase in hints if phase.call is not None), default=0.0)
-        return self.scale.bytes_of(largest) + round(PROCESS_MIB * MIB)
-
     def _turn(self) -> None:
         ready, notices = self.enforcer.wait(0.1)
         for action in notices:
@@ -267,10 +140,7 @@ class Replay:
                 self._count(reason)
                 self.calls[call].agent.refused += 1
                 self._answer(self.calls.pop(call), "refused")
-            case act.Kill(call, reason):
-                self._count(reason)
-                self.killed.add(call)
-            case act.KillAgent(_, reason) | act.Freeze(_, reason):
+            case act.Kill(_, reason) | act.KillAgent(_, reason) | act.Freeze(_, reason):
                 self._count(reason)
 
     def _count(self, reason: str) -> None:
@@ -299,12 +169,12 @@ class Replay:
         self.calls[call.name] = call
         if self.run.policy not in OURS:
             call.group = f"{agent.name}/call-{call.name}"
-            self.below.make(call.group)
+            self.arena.below.make(call.group)
             self._start_call(call)
             return
         trace = _call_of(agent, number)
         hint = agent.hints[number]
-        room = self.budget - self.scale.bytes_of(agent.trace.base_mib)
+        room = self.arena.budget - self.scale.bytes_of(agent.trace.base_mib)
         claim = min(room, self.scale.bytes_of(trace.peak_mib * (hint or 1.0)) + round(PROCESS_MIB * MIB))
         self.enforcer.ask(Request(call.name, agent.name, time.monotonic(), max(MIB, claim), trace.command_class))
 
@@ -317,7 +187,7 @@ class Replay:
             set_oom_score(500 if self.run.policy in OURS else 0)
             return run_call(trace.samples, self.scale)
 
-        call.pid, call.pidfd = run_in(self.below.folder(call.group), program)
+        call.pid, call.pidfd = run_in(self.arena.below.folder(call.group), program)
         self.by_pidfd[call.pidfd] = call
         self.enforcer.watch(call.pidfd)
 
@@ -332,7 +202,7 @@ class Replay:
             return
         del self.calls[ended.name]
         if self.run.policy not in OURS:
-            self.below.remove(ended.group)
+            self.arena.below.remove(ended.group)
         if status:
             ended.agent.killed += 1
         self._answer(ended, "killed" if status else "done")
@@ -362,41 +232,18 @@ class Replay:
         for agent in self.agents.values():
             if agent.result is None:
                 self._finished(agent, time.monotonic() - agent.began_s, 0.0, survived=False)
-        events = self._events()
         results = [agent.result for agent in self.agents.values() if agent.result is not None]
         return Result(
             self.run.policy,
             tuple(results),
-            events["oom_kill"],
+            self.arena.events()["oom_kill"],
             self.counts.get("Freeze", 0),
             self.counts.get("Queue", 0),
-            int(self.files.read(FOLDER, "memory.peak")) / MIB / self.run.memory_scale,
+            self.arena.peak_mib(),
             cpu_s,
             tuple(reaction * 1e3 for reaction in self.enforcer.reactions_s),
             self.reasons,
         )
-
-    def _events(self) -> Mapping[str, int]:
-        lines = self.files.read(FOLDER, "memory.events").splitlines()
-        return {name: int(count) for name, count in (line.split() for line in lines)}
-
-    def _clear(self) -> None:
-        """Kills what is left and removes all groups, so that the next run finds none."""
-        self.files.write(FOLDER, "cgroup.kill", "1")
-        for agent in self.agents.values():
-            agent.line.close()
-        for _ in range(500):
-            _reap()
-            if "populated 0" in self.files.read(FOLDER, "cgroup.events"):
-                break
-            select.select([], [], [], 0.01)
-        for sandbox in self.below.children(""):
-            for leaf in self.below.children(sandbox):
-                self.below.remove(f"{sandbox}/{leaf}")
-            self.below.remove(sandbox)
-        self.below.close()
-        self.files.remove(FOLDER)
-        self.files.close()
 
 
 def _call_of(agent: _Agent, number: int) -> CallTrace:
@@ -404,11 +251,3 @@ def _call_of(agent: _Agent, number: int) -> CallTrace:
     if trace is None:
         raise ValueError(f"{agent.name} has no call in phase {number}")
     return trace
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return

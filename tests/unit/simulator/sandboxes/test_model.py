@@ -1,0 +1,71 @@
+"""The modelled kernel: exact times, so that what isolation adds is seen and nothing else."""
+
+from dataclasses import replace
+
+import pytest
+
+from isolation.settings import Settings
+from simulator.sandboxes.model import Model, modelled
+from simulator.sandboxes.runs import Policy, Run
+from simulator.sandboxes.traces import AgentTrace, CallTrace, Phase
+
+
+def agent(name: str, peak_mib: float) -> AgentTrace:
+    """Thinks for a second, then runs a call that rises to its peak in one second and holds it for three: 5 s."""
+    call = CallTrace("test", ((0.0, 1.0), (1.0, peak_mib), (4.0, peak_mib)))
+    return AgentTrace(name, (Phase(1.0, 40.0, call), Phase(0.0, 40.0, None)))
+
+
+def run(policy: Policy, budget_mib: float, *agents: AgentTrace, hint: float = 1.0) -> Run:
+    priorities = tuple(int(index == 0) for index in range(len(agents)))
+    delays = tuple(0.0 for _ in agents)
+    return Run(policy, agents, priorities, delays, budget_mib, tuple((hint, 0.0) for _ in agents), 1.0, 1.0)
+
+
+TWO = agent("high", 120.0), agent("low", 120.0)
+
+
+def test_without_a_limit_an_agent_takes_its_traces_time() -> None:
+    result = modelled(run("unlimited", 1.0, *TWO))
+
+    assert [(each.survived, each.for_s) for each in result.agents] == [(True, 5.0)] * 2
+    assert result.peak_mib == 320.0  # 2 x (40 + 120)
+
+
+def test_where_memory_runs_out_the_container_of_the_largest_process_dies_whole() -> None:
+    result = modelled(run("none", 300.0, agent("high", 130.0), agent("low", 120.0)))
+
+    assert [(each.survived, each.killed_calls) for each in result.agents] == [(False, 1), (True, 0)]
+    assert result.kernel_kills == 1
+
+
+@pytest.mark.parametrize("policy", ["whole-claims", "growing-leases"])
+def test_two_calls_that_do_not_fit_at_once_run_one_after_the_other(policy: Policy) -> None:
+    result = modelled(run(policy, 300.0, *TWO))
+
+    high, low = result.agents
+    assert (high.survived, high.for_s, low.survived) == (True, 5.0, True)
+    # The low call asks at 1 s, and may hold its peak from 5 s on: at the latest it starts then.
+    assert 8.0 <= low.for_s <= 9.1
+    assert (result.kernel_kills, low.killed_calls, low.refused_calls) == (0, 0, 0)
+    assert result.peak_mib <= 300.0
+
+
+def test_without_its_last_step_the_ladder_leaves_a_frozen_call_to_its_bound() -> None:
+    # The low call runs when the high one asks; the guarantee that would have kept the room is off.
+    late = replace(TWO[0], phases=(replace(TWO[0].phases[0], think_s=2.0), TWO[0].phases[1]))
+    short = run("whole-claims", 300.0, late, TWO[1])
+    gentle = replace(Settings(), rungs=("freeze",))
+
+    kills, waits = (Model(short, each, guarantees=False).result() for each in (Settings(), gentle))
+
+    assert "FROZEN_TOO_LONG" not in kills.reasons
+    assert kills.agents[0].for_s < 8.0  # 6 s by itself, 1 s of asking, and the steps before
+    assert waits.reasons["FROZEN_TOO_LONG"] == 1
+    assert waits.agents[0].for_s > 60.0
+
+
+def test_the_same_run_has_the_same_result() -> None:
+    hinted = run("growing-leases", 250.0, *TWO, hint=0.7)
+
+    assert modelled(hinted) == modelled(hinted)
