@@ -1,10 +1,11 @@
 """Forecast: the predictive distribution of a non-negative quantity, such as offered load, at several leads."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from cluster.arrays import FloatArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 
 TAIL_FACTOR = 3.0
 """Largest value that a forecast holds for possible, as a multiple of its highest quantile. One week of samples says
@@ -63,11 +64,6 @@ class Forecast:
         """The same at several leads: values of shape (leads asked for, points), and the points' probabilities."""
         return _inverse(_PROBABILITIES, self.levels, self.at_leads(leads_s)), _WEIGHTS
 
-    def expected_excess(self, capacity: FloatArray, lead_s: float) -> FloatArray:
-        """E[(X - capacity)+] for each capacity, shape as `capacity`, in the quantity's unit."""
-        values, weights = self.points(lead_s)
-        return np.asarray(np.maximum(values - np.asarray(capacity)[..., None], 0.0) @ weights)
-
 
 def _grid() -> tuple[FloatArray, FloatArray]:
     """Midpoints and weights of a partition of (0, 1): even up to 0.9, then in geometric steps towards 1."""
@@ -83,12 +79,37 @@ def _inverse(wanted: FloatArray, levels: FloatArray, quantiles: FloatArray) -> F
 
     quantiles: shape (leads, levels); the result has shape (leads, wanted).
     """
-    low, high = quantiles[:, :1], quantiles[:, -1:]
-    known, values = np.concatenate([[0.0], levels]), np.concatenate([low / 2, quantiles], axis=1)
+    places = _places(wanted.tobytes(), levels.tobytes())
+    high = quantiles[:, -1:]
+    values = np.concatenate([quantiles[:, :1] / 2, quantiles], axis=1)
+    below = values[:, places.above - 1]
+    # In this form a value between two equal ones is that value: a load that is known exactly is served by its replicas.
+    inside = below + places.weight * (values[:, places.above] - below)
+    beyond = high + (high - quantiles[:, -2:-1]) * places.tail
+    return np.asarray(np.where(places.is_tail, np.minimum(beyond, TAIL_FACTOR * high), inside))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Where probabilities lie among levels, shape (wanted,) each."""
+
+    above: IntArray
+    """Place of the first known level that is not below, where 0 is known, too."""
+    weight: FloatArray
+    """Part of the way to it from the one before."""
+    is_tail: BoolArray
+    tail: FloatArray
+    """Distance from the last quantile, in that between the last two: from level a to level b, an exponential tail grows
+    by scale × ln((1 - a) / (1 - b))."""
+
+
+@lru_cache(maxsize=64)
+def _places(wanted_bytes: bytes, levels_bytes: bytes) -> _Places:
+    """Places of these probabilities, the same for nearly all forecasts. Both: float64 arrays as bytes, to be keys."""
+    wanted, levels = np.frombuffer(wanted_bytes), np.frombuffer(levels_bytes)
+    known = np.concatenate([[0.0], levels])
     above = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
     weight = np.minimum((wanted - known[above - 1]) / (known[above] - known[above - 1]), 1.0)
-    inside = (1 - weight) * values[:, above - 1] + weight * values[:, above]
-    # Exponential tail: from level a to level b its quantile grows by scale × ln((1 - a) / (1 - b)).
-    scale = (high - quantiles[:, -2:-1]) / np.log((1 - levels[-2]) / (1 - levels[-1]))
-    beyond = high + scale * np.log((1 - levels[-1]) / np.maximum(1 - wanted, 1e-9))
-    return np.asarray(np.where(wanted > levels[-1], np.minimum(beyond, TAIL_FACTOR * high), inside))
+    steepness = np.log((1 - levels[-2]) / (1 - levels[-1]))
+    tail = np.log((1 - levels[-1]) / np.maximum(1 - wanted, 1e-9)) / steepness
+    return _Places(above, weight, wanted > levels[-1], tail)

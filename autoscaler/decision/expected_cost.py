@@ -14,6 +14,7 @@ predictive distribution and then a decision on all of it, are those of HARMONY (
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,23 +64,46 @@ class CostCurve:
 
 def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, weighing: Weighing) -> CostCurve:
     """Expected cost of every number of replicas that could be the cheapest, and one beyond."""
-    leads_s = _grouped(np.asarray(scaler.lead_time.points_s, dtype=np.float64), weighing.lead_points)
-    points = weighing.keep_points
-    soon_s = np.linspace(0.0, leads_s.mean(), points + 1)[1:] if weighing.returns else leads_s
-    age_s = max(0.0, at_s - forecast.made_at_s)
-    values, weights = widened_points(forecast, np.concatenate([leads_s, soon_s]) + age_s)
+    after, leads_s = _leads(scaler.lead_time.points_s, weighing)
+    values, weights = widened_points(forecast, leads_s + max(0.0, at_s - forecast.made_at_s))
     values = values / scaler.replica_load
-    replicas: FloatArray = np.arange(_candidates(values, scaler, current), dtype=np.float64)
-    ready, chances = _mixed(values[: len(leads_s)], weights)
-    excess = _excess(ready, chances, replicas)
-    until_back = _missing(_excess(*_mixed(values[len(leads_s) :], weights), replicas))
+    most = _candidates(values, scaler, current) - 1
+    ready, served = _loads(values[:after], weights, most)
+    until_back, _ = _loads(values[after:], weights, most)
     start, stop = _switching(scaler, weighing)
-    stopped = np.maximum(until_back, _missing(excess) * max(0.0, 1 - stop) / (1 + start))
-    missing = np.where(replicas[:-1] < current, stopped, _missing(excess))
-    miss = np.append(missing[::-1].cumsum()[::-1], 0.0) + excess[-1]
+    stopped = np.maximum(until_back, ready * max(0.0, 1 - stop) / (1 + start))
+    missing = np.where(np.arange(most + 1) < current, stopped, ready)
+    missing[most] = ready[most]  # of all beyond the candidates, which are never stopped
+    replicas: FloatArray = np.arange(most + 1, dtype=np.float64)
     change = replicas - current
+    miss = missing[::-1].cumsum()[::-1]
     costs = replicas + scaler.objective.miss_cost * miss + np.where(change > 0, start * change, -stop * change)
-    return CostCurve(np.asarray(scaler.objective.price_per_hour * costs), _served(ready, chances, replicas))
+    return CostCurve(np.asarray(scaler.objective.price_per_hour * costs), served)
+
+
+@lru_cache(maxsize=4096)
+def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, FloatArray]:
+    """Leads that are looked at, seconds, and how many of them are lead times: those come first, then the instants at
+    which the need for present replicas is looked at. The lead times of a target change with its starts alone."""
+    leads_s = _grouped(np.asarray(points_s, dtype=np.float64), weighing.lead_points)
+    soon_s = np.linspace(0.0, leads_s.mean(), weighing.keep_points + 1)[1:] if weighing.returns else leads_s
+    return len(leads_s), np.concatenate([leads_s, soon_s])
+
+
+def _loads(values: FloatArray, weights: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+    """Load X of the mixture of several distributions of equal weight, by replica.
+
+    First E[clip(X - i, 0, 1)] for each i below `most`, and E[(X - most)+] as the last one; then P(X ≤ n) for each n up
+    to `most`. values: shape (leads, points), not negative; weights: of the points.
+    """
+    loads = values.ravel()
+    chance = np.tile(weights, len(values)) / len(values)
+    whole = np.minimum(loads, most).astype(np.int64)
+    at = np.bincount(whole, chance, most + 1)
+    begun = np.bincount(whole, chance * (loads - whole), most + 1)
+    beyond = np.append(at[::-1].cumsum()[-2::-1], 0.0)  # P(X ≥ i + 1)
+    full = np.bincount(np.minimum(np.ceil(loads), most + 1).astype(np.int64), chance, most + 2)
+    return begun + beyond, np.minimum(full.cumsum()[: most + 1], 1.0)
 
 
 def _switching(scaler: Scaler, weighing: Weighing) -> tuple[float, float]:
@@ -90,17 +114,6 @@ def _switching(scaler: Scaler, weighing: Weighing) -> tuple[float, float]:
 def start_cost(scaler: Scaler, weighing: Weighing) -> float:
     """Cost of a start in the price of a replica and hour: θ of the objective."""
     return (scaler.objective.switch_s + weighing.start_s) / weighing.spread_s
-
-
-def _mixed(values: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Points of the mixture of several distributions of equal weight, values rising. values: shape (leads, points)."""
-    order = np.argsort(values, axis=None, kind="stable")
-    return values.ravel()[order], (np.tile(weights, len(values)) / len(values))[order]
-
-
-def _missing(excess: FloatArray) -> FloatArray:
-    """Expected load on each replica, from the expected excess over each number of them."""
-    return np.asarray(-np.diff(excess))
 
 
 def widened_points(forecast: Forecast, leads_s: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -130,17 +143,3 @@ def _candidates(values: FloatArray, scaler: Scaler, current: int) -> int:
     """Number of candidates: from 0 to one more than the highest load needs, and than is wanted or allowed."""
     highest = int(min(np.ceil(values[:, -1].max()), max(scaler.max_replicas, current)))
     return min(max(highest, current, scaler.min_replicas), _MOST) + 2
-
-
-def _excess(values: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
-    """E[(X - capacity)+] for each capacity. values: rising, with their probabilities; capacity: rising."""
-    above = np.searchsorted(values, capacity, side="right")
-    mass = np.append(weights[::-1].cumsum()[::-1], 0.0)
-    moment = np.append((weights * values)[::-1].cumsum()[::-1], 0.0)
-    return np.asarray(np.maximum(moment[above] - capacity * mass[above], 0.0))
-
-
-def _served(values: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
-    """P(X ≤ capacity) for each capacity."""
-    below = np.append(0.0, weights.cumsum())
-    return np.asarray(np.minimum(below[np.searchsorted(values, capacity, side="right")], 1.0))
