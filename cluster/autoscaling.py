@@ -29,6 +29,11 @@ class ScaleTarget:
     plural: str = ""
     """Resource name in paths (`deployments`), by the API server's discovery; empty: not known, or not needed."""
 
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """API group, kind and name: what versions of one group share, and kinds of two groups with one name do not."""
+        return self.api_version.rpartition("/")[0], self.kind, self.name
+
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
 

@@ -55,7 +55,7 @@ class PlanningView:
         """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
         arrive after the next cycle has begun, which would then change the service again."""
         self.resized: dict[str, tuple[float, int]] = {}
-        """When this process last set the replicas of a policy's target, and to how many, until they are read back."""
+        """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._half_started = StartTimes(sightings.half_started_since_s, may_lag=True)
         self._written: Mapping[str, float | None] = {}
         self._idle = StartTimes(lambda claim: self._written.get(claim))
@@ -83,6 +83,8 @@ class PlanningView:
             lambda service, gpu_type: self.instances.content(seen, service, gpu_type),
             self._scaled_at_s,
         )
+        for gone in self.resized.keys() - {scaler.name for scaler in seen.scalers}:
+            del self.resized[gone]
         scaled = with_resized(deployed, self.resized)
         released = [pod for pod in waiting if self.promises.held_by(pod)]
         planned = self._with_facts(

@@ -93,11 +93,11 @@ def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
 
 def with_conflicts(scalers: Sequence[Scaler]) -> tuple[Scaler, ...]:
     """The scalers, in which of several with one target only the first by name may change it."""
-    owners: dict[tuple[str, str], str] = {}
+    owners: dict[tuple[str, str, str], str] = {}
     for each in sorted(scalers, key=lambda each: each.name):
         if each.mode in ("ScaleUpOnly", "Auto"):
-            owners.setdefault((each.target.kind, each.target.name), each.name)
-    return tuple(_under_owner(each, owners.get((each.target.kind, each.target.name), each.name)) for each in scalers)
+            owners.setdefault(each.target.identity, each.name)
+    return tuple(_under_owner(each, owners.get(each.target.identity, each.name)) for each in scalers)
 
 
 def _under_owner(scaler: Scaler, owner: str) -> Scaler:

@@ -67,6 +67,18 @@ def test_what_was_written_counts_until_it_is_read_back() -> None:
     assert wanted(kube.observe()) == 5  # read since: another writer changed it
 
 
+def test_what_was_written_for_a_policy_that_is_gone_is_forgotten() -> None:
+    seen = fake_view(fleet())
+    kube = kubernetes(seen, FakeWriter())
+    kube.observe()
+    kube.apply([SetReplicas("ns/chat", WEB, 6, 4)])
+    seen.now = replace(fleet(), scalers=())
+    kube.observe()
+    seen.now = fleet()  # a policy of the same name, whose target was set to 4 meanwhile
+
+    assert wanted(kube.observe()) == 4
+
+
 @pytest.mark.parametrize(("status", "counts"), [(0, 6), (422, 4)])
 def test_a_write_without_an_answer_counts_and_a_refused_one_does_not(status: int, counts: int) -> None:
     kube = kubernetes(fake_view(fleet()), FakeWriter(lambda _: refused(status)))

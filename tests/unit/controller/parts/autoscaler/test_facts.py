@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from cluster.autoscaling import Replicas, Scaler
+from cluster.autoscaling import Replicas, Scaler, ScaleTarget
 from cluster.demand import LengthGrid, ThroughputProfile
 from controller.api.scaling_policy import ForecastPolicy, ScalingPolicy
 from controller.parts.autoscaler.facts import with_measured
@@ -127,6 +127,17 @@ def test_of_two_policies_in_force_for_one_target_the_first_by_name_owns_it() -> 
     found = {each.name: each.conflict for each in with_conflicts([advice, second, first])}
 
     assert found == {"ns/a": "", "ns/b": "ScalingPolicy/ns/a", "ns/0": "ScalingPolicy/ns/a"}
+
+
+def test_kinds_of_two_api_groups_with_one_name_are_two_targets_and_versions_of_one_group_are_one() -> None:
+    ours, later, foreign = (
+        scaler(name=name, target=ScaleTarget(version, "Web", "ns/web"), mode="Auto")
+        for name, version in (("ns/a", "one.io/v1"), ("ns/b", "one.io/v2"), ("ns/c", "two.io/v1"))
+    )
+
+    found = {each.name: each.conflict for each in with_conflicts([ours, later, foreign])}
+
+    assert found == {"ns/a": "", "ns/b": "ScalingPolicy/ns/a", "ns/c": ""}
 
 
 def test_every_model_of_a_policy_forecasts_in_another_way() -> None:
