@@ -1,6 +1,5 @@
 """Histories of offered load: a CSV file, or the answer of a Prometheus server to a range query."""
 
-import json
 import math
 import time
 import urllib.error
@@ -8,12 +7,13 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
+from controller.parts.autoscaler.sources.prometheus_answer import REFUSALS, Series, SourceError, series_in
 from simulator.scaling.traces import DAY_S, LoadTrace, read_trace
 
 MOST_POINTS = 10_000
@@ -45,11 +45,11 @@ def from_prometheus(
     labels: Mapping[str, str] | None = None
     for part_start_s, part_end_s in _parts(start_s, end_s, step_s):
         for series in _series(get(_url(url, query, part_start_s, part_end_s, step_s)), url, query):
-            if labels is not None and series["metric"] != labels:
+            if labels is not None and series.labels != labels:
                 _refuse(f"--query {query}", "gives more than one series", "add them up: sum(...)")
-            labels = series["metric"]
-            for at_s, text in series["values"]:
-                values[round((float(at_s) - start_s) / step_s)] = _load(text)
+            labels = series.labels
+            for at_s, value in series.points:
+                values[round((at_s - start_s) / step_s)] = value if value >= 0 else math.nan  # no load is negative
     if not np.isfinite(values).any():
         _refuse(f"--query {query}", f"has no samples in the last {days:g} days", "check it in Prometheus' own page")
     return LoadTrace(query, step_s, start_s, column(values, np.float64))
@@ -65,26 +65,20 @@ def http_get(url: str) -> bytes:
 
 
 def getter(fetch: Fetch) -> Fetch:
-    """A fetch whose failures are mistakes of the command: the server's own words where it has some."""
+    """A fetch whose failures are mistakes of the command; the body of a refusal says why in Prometheus' own form."""
 
     def get(url: str) -> bytes:
         try:
             return fetch(url)
         except urllib.error.HTTPError as error:
-            _refuse(url.partition("?")[0], f"answered {error.code}: {_words(error.read(10_000))}")
+            body: bytes = error.read(10_000)
+            if error.code in REFUSALS:
+                return body
+            _refuse(url.partition("?")[0], f"answered {error.code}: {body[:200].decode(errors='replace')}")
         except OSError as error:
             _refuse(url.partition("?")[0], f"cannot be read: {error}", "check --prometheus")
 
     return get
-
-
-def _words(body: bytes) -> str:
-    """Error of Prometheus' JSON answer; the beginning of any other answer."""
-    try:
-        answer = json.loads(body)
-    except ValueError:
-        return body[:200].decode(errors="replace")
-    return str(answer.get("error", "")) if isinstance(answer, dict) else ""
 
 
 def _parts(start_s: float, end_s: float, step_s: float) -> Iterator[tuple[float, float]]:
@@ -102,28 +96,15 @@ def _url(url: str, query: str, start_s: float, end_s: float, step_s: float) -> s
     return f"{url.rstrip('/')}/api/v1/query_range?{asked}"
 
 
-def _series(body: bytes, url: str, query: str) -> Sequence[Mapping[str, Any]]:
+def _series(body: bytes, url: str, query: str) -> Sequence[Series]:
     """Series of an answer of /api/v1/query_range."""
     try:
-        answer = json.loads(body)
-        found: Sequence[Mapping[str, Any]] = answer["data"]["result"]
-        kind = answer["data"]["resultType"]
-        warnings = answer.get("warnings")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(Mistake(f"--prometheus {url}", "does not answer as Prometheus does")) from error
-    if kind != "matrix":
-        _refuse(f"--query {query}", f"gives a {kind}", "a query of a number over time")
-    if warnings:  # a store is missing, which would look like less load
-        _refuse(f"--prometheus {url}", f"has no complete answer: {warnings[0]}", "ask again once all its stores are up")
+        found = series_in(body)
+    except SourceError as error:
+        raise ConfigError(Mistake(f"--prometheus {url}", str(error), "check the query in its own page")) from error
     if len(found) > 1:
         _refuse(f"--query {query}", f"gives {len(found)} series", "add them up: sum(...)")
     return found
-
-
-def _load(text: str) -> float:
-    """NaN for what is no load: NaN, infinite, negative."""
-    value = float(text)
-    return value if math.isfinite(value) and value >= 0 else float("nan")
 
 
 def _refuse(place: str, problem: str, remedy: str = "") -> NoReturn:

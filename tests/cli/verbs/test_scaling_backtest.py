@@ -132,9 +132,9 @@ def unreachable(_url: str) -> bytes:
     [
         (FakePrometheus(series=2), "sum"),
         (FakePrometheus(series=0), "no samples"),
-        (FakePrometheus(kind="vector"), "vector"),
-        (FakePrometheus(warnings=("store 10.0.0.1 is down",)), "no complete answer: store 10.0.0.1 is down"),
-        (lambda _: b"<html>login</html>", "does not answer as Prometheus"),
+        (FakePrometheus(kind="string"), "string"),
+        (FakePrometheus(warnings=("store 10.0.0.1 is down",)), "store 10.0.0.1 is down"),
+        (lambda _: b"<html>login</html>", "no answer of Prometheus"),
         (refused(400), "parse error"),
         (unreachable, "connection refused"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from controller.parts.autoscaler.sources.fair_turns import FairTurns
-from controller.parts.autoscaler.sources.prometheus_answer import Series, SourceError, series_in
+from controller.parts.autoscaler.sources.prometheus_answer import REFUSALS, Series, SourceError, series_in
 
 MOST_POINTS = 10_000
 """Most points of one series in an answer. Source: Prometheus refuses more than 11,000."""
@@ -100,8 +100,7 @@ class PrometheusClient:
             if len(body) > self._access.most_bytes:
                 answer.close()
                 raise SourceError("AnswerTooLarge", f"the answer has more than {self._access.most_bytes} bytes")
-        # Prometheus answers a refused query with an error status and the reason in the body.
-        if answer.status in (200, 400, 422):
+        if answer.status in (200, *REFUSALS):
             return bytes(body)
         raise SourceError("PrometheusUnreachable", f"asking {self._access.url}: status {answer.status}")
 

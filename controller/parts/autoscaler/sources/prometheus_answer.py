@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+REFUSALS = (400, 422)
+"""HTTP status codes of refused queries, whose answers say why."""
+
 
 class SourceError(Exception):
     """A source could not be read."""
