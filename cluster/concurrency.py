@@ -120,6 +120,8 @@ class ConcurrencyTuning:
     """Limit that was decided last; `start` before the first decision."""
     follows: bool = False
     """Whether the replicas follow the decisions; else `start` stays in force, and they are recommendations."""
+    config_map: str = ""
+    """ConfigMap, `namespace/name`, to which the limit in force is written; empty: none."""
     state: BanditState = BanditState()
     decided_at_s: float = -math.inf
     """Instant of the observation that was decided on last, seconds since the epoch."""
@@ -133,7 +135,11 @@ class ConcurrencyTuning:
     @property
     def in_force(self) -> int:
         """Limit that the replicas work with now."""
-        return self.wanted if self.follows else self.start
+        return self.in_force_after(self.wanted)
+
+    def in_force_after(self, decided: int) -> int:
+        """Limit that the replicas should work with once this one is decided."""
+        return decided if self.follows else self.start
 
     @property
     def is_due(self) -> bool:

@@ -190,6 +190,8 @@ class AutoscalerSettings(Part):
     prometheus: PrometheusSettings = PrometheusSettings()
     custom_metrics: bool = False
     """Whether policies may read metrics of their targets from the custom metrics API."""
+    config_maps: bool = False
+    """Whether concurrency limits in force are written to the ConfigMaps that policies name."""
     push: PushSettings = PushSettings()
     external_metrics: ExternalMetricsSettings = ExternalMetricsSettings()
 

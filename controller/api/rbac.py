@@ -69,8 +69,10 @@ DEMAND: Mapping[str, tuple[Grant, ...]] = {
     "custom-metrics": (Grant("custom.metrics.k8s.io", ("*",), ("get",)),),
     "push": (_TOKENS, _ACCESS),
     "external-metrics": (_ACCESS,),
+    # Server-side apply is a patch that may create. Names are the policies', so the grant cannot be restricted to any.
+    "config-maps": (Grant("", ("configmaps",), ("create", "patch")),),
 }
-"""Permissions of the autoscaler's sources and endpoints, by the setting that enables each."""
+"""Permissions of the autoscaler's sources, endpoints and ConfigMaps, by the setting that enables each."""
 
 
 def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:

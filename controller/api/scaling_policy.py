@@ -269,6 +269,11 @@ class ConcurrencyPolicy(Strict):
         description="What p95 bounds. request: time of a request inside a replica, without its wait in a queue. token: "
         "time from one output token to the next.",
     )
+    config_map: ObjectName | None = Field(
+        default=None,
+        description="ConfigMap in the policy's namespace to which the limit in force is written, as its key "
+        "`concurrency`; its other keys are left alone. Default: the limit is in the status only.",
+    )
     interval: Duration = Field(
         default=300.0,
         description="Time from one decision to the next, at least a minute. The last two thirds of it are measured, so "

@@ -40,6 +40,7 @@ from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of
 from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_world import kubernetes_world
+from controller.report.concurrency_config_maps import PublishedLimits
 from controller.report.cycle_reporter import CycleReporter
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings
@@ -165,7 +166,12 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             return reduce(lambda seen, part: part.add_to(seen), parts, snapshot)
 
         sightings = sightings_from(settings, observer, caches, deployments, with_parts, failed, promises.is_placed_here)
-        own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
+        own_jobs = reports_on(
+            observer,
+            caches,
+            lambda name: bool((pod := sightings.pod(name)) and pod.is_running),
+            PublishedLimits() if settings.autoscaler.config_maps else None,
+        )
         applier = Applier(
             connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
         )

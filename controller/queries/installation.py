@@ -72,10 +72,11 @@ class Installation:
 
     @property
     def demand(self) -> tuple[str, ...]:
-        """Enabled sources and endpoints of the autoscaler, as the permissions name them."""
+        """Enabled sources, endpoints and ConfigMaps of the autoscaler, as the permissions name them."""
         autoscaler = (self.settings or {}).get("autoscaler") or {}
         is_enabled = {
             "custom-metrics": autoscaler.get("custom_metrics"),
+            "config-maps": autoscaler.get("config_maps"),
             "push": (autoscaler.get("push") or {}).get("enabled"),
             "external-metrics": (autoscaler.get("external_metrics") or {}).get("enabled"),
         }

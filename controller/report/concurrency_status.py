@@ -30,7 +30,7 @@ def concurrency_status_after(
     if decided is None:
         kept = old or ConcurrencyStatus(limit=tuning.wanted, in_force=tuning.in_force)
         return kept.model_copy(update={"limit": tuning.wanted, "in_force": tuning.in_force})
-    in_force = decided.limit if tuning.follows else tuning.start
+    in_force = tuning.in_force_after(decided.limit)
     try:
         return ConcurrencyStatus(
             limit=decided.limit,
@@ -49,8 +49,17 @@ def concurrency_status_after(
         )
 
 
-def concurrency_claim(tuning: ConcurrencyTuning, status: ConcurrencyStatus) -> tuple[str, ConditionStatus, Reason]:
-    """The condition ConcurrencyTuned. A source that fails counts more than the last decision."""
+def concurrency_claim(
+    tuning: ConcurrencyTuning, status: ConcurrencyStatus, *, publishes: bool
+) -> tuple[str, ConditionStatus, Reason]:
+    """The condition ConcurrencyTuned. What hides the limit from the replicas, and a source that fails, count more than
+    the last decision.
+
+    publishes: whether the operator writes ConfigMaps.
+    """
+    if tuning.config_map and not publishes:
+        words = f"the operator does not write ConfigMap/{tuning.config_map}; set autoscaler.configMaps in the chart"
+        return CONCURRENCY_TUNED, "False", Reason("NotPublished", words)
     if tuning.problem:
         code, _, words = tuning.problem.partition(": ")
         return CONCURRENCY_TUNED, "False", Reason(code, words)

@@ -1,6 +1,7 @@
 """Statuses of Tonnage's objects: the condition Accepted of every object, the state of every gang and policy."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from controller.kube.sender import Job
 from controller.kube.structs import OwnObject
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
+from controller.report.concurrency_config_maps import PublishedLimits
 from controller.report.finding_condition import found_after
 from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.report.scaling_status import scaling_status_after
@@ -29,12 +31,29 @@ from controller.report.statuses import each_alone, status_write
 
 Status = Mapping[str, Any]
 
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What a policy's status is made from, besides the finding about it."""
+
+    scaler: Scaler
+    limit: ConcurrencyLimit | None
+    """Concurrency limit of this plan, where one was decided."""
+    publishes: bool
+    """Whether limits are written to the ConfigMaps that policies name."""
+
+
 OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
 """Writes of statuses from the snapshot after a plan, the plan, and the time in seconds since the epoch."""
 
 
-def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], bool]) -> OwnJobs:
-    """Status writes for the objects of these caches. is_running: whether a pod is running, not only bound."""
+def reports_on(
+    observer: Observer, caches: Caches, is_running: Callable[[str], bool], published: PublishedLimits | None = None
+) -> OwnJobs:
+    """Status writes for the objects of these caches, and of the concurrency limits that are published.
+
+    is_running: whether a pod is running, not only bound. published: ConfigMaps of the limits; None: none are written.
+    """
 
     def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
         objects = [(kind, cache.all()) for kind, cache in caches.own.items() if kind.has_status]
@@ -42,7 +61,11 @@ def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], b
         found = {finding.about: finding.reason for finding in plan.findings}
         scalers = {scaler.name: scaler for scaler in snapshot.scalers}
         limits = {limit.scaler: limit for limit in plan.limits}
-        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s, found, scalers, limits)
+        yield from own_status_jobs(
+            objects, observer.see().mistakes, gangs, at_s, found, scalers, limits, publishes=published is not None
+        )
+        if published is not None:
+            yield from published.jobs(snapshot.scalers, plan.limits, at_s)
 
     return jobs
 
@@ -55,6 +78,8 @@ def own_status_jobs(
     found: Mapping[str, Reason] | None = None,
     scalers: Mapping[str, Scaler] | None = None,
     limits: Mapping[str, ConcurrencyLimit] | None = None,
+    *,
+    publishes: bool = False,
 ) -> Iterator[Job]:
     """Writes of the changed statuses.
 
@@ -62,6 +87,7 @@ def own_status_jobs(
     generation is reported for a newer one. mistakes: errors of the whole cluster. gangs: state of each gang; one whose
     spec has changed since is reported in the next cycle. at_s: now, seconds since the epoch. found: findings of
     deciders, by `Kind/name`. scalers: state of each policy, by name. limits: concurrency limits of the plan, likewise.
+    publishes: whether limits are written to the ConfigMaps that policies name.
 
     For a service only errors are reported here: it was left out of the plan, which reports the others.
     """
@@ -74,9 +100,9 @@ def own_status_jobs(
             finding = (found or {}).get(f"{kind.name}/{name}")
             scaler = (scalers or {}).get(name) if kind is SCALING_POLICY else None
             gang = _gang(obj, gangs.get(name)) if kind is GANG else None
-            limit = (limits or {}).get(name)
+            scaling = None if scaler is None else Scaling(scaler, (limits or {}).get(name), publishes)
             yield from each_alone(
-                kind.name, name, partial(_own_job, kind, name, obj, mistaken, gang, finding, scaler, limit, at_s)
+                kind.name, name, partial(_own_job, kind, name, obj, mistaken, gang, finding, scaling, at_s)
             )
 
 
@@ -87,14 +113,21 @@ def _own_job(
     mistaken: Sequence[Mistake],
     gang: GangFacts | None,
     finding: Reason | None,
-    scaler: Scaler | None,
-    limit: ConcurrencyLimit | None,
+    scaling: Scaling | None,
     at_s: float,
 ) -> Iterator[Job]:
     before, generation = msgspec.json.decode(obj.status), obj.metadata.generation
     status = _status_after(before, obj, mistaken, gang, at_s)
-    if scaler is not None:
-        status = scaling_status_after(status, scaler, finding, generation=generation, at_s=at_s, limit=limit)
+    if scaling is not None:
+        status = scaling_status_after(
+            status,
+            scaling.scaler,
+            finding,
+            generation=generation,
+            at_s=at_s,
+            limit=scaling.limit,
+            publishes=scaling.publishes,
+        )
     else:
         status = found_after(status, finding, generation, at_s)
     if status != before:

@@ -67,7 +67,7 @@ def _concurrency(scaler: Scaler, decided: int | None) -> Iterator[Sample]:
     if tuning is None:
         return
     wanted = tuning.wanted if decided is None else decided
-    limits = {"wanted": wanted, "in_force": wanted if tuning.follows else tuning.start}
+    limits = {"wanted": wanted, "in_force": tuning.in_force_after(wanted)}
     for which, limit in limits.items():
         yield Sample("tonnage_scaling_concurrency_limit", (scaler.name, which), limit)
     seen = tuning.seen

@@ -53,19 +53,20 @@ def scaling_status_after(
     generation: int,
     at_s: float,
     limit: ConcurrencyLimit | None = None,
+    publishes: bool = False,
 ) -> dict[str, Any]:
     """Status as plain data; equal to `before` when nothing changed that matters now.
 
     before: the present status, with its condition Accepted. found: finding of the decider about the policy; None: the
     policy is off. generation: of the observed object. at_s: now, seconds since the epoch. limit: concurrency limit of
-    the plan, where one was decided.
+    the plan, where one was decided. publishes: whether limits are written to the ConfigMaps that policies name.
     """
     old = _read(before)
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
     conditions = tuple(each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
     claims = [*_claims(scaler, found, at_s)]
     if scaler.concurrency and concurrency:
-        claims.append(concurrency_claim(scaler.concurrency, concurrency))
+        claims.append(concurrency_claim(scaler.concurrency, concurrency, publishes=publishes))
     for kind, status, reason in claims:
         conditions = set_condition(
             conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s

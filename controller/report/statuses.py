@@ -105,5 +105,5 @@ def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> 
 
 
 def log_unwritten(error: ActionError) -> None:
-    """Log that a status could not be written."""
-    log.warning("a status was not written; the next cycle tries again", why=str(error))
+    """Log that a status, or a published limit, could not be written."""
+    log.warning("a report was not written; a later cycle tries again", why=str(error))

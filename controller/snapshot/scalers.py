@@ -203,6 +203,7 @@ def _tuning(policy: ScalingPolicy, state: PolicyState, gpu_type: str) -> Concurr
         start=spec.start_limit,
         wanted=wanted_limit(policy),
         follows=spec.tune and policy.spec.mode == "Auto",
+        config_map=f"{policy.metadata.namespace}/{spec.config_map}" if spec.config_map else "",
         state=state_of(status),
         decided_at_s=NEVER_S if status is None or status.time is None else status.time,
         problem=state.serving_problem,

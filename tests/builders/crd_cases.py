@@ -78,6 +78,7 @@ def _policy(
                 "max": 100_000,
                 "p95": "2s",
                 "latency": "token",
+                "configMap": "chat-limit",
                 "interval": "5m",
                 **(concurrency or {}),
             },

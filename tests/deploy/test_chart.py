@@ -70,6 +70,7 @@ NOTHING_MORE: Values = {"evictions": False, "deployments": False, "settings": se
 EVERY_SOURCE: Values = {
     "prometheus": {"url": "https://prometheus.monitoring:9091", "caSecret": "ca", "tokenSecret": "token"},
     "customMetrics": True,
+    "configMaps": True,
     "push": {"enabled": True, "port": 9999, "tlsSecret": "push-tls"},
     "externalMetrics": {"enabled": True, "port": 9998},
 }
@@ -197,6 +198,8 @@ def test_sources_and_endpoints_of_demand_have_the_rights_that_they_need() -> Non
 
     assert more == {
         ("custom.metrics.k8s.io", "*", "get"),
+        ("", "configmaps", "create"),
+        ("", "configmaps", "patch"),
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
@@ -213,6 +216,7 @@ def test_the_operator_is_told_where_demand_comes_from(tmp_path: Path) -> None:
     mounted = {each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
 
     assert autoscaler.prometheus.url == "https://prometheus.monitoring:9091"
+    assert autoscaler.config_maps
     assert (autoscaler.custom_metrics, autoscaler.push.port, autoscaler.external_metrics.port) == (True, 9999, 9998)
     assert autoscaler.push.tls is not None
     files = [autoscaler.prometheus.ca_file, autoscaler.prometheus.token_file, autoscaler.push.tls.certificate]

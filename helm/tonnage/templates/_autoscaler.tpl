@@ -25,6 +25,9 @@
 {{- if or .Values.autoscaler.customMetrics $set.custom_metrics }}
 {{- $features = append $features "custom-metrics" }}
 {{- end }}
+{{- if or .Values.autoscaler.configMaps $set.config_maps }}
+{{- $features = append $features "config-maps" }}
+{{- end }}
 {{- if .Values.autoscaler.push.enabled }}
 {{- $features = append $features "push" }}
 {{- end }}
@@ -51,6 +54,9 @@
 {{- end }}
 {{- if .Values.autoscaler.customMetrics }}
 {{- $_ := set $settings "custom_metrics" true }}
+{{- end }}
+{{- if .Values.autoscaler.configMaps }}
+{{- $_ := set $settings "config_maps" true }}
 {{- end }}
 {{- with .Values.autoscaler.push }}
 {{- if .enabled }}
