@@ -19,7 +19,7 @@ from simulator.scaling.fleet import Leads
 from simulator.scaling.outlook import forecasts_of, outlook_of
 from simulator.scaling.policies import CONTENDERS, NAMES
 from simulator.scaling.replay import Scenario, scenario_of
-from simulator.scaling.study import Record, check_policies, record_of, replayed, tuned_in_hindsight
+from simulator.scaling.study import Record, check_policies, figure, record_of, replayed, tuned_in_hindsight
 from simulator.scaling.traces import generated_trace, read_trace
 
 BASELINE = "hpa"
@@ -144,19 +144,19 @@ def runs_table(records: Sequence[Record]) -> Table:
 def summary_table(records: Sequence[Record]) -> Table:
     """J of each policy over that of HPA at 70 %, over traces and leads."""
     table = Table("policy", "J / HPA, geometric mean", "highest", "mean ratio", title="Beside HPA at 70 %")
-    baseline = {_case(record): _number(record, "j") for record in records if _label(record) == BASELINE}
+    baseline = {_case(record): figure(record, "j") for record in records if _label(record) == BASELINE}
     for name in dict.fromkeys(map(_label, records)):
         mine = [record for record in records if _label(record) == name and _case(record) in baseline]
         if mine:
-            relative = np.array([_number(record, "j") / baseline[_case(record)] for record in mine])
-            ratio = np.mean([_number(record, "gpu_hours_ratio") for record in mine])
+            relative = np.array([figure(record, "j") / baseline[_case(record)] for record in mine])
+            ratio = np.mean([figure(record, "gpu_hours_ratio") for record in mine])
             table.add_row(name, f"{np.exp(np.log(relative).mean()):.3f}", f"{relative.max():.3f}", f"{ratio:.3f}")
     return table
 
 
 def ablation_table(records: Sequence[Record]) -> Table:
     """J without each mechanism, over J with all of them, percent more, by case."""
-    cases = list(dict.fromkeys((str(record["trace"]), _number(record, "lead_min")) for record in records))
+    cases = list(dict.fromkeys((str(record["trace"]), figure(record, "lead_min")) for record in records))
     table = Table(
         "without", *(f"{trace[:16]} {lead:g}" for trace, lead in cases), title="J without a mechanism, % more"
     )
@@ -170,7 +170,7 @@ def ablation_table(records: Sequence[Record]) -> Table:
 def _more(record: Record | None, whole: Mapping[Ablation, Record]) -> str:
     if record is None:
         return ""
-    return f"{100 * (_number(record, 'j') / _number(whole[_ablation(record)], 'j') - 1):+.1f}"
+    return f"{100 * (figure(record, 'j') / figure(whole[_ablation(record)], 'j') - 1):+.1f}"
 
 
 def _ablation(record: Record) -> Ablation:
@@ -183,14 +183,7 @@ def _label(record: Record) -> str:
 
 
 def _case(record: Record) -> tuple[str, float]:
-    return str(record["trace"]), _number(record, "lead_min")
-
-
-def _number(record: Record, name: str) -> float:
-    value = record[name]
-    if not isinstance(value, (int, float)):
-        raise TypeError(name)
-    return float(value)
+    return str(record["trace"]), figure(record, "lead_min")
 
 
 if __name__ == "__main__":

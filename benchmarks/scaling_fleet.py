@@ -3,9 +3,10 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -27,8 +28,9 @@ from simulator.scaling.mixed.capacity import Capacity
 from simulator.scaling.mixed.operator import operator_run
 from simulator.scaling.mixed.peers import HPA_TARGET, fixed_run, foresight, hpa, run_of, single_type, static_mix
 from simulator.scaling.mixed.service import MixedService, fleet_of
-from simulator.scaling.outlook import forecasts_of, outlook_of
+from simulator.scaling.outlook import forecasts_of, foreseen, outlook_of
 from simulator.scaling.replay import PEAK_REPLICAS, Scenario, scenario_of
+from simulator.scaling.study import figure
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace
 
 TRAIN_DAYS = 7
@@ -40,6 +42,9 @@ NAMES = ("tonnage", SINGLE, "hpa-static-mix", "fixed-mix", "foresight")
 """tonnage: the operator. hpa-single: HPA at 70 % on the cheapest type that meets the SLO alone. hpa-static-mix: HPA at
 70 % on multiples of the mix for the peak. fixed-mix: the mix for the highest load of the training days. foresight: a
 bound that none may reach."""
+MORE = ("tonnage-foreseen", "foresight-whole")
+"""What lies between the operator and the bound: the operator with forecasts that know the load, and the bound in whole
+instances."""
 Record = dict[str, object]
 
 
@@ -52,13 +57,20 @@ Record = dict[str, object]
 @click.option("--lead", default=5.0, type=click.FloatRange(0, min_open=True), help="Minutes from order to ready.")
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=7, help="Days of the replay.")
 @click.option("--miss-cost", type=click.FloatRange(0), help="missCost of the operator's policy. [default: its kind's]")
+@click.option("--down-window", type=click.FloatRange(0), help="Down stabilization of the operator's policy, seconds.")
 @click.option(
     "--target", default=HPA_TARGET, type=click.FloatRange(0, 1, min_open=True), help="Utilization the HPAs aim at."
 )
 @click.option(
     "--headroom", type=click.FloatRange(0, 1, max_open=True), help="Fraction kept free. [default: for bursts]"
 )
-@click.option("--policy", "policies", callback=arguments.words, default=",".join(NAMES), help="Policies to replay.")
+@click.option(
+    "--policy",
+    "policies",
+    callback=arguments.words,
+    default=",".join(NAMES),
+    help=f"Policies to replay; {' and '.join(MORE)} tell where dollars go.",
+)
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(
@@ -70,6 +82,7 @@ def main(
     lead: float,
     days: float,
     miss_cost: float | None,
+    down_window: float | None,
     target: float,
     headroom: float | None,
     policies: tuple[str, ...],
@@ -88,18 +101,19 @@ def main(
     )
     about: Record = {
         "trace": scenario.trace, "workload": workload, "slo": slo, "stock": stock, "lead_min": lead, "days": days,
-        "miss_cost": miss_cost, "target": target, "headroom": "auto" if headroom is None else headroom,
+        "miss_cost": miss_cost, "down_window_s": down_window, "target": target,
+        "headroom": "auto" if headroom is None else headroom,
         "simulated": True, "seed": None if trace else SEED, "date": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
-    if unknown := [name for name in policies if name not in NAMES]:
-        raise ConfigError(Mistake(f"policy {unknown[0]}", "is not known", f"one of {', '.join(NAMES)}"))
+    if unknown := [name for name in policies if name not in (*NAMES, *MORE)]:
+        raise ConfigError(Mistake(f"policy {unknown[0]}", "is not known", f"one of {', '.join((*NAMES, *MORE))}"))
     records: list[Record] = []
-    for name, found, cpu_s in _accounts(scenario, fleet, 60.0 * lead, policies, miss_cost, target):
+    for name, found, cpu_s in _accounts(scenario, fleet, 60.0 * lead, policies, _spec(miss_cost, down_window), target):
         records.append({**about, "policy": name, **_figures(found, _unit(fleet)), "cpu_s": cpu_s})
         click.echo(f"{name}: {found.per_million:.2f} $ per million requests within the SLO", err=True)
-    baseline = next((_number(each, "dollars_per_million") for each in records if each["policy"] == SINGLE), math.nan)
+    baseline = next((figure(each, "dollars_per_million") for each in records if each["policy"] == SINGLE), math.nan)
     for record in records:
-        record["ratio"] = round(_number(record, "dollars_per_million") / baseline, 4)
+        record["ratio"] = round(figure(record, "dollars_per_million") / baseline, 4)
     Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150).print(_table(records, about))
     if json_to:
         write_lines(json_to, records)
@@ -131,6 +145,14 @@ def _scenario(trace: LoadTrace, fleet: MixedService, days: float) -> Scenario:
     )  # fmt: skip
 
 
+def _spec(miss_cost: float | None, down_window_s: float | None) -> dict[str, Any]:
+    """Fields of the operator's policy that are no defaults."""
+    spec: dict[str, Any] = {} if miss_cost is None else {"objective": {"missCost": miss_cost}}
+    if down_window_s is not None:
+        spec["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": round(down_window_s)}}
+    return spec
+
+
 def _unit(fleet: MixedService) -> ReplicaUnit:
     demand = fleet.service.demand
     unit = replica_unit(fleet.service, demand, fleet.fleet) if demand else None
@@ -144,24 +166,27 @@ def _accounts(
     fleet: MixedService,
     lead_s: float,
     policies: tuple[str, ...],
-    miss_cost: float | None,
+    spec: Mapping[str, Any],
     target: float,
 ) -> Iterator[tuple[str, Account, float]]:
-    """Account of each policy, and its CPU seconds."""
-    spec = {} if miss_cost is None else {"objective": {"missCost": miss_cost}}
+    """Account of each policy, and its CPU seconds. spec: fields of the operator's policy besides its defaults."""
     capacity, peak = Capacity(fleet), PEAK_REPLICAS * _unit(fleet).load
     gpu_type, one = single_type(fleet, peak)
     mix = ", ".join(f"{count} {name}" for name, count in zip(fleet.types, fleet.counts(peak), strict=True))
     click.echo(f"peak {peak:.1f} requests/s: {mix}; the one type is {gpu_type}", err=True)
     runs: dict[str, Callable[[], MixRun]] = {
         "tonnage": lambda: operator_run(scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s, spec),
+        "tonnage-foreseen": lambda: operator_run(scenario, fleet, foreseen(scenario), lead_s, spec),
         SINGLE: lambda: run_of(scenario, one, hpa(scenario, target), lead_s),
         "hpa-static-mix": lambda: run_of(scenario, static_mix(fleet, peak), hpa(scenario, target), lead_s),
         "fixed-mix": lambda: fixed_run(scenario, fleet.counts(float(np.nanmax(scenario.trained)), {})),
     }
     for name in policies:
         began_s = time.process_time()
-        found = account_of(scenario, runs[name](), capacity) if name in runs else foresight(scenario, fleet, lead_s)
+        if name in runs:
+            found = account_of(scenario, runs[name](), capacity)
+        else:
+            found = foresight(scenario, fleet, lead_s, whole=name == "foresight-whole")
         yield name, found, round(time.process_time() - began_s, 1)
 
 
@@ -187,13 +212,6 @@ def _table(records: list[Record], about: Record) -> Table:
     for record in records:
         table.add_row(str(record["policy"]), *(f"{record[name]:,}" for name in columns))
     return table
-
-
-def _number(record: Record, name: str) -> float:
-    value = record[name]
-    if not isinstance(value, (int, float)):
-        raise TypeError(name)
-    return float(value)
 
 
 if __name__ == "__main__":

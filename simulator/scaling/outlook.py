@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from autoscaler.forecast.fits import Fit, fit
+from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import Series, regular
 from cluster.forecast import Forecast
@@ -32,6 +35,20 @@ def forecasts_of(
     trained = regular(scenario.start_s - len(scenario.trained) * scenario.step_s, scenario.step_s, scenario.trained)
     forecaster = OnlineForecaster.of(trained, fitted(trained))
     return tuple(_rolling(forecaster, scenario, fitted, refit_s, asked))
+
+
+def foreseen(scenario: Scenario) -> Outlook:
+    """Forecasts that know the load: what a decision is worth whose forecast errs in nothing."""
+    ahead = lead_steps(scenario.step_s)
+    leads_s, demand = ahead.astype(np.float64) * scenario.step_s, scenario.demand
+
+    def known(step: int) -> Forecast:
+        load = demand[np.minimum(step + ahead, len(demand) - 1)]
+        return Forecast(
+            scenario.start_s + step * scenario.step_s, leads_s, LEVELS, np.repeat(load[:, None], len(LEVELS), 1)
+        )
+
+    return known
 
 
 def of_the_richest(forecaster: OnlineForecaster, at_s: float) -> Forecast | None:

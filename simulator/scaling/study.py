@@ -21,6 +21,14 @@ from simulator.scaling.replay import (
 Record = Mapping[str, object]
 
 
+def figure(record: Record, name: str) -> float:
+    """Number in a record. Raises TypeError for anything else."""
+    value = record[name]
+    if not isinstance(value, (int, float)):
+        raise TypeError(name)
+    return float(value)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Replayed:
     """Replay of one policy on one scenario."""

@@ -11,6 +11,7 @@ from simulator.scaling.mixed.capacity import PRECISION, Capacity
 from simulator.scaling.mixed.operator import operator_run
 from simulator.scaling.mixed.peers import Units, fixed_run, foresight, hpa, run_of, single_type, static_mix
 from simulator.scaling.mixed.service import MixedService, fleet_of
+from simulator.scaling.outlook import foreseen
 from simulator.scaling.replay import Scenario
 from tests.builders.mix import profile, service
 
@@ -84,6 +85,21 @@ def test_foresight_costs_the_cheapest_mix_for_the_highest_rate_within_the_lead_t
     found = foresight(minutes(2.9, 2.9, 5.9, 2.9), fleet(), 60.0)
     assert found.dollars == pytest.approx((12 + 24 + 24 + 12) / 60)
     assert found.missed_fraction == 0
+
+
+def test_a_whole_mix_costs_what_it_holds_and_no_less_than_its_bound() -> None:
+    seen = minutes(2.9, 5.9)
+    whole = foresight(seen, fleet(), 60.0, whole=True)
+    assert whole.dollars == pytest.approx((24 + 24) / 60)
+    assert foresight(seen, fleet(), 60.0).dollars <= whole.dollars
+
+
+def test_a_foreseen_load_is_ordered_before_it_comes() -> None:
+    """3 requests/s for five minutes, then 9: with a lead of 2 minutes the capacity for 9 is ready at its first one."""
+    seen = minutes(*[3.0] * 5, *[9.0] * 5)
+    run = operator_run(seen, fleet(), foreseen(seen), 120.0)
+    found = [Capacity(fleet()).served(tuple(row), 9.0) for row in run.ready.tolist()]
+    assert found[5:] == [9.0] * 5
 
 
 def test_no_policy_without_a_miss_costs_less_than_foresight() -> None:
