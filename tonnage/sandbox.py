@@ -184,7 +184,6 @@ class Call:
         self.states: list[Mapping[str, Any]] = []
         self._about = about
         self._verdict: Verdict | None = None
-        self._left = 0
         self._note = ""
         self._done = threading.Event()
         self._code: int | None = None
@@ -289,7 +288,6 @@ class Call:
         if state["state"] == "ended":
             known = {each.name for each in fields(Verdict)}
             self._verdict = Verdict(**{name: value for name, value in state["verdict"].items() if name in known})
-            self._left = int(state.get("left", 0))
             self._done.set()
         elif state["state"] != "admitted":
             self._happened(state)
@@ -315,9 +313,9 @@ class Call:
 
     def end(self) -> None:
         """Kills what the call started and is still there, also what went into the background."""
-        if self.process.poll() is None or self._left:
-            with contextlib.suppress(OSError):
-                self._line.send(b'{"type":"end"}')
+        # Also where its main process ended: nobody may have asked yet what it left.
+        with contextlib.suppress(OSError):
+            self._line.send(b'{"type":"end"}')
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
@@ -325,7 +323,6 @@ class Call:
 
     def leave(self) -> None:
         """Lets go of the call: what went into the background stays, within its limits."""
-        self._left = 0
         with self._turn:
             self._done.set()
             with contextlib.suppress(OSError):

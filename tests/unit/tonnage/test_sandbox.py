@@ -137,3 +137,22 @@ def test_a_call_that_the_next_agent_does_not_know_ends_with_its_own_exit_code(
 
     assert (done.returncode, done.verdict.outcome) == (4, "exited")
     assert "nothing is known" in done.verdict.note
+
+
+def test_the_blocks_end_ends_what_a_call_left_whose_verdict_nobody_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(sandbox.SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    heard: list[bytes] = []
+
+    def admit_and_hear(line: socket.socket) -> None:
+        admit_and_go(line)
+        heard.append(line.recv(8192))
+
+    agent = answering(tmp_path / "agent.sock", admit_and_hear)
+
+    with sandbox.tool("64Mi") as tool:
+        tool.start(["true"]).process.wait()
+
+    agent.join()
+    assert heard == [b'{"type":"end"}']
