@@ -1,8 +1,10 @@
 """A node in the guest: pods as the kubelet lays them out, and the isolation process beside them. Runs in the guest."""
 
 import contextlib
+import functools
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -19,12 +21,15 @@ from isolation.launcher import run_in
 from isolation.ledger import MIB
 from isolation.orders import NodeReport, Orders, SandboxOrder
 from isolation.pod_cgroups import pod_groups
-from nodeagent.sandboxes import reception
+from isolation.settings import Settings
+from nodeagent.sandboxes import process, reception
 from nodeagent.sandboxes.process import ProcessSettings, serve
 from tonnage import sandbox
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = Path("/run/node")
+WITHIN_S = 240.0
+"""Bound of what never ends; far from what a busy machine takes."""
 MEMORY_SHARE = 0.4
 """Of the guest's 1 GiB."""
 
@@ -43,20 +48,23 @@ class Node:
 
     files: CgroupFs
     homes: dict[str, str] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
     pid: int = 0
     sequence: int = 0
     orders: dict[str, SandboxOrder] = field(default_factory=dict)
     silent_s: float = reception.SILENT_S
     """Time that a silent connection has."""
+    pids_per_call: int = Settings().pids_per_call
     _to: int = -1
     _from: int = -1
     _pending: bytes = b""
 
-    def add_pod(self, name: str, *, priority: int = 0, memory_mib: int = 512) -> str:
+    def add_pod(
+        self, name: str, *, priority: int = 0, memory_mib: int = 512, uid: str = "", container: str = ""
+    ) -> str:
         """A burstable pod with one container; returns the container's group."""
-        home = (
-            f"{next(g for g in pod_groups(uid_of(name)) if 'burstable' in g)}/cri-containerd-{container_of(name)}.scope"
-        )
+        uid, container = uid or uid_of(name), container or container_of(name)
+        home = f"{next(g for g in pod_groups(uid) if 'burstable' in g)}/cri-containerd-{container}.scope"
         parts = home.split("/")
         for length in range(1, len(parts) + 1):
             with contextlib.suppress(FileExistsError):
@@ -65,8 +73,8 @@ class Node:
                 self.files.write("/".join(parts[:length]), "cgroup.subtree_control", "+cpu +io +memory +pids")
         self.files.write(home, "memory.max", str(memory_mib * MIB))
         self.files.write(home, "memory.oom.group", "1")
-        self.homes[name] = home
-        self.orders[uid_of(name)] = SandboxOrder(f"containerd://{container_of(name)}", "tenant", priority)
+        self.homes[name], self.uids[name] = home, uid
+        self.orders[uid] = SandboxOrder(f"containerd://{container}", "tenant", priority)
         return home
 
     def start(self) -> None:
@@ -74,12 +82,12 @@ class Node:
         orders, self._to = os.pipe()
         self._from, reports = os.pipe()
         FOLDER.mkdir(exist_ok=True)
-        record = str(FOLDER / "record")
-        settings = ProcessSettings("n1", str(ROOT), str(FOLDER / "sockets"), record, MEMORY_SHARE)
+        settings = settings_of("n1")
         self.pid = os.fork()
         if not self.pid:
             os.close(self._to)
             reception.SILENT_S = self.silent_s
+            process.Settings = functools.partial(Settings, pids_per_call=self.pids_per_call)  # type: ignore[misc, assignment]
             try:
                 serve(settings, orders, reports)
             except BaseException:  # noqa: BLE001 - shown with the test's own failure
@@ -102,12 +110,20 @@ class Node:
         line, _, self._pending = self._pending.partition(b"\n")
         return msgspec.json.decode(line, type=NodeReport)
 
-    def until(self, claim: Callable[[NodeReport], bool], within_s: float = 30.0) -> NodeReport:
+    def until(self, claim: Callable[[NodeReport], bool], within_s: float = WITHIN_S) -> NodeReport:
+        """The first report from now on that meets the claim."""
+        self._forget_reports()
         give_up_s = time.monotonic() + within_s
         while not claim(report := self.report()):
             if time.monotonic() > give_up_s:
                 raise TimeoutError(str(report))
         return report
+
+    def _forget_reports(self) -> None:
+        """Drops what was reported before: it may meet a claim about what came since."""
+        while select.select([self._from], [], [], 0)[0] and (chunk := os.read(self._from, 1 << 20)):
+            self._pending += chunk
+        self._pending = self._pending.rpartition(b"\n")[2]
 
     def take_all(self) -> NodeReport:
         """Orders every pod and waits until each is taken over."""
@@ -122,7 +138,7 @@ class Node:
         self._pending = b""
 
     def socket(self, name: str) -> str:
-        return str(FOLDER / "sockets" / uid_of(name) / "agent.sock")
+        return str(FOLDER / "sockets" / self.uids[name] / "agent.sock")
 
     def calls(self, name: str) -> list[str]:
         """Groups of a pod's calls."""
@@ -135,15 +151,21 @@ class Node:
         return f"{home}/agent" if "agent" in self.files.children(home) else home
 
 
+def settings_of(name: str) -> ProcessSettings:
+    return ProcessSettings(name, str(ROOT), str(FOLDER / "sockets"), str(FOLDER / "record"), MEMORY_SHARE)
+
+
 def _troubled(report: NodeReport) -> bool:
     return any(each.trouble for each in report.sandboxes.values())
 
 
 @contextlib.contextmanager
-def running_node(*pods: str, silent_s: float = reception.SILENT_S) -> Iterator[Node]:
+def running_node(
+    *pods: str, silent_s: float = reception.SILENT_S, pids_per_call: int = Settings().pids_per_call
+) -> Iterator[Node]:
     """Node whose pods are all taken over, with an agent that sleeps in each."""
     with node() as made:
-        made.silent_s = silent_s
+        made.silent_s, made.pids_per_call = silent_s, pids_per_call
         for name in pods:
             made.add_pod(name)
             run_in(made.files.folder(made.homes[name]), _sleep)
@@ -189,7 +211,7 @@ def _sleep() -> int:
     return 0
 
 
-def in_pod(made: Node, name: str, program: Callable[[], Any], *, within_s: float = 60.0) -> Any:
+def in_pod(made: Node, name: str, program: Callable[[], Any], *, within_s: float = WITHIN_S) -> Any:
     """Result of a function that runs as a process of the pod, and has the pod's socket."""
     return result_of(begin_in_pod(made, name, program), within_s)
 
@@ -214,7 +236,7 @@ def begin_in_pod(made: Node, name: str, program: Callable[[], Any]) -> tuple[int
     return pid, answer
 
 
-def result_of(begun: tuple[int, Path], within_s: float = 60.0) -> Any:
+def result_of(begun: tuple[int, Path], within_s: float = WITHIN_S) -> Any:
     pid, answer = begun
     give_up_s = time.monotonic() + within_s
     while not os.waitpid(pid, os.WNOHANG)[0]:

@@ -1,31 +1,47 @@
 """Attacks on the node agent by one pod's clients, on a real kernel: each harms that pod alone, at most."""
 
+import ctypes
 import json
 import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from isolation.launcher import fork_into
 from simulator.kernel.guest import Guest
-from tests.kernel.node import FOLDER, Node, begin_in_pod, in_pod, node, result_of, running_node, uid_of
+from tests.kernel.node import (
+    FOLDER,
+    ROOT,
+    Node,
+    begin_in_pod,
+    in_pod,
+    node,
+    result_of,
+    running_node,
+    uid_of,
+    waiting_for,
+)
 from tests.kernel.test_sandbox_client import run
 from tonnage import sandbox
+
+CLONE_NEWNS, CLONE_NEWCGROUP, MS_REC_PRIVATE = 0x20000, 0x02000000, 0x44000
+"""Of sched.h and sys/mount.h."""
 
 
 def called(guest: Guest, function: str, *arguments: Any) -> Any:
     return guest.call(f"{__name__}:{function}", *arguments)
 
 
-def said(packet: bytes) -> dict[str, Any]:
+def said(packet: bytes, *passed: int) -> dict[str, Any]:
     """Answer of the agent to one packet of a process that asks by itself; empty where it hangs up."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line.settimeout(10)
     line.connect(sandbox.socket_path())
-    line.send(packet)
+    socket.send_fds(line, [packet], passed)
     try:
         answer = line.recv(8192)
     except ConnectionResetError:
@@ -261,7 +277,166 @@ def bomb_before() -> tuple[int, int]:
         return outside, len(made.files.read(f"{home}/agent", "cgroup.procs").split())
 
 
-def test_a_fork_bomb_in_a_call_and_a_daemon_that_it_leaves_stay_in_its_leaf(guest: Guest) -> None:
+BOMB = ["/bin/sh", "-c", "b() { b | b & }; b 2>/dev/null; wait"]
+
+
+def test_a_fork_bomb_in_a_call_meets_its_own_bound_and_ends_with_its_call(guest: Guest) -> None:
+    most, left, neighbour = called(guest, "bomb_inside")
+
+    assert most <= 40
+    assert left == 0
+    assert neighbour
+
+
+def bomb_inside() -> tuple[int, int, bool]:
+    with running_node("a", "b", pids_per_call=40) as made:
+
+        def bomb() -> int:
+            with sandbox.tool("64Mi") as tool:
+                tool.start(BOMB)
+                (call,) = _until_some(lambda: made.calls("a"))
+                while made.files.read(call, "pids.events").split()[1] == "0":  # until a fork was refused
+                    time.sleep(0.01)
+                (FOLDER / "bombed").touch()
+                _until_some(lambda: (FOLDER / "enough").exists())
+                return int(made.files.read(call, "pids.current"))
+
+        begun = begin_in_pod(made, "a", bomb)
+        _until_some(lambda: (FOLDER / "bombed").exists())
+        neighbour = neighbour_runs(made)
+        (FOLDER / "enough").touch()
+        most = result_of(begun)
+        made.until(lambda report: report.sandboxes[uid_of("a")].running == 0)
+        return most, len(made.calls("a")), neighbour
+
+
+def _until_some(found: Callable[[], Any]) -> Any:
+    while not (some := found()):
+        time.sleep(0.01)
+    return some
+
+
+def test_a_fork_bomb_by_a_client_that_waits_stays_in_its_own_pod(guest: Guest) -> None:
+    """Only the process that asked becomes the call: what it started before stays with the agent, and its limits."""
+    in_call, with_agent, neighbour = called(guest, "bomb_while_it_waits")
+
+    assert in_call == 1
+    assert 10 <= with_agent <= 60
+    assert neighbour
+
+
+def bomb_while_it_waits() -> tuple[int, int, bool]:
+    with running_node("a", "b") as made:
+        made.files.write(made.homes["a"], "pids.max", "60")  # the kubelet's podPidsLimit
+
+        def attack() -> tuple[int, int]:
+            line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            line.connect(sandbox.socket_path())
+            for _ in range(10):
+                if not os.fork():
+                    time.sleep(600)
+                    os._exit(0)
+            line.send(b'{"type":"ask","mem":"64Mi"}')
+            answer = json.loads(line.recv(8192))
+            assert answer["state"] == "admitted", answer
+            (call,) = made.calls("a")
+            agents = made.files.read(made.agent_leaf("a"), "cgroup.procs").split()
+            return len(made.files.read(call, "cgroup.procs").split()), len(agents)
+
+        in_call, with_agent = in_pod(made, "a", attack)
+        return in_call, with_agent, neighbour_runs(made)
+
+
+def test_a_user_of_the_pod_can_write_no_file_of_the_tree(guest: Guest) -> None:
+    written, neighbour = called(guest, "unprivileged")
+
+    assert written == []
+    assert neighbour
+
+
+UPWARDS = (
+    "cgroup.procs",
+    "cgroup.subtree_control",
+    "memory.max",
+    "memory.high",
+    "cgroup.freeze",
+    "cgroup.kill",
+    "pids.max",
+)
+
+
+def unprivileged() -> tuple[list[str], bool]:
+    with running_node("a", "b") as made:
+
+        def climb() -> list[str]:
+            home = made.homes["a"]
+            own = [f"{home}/{leaf}" for leaf in ("agent", "light")]
+            above = ["/".join(home.split("/")[:depth]) for depth in range(len(home.split("/")) + 1)]
+            groups = [*own, *above, f"{made.homes['b']}/agent"]
+            files = [f"{group}/{file}" for group in groups for file in UPWARDS]
+            reader, writer = os.pipe()
+            if not os.fork():
+                os.setgid(1000)
+                os.setuid(1000)
+                os.write(writer, json.dumps([file for file in files if _writes(ROOT / file)]).encode())
+                os._exit(0)
+            written: list[str] = json.loads(os.read(reader, 1 << 16))
+            return written
+
+        return in_pod(made, "a", climb), neighbour_runs(made)
+
+
+def _writes(path: Path) -> bool:
+    """Whether this process may write its own pid, or a harmless value, into a file of the tree."""
+    value = str(os.getpid()) if path.name == "cgroup.procs" else "" if path.name == "cgroup.subtree_control" else "0"
+    try:
+        path.write_text(value, encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def test_root_in_a_pod_with_a_writable_tree_leaves_neither_its_container_nor_its_limits(guest: Guest) -> None:
+    """The tree as containerd's `cgroup_writable` mounts it: a cgroup namespace that begins at the container."""
+    moved, changed, limit, neighbour = called(guest, "writable")
+
+    assert moved == []
+    assert changed == []
+    assert limit == str(512 << 20)
+    assert neighbour
+
+
+def writable() -> tuple[list[str], list[str], str, bool]:
+    with node() as made:
+        for name in ("a", "b"):
+            made.add_pod(name)
+
+        def climb() -> tuple[list[str], list[str]]:
+            libc = ctypes.CDLL(None, use_errno=True)
+            assert not libc.unshare(CLONE_NEWCGROUP | CLONE_NEWNS), os.strerror(ctypes.get_errno())
+            (FOLDER / "apart").touch()
+            _until_some(lambda: (FOLDER / "taken").exists())
+            mounted = FOLDER / "mounted"
+            mounted.mkdir()
+            libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None)
+            assert not libc.mount(b"cgroup2", str(mounted).encode(), b"cgroup2", 0, None)
+            above = [ROOT / "/".join(made.homes["a"].split("/")[:depth]) for depth in range(5)]
+            others = [*above, ROOT / made.homes["b"] / "agent"]
+            moved = [str(group) for group in others if _writes(group / "cgroup.procs")]
+            limits = ("memory.max", "memory.high", "pids.max", "cgroup.freeze")
+            return moved, [file for file in limits if _writes(mounted / file)]
+
+        begun = begin_in_pod(made, "a", climb)
+        _until_some(lambda: (FOLDER / "apart").exists())
+        made.start()
+        made.take_all()
+        (FOLDER / "taken").touch()
+        moved, changed = result_of(begun)
+        limit = made.files.read(made.homes["a"], "memory.max").strip()
+        return moved, changed, limit, neighbour_runs(made)
+
+
+def test_a_daemon_that_a_call_leaves_stays_in_its_leaf(guest: Guest) -> None:
     left, after, neighbour = called(guest, "daemon")
 
     assert left == 1
@@ -289,6 +464,34 @@ def daemon() -> tuple[int, int, bool]:
         left = in_pod(made, "a", leave_a_daemon)
         made.until(lambda report: report.sandboxes[uid_of("a")].running == 0)
         return sum(left), len(made.calls("a")), neighbour_runs(made)
+
+
+def test_a_call_is_taken_up_by_nobody_else(guest: Guest) -> None:
+    answers, neighbour = called(guest, "taken_up_by_another")
+
+    # Another pod's process, a descriptor that is no pidfd, none at all, and a call whose client is there.
+    assert [answer.get("verdict", {}).get("reason") for answer in answers] == ["UNKNOWN_SANDBOX"] * 2 + [
+        None,
+        "UNKNOWN_SANDBOX",
+    ]
+    assert neighbour
+
+
+def taken_up_by_another() -> tuple[list[dict[str, Any]], bool]:
+    with running_node("a", "b") as made:
+        begun = begin_in_pod(made, "a", lambda: run(waiting_for(FOLDER / "go"), "64Mi"))
+        (call,) = _until_some(lambda: made.calls("a"))
+        pid = int(_until_some(lambda: made.files.read(call, "cgroup.procs").split())[0])
+
+        def resume() -> list[dict[str, Any]]:
+            pidfd, other = os.pidfd_open(pid), os.open("/dev/null", os.O_RDONLY)
+            return [said(b'{"type":"resume"}', *passed) for passed in ((pidfd,), (other,), ())]
+
+        answers = in_pod(made, "b", resume)
+        answers += in_pod(made, "a", lambda: [said(b'{"type":"resume"}', os.pidfd_open(pid))])
+        (FOLDER / "go").touch()
+        result_of(begun)
+        return answers, neighbour_runs(made)
 
 
 def test_links_in_the_pods_folder_are_not_followed(guest: Guest) -> None:
