@@ -399,7 +399,10 @@ class Enforcer:
 
     def tied_calls(self) -> frozenset[str]:
         """Frozen calls that hold an end of a pipe whose other end a running call holds."""
-        calls = self.state.calls.values()
+        there = {
+            watched.call for watched in self._populated.values()
+        }  # a leaf may be gone before its call's end is told
+        calls = [call for call in self.state.calls.values() if call.name in there]
         if not any(call.frozen for call in calls):
             return frozenset()
         frozen = {call.name: self._pipes_of(call.name) for call in calls if call.frozen}

@@ -1,6 +1,7 @@
 """The enforcer on a real kernel: agents survive where memory is short, and only tool calls go."""
 
 import functools
+import itertools
 import os
 import time
 from dataclasses import replace
@@ -106,6 +107,32 @@ def freeze_a_writer() -> list[str]:
         time.sleep(0.01)
     files.write("tied", "cgroup.kill", "1")
     return sorted(found)
+
+
+def test_the_end_of_a_frozen_call_is_not_taken_for_the_end_of_its_sandbox(guest: Guest) -> None:
+    assert guest.call(f"{__name__}:end_a_frozen_call") == [True, ["c"]]
+
+
+def end_a_frozen_call() -> tuple[bool, list[str]]:
+    """Runs in the guest, by a clock on which readings are always due: also when the leaf was just removed."""
+    files = CgroupFs(Path("/sys/fs/cgroup"))
+    files.make("ends")
+    files.write("ends", "cgroup.subtree_control", "+cpu +io +memory +pids")
+    below = CgroupFs(Path("/sys/fs/cgroup/ends"))
+    ticks = itertools.count()
+    enforcer = Enforcer(below, 512 * MIB, Settings(frozen_s=1e9), lambda: float(next(ticks)))
+    enforcer.tree.prepare()
+    enforcer.add_sandbox(Sandbox("s", 512 * MIB))
+    enforcer.ask(Request("c", "s", 0.0, 32 * MIB))
+    group = enforcer.tree.call_group("s", "c")
+    pid, _ = run_in(below.folder(group), functools.partial(_sleep, set()))
+    frozen = replace(enforcer.state.calls["c"], frozen="WAITS_FOR_MEMORY", wants_more=True)
+    enforcer.state = enforcer.state.with_call(frozen)
+    below.write(group, "cgroup.kill", "1")
+    os.waitpid(pid, 0)
+    while "c" in enforcer.state.calls:
+        enforcer.wait(0.001)
+    return "s" in enforcer.state.ledger.sandboxes, [end.call for end in enforcer.take_ends()]
 
 
 def _sleep(not_kept: set[int]) -> int:
