@@ -43,16 +43,6 @@ def container_group(container_id: str, children: Iterable[str]) -> str | None:
     return next((child for child in sorted(children) if child in names), None)
 
 
-def group_in(proc_cgroup: str) -> str | None:
-    """Group named by the text of /proc/<pid>/cgroup; None for cgroup v1, or outside of what this process may see."""
-    for line in proc_cgroup.splitlines():
-        hierarchy, _, path = line.partition("::")
-        if hierarchy == "0":
-            # "/../" leads out of the reader's cgroup namespace; a removed group is marked as deleted.
-            return None if "/.." in path or path.endswith(" (deleted)") else path.strip("/")
-    return None
-
-
 def is_below(group: str, home: str) -> bool:
     """Whether a group is this one or lies below it."""
     return group == home or group.startswith(f"{home}/")

@@ -1,16 +1,15 @@
 """Processes of the node: which pod one belongs to, by its cgroup, and whether it runs. Needs the host's PIDs."""
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from cluster.clock import Clock
+from nodeagent.process_cgroups import group_in, pod_in
 
 SETTLED_S = 1.0
 """Age from which a process is heard: its number may have been another's until then, whose last words still wait."""
-_POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,25 +70,3 @@ class Senders:
         if process is None or self._clock() - process.started_s < max(SETTLED_S, waited_s):
             return ""
         return process.pod
-
-
-def group_in(cgroup: str) -> str:
-    """Path of the unified hierarchy in /proc/PID/cgroup; that of the memory controller where there is none."""
-    paths = {}
-    for line in cgroup.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths["" if number == "0" else controllers] = path
-    unified = paths.get("", "/")
-    if unified not in ("", "/"):
-        return unified
-    return next((path for controllers, path in paths.items() if "memory" in controllers.split(",")), unified)
-
-
-def pod_in(group: str) -> str:
-    """UID of the pod whose cgroup this is in; the outermost, since a pod may name groups of its own as it likes."""
-    for part in group.split("/"):
-        if found := _POD.search(part):
-            digits = re.sub("[-_]", "", found[1])
-            return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from health.records.report import Evidence, Source
 from nodeagent.health.processes import Processes
+from nodeagent.process_cgroups import absolute
 
 MOST_RANKS = 16
 """Ranks of one pod that are followed: one per GPU. A pod that claims more gains nothing by it."""
@@ -22,20 +23,6 @@ class _Rank:
     group: str
     gone_s: float | None = None
     stopped_s: float | None = None
-
-
-def absolute(group: str) -> str:
-    """Path of a cgroup from the root. An agent in a cgroup namespace sees others' from its own, `/../../a-b.slice/c`.
-
-    A slice's name holds its parents': `a-b.slice` is in `a.slice`. Source: systemd.slice(5).
-    """
-    parts = [part for part in group.split("/") if part]
-    steps = [part for part in parts if part != ".."]
-    if len(steps) == len(parts) or not steps or not steps[0].endswith(".slice"):
-        return "/".join(steps)
-    names = steps[0].removesuffix(".slice").split("-")
-    parents = [f"{'-'.join(names[:count])}.slice" for count in range(1, len(names))]
-    return "/".join((*parents, *steps))
 
 
 class Ranks:

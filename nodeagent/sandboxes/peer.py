@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from isolation.pod_cgroups import group_in
+from nodeagent.process_cgroups import visible_group_in
 
 SO_PEERPIDFD = 77
 """Linux 6.5; the same number on every architecture but hppa and sparc."""
@@ -59,7 +59,7 @@ def peer_of(connection: socket.socket) -> Peer | None:
 def group_of(peer: Peer, proc: Path = Path("/proc")) -> str | None:
     """Group of the peer, below the root of the cgroup tree; None where it has ended or lies elsewhere."""
     text = proc_text(peer.pid, "cgroup", proc)
-    return group_in(text) if peer.is_alive() else None
+    return visible_group_in(text) if peer.is_alive() else None
 
 
 def pid_of(pidfd: int) -> int:

@@ -19,11 +19,12 @@ from cluster.clock import Clock
 from isolation import actions as act
 from isolation.admission.command_class import command_class
 from isolation.admission.needs import bytes_from, claim_bytes
-from isolation.pod_cgroups import group_in, is_below
+from isolation.pod_cgroups import is_below
 from isolation.reasons import ADVICE, Reason
 from isolation.state import Request
 from isolation.tree import CALL_PREFIX
 from isolation.verdicts import Verdict, ended, refused
+from nodeagent.process_cgroups import visible_group_in
 from nodeagent.sandboxes.doors import close_door, open_door
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
 from nodeagent.sandboxes.messages import (
@@ -258,7 +259,7 @@ class Reception:
     def _resumed(self, number: int, visit: Visit, pidfd: int) -> None:
         """A client of an earlier process takes up its call: the one in whose leaf the process is that it shows."""
         tree = self._enforcer.tree
-        group = group_in(proc_text(pid_of(pidfd), "cgroup")) or ""
+        group = visible_group_in(proc_text(pid_of(pidfd), "cgroup")) or ""
         asker = group_of(visit.peer)
         leaves = f"{tree.home(visit.sandbox)}/{CALL_PREFIX}"
         call = group.removeprefix(leaves)

@@ -1,8 +1,8 @@
-"""Where the kubelet puts a pod's cgroup, by both drivers, and which texts name no group."""
+"""Where the kubelet puts a pod's cgroup, by both drivers."""
 
 import pytest
 
-from isolation.pod_cgroups import container_group, group_in, is_below, is_uid, pod_groups
+from isolation.pod_cgroups import container_group, is_below, is_uid, pod_groups
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-1234567890ab"
 ID = "4f" * 32
@@ -43,21 +43,6 @@ def test_an_id_that_is_none_finds_nothing(forged: str) -> None:
 def test_a_uid_that_could_lead_elsewhere_is_none(forged: str) -> None:
     assert is_uid(UID)
     assert not is_uid(forged)
-
-
-@pytest.mark.parametrize(
-    ("text", "group"),
-    [
-        ("0::/a/b\n", "a/b"),
-        ("12:memory:/x\n0::/a\n", "a"),
-        ("0::/../../elsewhere\n", None),
-        ("0::/a (deleted)\n", None),
-        ("4:memory:/x\n", None),
-        ("", None),
-    ],
-)
-def test_the_group_of_a_process_is_read_where_it_may_be_seen(text: str, group: str | None) -> None:
-    assert group_in(text) == group
 
 
 def test_a_longer_name_is_not_below_a_shorter_one() -> None:

@@ -3,46 +3,15 @@
 from collections import deque
 from pathlib import Path
 
-import pytest
-
 from health.records.report import Evidence, Source
 from nodeagent.health.devices import DeviceEvidence
 from nodeagent.health.kernel_log import KernelLog
 from nodeagent.health.nic_counters import NicCounters
-from nodeagent.health.processes import HostProcesses, Process, group_in, pod_in
-from nodeagent.health.ranks import Ranks, absolute
+from nodeagent.health.processes import HostProcesses, Process
+from nodeagent.health.ranks import Ranks
 from power.devices.backend import DeviceReading
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
-
-
-@pytest.mark.parametrize(
-    ("group", "pod"),
-    [
-        (
-            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/cri-1.scope",
-            UID,
-        ),
-        (f"/kubepods/besteffort/pod{UID}/abc", UID),
-        (f"/../../kubepods-pod{UID.replace('-', '_')}.slice/x", UID),
-        (f"/docker/1/kubelet.slice/kubelet-kubepods-pod{UID.replace('-', '_')}.slice/cri", UID),
-        ("/system.slice/sshd.service", ""),
-        ("/", ""),
-    ],
-)
-def test_a_cgroup_names_its_pod(group: str, pod: str) -> None:
-    assert pod_in(group) == pod
-
-
-def test_a_pod_cannot_name_another_by_a_group_inside_its_own() -> None:
-    other = "99999999-1111-2222-3333-444455556666"
-
-    assert pod_in(f"/kubepods/pod{UID}/kubepods/pod{other}") == UID
-
-
-def test_the_unified_hierarchy_counts_or_else_that_of_memory() -> None:
-    assert group_in("0::/a/b\n") == "/a/b"
-    assert group_in("12:cpu,cpuacct:/c\n9:memory:/m\n0::/\n") == "/m"
 
 
 def test_a_process_of_this_machine_is_known_with_its_age() -> None:
@@ -180,11 +149,6 @@ def test_a_throttled_cgroup_is_evidence_with_the_speed_that_it_leaves(tmp_path: 
     (found,) = ranks.read(12.0)
 
     assert (found.code, found.rank, found.speed_share) == ("Throttled", 3, 0.75)  # 1.5 s of 2.0 s
-
-
-def test_a_cgroup_seen_from_the_agents_own_is_found_from_the_root() -> None:
-    assert absolute("/kubepods/pod1/c") == "kubepods/pod1/c"
-    assert absolute("/../../a-b-pod1.slice/c.scope") == "a.slice/a-b.slice/a-b-pod1.slice/c.scope"
 
 
 def test_a_pod_that_claims_many_ranks_takes_no_room_of_others(tmp_path: Path) -> None:
