@@ -1,17 +1,22 @@
 """Remediation: from incidents, new evidence and the situation to intents and the next state of the incidents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from health.remediation import domains, folding, levels
 from health.remediation.breakers import Harm
 from health.remediation.evidence import Evidence
 from health.remediation.facts import Situation
-from health.remediation.incidents import Incident, Phase, Remedy
+from health.remediation.incidents import Incident
 from health.remediation.intents import Intent
-from health.remediation.lifecycle import Around, advanced, avoided, by_id, is_forgotten, live_jobs
+from health.remediation.lifecycle import Around, advanced, avoided, by_id, is_forgotten
+from health.remediation.places import places
 from health.remediation.policy import Policy
 from health.remediation.relevance import is_relevant
+
+ROUNDS = 8
+"""Most passes over all incidents: what a later one decides can change an earlier one's answer, and a decision stands
+only when a further pass changes nothing. Two passes are the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +38,26 @@ def decide(
     evidence: any of the last while, in any order, repeated or not; what is stale, of another run of the job, of pods
     or nodes that are gone, or of nodes that the job does not run on, is ignored.
     """
-    known = _with_lost(by_id(tuple(incidents)), situation)
     heard = [each for each in evidence if is_relevant(each, situation, policy)]
-    suspected = domains.merged(folding.folded(known, heard, situation), situation, policy)
-    after = _advanced(suspected, situation, policy)
+    after = by_id(tuple(incidents))
+    for _ in range(ROUNDS):
+        before = after
+        suspected = domains.merged(folding.folded(_with_lost(before, situation), heard, situation), situation, policy)
+        after = _advanced(suspected, situation, policy)
+        if after == before:
+            break
     tainted = {node.taint.incident for node in situation.nodes.values() if node.taint is not None}
     kept = tuple(
         each
         for _, each in sorted(after.items())
         if each.id in tainted or not is_forgotten(each, situation.now_s, policy)
     )
-    around = _around(kept, situation, policy, spares_left=_free_spares(kept, situation, policy))
-    return Decision(kept, tuple(levels.intents(kept, around)))
+    return Decision(kept, tuple(levels.intents(kept, _around(kept, situation, policy))))
 
 
-def _with_lost(known: dict[str, Incident], situation: Situation) -> dict[str, Incident]:
+def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:
     """Incidents, with what a lost write has left in taints alone."""
+    known = dict(incidents)
     for node in situation.nodes.values():
         if node.taint is not None:
             id_ = node.taint.incident
@@ -60,13 +69,13 @@ def _advanced(incidents: dict[str, Incident], situation: Situation, policy: Poli
     """Oldest suspicion first, each seeing what those before it have decided."""
     after = dict(incidents)
     for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
-        free = _free_spares(tuple(after.values()), situation, policy) - _promised(after, situation)
-        after[each.id] = advanced(each, _around(tuple(after.values()), situation, policy, spares_left=max(free, 0)))
+        after[each.id] = advanced(each, _around(tuple(after.values()), situation, policy))
     return after
 
 
-def _around(incidents: tuple[Incident, ...], situation: Situation, policy: Policy, *, spares_left: int) -> Around:
-    return Around(situation, policy, Harm(incidents), spares_left)
+def _around(incidents: tuple[Incident, ...], situation: Situation, policy: Policy) -> Around:
+    spares = _free_spares(incidents, situation, policy)
+    return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
 
 
 def _free_spares(incidents: tuple[Incident, ...], situation: Situation, policy: Policy) -> int:
@@ -77,15 +86,3 @@ def _free_spares(incidents: tuple[Incident, ...], situation: Situation, policy: 
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares
     )
-
-
-def _promised(incidents: dict[str, Incident], situation: Situation) -> int:
-    """Spares that restarts still to come count on."""
-    nodes = {
-        key
-        for each in incidents.values()
-        if each.phase is Phase.ACTING and each.remedy in (Remedy.QUARANTINE, Remedy.AVOID)
-        if live_jobs(each, situation)
-        for key in each.nodes
-    }
-    return len(nodes)

@@ -21,7 +21,9 @@ def folded(
     """Incidents after relevant evidence. Instants decide, not the order of arrival."""
     after = dict(incidents)
     for each in sorted(evidence, key=lambda one: (one.at_s, one.over, repr(one))):
-        if not _is_explained(each, situation):
+        own = after.get(subject_of(each))
+        is_old = own is not None and each.at_s <= own.closed_s
+        if not is_old and not _is_explained(each, situation):
             id_ = _incident_of(each, after)
             known = after.get(id_)
             if known is None:

@@ -12,6 +12,7 @@ from health.remediation.facts import JobFacts, NodeFacts, Situation
 from health.remediation.folding import closed
 from health.remediation.incidents import Incident, Phase, Remedy
 from health.remediation.intents import Alternative, JobDo
+from health.remediation.places import Places
 from health.remediation.policy import Policy
 from health.verdicts.verdict import Part
 
@@ -25,8 +26,7 @@ class Around:
     situation: Situation
     policy: Policy
     harm: Harm
-    spares_left: int
-    """Spare nodes that no restart decided in this call counts on."""
+    places: Places
 
 
 def advanced(incident: Incident, around: Around) -> Incident:
@@ -167,17 +167,8 @@ def priced(incident: Incident, job: JobFacts, around: Around) -> tuple[Alternati
 
 
 def seats(incident: Incident, job: JobFacts, around: Around) -> Seats:
-    """Pods that the job can restart with when it avoids the incident's nodes."""
-    avoided = {key.name for key in incident.nodes} | {
-        name for name, node in around.situation.nodes.items() if node.taint is not None
-    }
-    kept = sum(pod.node != "" and pod.node not in avoided for pod in job.pods)
-    found = min(len(job.pods), kept + around.spares_left)
-    sizes = [size for size in (len(job.pods), *job.elastic_pods) if job.min_available <= size <= found]
-    blocked = ""
-    if job.disruptions_allowed is not None and job.disruptions_allowed < len(job.pods):
-        blocked = f"DrainBlocked: a disruption budget allows {job.disruptions_allowed} of {len(job.pods)} pods"
-    return Seats(max(sizes, default=0), blocked)
+    """Pods that the job can restart with when it leaves the incident's nodes."""
+    return around.places.seats(job, (key.name for key in incident.nodes))
 
 
 def _others_hold(incident: Incident, around: Around) -> str:

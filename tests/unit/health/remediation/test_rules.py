@@ -10,8 +10,10 @@ from health.remediation.incidents import Incident, Phase, Remedy
 from health.remediation.intents import JobIntent, NodeIntent
 from health.remediation.levels import intents
 from health.remediation.lifecycle import Around
+from health.remediation.places import places
 from health.remediation.relevance import is_relevant
-from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node
+from health.verdicts.verdict import Syndrome
+from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
 
 AT_S = START_S + 100.0
 
@@ -41,6 +43,21 @@ def test_evidence_about_a_node_that_was_replaced_is_not_relevant() -> None:
     assert is_relevant(heard, world.situation(), world.policy)
     before = replace(heard, nodes=(NodeKey("n3", "uid-of-its-predecessor"),))
     assert not is_relevant(before, world.situation(), world.policy)
+
+
+def test_a_domain_takes_no_evidence_that_is_older_than_its_suspects_last_closing() -> None:
+    """The job was restarted in place for n3; later n3 and n4 are slow, and the old fault is heard of again."""
+    world = fleet(spares=0)
+    before = evidence(world.jobs["train/a"], "n3", at_s=AT_S, source=Source.NODE)
+    world.cycle([before], at_s=AT_S)
+    world.cycle(at_s=AT_S + 1)
+    now_s, on = AT_S + 110, world.jobs["train/a"]
+    slowness = [slow(on, name, at_s=now_s, since_s=now_s - 10, source=Source.NODE) for name in ("n3", "n4")]
+
+    decision = world.cycle([before, *slowness], at_s=now_s)
+
+    (domain,) = [each for each in decision.incidents if each.domain]
+    assert (domain.syndrome, domain.since_s) == (Syndrome.OTHER_SLOW, now_s - 10)
 
 
 def test_an_incident_goes_on_from_a_taint_whose_record_was_lost() -> None:
@@ -75,4 +92,4 @@ def test_a_gang_whose_budget_closes_after_the_decision_is_not_restarted() -> Non
 
 
 def around(world: PretendFleet, incident: Incident) -> Around:
-    return Around(world.situation(), world.policy, Harm((incident,)), spares_left=8)
+    return Around(world.situation(), world.policy, Harm((incident,)), places((incident,), world.situation(), spares=8))
