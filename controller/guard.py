@@ -63,7 +63,8 @@ class Limits:
     max_restarts: int = 4
     """Number of gangs that one plan may restart."""
     max_stopped_share: float = 0.25
-    """Fraction of all running instances of services that one plan may stop; one service always may change."""
+    """Fraction of all running instances of services that one plan may stop; one service always may change, and
+    `max_evictions_floor` instances."""
     max_age_s: float = 60.0
     """Maximum age of observations to act on. Chosen: two missed 30-s relists."""
 
@@ -77,7 +78,7 @@ class Guarded:
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
         self.restarts_left = limits.max_restarts
         instances = sum(sum((service.replicas or {}).values()) for service in snapshot.services)
-        self.stops_left = limits.max_stopped_share * instances
+        self.stops_left = max(limits.max_evictions_floor, limits.max_stopped_share * instances)
         self.has_stopped = False
         """Whether a step before this one stops instances."""
         self.started: Counter[str] = Counter()

@@ -208,8 +208,8 @@ class LimitSettings(Part):
     max_restarts: int = Field(default=4, ge=0)
     """Number of gangs that one plan may restart because of their nodes' health."""
     max_stopped_share: float = Field(default=0.25, gt=0, le=1)
-    """Fraction of all running instances of services that one plan may stop; one service always may change. The next
-    plan goes on, so that a wrong one is seen before it has stopped everything."""
+    """Fraction of all running instances of services that one plan may stop; one service always may change, and as many
+    instances as `max_evictions_floor`. The next plan goes on, so that a wrong one is seen before all are stopped."""
     max_age_s: float = Field(default=180.0, gt=0, le=3600)
     """Maximum age of observations to act on. A quiet watch gets a bookmark every minute; two may be missed."""
 

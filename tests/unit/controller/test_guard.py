@@ -243,9 +243,11 @@ def test_a_plan_stops_a_share_of_all_instances_and_the_next_one_goes_on() -> Non
     seen = world([node("a", 8), node("b", 8)], services=services(4, A100=4))
     scales = [Scale(f"ns/s{n}", of_types({"A100": 1})) for n in range(4)]
 
-    # 3 of each 4 would stop, 12 of 16; a quarter are 4, so the first service alone changes.
-    assert refusals(seen, *scales) == ["TooManyInstancesStopped"] * 3
-    assert refusals(seen, *scales, limits=Limits(max_stopped_share=0.75)) == []
+    # 3 of each 4 would stop, 12 of 16; a quarter are 4, so the first service alone changes, and with the 10 that always
+    # may stop the first three.
+    assert refusals(seen, *scales, limits=Limits(max_evictions_floor=0)) == ["TooManyInstancesStopped"] * 3
+    assert refusals(seen, *scales) == ["TooManyInstancesStopped"]
+    assert refusals(seen, *scales, limits=Limits(max_evictions_floor=0, max_stopped_share=0.75)) == []
     assert refusals(seen, Scale("ns/s0", of_types({"A100": 4}))) == []
 
 
