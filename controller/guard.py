@@ -62,7 +62,7 @@ class Limits:
     """Fraction of the nodes that may carry a taint of ours; one node always may."""
     max_restarts: int = 4
     """Number of gangs that one plan may restart."""
-    max_stopped_share: float = 0.25
+    max_stopped_share: float = 1.0
     """Fraction of all running instances of services that one plan may stop; one service always may change, and
     `max_evictions_floor` instances."""
     max_age_s: float = 60.0

@@ -207,9 +207,10 @@ class LimitSettings(Part):
     """Fraction of the nodes that may carry a taint of Tonnage's; one node always may. HealthPolicies limit it more."""
     max_restarts: int = Field(default=4, ge=0)
     """Number of gangs that one plan may restart because of their nodes' health."""
-    max_stopped_share: float = Field(default=0.25, gt=0, le=1)
+    max_stopped_share: float = Field(default=1.0, gt=0, le=1)
     """Fraction of all running instances of services that one plan may stop; one service always may change, and as many
-    instances as `max_evictions_floor`. The next plan goes on, so that a wrong one is seen before all are stopped."""
+    instances as `max_evictions_floor`. The next plan goes on, so that a wrong one is seen before all are stopped. Not
+    limited by default: a sound plan of a small fleet may exchange more than half of them at once (tests/replay)."""
     max_age_s: float = Field(default=180.0, gt=0, le=3600)
     """Maximum age of observations to act on. A quiet watch gets a bookmark every minute; two may be missed."""
 

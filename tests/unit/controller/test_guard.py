@@ -245,9 +245,10 @@ def test_a_plan_stops_a_share_of_all_instances_and_the_next_one_goes_on() -> Non
 
     # 3 of each 4 would stop, 12 of 16; a quarter are 4, so the first service alone changes, and with the 10 that always
     # may stop the first three.
-    assert refusals(seen, *scales, limits=Limits(max_evictions_floor=0)) == ["TooManyInstancesStopped"] * 3
-    assert refusals(seen, *scales) == ["TooManyInstancesStopped"]
-    assert refusals(seen, *scales, limits=Limits(max_evictions_floor=0, max_stopped_share=0.75)) == []
+    quarter = Limits(max_stopped_share=0.25)
+    assert refusals(seen, *scales, limits=replace(quarter, max_evictions_floor=0)) == ["TooManyInstancesStopped"] * 3
+    assert refusals(seen, *scales, limits=quarter) == ["TooManyInstancesStopped"]
+    assert refusals(seen, *scales) == [], "by default there is no such limit"
     assert refusals(seen, Scale("ns/s0", of_types({"A100": 4}))) == []
 
 
