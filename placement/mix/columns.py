@@ -224,19 +224,28 @@ def _price(pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: 
         split, near = split_and_rounded(need, paid, budget)
         return split.bound, pool.add(k, near)
     rough = replace(terms, gap=PRICING_GAP)
-    solved, is_new = solve_at(pool, k, prices, budget, rough, PRICING_NODES, counts_changes=True)
+    solved, is_new = solve_at(pool, k, prices, budget, rough, PRICING_NODES, counts_changes=True, cuts_slices=True)
     return solved.bound, is_new
 
 
 def solve_at(
-    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms, nodes: int, *, counts_changes: bool
+    pool: ColumnPool,
+    k: int,
+    prices: FloatArray,
+    budget: Budget,
+    terms: Terms,
+    nodes: int,
+    *,
+    counts_changes: bool,
+    cuts_slices: bool,
 ) -> tuple[Solved, bool]:
     """Outcome of the own model of need k at these prices, and whether its mix was added.
 
-    counts_changes: whether the bound includes the price of changes.
+    counts_changes: whether the bound includes the price of changes. cuts_slices: whether buckets are split in any
+    proportion, which is easier to solve; rounding the mix to whole slices may then cost instances.
     """
     alone = pool.alone(k) if counts_changes else pool.alone(k).without_changes
-    model = build_model(alone, whole_slices=False)
+    model = build_model(alone, whole_slices=not cuts_slices)
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
     model.problem.setObjective(model.problem.objective + paid)

@@ -1,7 +1,8 @@
 """Refinement of the bound of services that share a stock, and of their mixes, where the gap in dollars is widest.
 
 At the prices of the best proof each need stands alone. A split of any fraction of instances bounds its cost at hardly
-any work; its own model with whole instances bounds it better, and finds the mix to that bound.
+any work; its own model with whole instances and whole slices bounds it better, and finds the mix to that bound. With
+slices of any size it would bound it little better than the split: what whole slices cost is most of the gap.
 """
 
 from dataclasses import replace
@@ -34,7 +35,8 @@ def refine(pool: ColumnPool, budget: Budget, terms: Terms) -> bool | None:
     k = max(gaps, key=lambda k: (gaps[k], -k))
     nodes = pool.nodes.get(k, FIRST_NODES)
     exact = replace(terms, gap=SHARE * terms.gap)
-    solved, is_new = solve_at(pool, k, proof.prices.instance[k], budget, exact, nodes, counts_changes=False)
+    price = proof.prices.instance[k]
+    solved, is_new = solve_at(pool, k, price, budget, exact, nodes, counts_changes=False, cuts_slices=False)
     least = tuple(max(solved.bound, value) if n == k else value for n, value in enumerate(proof.least))
     refined = replace(proof, least=least)
     pool.proofs[pool.proofs.index(proof)] = pool.refined = refined

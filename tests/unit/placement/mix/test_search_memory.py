@@ -87,23 +87,26 @@ def test_services_that_compete_for_a_stock_go_on_with_their_columns() -> None:
     assert gaps[-1] < gaps[0]
 
 
-def test_many_services_on_a_stock_that_binds_are_close_to_their_bound_by_their_first_plan() -> None:
-    """20 services, five GPU types, 1,000 nodes, of which one type is used up. The next plan keeps every instance, also
-    where another planner makes it, such as one on Ray that takes over."""
+def test_many_services_on_a_stock_that_binds_are_close_to_their_bound_and_good_by_their_third_plan() -> None:
+    """20 services, five GPU types, 1,000 nodes, of which one type is used up. A later plan changes instances only for
+    more than the changes cost, also where another planner makes it, such as one on Ray that takes over."""
     machines, count = 1000, 20
     manifests = [*fleet(machines), *definitions(), *services(count, machines * GPUS_PER_NODE, 42)]
     snapshot, memory = observed(manifests), SearchMemory()
 
     first, _ = planned(snapshot, memory, within_s=2.0)
-    second, _ = planned(snapshot.after(first.actions), memory, within_s=2.0)
-    of_another_planner, _ = planned(snapshot.after(first.actions), SearchMemory(), within_s=2.0)
+    after = snapshot.after(first.actions)
+    second, _ = planned(after, memory, within_s=2.0)
+    third, _ = planned(after.after(second.actions), memory, within_s=2.0)
+    of_another_planner, _ = planned(after, SearchMemory(), within_s=2.0)
 
     assert memory.shared is not None, "they must compete, or this test shows nothing"
-    assert gap(first) < 0.003
-    assert gap(second) <= gap(first)
-    assert not second.actions
-    assert not of_another_planner.actions, "its columns do not depend on what runs, so it finds the same ones"
+    assert SETTINGS.gap < gap(second) <= gap(first) < 0.003
+    assert gap(third) <= SETTINGS.gap
     assert gap(of_another_planner) < 0.003
+    kept = sum(each.cost_per_hour for each in first.services)
+    assert second.certificates["mix"].objective <= kept + 1e-6
+    assert of_another_planner.certificates["mix"].objective <= kept + 1e-6
 
 
 def test_columns_for_other_running_instances_keep_their_mixes_and_the_bounds_that_count_no_changes() -> None:
