@@ -1,21 +1,27 @@
 """`tonnage`: the command with all verbs. A verb's module is imported only when that verb is used."""
 
 import os
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem
 
-from cli.printing.errors import FAILED, WRONG_INPUT, print_error
+from cli.printing.errors import FAILED, INTERRUPTED, WRONG_INPUT, print_error
+from cli.printing.streams import make_safe, write_out
 from cluster.errors import ConfigError, TonnageError
+from cluster.version import VERSION
 
+VERSION_LINE = f"tonnage {VERSION} (Python {'.'.join(map(str, sys.version_info[:3]))})"
 EXIT_STATUS = """\b
 Exit status:
   0    done (a plan was made, even if it could not place everything)
   1    refused or failed
-  2    wrong usage or invalid input; nothing was written"""
+  2    wrong usage or invalid input; nothing was written
+  130  ended by Ctrl-C"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +38,11 @@ VERBS = {
     "bundle": Verb("cli.verbs.bundle", "Fetch a support bundle: recent snapshots, decisions and results."),
     "completion": Verb("cli.verbs.completion", "Print the completion script for a shell."),
     "controlplane": Verb("cli.verbs.controlplane", "Run a real control plane on this machine, with simulated nodes."),
+    "cordon": Verb("cli.verbs.cordon", "Mark nodes as unschedulable."),
+    "crds": Verb("cli.verbs.crds", "Print the CustomResourceDefinitions of Tonnage's kinds."),
     "delete": Verb("cli.verbs.delete", "Delete objects and wait until they are gone."),
     "describe": Verb("cli.verbs.describe", "Show one object in detail: status, cost, routing, placements, events."),
+    "diff": Verb("cli.verbs.diff", "Show what applying manifests would change; exit with 1 if anything differs."),
     "doctor": Verb("cli.verbs.doctor", "Check whether Tonnage can run on a cluster, and how to fix what is missing."),
     "drain": Verb("cli.verbs.drain", "Empty a node, after showing where its pods would go."),
     "events": Verb("cli.verbs.events", "Show what Tonnage decided about objects, oldest first."),
@@ -48,7 +57,9 @@ VERBS = {
     "scaling": Verb("cli.verbs.scaling", "Show what autoscaling decides and why, and what a history would have cost."),
     "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power, scaling."),
     "top": Verb("cli.verbs.top", "Show allocated, stranded and idle GPUs, and their cost."),
+    "uncordon": Verb("cli.verbs.cordon", "Mark nodes as schedulable again."),
     "version": Verb("cli.verbs.version", "Print the version."),
+    "wait": Verb("cli.verbs.wait", "Wait until objects meet a condition."),
     "whatif": Verb("cli.verbs.whatif", "Compare plans under other demand, prices, SLOs, nodes or policies."),
 }
 
@@ -95,6 +106,7 @@ class Verbs(click.Group):
     epilog=EXIT_STATUS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.version_option(VERSION, message=VERSION_LINE, help="Show the version and exit.")
 def tonnage() -> None:
     """Plan GPU fleets on Kubernetes: which GPU types serve each model, where pods run, how much power they may draw.
 
@@ -109,12 +121,59 @@ def program_name(path: str) -> str:
 
 def main() -> None:
     """Entry point of the `tonnage` command."""
+    sys.exit(run(sys.argv[1:], program_name(sys.argv[0])))
+
+
+def run(arguments: Sequence[str], name: str = "tonnage") -> int:
+    """Run a command; returns its exit status.
+
+    Errors of the environment (a full disk, a closed or narrow standard output, a folder that cannot be made) end in
+    one line on standard error. A traceback is left to defects of Tonnage.
+    """
     try:
-        tonnage(prog_name=program_name(sys.argv[0]))
+        make_safe()
+        status = tonnage.main(list(arguments), prog_name=name, standalone_mode=False)
+        write_out()
+    except click.ClickException as error:
+        error.show()
+        if hint := _file_hint(error):
+            click.echo(hint, err=True)
+        return error.exit_code
+    except TonnageError as error:  # of the streams; those of verbs end in the group
+        print_error(error)
+        return FAILED
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output (head, less) ended early. Python would report that again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
+        _drop_output()
+        return FAILED
+    except OSError as error:
+        _drop_output()
+        click.echo(f"error: {os_error_words(error)}", err=True)
+        return FAILED
+    return status if isinstance(status, int) else 0
+
+
+def _file_hint(error: click.ClickException) -> str:
+    """Hint at `-f` where a file was given as a bare word, "" for any other error."""
+    found = re.search(r"unexpected extra argument \((.+)\)", error.message)
+    context = getattr(error, "ctx", None)
+    if found is None or context is None or not os.path.exists(found[1]):
+        return ""
+    takes_files = any("-f" in param.opts for param in context.command.params)
+    return f"files and folders are given with -f: {context.command_path} -f {found[1]}" if takes_files else ""
+
+
+def os_error_words(error: OSError) -> str:
+    """File and reason of an operating system's error, such as `/data: Permission denied`."""
+    words = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {words}" if error.filename is not None else f"writing the output: {words}"
+
+
+def _drop_output() -> None:
+    """Point standard output at nothing: Python would write what is left, and report its failure, at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
 
 
 if __name__ == "__main__":

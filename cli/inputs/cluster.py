@@ -23,8 +23,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_TIMEOUT_S = 30.0
 COMPLETION_S = 1.5
 """Longest wait of a completion; a shell blocks meanwhile."""
-INTERRUPTED = 130
-"""Exit status of a watch that Ctrl-C ended: 128 + SIGINT, as in shells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Contest of placement policies, from the text of a command line; all errors are reported at once."""
 
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from datetime import datetime
 from itertools import product
 from pathlib import Path
 
+from cli.inputs.report_file import check_report
 from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
 from simulator.openb.generator import generate, trace_of
@@ -74,8 +74,7 @@ def contest_from(options: ContestOptions) -> Contest:
         mistakes.append(
             Mistake("--move-share", f"{options.move_share} is not a fraction", "write a number from 0 to 1")
         )
-    if options.report is not None and (found := obstacle(options.report)):
-        mistakes.append(Mistake(f"--report {options.report}", found, "name a file in a writable folder"))
+    tried(lambda: check_report(options.report), None, mistakes)
     if options.results is not None and options.results.exists() and not options.results.is_dir():
         mistakes.append(Mistake(f"--results {options.results}", "is not a folder", "name a folder; it need not exist"))
     traces, sources, digests = tried(lambda: _traces(options, prices), no_traces, mistakes)
@@ -186,16 +185,6 @@ def _traces_from_files(
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return traces, sources, digests
-
-
-def obstacle(report: Path) -> str:
-    """Reason why a report cannot be written, "" for none; checked before the replays rather than after them."""
-    if report.is_dir():
-        return "is a folder"
-    folder = next(parent for parent in report.absolute().parents if parent.exists())
-    if not folder.is_dir():
-        return f"{folder} is not a folder"
-    return "" if os.access(folder, os.W_OK) else f"{folder} is not writable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from cli.inputs.cluster import Cluster, Target, on_cluster
+from cli.inputs.cluster import Cluster, Target, on_cluster, seconds_from
 
 if TYPE_CHECKING:
     from cluster.plans import Plan
@@ -189,11 +188,23 @@ def packer_of(settings: "OperatorSettings") -> "Callable[[Snapshot], Packer]":
     return lambda snapshot: packer_for(snapshot, decisions)
 
 
-def _number(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
-    """Value of `--deadline`; rejects NaN, which passes click's range check."""
-    if value is not None and isnan(value):
-        raise click.BadParameter("NaN is not a number of seconds")
-    return value
+def deadline(value: str | float) -> float:
+    """Seconds of `--deadline`: a number, or a duration such as `5m`. Raises click.BadParameter."""
+    try:
+        seconds = value if isinstance(value, float) else seconds_from(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MOST_DEADLINE_S:
+        raise click.BadParameter(f"{value!r} is not a time above 0 and up to 24h; write 10, 30s or 5m")
+    return seconds
+
+
+def complete_policies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Placement policies; with commas, that of the last part."""
+    from placement.policies import POLICIES
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in POLICIES if name.startswith(last)]
 
 
 def planning_options(command: Command) -> Command:
@@ -205,13 +216,17 @@ def planning_options(command: Command) -> Command:
             metavar="FILE",
             help="Operator settings. [default: those of the cluster's operator, otherwise the defaults]",
         ),
-        click.option("--policy", metavar="NAME", help="Placement policy, instead of that of the settings."),
+        click.option(
+            "--policy",
+            metavar="NAME",
+            shell_complete=complete_policies,
+            help="Placement policy, instead of that of the settings.",
+        ),
         click.option(
             "--deadline",
             "deadline_s",
-            type=click.FloatRange(min=0, min_open=True, max=MOST_DEADLINE_S),
-            callback=_number,
-            metavar="SECONDS",
+            type=deadline,
+            metavar="DURATION",
             help="Work budget, as the longest time it takes on a slow core, instead of that of the settings (2).",
         ),
         click.option(

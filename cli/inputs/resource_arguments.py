@@ -1,5 +1,6 @@
 """Kinds and names on a command line, read as kubectl reads them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ class ResourceArgument:
     resource: "ApiResource"
     names: tuple[str, ...] = ()
     """Requested names; empty: all objects."""
+    namespace: str = ""
+    """Namespace that manifests name; empty: that of the command."""
 
 
 def parse_resource_arguments(cluster: Cluster, what: tuple[str, ...]) -> list[ResourceArgument]:
@@ -46,6 +49,17 @@ def parse_resource_arguments(cluster: Cluster, what: tuple[str, ...]) -> list[Re
     if names and is_category(cluster, what[0]):
         raise ConfigError(Mistake(what[0], "is a category of kinds, and names need one kind", "name one kind"))
     return [ResourceArgument(resource, names) for resource in resources.values()]
+
+
+async def named_by(cluster: Cluster, manifests: Sequence[Manifest]) -> list[ResourceArgument]:
+    """Objects that manifests name, by kind and namespace. Raises TonnageError for a kind that the server lacks."""
+    named: dict[tuple[str, str], ResourceArgument] = {}
+    for manifest in manifests:
+        cluster, resource = await resource_of(cluster, manifest)
+        key = (resource.full_name, manifest.namespace or "")
+        before = named.get(key, ResourceArgument(resource, namespace=key[1]))
+        named[key] = replace(before, names=(*before.names, manifest.name))
+    return list(named.values())
 
 
 def resources_named(cluster: Cluster, word: str) -> "tuple[ApiResource, ...]":

@@ -8,7 +8,8 @@ from datetime import datetime
 from itertools import product
 from pathlib import Path
 
-from cli.inputs.contest import obstacle, seeds_from
+from cli.inputs.contest import seeds_from
+from cli.inputs.report_file import check_report
 from cluster.errors import ConfigError, Mistake, tried
 from placement.policies import POLICIES
 from simulator.scenarios import Answer, Scenario
@@ -61,8 +62,7 @@ def scenarios_from(options: WhatIfOptions) -> tuple[Scenario, ...]:
         for name in policies
         if name not in POLICIES
     ]
-    if options.report is not None and (found := obstacle(options.report)):
-        mistakes.append(Mistake(f"--report {options.report}", found, "name a file in a writable folder"))
+    tried(lambda: check_report(options.report), None, mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     scenarios = [
@@ -84,7 +84,7 @@ def scenario_label(scenario: Scenario) -> str:
 
 
 def _factors(option: str, text: str) -> tuple[float, ...]:
-    return tuple(dict.fromkeys(_number(option, part, least=0.0) for part in text.split(",")))
+    return tuple(dict.fromkeys(_number(option, part, above=0.0) for part in text.split(",")))
 
 
 def _by_type(
@@ -104,9 +104,12 @@ def _by_type(
     return tuple(product(*choices))
 
 
-def _number(option: str, text: str, *, least: float, whole: bool = False) -> float:
+def _number(
+    option: str, text: str, *, least: float = -math.inf, above: float = -math.inf, whole: bool = False
+) -> float:
     form = r"[+-]?\d{1,6}" if whole else r"\d{1,9}(\.\d*)?|\.\d+"
-    if not re.fullmatch(form, text.strip()) or float(text) < least:
-        helps = "write whole numbers such as +4,-2" if whole else "write numbers such as 0.5,1,2"
+    if not re.fullmatch(form, text.strip()) or float(text) < least or float(text) <= above:
+        more = f"numbers above {above:g}" if above > -math.inf else "numbers"
+        helps = "write whole numbers such as +4,-2" if whole else f"write {more} such as 0.5,1,2"
         raise ConfigError(Mistake(option, f"{text.strip()!r} is not a valid number", helps))
     return float(text)

@@ -4,8 +4,11 @@ import click
 
 from cluster.errors import TonnageError
 
-FAILED, WRONG_INPUT = 1, 2
-"""Exit statuses: refused or failed; wrong usage or invalid input."""
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+"""Exit statuses: refused or failed; wrong usage or invalid input; ended by Ctrl-C (128 + SIGINT, as in shells)."""
+
+
+UNAUTHORIZED = 401
 
 
 def print_error(error: TonnageError) -> None:
@@ -19,3 +22,10 @@ def print_error(error: TonnageError) -> None:
         click.echo("check --context and --kubeconfig, and whether the server runs", err=True)
     else:
         click.echo(f"Error from server ({refusal.reason}): {refusal.words}", err=True)
+        if refusal.status == UNAUTHORIZED:
+            click.echo("you must be logged in: check the user of the kubeconfig and its token (--context)", err=True)
+
+
+def stopped_status(stopped: str) -> int:
+    """Exit status of a sweep that ended early. stopped: the reason, as the sweep states it."""
+    return INTERRUPTED if stopped == "interrupted" else FAILED

@@ -37,6 +37,21 @@ def field_text(path: str, *, recursive: bool = False, kinds: Iterable[Kind] = KI
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def field_names(incomplete: str, kinds: Iterable[Kind] = KINDS) -> list[str]:
+    """Continuations of `KIND.FIELD.FIE`: the fields below the last whole one. Empty for an unknown kind or field."""
+    whole, dot, _ = incomplete.rpartition(".")
+    if not dot:
+        return [kind.name.lower() for kind in own_kinds(kinds)]
+    word, *fields = whole.split(".")
+    try:
+        here: Schema = crd(_kind(word, own_kinds(kinds)))["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    except ConfigError:
+        return []
+    for field in fields:
+        here = _inside(here).get("properties", {}).get(field, {})
+    return [f"{whole}.{name}" for name in _inside(here).get("properties", {})]
+
+
 def _kind(word: str, kinds: Iterable[Kind]) -> Kind:
     for kind in kinds:
         if word.lower() in (kind.name.lower(), kind.plural, *kind.short_names):

@@ -50,10 +50,16 @@ def output_from(value: str | Output) -> Output:
     return Output(value)
 
 
+def complete_output(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Formats of `-o`."""
+    return [name for name in (*FORMATS, JSONPATH, CUSTOM_COLUMNS) if name.startswith(incomplete)]
+
+
 output_option = click.option(
     "-o",
     "--output",
     type=output_from,
+    shell_complete=complete_output,
     default="table",
     metavar="FORMAT",
     help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE|{CUSTOM_COLUMNS}HEADER:PATH,... (with get). "

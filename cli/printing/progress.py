@@ -23,9 +23,17 @@ def progress_on(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
-    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Bar(*columns, console=Console(file=stream), transient=True) as bar:
+    # The description takes what is left of the line, and ends in an ellipsis before the count or the time would.
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    columns = (
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", table_column=rest),
+    )
+    with Bar(*columns, console=Console(file=stream), transient=True, expand=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda progress: bar.update(task, completed=progress.done, description=describe(progress))
 

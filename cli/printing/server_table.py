@@ -25,6 +25,8 @@ class Look:
     headers: bool = True
     kind: str = ""
     """Prefix of each name if several kinds are shown, such as `modelservice.tonnage.dev`."""
+    label_columns: tuple[str, ...] = ()
+    """Labels that have columns of their own."""
     verbatim: bool = False
     """Whether headers and cells are printed unchanged: custom columns of the user."""
 
@@ -56,7 +58,10 @@ class Sheet:
     def _header(self) -> Sequence[str]:
         names = [str(self._columns[n]["name"]) for n in self._shown()]
         names = names if self.look.verbatim else [name.upper() for name in names]
-        return [*(["NAMESPACE"] if self.look.namespaces else []), *names, *(["LABELS"] if self.look.labels else [])]
+        # kubectl names the column after the last part of the label.
+        own = [label.rpartition("/")[2].upper() for label in self.look.label_columns]
+        labels = ["LABELS"] if self.look.labels else []
+        return [*(["NAMESPACE"] if self.look.namespaces else []), *names, *own, *labels]
 
     def _cells(self, row: Mapping[str, Any]) -> Sequence[str]:
         values, metadata = row["cells"], (row.get("object") or {}).get("metadata", {})
@@ -67,7 +72,8 @@ class Sheet:
         before = [metadata.get("namespace", "")] if self.look.namespaces else []
         labels = metadata.get("labels") or {}
         shown = ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
-        return [*before, *cells, *([shown] if self.look.labels else [])]
+        own = [labels.get(label, "") for label in self.look.label_columns]
+        return [*before, *cells, *own, *([shown] if self.look.labels else [])]
 
     def _widen(self, rows: Iterable[Sequence[str]]) -> None:
         for row in rows:

@@ -95,6 +95,36 @@ async def _apply_all(
     return len(done) == len(manifests)
 
 
+async def differing(
+    cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, *, force: bool
+) -> tuple[bool, bool]:
+    """Print what applying would change; (whether anything differs, whether every object could be compared)."""
+    from cli.printing.colors import echo_difference
+    from cli.printing.differences import object_lines
+    from controller.kube.errors import KubeReadError, KubeWriteError
+
+    _check_namespaces(manifests, namespace)
+    differs, compared = False, list[Object]()
+    for manifest in manifests:
+        try:
+            cluster, resource = await resource_of(cluster, manifest)
+            made = await _apply_one(cluster, manifest, resource, "server", force=force)
+        except KubeWriteError as error:
+            if not _print_conflict(error, manifest):
+                print_error(error)
+            continue
+        except KubeReadError as error:
+            print_error(error)
+            continue
+        compared.append(made.after)
+        lines = object_lines(name_of(made.after), made.before, made.after)
+        echo_difference(lines)
+        differs = differs or bool(lines)
+    if differs:
+        await _print_plan_change(cluster, compared)
+    return differs, len(compared) == len(manifests)
+
+
 def _check_namespaces(manifests: tuple[Manifest, ...], namespace: str | None) -> None:
     wrong = [each for each in manifests if namespace and each.namespace and each.namespace != namespace]
     if wrong:

@@ -8,6 +8,7 @@ from types import FrameType
 import click
 import structlog
 
+from cli.printing.whole_help import Group
 from cluster.errors import ConfigError, Mistake
 from controller.brain.launcher import ChildBrain, secret_from
 from controller.brain.on_ray.ray_start import RayStart
@@ -15,7 +16,7 @@ from controller.brain.server import BrainServer
 from controller.report.logs import configure_logs
 
 
-@click.group()
+@click.group(cls=Group)
 def brain() -> None:
     """Run planners on a Ray cluster for an operator elsewhere."""
 

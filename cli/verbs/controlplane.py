@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.printing.errors import FAILED
+from cli.printing.whole_help import Group
 
 if TYPE_CHECKING:  # imported only after the options were checked
     from simulator.controlplane.binaries.programs import Programs
@@ -26,7 +27,7 @@ folder_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def controlplane() -> None:
     """Run a real Kubernetes control plane on this machine, with simulated GPU nodes.
 

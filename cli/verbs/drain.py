@@ -16,6 +16,7 @@ from cli.inputs.cluster import (
     on_cluster,
     target_from,
 )
+from cli.inputs.planning import complete_policies
 from cli.printing.errors import FAILED
 
 Object = dict[str, Any]
@@ -41,7 +42,13 @@ Object = dict[str, Any]
     metavar="DURATION",
     help="Stop after this time; evicted pods stay evicted. [default: no limit]",
 )
-@click.option("--policy", default="tonnage", show_default=True, help="Placement policy of the preview.")
+@click.option(
+    "--policy",
+    default="tonnage",
+    show_default=True,
+    shell_complete=complete_policies,
+    help="Placement policy of the preview.",
+)
 @dry_run_option
 @access_options
 @click.pass_context
@@ -65,7 +72,7 @@ def drain(
 
     First shows where Tonnage's packer would restart each pod, and the effect on gangs and services. (kube-scheduler
     decides for its own pods.) --dry-run=client stops there; --dry-run=server also asks the server whether it would
-    evict each pod. `kubectl uncordon NODE` makes the node schedulable again.
+    evict each pod. `tonnage uncordon NODE` makes the node schedulable again.
     """
     from controller.queries.drain import Consent
 
@@ -84,7 +91,7 @@ async def _drain(
     from cli.inputs.planning import packer_of
     from controller.kube import crud
     from controller.queries.drain import NodePod, drain_preview, pods_of_node
-    from controller.queries.evict_node import cordon, evict_all
+    from controller.queries.evict_node import evict_all, set_unschedulable
     from controller.queries.list_once import list_cluster
     from controller.settings import settings_from
 
@@ -101,7 +108,9 @@ async def _drain(
         click.echo(f"node/{node} would be drained (dry run)")
         return True
     tail = " (server dry run)" if dry_run == "server" else ""
-    closed = await cordon(cluster.connection, node, dry_run=dry_run == "server")
+    closed = await set_unschedulable(
+        cluster.connection, node, closed=True, dry_run="server" if dry_run == "server" else "none"
+    )
     click.echo(f"node/{node} {'cordoned' if closed else 'already cordoned'}{tail}")
     start_s = time.monotonic()
 
@@ -114,7 +123,7 @@ async def _drain(
                 cluster.connection, leaving, print_outcome, grace_s=grace_s, dry_run=dry_run == "server"
             )
     except TimeoutError:
-        words = f"error: node/{node} is cordoned but not empty after {within_s:g} s; repeat, or kubectl uncordon {node}"
+        words = f"error: node/{node} is cordoned but not empty after {within_s:g} s; repeat, or tonnage uncordon {node}"
         click.echo(words, err=True)
         return False
     click.echo(f"node/{node} {'drained' if is_empty else 'is cordoned but not empty'}{tail}")

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from cli.inputs.cluster import INTERRUPTED, Cluster, Impersonated, cluster_options, on_cluster, target_from
+from cli.inputs.cluster import Cluster, Impersonated, cluster_options, on_cluster, target_from
 from cli.inputs.resource_arguments import name_of
 from cli.printing.columns import as_table, sheet
+from cli.printing.errors import INTERRUPTED
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
 from cluster.errors import ConfigError, Mistake
 

@@ -15,6 +15,10 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     from cluster.errors import ConfigError
     from controller.objects.manifests import read_manifests
 
+    if "/" not in incomplete and "." in incomplete and not ctx.params.get("files"):
+        from cli.printing.field_documentation import field_names
+
+        return [CompletionItem(name) for name in field_names(incomplete) if name.startswith(incomplete)]
     try:
         read = read_manifests(ctx.params.get("files") or ())
         names = [each.subject for kind in (read.services, read.gangs, read.pods, read.nodes) for each in kind]

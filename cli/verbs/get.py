@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.cluster import (
-    INTERRUPTED,
     Cluster,
     Impersonated,
     cluster_options,
@@ -16,8 +15,15 @@ from cli.inputs.cluster import (
     on_cluster,
     target_from,
 )
-from cli.inputs.resource_arguments import ResourceArgument, is_category, name_of, parse_resource_arguments
-from cli.printing.errors import FAILED, print_error
+from cli.inputs.manifest_objects import manifests_in
+from cli.inputs.resource_arguments import (
+    ResourceArgument,
+    is_category,
+    name_of,
+    named_by,
+    parse_resource_arguments,
+)
+from cli.printing.errors import FAILED, INTERRUPTED, print_error
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
 from cli.printing.server_table import Look, Sheet
 from cluster.errors import ConfigError, Mistake
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
+NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +48,11 @@ class GetOptions:
     """JSONPath of the field to sort by; empty: the server's order."""
     watch: bool = False
     watch_only: bool = False
+    ignore_not_found: bool = False
 
 
 @click.command(epilog="tonnage get all -A")
-@click.argument("what", nargs=-1, required=True, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...",
+@click.argument("what", nargs=-1, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...",
                 shell_complete=complete_kinds_and_names)  # fmt: skip
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 @click.option(
@@ -53,6 +61,11 @@ class GetOptions:
 @click.option(
     "--field-selector", metavar="SELECTOR", help="Only objects with these fields, such as metadata.name=chat."
 )
+@click.option("-f", "--filename", "files", multiple=True, type=click.Path(allow_dash=True),
+              help="Objects of these manifests or folders; may be repeated. - reads standard input.")  # fmt: skip
+@click.option("-L", "--label-columns", multiple=True, metavar="LABEL[,LABEL...]",
+              help="Show these labels as columns; may be repeated.")  # fmt: skip
+@click.option("--ignore-not-found", is_flag=True, help="Report no error for named objects that do not exist.")
 @click.option("-w", "--watch", is_flag=True, help="Keep showing changes until Ctrl-C.")
 @click.option("--watch-only", is_flag=True, help="Show only changes, not the current objects.")
 @click.option("--show-labels", is_flag=True, help="Show labels as the last column.")
@@ -64,6 +77,8 @@ class GetOptions:
 def get(
     ctx: click.Context,
     what: tuple[str, ...],
+    files: tuple[str, ...],
+    label_columns: tuple[str, ...],
     selector: str | None,
     field_selector: str | None,
     sort_by: str,
@@ -75,6 +90,7 @@ def get(
     timeout_s: float,
     *,
     all_namespaces: bool,
+    ignore_not_found: bool,
     watch: bool,
     watch_only: bool,
     show_labels: bool,
@@ -88,14 +104,26 @@ def get(
     options = GetOptions(
         {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v},
         output,
-        Look(output.format == "wide", all_namespaces, show_labels, not no_headers),
+        Look(
+            output.format == "wide",
+            all_namespaces,
+            show_labels,
+            not no_headers,
+            label_columns=tuple(label for given in label_columns for label in given.split(",") if label),
+        ),
         all_namespaces,
         sort_by,
         watch or watch_only,
         watch_only,
+        ignore_not_found,
     )
+    if bool(what) is bool(files):
+        raise click.UsageError("name a kind, or files with -f, and not both")
+    manifests = manifests_in(files) if files else ()
 
     async def work(cluster: Cluster) -> bool:
+        if manifests:
+            return await print_named(cluster, await named_by(cluster, manifests), options)
         return await print_objects(cluster, what, options)
 
     try:
@@ -111,10 +139,17 @@ async def print_objects(cluster: Cluster, what: tuple[str, ...], options: GetOpt
     arguments = parse_resource_arguments(cluster, what)
     if options.selectors and any(each.names for each in arguments):
         raise ConfigError(Mistake(" ".join(what), "combines names with a selector", "give one of them"))
-    many = len(arguments) > 1 or is_category(cluster, what[0])
+    return await print_named(cluster, arguments, options, is_category=is_category(cluster, what[0]))
+
+
+async def print_named(
+    cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, is_category: bool = False
+) -> bool:
+    """Print these objects; False when part of them could not be read, which was reported."""
+    many = len(arguments) > 1 or is_category
     if options.watch:
         if many or len(arguments[0].names) > 1:
-            raise ConfigError(Mistake(" ".join(what), "is more than one watch", "watch one kind, or one object"))
+            raise ConfigError(Mistake("--watch", "is more than one watch", "watch one kind, or one object"))
         return await _watch(cluster, arguments[0], options)
     if options.output.is_table:
         return await _print_tables(cluster, arguments, options, with_kind=many)
@@ -189,7 +224,7 @@ async def _pages(
     from controller.kube import crud
     from controller.kube.errors import KubeReadError
 
-    namespace = "" if options.all_namespaces else cluster.namespace
+    namespace = "" if options.all_namespaces else argument.namespace or cluster.namespace
     if not argument.names:
         path, query = argument.resource.collection(namespace), dict(options.selectors)
         query |= _with_objects(options)
@@ -204,8 +239,9 @@ async def _pages(
             path = argument.resource.path(namespace, name)
             yield crud.decoded(path, await cluster.connection.read(path, accept=accept))
         except KubeReadError as error:
-            print_error(error)
-            yield None
+            if not (options.ignore_not_found and error.refusal.status == NOT_FOUND):
+                print_error(error)
+                yield None
 
 
 async def _print_as_documents(

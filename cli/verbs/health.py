@@ -19,6 +19,7 @@ from cli.inputs.cluster import (
 )
 from cli.printing.columns import columns
 from cli.printing.errors import FAILED
+from cli.printing.whole_help import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ Object = dict[str, Any]
 OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 
 
-@click.group()
+@click.group(cls=Group)
 def health() -> None:
     """Show suspected faults and what is done about them, release a node, and analyse recorded jobs."""
 

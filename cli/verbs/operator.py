@@ -9,12 +9,13 @@ from typing import Any
 import click
 import structlog
 
+from cli.printing.whole_help import Group
 from controller.process.main import Operator, operate
 from controller.report.logs import configure_logs
 from controller.settings import as_yaml, read_settings
 
 
-@click.group()
+@click.group(cls=Group)
 def operator() -> None:
     """Run Tonnage as an operator on a cluster."""
 

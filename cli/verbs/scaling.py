@@ -2,11 +2,12 @@
 
 import click
 
+from cli.printing.whole_help import Group
 from cli.verbs.scaling_backtest import backtest
 from cli.verbs.scaling_status import explain, status
 
 
-@click.group()
+@click.group(cls=Group)
 def scaling() -> None:
     """Show what autoscaling decides and why, and what a load history would have cost under each policy."""
 

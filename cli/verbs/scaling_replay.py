@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.contest import obstacle
 from cli.inputs.machine import machine_description
+from cli.inputs.report_file import check_report, save_report
 from cli.printing.tables import table
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
@@ -98,7 +98,6 @@ def show_replay(
 ) -> None:
     """Replay the history, print the figures, and write the report."""
     from cluster.autoscaling import ScalingObjective
-    from simulator.reports.sweep_report import write_report
     from simulator.scaling.comparison import compared
     from simulator.scaling.replay import scenario_of
     from simulator.scaling.report import COLUMNS, as_html, rows_of
@@ -108,8 +107,7 @@ def show_replay(
     check_policies(names)
     if not names:
         raise ConfigError(Mistake("--policy", "names no policy"))
-    if report is not None and (found := obstacle(report)):
-        raise ConfigError(Mistake(f"--report {report}", found, "name a file in a writable folder"))
+    check_report(report)
     started_at, began = datetime.now(UTC), perf_counter()
     scenario = scenario_of(load, train_days, days, replica_load)
     result = compared(scenario, names, 60.0 * lead_min, ScalingObjective(price_per_hour, miss_cost))
@@ -124,8 +122,7 @@ def show_replay(
             ("machine", machine_description()),
             ("version", f"Tonnage {VERSION}"),
         )
-        write_report(report, as_html(result, facts, made_by))
-        click.echo(f"report: {report}", err=True)
+        save_report(report, as_html(result, facts, made_by))
 
 
 def record_of_all(result: "Compared") -> dict[str, Any]:

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.inputs.machine import machine_description
+from cli.inputs.planning import complete_policies
+from cli.inputs.report_file import save_report
 from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
+from cli.printing.errors import stopped_status
+from cli.printing.whole_help import Group
 from cli.verbs.simulate_power import power
 from cli.verbs.simulate_scaling import scaling
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.contest import ContestOptions
 
-INCOMPLETE = 1
 
-
-@click.group()
+@click.group(cls=Group)
 def simulate() -> None:
     """Simulate a datacenter: placement of arriving pods, a day, power, scaling."""
 
@@ -44,7 +46,13 @@ simulate.add_command(scaling)
     show_default=True,
     help="Generated pods: default, gpuspec33, multigpu20, gpushare100, or several of them.",
 )
-@click.option("--policies", default="bestfit,fgd,tonnage", show_default=True, help="Policies to compare.")
+@click.option(
+    "--policies",
+    default="bestfit,fgd,tonnage",
+    show_default=True,
+    shell_complete=complete_policies,
+    help="Policies to compare.",
+)
 @click.option("--seeds", default="42-44", show_default=True, help="Orders of arrival, such as 42-51 or 1,5,9.")
 @click.option("--rename-nodes", is_flag=True, help="Shuffle the nodes' names; placements should not depend on them.")
 @click.option(
@@ -78,7 +86,6 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     from cli.inputs.contest import ContestOptions, contest_from
     from cli.printing.placement_output import as_html, as_json, as_table
     from cli.verbs.simulate_placement import run_contest
-    from simulator.reports.sweep_report import write_report
 
     options = ContestOptions(**given)  # type: ignore[arg-type]  # click gives each option the type that is declared above
     check_sources(options)
@@ -88,13 +95,12 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     if result.swept.done:
         click.echo(as_json(result) if output == "json" else as_table(result), nl=False)
         if options.report is not None:
-            write_report(options.report, as_html(result, command=_command(), machine=machine_description()))
-            click.echo(f"report: {options.report}", err=True)
+            save_report(options.report, as_html(result, command=_command(), machine=machine_description()))
     if result.swept.stopped:
         total = len(result.contest.runs)
         click.echo(f"stopped ({result.swept.stopped}): {len(result.swept.done)} of {total} replays done", err=True)
         click.echo(resume_hint(options.results), err=True)
-        ctx.exit(INCOMPLETE)
+        ctx.exit(stopped_status(result.swept.stopped))
 
 
 def check_sources(options: "ContestOptions") -> None:
@@ -156,7 +162,9 @@ def _command() -> str:
     help="Hour at which the node is lost, for three hours; -1: never.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of arrivals and durations.")
-@click.option("--policy", default="tonnage", show_default=True, help="Placement policy.")
+@click.option(
+    "--policy", default="tonnage", show_default=True, shell_complete=complete_policies, help="Placement policy."
+)
 @click.option(
     "--polish",
     type=click.FloatRange(0, 1),

@@ -12,12 +12,13 @@ from typing import Literal
 
 import click
 
-from cli.inputs.contest import obstacle
 from cli.inputs.machine import machine_description
 from cli.inputs.planning import TIME_SLACK, print_notes, read
+from cli.inputs.report_file import check_report, save_report
 from cli.printing.day_progress import watching
+from cli.printing.errors import INTERRUPTED
 from cli.printing.tables import table
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, tried
 from cluster.version import VERSION
 from controller.brain.from_settings import brain_from, decisions_from
 from controller.brain.inline import InlineBrain
@@ -27,7 +28,6 @@ from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
 from simulator.day.report import as_html, summary_of
 from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
-from simulator.reports.sweep_report import write_report
 
 RAY_STARTS_S = 60.0
 
@@ -50,8 +50,7 @@ def simulate_day(
         mistakes.append(
             Mistake(f"--policy {policy}", "there is no such policy", f"choose one of {', '.join(POLICIES)}")
         )
-    if report is not None and (found := obstacle(report)):
-        mistakes.append(Mistake(f"--report {report}", found, "name a file in a writable folder"))
+    tried(lambda: check_report(report), None, mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     observed = read(files, sys.stdin)
@@ -66,13 +65,19 @@ def simulate_day(
     started_at, began = datetime.now(UTC), time.perf_counter()
     pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[Moment] = []
+    stopped = ""
     with (
         _ready(brain_from(operators, decisions)) as mind,
         watching(sys.stderr, brain, pace_s) as show,
     ):
-        for moment in live(observed.snapshot, mind, settings, time.perf_counter):
-            moments.append(moment)
-            show(moment)
+        try:
+            for moment in live(observed.snapshot, mind, settings, time.perf_counter):
+                moments.append(moment)
+                show(moment)
+        except KeyboardInterrupt:
+            if not moments:
+                raise
+            stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
     figures = summary_of(moments)
     click.echo(_json(moments) if output == "json" else table(("SIMULATED DAY", "FIGURE"), figures), nl=False)
     if report is not None:
@@ -84,9 +89,12 @@ def simulate_day(
             ("brain", brain),
             ("machine", machine_description()),
             ("version", f"Tonnage {VERSION}"),
+            *((("stopped", stopped),) if stopped else ()),
         )
-        write_report(report, as_html(moments, facts))
-        click.echo(f"report: {report}", err=True)
+        save_report(report, as_html(moments, facts))
+    if stopped:
+        click.echo(f"stopped: {stopped}", err=True)
+        click.get_current_context().exit(INTERRUPTED)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.machine import cores, machine_description
+from cli.inputs.report_file import save_report
+from cli.printing.errors import stopped_status
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:  # numpy and its users are imported only after the options wer
     from simulator.power.study import ComparedRun, Study
     from simulator.sweep.runner import Run
 
-INCOMPLETE = UNSAFE = 1
+UNSAFE = 1
 Command = Callable[..., None]
 
 _OPTIONS = (
@@ -165,7 +167,6 @@ def power(
     from simulator.power.faults import faults_from
     from simulator.power.report import render_power
     from simulator.power.study import check_study, label_of, play
-    from simulator.reports.sweep_report import write_report
     from simulator.sweep.runner import Processes, runs_of, sweep
 
     study = _study(row)
@@ -184,11 +185,10 @@ def power(
         click.echo(runs_json(swept.done, swept.stopped) if output == "json" else _tables(swept.done), nl=False)
     if swept.done and report is not None:
         about = _about(study, started_at, perf_counter() - began_s, swept.stopped)
-        write_report(report, render_power(swept.done, study, about))
-        click.echo(f"report: {report}", err=True)
+        save_report(report, render_power(swept.done, study, about))
     if swept.stopped:
         click.echo(f"stopped ({swept.stopped}): {len(swept.done)} of {len(runs)} runs done", err=True)
-        ctx.exit(INCOMPLETE)
+        ctx.exit(stopped_status(swept.stopped))
 
 
 @click.command()
@@ -230,7 +230,6 @@ def headroom(
     from simulator.power.headroom import find_headroom
     from simulator.power.report import render_power
     from simulator.power.study import check_study, label_of
-    from simulator.reports.sweep_report import write_report
     from simulator.sweep.runner import Processes, Run
 
     study = _study(row)
@@ -252,8 +251,7 @@ def headroom(
             for run in probe.runs
         ]
         about = _about(study, started_at, perf_counter() - began_s)
-        write_report(report, render_power(done, study, about, headroom_in_words(found)))
-        click.echo(f"report: {report}", err=True)
+        save_report(report, render_power(done, study, about, headroom_in_words(found)))
     if found.safe is None:
         ctx.exit(UNSAFE)
 

@@ -1,13 +1,11 @@
 """`tonnage version`: the installed version."""
 
-import platform
-
 import click
 
-from cluster.version import VERSION
+from cli.main import VERSION_LINE
 
 
 @click.command()
 def version() -> None:
     """Print the versions of Tonnage and of the Python that runs it."""
-    click.echo(f"tonnage {VERSION} (Python {platform.python_version()})")
+    click.echo(VERSION_LINE)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import click
 
-from cli.inputs.planning import DEFAULT_DEADLINE_S, MOST_DEADLINE_S, print_notes, read
+from cli.inputs.planning import DEFAULT_DEADLINE_S, complete_policies, deadline, print_notes, read
+from cli.inputs.report_file import save_report
 from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
-from cli.printing.errors import FAILED
+from cli.printing.errors import stopped_status
 
 
 @click.command(epilog="tonnage whatif -f examples/ --demand 0.5,1,2,4 --price a100=2.5,3.67 --report out/whatif.html")
@@ -35,15 +36,17 @@ from cli.printing.errors import FAILED
 @click.option(
     "--nodes", multiple=True, metavar="TYPE=+N,-N,...", help="Nodes to add or remove, by GPU type; may be repeated."
 )
-@click.option("--policies", default="tonnage", show_default=True, help="Placement policies.")
+@click.option(
+    "--policies", default="tonnage", show_default=True, shell_complete=complete_policies, help="Placement policies."
+)
 @click.option("--seeds", default="0", show_default=True, help="Seeds of the planner, such as 0-4.")
 @click.option(
     "--deadline",
     "deadline_s",
-    type=click.FloatRange(min=0, min_open=True, max=MOST_DEADLINE_S),
+    type=deadline,
     default=DEFAULT_DEADLINE_S,
     show_default=True,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="Work budget of each scenario, as the longest time it takes on a slow core.",
 )
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too.")
@@ -58,7 +61,6 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **given: 
     from cli.inputs.scenarios import WhatIfOptions, scenarios_from
     from cli.printing.scenario_output import as_html, as_json, as_table
     from cli.verbs.whatif_run import run_scenarios
-    from simulator.reports.sweep_report import write_report
 
     jobs, ray = given.pop("jobs"), given.pop("ray")
     options = WhatIfOptions(**given)  # type: ignore[arg-type]  # click gives each option the type that is declared above
@@ -73,10 +75,9 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **given: 
     if result.swept.done:
         click.echo(as_json(result) if output == "json" else as_table(result), nl=False)
         if options.report is not None:
-            write_report(options.report, as_html(result))
-            click.echo(f"report: {options.report}", err=True)
+            save_report(options.report, as_html(result))
     if result.swept.stopped:
         done, total = len(result.swept.done), len(result.scenarios)
         click.echo(f"stopped ({result.swept.stopped}): {done} of {total} scenarios done", err=True)
         click.echo(resume_hint(options.results), err=True)
-        ctx.exit(FAILED)
+        ctx.exit(stopped_status(result.swept.stopped))

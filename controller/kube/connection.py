@@ -1,5 +1,6 @@
 """HTTP connection to a Kubernetes API server: raw bytes in and out, and errors that determine what the caller does."""
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -246,7 +247,16 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
 
 
 def _no_response(error: BaseException) -> Refusal:
-    return Refusal(0, "NoAnswer", f"no answer: {type(error).__name__} {error}".rstrip())
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Refusal(0, "NoAnswer", f"no answer from {error.host}:{error.port}: {_os_words(error.os_error)}")
+    if isinstance(error, TimeoutError):
+        return Refusal(0, "NoAnswer", "no answer within the time limit")
+    return Refusal(0, "NoAnswer", f"no answer: {str(error) or type(error).__name__}")
+
+
+def _os_words(error: OSError) -> str:
+    """Words of the operating system, such as `Connection refused`; asyncio puts its own over them."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

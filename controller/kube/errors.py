@@ -8,7 +8,9 @@ import msgspec
 from cluster.errors import ActionError, ObservationError
 from controller.api.labels import GROUP
 
-NOT_INSTALLED = "Tonnage's kinds are not installed: kubectl apply --server-side -f deploy/crds, or install the chart"
+NOT_INSTALLED = (
+    "Tonnage's kinds are not installed: tonnage crds | kubectl apply --server-side -f -, or install the chart"
+)
 _NOT_SERVED = b"404 page not found"
 """Response body for a path that belongs to no API group or resource; a missing object gets a Status instead."""
 

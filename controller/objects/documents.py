@@ -68,6 +68,9 @@ def read_documents(paths: Iterable[str], stdin: TextIO | None = None) -> tuple[l
             text = stdin.read() if stdin is not None else ""
             _collect(_from_text("standard input", text), documents, mistakes)
             continue
+        if "://" in path:
+            mistakes.append(Mistake(path, "is a URL, and only files are read", f"curl -fsSL {path} | tonnage ... -f -"))
+            continue
         for file in _files(FilePath(path), mistakes):
             if file.resolve() not in seen:
                 seen.add(file.resolve())

@@ -26,7 +26,9 @@ SKEW_WARNING_S, SKEW_FAILURE_S = 2.0, 10.0
 and leadership is safe by monotonic clocks, but times in status and Events already mislead."""
 SWITCHED = {"evict": "evictions", "serve": "deployments"}
 """Features that the chart can omit, with the value that enables them."""
-INSTALL = "install or upgrade the chart (helm upgrade --install tonnage helm/tonnage -n tonnage-system)"
+INSTALL = (
+    "install or upgrade the chart (docs/operations.md); kinds alone: tonnage crds | kubectl apply --server-side -f -"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,12 +80,11 @@ def examine(facts: InstallationFacts, now_s: float) -> tuple[Finding, ...]:
     for check, findings in checks.items():
         if check in facts.unread:
             why = facts.unread[check]
-            remedy = (
-                INSTALL
-                if NOT_INSTALLED in why
-                else "use an account with this permission (--as, --context), or grant it"
-            )
-            found.append(Finding(check, "unknown", f"could not be checked: {why}", remedy))
+            if NOT_INSTALLED in why:  # the cause is a finding of its own, with the remedy
+                found.append(Finding(check, "unknown", "could not be checked before the kinds are installed"))
+            else:
+                remedy = "use an account with this permission (--as, --context), or grant it"
+                found.append(Finding(check, "unknown", f"could not be checked: {why}", remedy))
         else:
             found += findings
     return tuple(found)
@@ -115,12 +116,15 @@ def _clock(facts: InstallationFacts) -> Iterator[Finding]:
 
 
 def _crds(facts: InstallationFacts) -> Iterator[Finding]:
+    if missing := [kind.definition for kind in OWN_KINDS if kind.definition not in facts.crds]:
+        words = f"{few(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        yield Finding("crds", "failure", words, INSTALL)
     for kind in OWN_KINDS:
         name = kind.definition
         stored = facts.crds.get(name)
         if stored is None:
-            yield Finding("crds", "failure", f"{name} is not installed", INSTALL)
-        elif not _is_established(stored):
+            continue
+        if not _is_established(stored):
             yield Finding("crds", "failure", f"{name} is not served", f"see kubectl describe crd {name}")
         elif different := _difference(crd(kind), stored):
             yield Finding("crds", "warning", f"{name} is from another release: {different}", INSTALL)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from controller.kube import crud
 from controller.kube.connection import Connection
@@ -21,13 +21,20 @@ TRY_AGAIN_S = 5.0
 TOO_MANY_REQUESTS, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
-async def cordon(connection: Connection, node: str, *, dry_run: bool = False) -> bool:
-    """Cordon a node; False when it was already unschedulable. Raises KubeReadError, KubeWriteError."""
+async def set_unschedulable(
+    connection: Connection, node: str, *, closed: bool, dry_run: Literal["none", "client", "server"] = "none"
+) -> bool:
+    """Cordon a node, or open it again; False when nothing had to change. Raises KubeReadError, KubeWriteError.
+
+    dry_run: `client` writes nothing, `server` lets the server check the write without storing it.
+    """
     path = f"/api/v1/nodes/{node}"
-    if (await crud.read(connection, path)).get("spec", {}).get("unschedulable"):
+    if bool((await crud.read(connection, path)).get("spec", {}).get("unschedulable")) is closed:
         return False
-    query = {"fieldManager": crud.FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-    await connection.write("PATCH", path, {"spec": {"unschedulable": True}}, query, MERGE_PATCH)
+    if dry_run != "client":
+        query = {"fieldManager": crud.FIELD_MANAGER, **({"dryRun": "All"} if dry_run == "server" else {})}
+        # null removes the field, as kubectl does
+        await connection.write("PATCH", path, {"spec": {"unschedulable": closed or None}}, query, MERGE_PATCH)
     return True
 
 

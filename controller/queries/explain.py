@@ -104,7 +104,8 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
             gangs = [gang.name for gang in snapshot.gangs]
             return _gang(snapshot, after, plan, gangs.index(_known(found, full, gangs)), packer_of)
         case _:
-            name = _known(found, full, dict.fromkeys((*snapshot.pods.names, *after.pods.names)))
+            existing = snapshot.pods.names
+            name = _known(found, full, dict.fromkeys((*existing, *after.pods.names)), alike=existing)
             return _pod(snapshot, after, plan, name, packer_of)
 
 
@@ -117,9 +118,11 @@ def kind_and_name(target: str) -> tuple[str, str]:
     return found, name
 
 
-def _known(kind: str, name: str, names: Iterable[str]) -> str:
+def _known(kind: str, name: str, names: Iterable[str], alike: Iterable[str] | None = None) -> str:
+    """Raises ConfigError unless the name is known. alike: names to suggest, without those that only the plan has."""
     if name not in names:
-        raise ConfigError(Mistake(f"{kind}/{name}", "there is no such object", meant(name, names)))
+        remedy = meant(name, names if alike is None else alike)
+        raise ConfigError(Mistake(f"{kind}/{name}", "there is no such object", remedy))
     return name
 
 

@@ -101,6 +101,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
 
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:
     """(number of devices, thousandths of each, extended resource of whole devices) that a pod requests."""
+    _refuse_fractions(read, findings)
     whole = {name: count for name in GPU_RESOURCES if (count := quantity.whole(ask.get(name, Decimal(0))))}
     share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", GPU_MILLI_ANNOTATION)
@@ -122,6 +123,20 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
         findings.mistake(read.mistake(here, f"is {share[:LONGEST_SHOWN]!r}", remedy))
         return 1, WHOLE_GPU_MILLI, ""
     return 1, int(share), ""
+
+
+def _refuse_fractions(read: Read[Pod], findings: Findings) -> None:
+    """Mistakes for devices that are requested in fractions, which the API server refuses for extended resources."""
+    spec = read.object.spec
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for number, container in enumerate(containers):
+            for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
+                for name in GPU_RESOURCES:
+                    count = quantity.quantity(amounts.get(name, 0))
+                    if count % 1:
+                        here = ("spec", field, number, "resources", part, name)
+                        remedy = f"whole devices only; for a fraction of one: the annotation {GPU_MILLI_ANNOTATION}"
+                        findings.mistake(read.mistake(here, f"is {count}", remedy))
 
 
 def _named_types(read: Read[Pod], types: TypeIndex, findings: Findings) -> set[int] | None:

@@ -1,15 +1,12 @@
 """HTML report of a sweep, as one file that opens from disk, prints, and needs no network."""
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
 import numpy as np
 
-from cluster.errors import ConfigError, Mistake
 from simulator.packing.summary import PolicySummary, Spread
 from simulator.reports.charts import STYLES, Chart, charts, dash
 from simulator.reports.comparison_columns import Column, columns_for, number_in_words
@@ -119,21 +116,6 @@ def rendered(template: str, **parts: object) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(**parts)
-
-
-def write_report(path: Path, html: str) -> None:
-    """Writes the report atomically. Raises ConfigError when the file cannot be written."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(html, encoding="utf-8")
-        scratch.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
-        raise ConfigError(
-            Mistake(f"report {path}", error.strerror or str(error), "name a file in a folder you may write to")
-        ) from error
 
 
 def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:

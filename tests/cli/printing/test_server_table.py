@@ -63,3 +63,17 @@ def test_nothing_is_printed_where_there_are_no_rows() -> None:
 )  # fmt: skip
 def test_a_cell_reads_as_go_prints_it(value: Any, text: str) -> None:
     assert cell_text(value) == text
+
+
+def test_labels_have_columns_of_their_own_named_after_their_last_part() -> None:
+    table = {
+        "columnDefinitions": [{"name": "Name"}],
+        "rows": [
+            {"cells": ["a"], "object": {"metadata": {"labels": {"example.org/tier": "gold"}}}},
+            {"cells": ["b"], "object": {"metadata": {}}},
+        ],
+    }
+
+    lines = Sheet(Look(label_columns=("example.org/tier",))).text([table]).splitlines()
+
+    assert [line.split() for line in lines] == [["NAME", "TIER"], ["a", "gold"], ["b"]]

@@ -92,6 +92,14 @@ def test_an_object_that_is_not_there_is_wrong_use(tmp_path: Path, target: str, s
     assert said in result.stderr
 
 
+def test_an_instance_that_only_the_plan_has_is_never_suggested(tmp_path: Path) -> None:
+    result = run(tmp_path, "Pod/chat-a100-7", gpu_type(), profile(), service(), node(), pod("train-0"))
+
+    assert result.exit_code == 2
+    assert "there is no such object" in result.stderr
+    assert "default/chat" not in result.stderr.partition("such object")[2]
+
+
 def test_an_instance_that_is_not_needed_any_more_says_so(tmp_path: Path) -> None:
     def instance(number: int) -> Object:
         labels, types = {"tonnage.dev/service": "chat"}, {"tonnage.dev/gpu-types": "a100"}

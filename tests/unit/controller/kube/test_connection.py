@@ -335,3 +335,14 @@ def test_the_proxy_that_the_environment_names_is_taken_but_where_it_says_not_to(
     monkeypatch.setenv("NO_PROXY", "10.0.0.1,.internal")
 
     assert proxy_to(server) == proxy
+
+
+def test_a_server_that_is_not_there_is_named_without_the_names_of_a_library(tmp_path: Path) -> None:
+    async def read() -> str:
+        access = Access(kubeconfig=str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+        async with await connect(access, time.monotonic) as connection:
+            with pytest.raises(KubeReadError) as caught:
+                await connection.read("/version")
+        return caught.value.refusal.words
+
+    assert asyncio.run(read()) == "no answer from 127.0.0.1:1: Connection refused"

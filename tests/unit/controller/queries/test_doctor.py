@@ -9,6 +9,7 @@ import pytest
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import Permission, needed
+from controller.kube.errors import NOT_INSTALLED
 from controller.kube.structs import Pod, PodMeta, PodSpec
 from controller.queries.cluster_facts import skew_s
 from controller.queries.doctor import InstallationFacts, examine
@@ -97,6 +98,15 @@ def test_a_kind_that_is_missing_or_of_another_release_is_named() -> None:
     findings = found(replace(WELL, crds={names[1]: other, **{n: WELL.crds[n] for n in names[2:]}}), "crds")
 
     assert sorted(f.verdict for f in findings if f.verdict != "ok") == ["failure", "warning"]
+
+
+def test_missing_kinds_are_one_finding_with_one_remedy() -> None:
+    unread = dict.fromkeys(("nodes", "waiting"), NOT_INSTALLED)
+    found = [f for f in examine(replace(WELL, crds={}, unread=unread), NOW_S) if f.verdict != "ok"]
+
+    assert [(f.check, f.verdict) for f in found] == [("crds", "failure"), ("nodes", "unknown"), ("waiting", "unknown")]
+    assert [bool(f.remedy) for f in found] == [True, False, False]
+    assert "tonnage crds | kubectl apply" in found[0].remedy
 
 
 def test_what_the_operator_may_not_do_is_named_with_the_role_that_grants_it() -> None:

@@ -46,6 +46,16 @@ def test_a_node_offers_what_is_allocatable_and_has_the_type_of_its_label(tmp_pat
     assert nodes.memory_bytes.tolist() == [512 * GIB, 512 * GIB]
 
 
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_a_fraction_of_a_device_is_refused_as_the_api_server_does(tmp_path: Path, part: str) -> None:
+    halves = having(pod("p"), "spec.containers", [{"name": "c", "resources": {part: {"nvidia.com/gpu": "1.5"}}}])
+
+    (mistake,) = mistakes(tmp_path, gpu_type(), node(), halves)
+
+    assert "is 1.5; whole devices only" in mistake
+    assert MILLI in mistake
+
+
 def test_a_cordoned_and_a_not_ready_node_take_nothing_new(tmp_path: Path) -> None:
     sick = having(node("c", gpus=0), "status.conditions", [{"type": "Ready", "status": "Unknown"}])
     well = having(node("d", gpus=0), "status.conditions", [{"type": "Ready", "status": "True"}])

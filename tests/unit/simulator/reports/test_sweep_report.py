@@ -2,12 +2,10 @@
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
-from cluster.errors import ConfigError
-from simulator.reports.sweep_report import Circumstances, Trace, headline, render_report, write_report
+from simulator.reports.sweep_report import Circumstances, Trace, headline, render_report
 from tests.builders.summaries import summary
 
 TRACE = Trace("default", nodes=1213, gpus=6212, pods=8152, source="Generated.", bound_pct=96.89)
@@ -126,19 +124,3 @@ def test_a_stopped_sweep_is_reported_as_incomplete() -> None:
     stopped = Circumstances("c", "t", 1.0, "m", "v", (), {}, stopped="interrupted")
 
     assert "Not complete" in render_report([summary("fgd")], [TRACE], stopped)
-
-
-def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "out" / "report.html"
-    write_report(target, "first")
-    write_report(target, "second")
-
-    assert target.read_text() == "second"
-    assert [path.name for path in target.parent.iterdir()] == ["report.html"]
-
-
-def test_a_report_that_cannot_be_written_is_a_mistake_with_a_place(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-
-    with pytest.raises(ConfigError, match=r"report .*file/report.html"):
-        write_report(tmp_path / "file" / "report.html", "x")

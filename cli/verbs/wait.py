@@ -1,0 +1,138 @@
+"""`tonnage wait`: returns when objects meet a condition."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import click
+
+from cli.inputs.cluster import (
+    Cluster,
+    Impersonated,
+    cluster_options,
+    complete_kinds_and_names,
+    duration,
+    on_cluster,
+    target_from,
+)
+from cli.inputs.resource_arguments import ResourceArgument, parse_resource_arguments
+from cli.printing.errors import FAILED
+from cli.verbs.wait_condition import WaitCondition, wait_condition
+from cluster.errors import ConfigError, Mistake, TonnageError
+
+Object = dict[str, Any]
+DEFAULT_S = 30.0
+"""Limit of the wait, as kubectl's."""
+
+
+@click.command(epilog="tonnage wait modelservice/chat --for=condition=Planned")
+@click.argument("what", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...",
+                shell_complete=complete_kinds_and_names)  # fmt: skip
+@click.option("--for", "condition", type=wait_condition, required=True, metavar="CONDITION",
+              help="delete, create, condition=NAME[=VALUE] or jsonpath='{.PATH}'[=VALUE].")  # fmt: skip
+@click.option("--timeout", "within_s", type=duration, default=DEFAULT_S, metavar="DURATION",
+              help="Longest wait; 0: look once. [default: 30s]")  # fmt: skip
+@cluster_options
+@click.pass_context
+def wait(
+    ctx: click.Context,
+    what: tuple[str, ...],
+    condition: WaitCondition,
+    within_s: float,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    user: Impersonated | None,
+    timeout_s: float,
+) -> None:
+    """Wait until objects meet a condition; exits with 1 if one does not in time.
+
+    A condition counts only for the object's present spec. With a value that JSONPath finds nothing for, it waits.
+    """
+
+    async def work(cluster: Cluster) -> bool:
+        return await wait_for_all(cluster, what, condition, within_s)
+
+    if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
+        ctx.exit(FAILED)
+
+
+async def wait_for_all(
+    cluster: Cluster,
+    what: tuple[str, ...],
+    condition: WaitCondition,
+    within_s: float,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> bool:
+    """Wait for every object, with a line for each; False when the time ended first. Raises TonnageError."""
+    arguments = parse_resource_arguments(cluster, what)
+    if any(not each.names for each in arguments):
+        raise ConfigError(Mistake(" ".join(what), "names no object", "write KIND NAME or KIND/NAME"))
+    is_met = True
+    end_s = asyncio.get_running_loop().time() + within_s
+    for argument in arguments:
+        for name in argument.names:
+            shown = f"{argument.resource.full_kind}/{name}"
+            left_s = end_s - asyncio.get_running_loop().time()
+            if await _is_met_in_time(cluster, argument, name, condition, left_s, pause):
+                click.echo(f"{shown} {'deleted' if condition.words == 'delete' else 'condition met'}")
+            else:
+                click.echo(f"error: timed out waiting for {condition.words} on {shown}", err=True)
+                is_met = False
+    return is_met
+
+
+async def _is_met_in_time(
+    cluster: Cluster,
+    argument: ResourceArgument,
+    name: str,
+    condition: WaitCondition,
+    left_s: float,
+    pause: Callable[[float], Awaitable[None]],
+) -> bool:
+    from controller.kube import crud
+
+    path = argument.resource.path(cluster.namespace, name)
+    seen = await crud.read_if_there(cluster.connection, path)
+    if condition.is_met(seen):
+        return True
+    if seen is None and condition.needs_object:
+        raise TonnageError(f'{argument.resource.full_kind} "{name}" not found; --for=create waits until it exists')
+    if left_s <= 0:
+        return False
+    try:
+        async with asyncio.timeout(left_s):
+            await _until(cluster, argument, name, condition, pause)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _until(
+    cluster: Cluster,
+    argument: ResourceArgument,
+    name: str,
+    condition: WaitCondition,
+    pause: Callable[[float], Awaitable[None]],
+) -> None:
+    """Follow one object until it meets the condition. Raises KubeReadError."""
+    from controller.kube import crud
+    from controller.kube.errors import KubeReadError
+
+    path = argument.resource.collection(cluster.namespace)
+    query = {"fieldSelector": f"metadata.name={name}"}
+    while True:
+        pages, version = await crud.list_with_version(cluster.connection, path, query)
+        objects = [obj for page in pages for obj in page.get("items") or ()]
+        if condition.is_met(objects[0] if objects else None):
+            return
+        try:
+            async with aclosing(crud.follow(cluster.connection, path, query, version)) as events:
+                async for kind, obj in events:
+                    if condition.is_met(None if kind == "DELETED" else obj):
+                        return
+        except KubeReadError as error:
+            if not crud.must_list_again(error):
+                raise
+            await pause(1.0)
