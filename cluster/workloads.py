@@ -219,6 +219,8 @@ class ModelService:
     tolerations: tuple[Toleration, ...] = ()
     placement_modes: Mapping[str, str] = field(default_factory=dict)
     """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
+    is_planned_only: bool = False
+    """Whether its instances are run by other means: `replicas` is the mix that was planned last."""
     start_share: float = 0.0
     """Fraction of its price per hour that an instance must save for its start to pay off; 0: the demand is expected to
     last, so that every cheaper mix pays off."""

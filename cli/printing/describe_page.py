@@ -107,7 +107,7 @@ def _service(obj: Object) -> Iterator[str]:
             ("Cost", _cost(status)),
         ]
     )
-    wanted, running = status.get("replicas") or {}, status.get("running") or {}
+    wanted, running = status.get("replicas") or status.get("mix") or {}, status.get("running") or {}
     rows = [(name, str(wanted.get(name, 0)), str(running.get(name, 0))) for name in sorted({*wanted, *running})]
     yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
     yield _titled("Routing (percent of requests)", _routing(status.get("routing")))

@@ -179,6 +179,11 @@ class RoutingStatus(StatusPart):
 class ModelServiceStatus(ObservedStatus):
     """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded."""
 
+    mix: PerInstanceType | None = Field(
+        default=None,
+        description="Planned instances per instance type, named as in replicas, also of a service without a template, "
+        "whose instances are run by other means; absent: never planned.",
+    )
     replicas: PerInstanceType | None = Field(
         default=None,
         description="Wanted instances per instance type: GPUType, `x` and GPUs per instance if not 1, `-spot` if "
@@ -187,7 +192,9 @@ class ModelServiceStatus(ObservedStatus):
     running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
     wanted_instances: int | None = Field(default=None, ge=0, description="Wanted instances of all types.")
     running_instances: int | None = Field(default=None, ge=0, description="Running instances of all types.")
-    last_scale_time: Instant | None = Field(default=None, description="When replicas last changed.")
+    last_scale_time: Instant | None = Field(
+        default=None, description="When replicas last changed; without a template, since the mix did."
+    )
     cost_per_hour: NumberFromZero | None = Field(
         default=None, description="Cost of the wanted instances, dollars per hour."
     )

@@ -1,6 +1,9 @@
 """Replicas: how many instances of which GPU type each model service should have now."""
 
-from cluster.plans import Plan
+from dataclasses import replace
+
+from cluster.actions import Scale
+from cluster.plans import Plan, Step
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from placement.budget import Budget
@@ -29,7 +32,22 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     for_parts = Budget(PARTS_SHARE * budget.work, budget.clock, budget.over_at_s)
     mix = plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
     mix = with_parts(snapshot, mix, _expected(snapshot, turn), for_parts, decisions.mix)
-    return held(snapshot, mix, for_holding, hold_s=decisions.hold_s)
+    plan = held(snapshot, mix, for_holding, hold_s=decisions.hold_s)
+    return without_planned_only(snapshot, plan) if decisions.awaits_pods else plan
+
+
+def without_planned_only(snapshot: Snapshot, plan: Plan) -> Plan:
+    """The plan without actions on services whose instances are run by other means; their mixes stay in it.
+
+    So nothing is scaled that nobody scales, and no instances that never come take seats from other pods.
+    """
+    apart = {each.name for each in snapshot.services if each.is_planned_only}
+
+    def is_ours(step: Step) -> bool:
+        return not (isinstance(step.action, Scale) and step.action.service in apart)
+
+    phases = (replace(each, steps=tuple(filter(is_ours, each.steps))) for each in plan.phases)
+    return replace(plan, phases=tuple(each for each in phases if each.steps))
 
 
 def _expected(snapshot: Snapshot, turn: Turn) -> set[str]:

@@ -53,7 +53,7 @@ def with_deployed(
 
     A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
     replicas, so that the plan writes it again; except where no profile has its width any more, so that the plan scales
-    it to 0.
+    it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
     content: hash that the Deployment of (service, instance type) should have; None if the service has no template.
     scaled_at_s: when a service's replicas last changed, seconds since the epoch.
     """
@@ -65,7 +65,12 @@ def with_deployed(
         if width not in profiled or each.content == content(each.service, each.instance_type):
             replicas.setdefault(each.service, {})[each.instance_type] = each.replicas
     services = tuple(
-        replace(s, replicas=_sorted(replicas.get(s.name)), scaled_at_s=scaled_at_s(s.name)) for s in snapshot.services
+        replace(
+            s,
+            replicas=s.replicas if s.is_planned_only else _sorted(replicas.get(s.name)),
+            scaled_at_s=scaled_at_s(s.name),
+        )
+        for s in snapshot.services
     )
     return replace(snapshot, services=services)
 

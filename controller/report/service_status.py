@@ -47,14 +47,17 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: ServiceFac
             conditions, kind, status, reason.code, reason.words, generation=facts.generation, at_s=at_s
         )
     bound = _bound(old, plan, facts)
+    mix = old.mix if plan.refusal else _by_name(plan.instances)
+    is_unchanged = (old.replicas or {}) == asked if facts.makes_pods else old.mix == mix
     return ModelServiceStatus(
         observed_generation=facts.generation,
         conditions=conditions,
+        mix=mix,
         replicas=asked if facts.makes_pods else None,
         running=running if facts.makes_pods else None,
         wanted_instances=sum(asked.values()) if facts.makes_pods else sum(plan.instances.values()),
         running_instances=sum(running.values()),
-        last_scale_time=old.last_scale_time if (old.replicas or {}) == asked else float(int(at_s)),
+        last_scale_time=old.last_scale_time if is_unchanged else float(int(at_s)),
         cost_per_hour=old.cost_per_hour if plan.refusal else round(plan.cost_per_hour, DIGITS),
         bound_per_hour=bound,
         gap=None
@@ -116,7 +119,7 @@ def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, in
     if plan.refusal:
         return "False", Reason("NotPlanned", plan.refusal.words)
     if not facts.makes_pods:
-        return "False", Reason("PlannedOnly", "it has no spec.template to create pods from: it is only planned")
+        return "Unknown", Reason("PlannedOnly", "it has no spec.template to create pods from: it is only planned")
     if facts.undone:
         return "False", facts.undone
     wanted = _by_name(plan.instances)

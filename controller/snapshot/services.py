@@ -66,9 +66,13 @@ def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> Throughp
 
 
 def service_from(read: Read[ModelService], gpu_types: Collection[str]) -> Service:
-    """Service of a valid object, with the replicas in its status; None where the status has none."""
-    spec = read.object.spec
-    replicas = read.object.status.replicas
+    """Service of a valid object, with the replicas in its status; None where the status has none.
+
+    A service without a template has no replicas but the mix that was planned last, so that a plan changes it only where
+    another mix is better by what a change must save.
+    """
+    spec, status = read.object.spec, read.object.status
+    replicas = status.mix if spec.template is None and status.replicas is None else status.replicas
     constraints = node_constraints_of(read)
     return Service(
         name=read.name,
@@ -86,6 +90,7 @@ def service_from(read: Read[ModelService], gpu_types: Collection[str]) -> Servic
         replicas=None if replicas is None else _by_type(replicas, gpu_types),
         node_terms=terms_of(constraints, lambda *_: None),
         tolerations=tolerations_of(constraints),
+        is_planned_only=spec.template is None,
     )
 
 

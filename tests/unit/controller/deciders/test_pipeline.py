@@ -99,6 +99,18 @@ def test_on_a_cluster_instances_are_placed_once_their_pods_exist() -> None:
     assert {each.reason.code for each in first.unplaced} == {"AwaitsPod"}
 
 
+def test_a_service_whose_instances_others_run_gets_a_mix_and_no_action() -> None:
+    apart = replace(service(rate=100.0, gpu_types=("A100",)), is_planned_only=True)
+    seen = world([node("a", gpus=4)], services=[apart], profiles=[profile("A100", ((60.0,),))])
+
+    plan = decided(seen, Decisions(awaits_pods=True))
+
+    assert plan.actions == ()
+    assert plan.unplaced == ()
+    assert [sum(each.instances.values()) for each in plan.services] == [2]
+    assert {type(a) for a in decided(seen, Decisions()).actions} == {Scale, Bind}, "files have no other way to show it"
+
+
 def fails(seen: Snapshot, turn: Turn) -> Plan:
     raise TypeError("holds what a tenant wrote")
 

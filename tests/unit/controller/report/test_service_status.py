@@ -44,12 +44,22 @@ def test_a_service_is_ready_when_all_instances_of_its_mix_run() -> None:
         (replace(FACTS, running=of_types({"a100": 1})), "InstancesMissing"),
         (replace(FACTS, asked=of_types({"a100": 1})), "Scaling"),
         (replace(FACTS, asked=of_types({"a100": 2, "l4": 1})), "Scaling"),
-        (replace(FACTS, makes_pods=False), "PlannedOnly"),
         (replace(FACTS, undone=Reason("ActionFailed", "409")), "ActionFailed"),
     ],
 )
 def test_it_is_not_ready_while_anything_is_missing(facts: ServiceFacts, reason: str) -> None:
     assert condition(said(facts=facts), "Ready") == ("False", reason)
+
+
+def test_a_service_that_is_only_planned_tells_its_mix_and_not_whether_it_runs() -> None:
+    facts = replace(FACTS, makes_pods=False, asked={}, running={})
+    status = said(facts=facts)
+
+    assert condition(status, "Ready") == ("Unknown", "PlannedOnly")
+    assert status["mix"] == {"a100": 2}
+    assert "replicas" not in status
+    assert status_after(status, PLAN, facts, 2_000_000.0) == status
+    assert said(REFUSED, facts, status)["mix"] == {"a100": 2}
 
 
 def test_every_condition_tells_the_generation_that_was_planned_for() -> None:

@@ -56,6 +56,14 @@ def test_a_fraction_of_a_device_is_refused_as_the_api_server_does(tmp_path: Path
     assert MILLI in mistake
 
 
+def test_a_service_without_a_template_has_the_mix_that_was_planned_last(tmp_path: Path) -> None:
+    planned = having(service(), "status", {"mix": {"a100": 2}})
+    seen = observed(tmp_path, gpu_type(), profile(), planned, node(gpus=4)).snapshot
+
+    assert seen.services[0].replicas == of_types({"a100": 2})
+    assert seen.services[0].is_planned_only
+
+
 def test_a_cordoned_and_a_not_ready_node_take_nothing_new(tmp_path: Path) -> None:
     sick = having(node("c", gpus=0), "status.conditions", [{"type": "Ready", "status": "Unknown"}])
     well = having(node("d", gpus=0), "status.conditions", [{"type": "Ready", "status": "True"}])
