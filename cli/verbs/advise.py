@@ -1,0 +1,45 @@
+"""`tonnage advise`: what a cluster's idle, stranded and scattered GPUs cost, from a dump of it."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from cli.inputs.planning import Planning, decider
+from cli.inputs.price_catalogue import read_catalogue, with_prices
+from cli.inputs.report_file import check_report, save_report
+
+
+@click.command(epilog="kubectl get nodes,pods -A -o json | tonnage advise -f - --report advice.html")
+@click.option("-f", "--filename", "files", multiple=True, required=True, type=click.Path(allow_dash=True),
+              help="Dump of nodes and pods, or manifests; may be repeated. - reads standard input.")  # fmt: skip
+@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE",
+              help="Prices of GPUs, used where the files have no GPUType. [default: old list prices]")  # fmt: skip
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page to forward, too.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, output: str) -> None:
+    """Say in dollars what Tonnage would change on a cluster: idle nodes, stranded GPUs, fragmentation, dear types.
+
+    Reads a dump of the cluster and nothing else, and writes nothing to it. Amounts are prices of devices per hour: the
+    most that following an advice saves, and not to be added up, as one device may be in several of them.
+    """
+    from cli.printing.advice_output import as_html, as_json, as_text
+    from controller.objects.manifests import read_manifests
+    from controller.queries.advice import advise as advice_on
+    from controller.queries.usage import of_types
+    from controller.snapshot.from_manifests import snapshot_from
+
+    check_report(report)
+    catalogue = read_catalogue(prices)
+    manifests = read_manifests(files, sys.stdin)
+    is_own = bool(manifests.gpu_types)
+    now = snapshot_from(with_prices(manifests, catalogue)).snapshot
+    settings = Planning(policy="bestfit").on_files()
+    found = advice_on(now, of_types(now), decider(settings))
+    source = (
+        "GPUTypes of the files" if is_own else f"{catalogue.source}; {catalogue.date} (--prices FILE replaces them)"
+    )
+    click.echo(as_json(found, source) if output == "json" else as_text(found, source), nl=False)
+    if report is not None:
+        save_report(report, as_html(found, source, datetime.now(UTC)))

@@ -1,0 +1,255 @@
+"""Advice on a fleet: what its idle, stranded, scattered and unsuitable GPUs cost, in dollars. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.plans import Plan
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.queries.usage import NO_TYPE, Usage, of_nodes, total
+
+Decide = Callable[[Snapshot], Plan]
+HOURS_PER_MONTH = 730.0
+"""Mean hours of a month: 365 × 24 / 12."""
+LEAST_STRANDED = 0.05
+"""Smallest part of a device that is worth naming. Chosen: fractions are given in twentieths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One way to spend less, or to serve more with what is there."""
+
+    topic: str
+    """`idle`, `closed`, `stranded`, `fragmentation`, `types` or `waiting`."""
+    headline: str
+    remedy: str
+    dollars_per_hour: float
+    """Price of the devices concerned, US dollars per hour: an upper limit of what following the advice saves."""
+    about: tuple[str, ...] = ()
+    """Nodes or pods concerned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Fleet, and the advice on it, most expensive first."""
+
+    fleet: Usage
+    by_type: tuple[Usage, ...]
+    advice: tuple[Advice, ...]
+    unpriced: tuple[str, ...]
+    """Nodes with GPUs of unknown type, which are in no amount of dollars."""
+
+
+def advise(now: Snapshot, by_type: tuple[Usage, ...], decide: Decide) -> Report:
+    """Advice on a fleet.
+
+    by_type: its usage by GPU type. decide: planner, asked once for the fleet as it is and once with the pods that may
+    be moved taken from their nodes.
+    """
+    nodes = [each for each in of_nodes(now) if each.gpus]
+    found = [*_idle(nodes), *_closed(nodes), *_stranded(nodes)]
+    found += [*_scattered(now, decide), *_types(now), *_waiting(now, decide)]
+    return Report(
+        total(nodes),
+        tuple(each for each in by_type if each.gpus),
+        tuple(sorted(found, key=lambda each: -each.dollars_per_hour)),
+        tuple(each.name for each in nodes if each.gpu_type == NO_TYPE),
+    )
+
+
+def _idle(nodes: list[Usage]) -> Iterator[Advice]:
+    idle = [each for each in nodes if each.schedulable and not each.used]
+    if idle:
+        gpus = sum(each.gpus for each in idle)
+        yield Advice(
+            "idle",
+            f"{_many(len(idle), 'node')} with {gpus} GPUs without a pod that uses one",
+            "give them back, or run what waits there",
+            sum(each.cost_per_hour for each in idle),
+            tuple(each.name for each in idle),
+        )
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _closed(nodes: list[Usage]) -> Iterator[Advice]:
+    closed = [each for each in nodes if each.closed > LEAST_STRANDED]
+    if closed:
+        yield Advice(
+            "closed",
+            f"{sum(each.closed for each in closed):.4g} idle GPUs are on nodes that are cordoned or not ready",
+            "tonnage uncordon NODE, repair the node, or give it back",
+            sum(each.idle_cost_per_hour for each in closed),
+            tuple(each.name for each in closed),
+        )
+
+
+def _stranded(nodes: list[Usage]) -> Iterator[Advice]:
+    """Idle devices beside used ones, where CPU or memory is short; idle nodes are told apart."""
+    stranded = [each for each in nodes if each.used and each.stranded > LEAST_STRANDED]
+    if stranded:
+        count = sum(each.stranded for each in stranded)
+        yield Advice(
+            "stranded",
+            f"{count:.4g} idle GPUs cannot be used by typical pods: too little of another resource is left beside them",
+            "request less CPU and memory where pods do not use it, and let Tonnage place the pods",
+            sum(each.stranded * each.cost_per_hour / each.gpus for each in stranded),
+            tuple(each.name for each in stranded),
+        )
+
+
+def _scattered(now: Snapshot, decide: Decide) -> Iterator[Advice]:
+    """Nodes that become free when the pods that may be moved are placed anew, each on a GPU type that it may use."""
+    loose = _movable(now)
+    if not loose.any():
+        return
+    start = _without_pending(now, keep=loose)
+    taken = replace(start.pods, node=start.pods.node.copy(), devices=start.pods.devices.copy())
+    again = np.isin(np.asarray(start.pods.names), [now.pods.names[row] for row in np.flatnonzero(loose).tolist()])
+    taken.node[again], taken.devices[again] = PENDING, 0
+    plan = decide(replace(start, pods=taken))
+    if plan.unplaced:  # this order of placing them is worse than what runs; no claim
+        return
+    after = replace(start, pods=taken).after(plan.actions)
+    before_used, after_used = _used_nodes(now), _used_nodes(after)
+    price = _node_prices(now)
+    saved = float(price[before_used].sum() - price[after_used].sum())
+    freed = [now.nodes.names[row] for row in np.flatnonzero(before_used & ~after_used).tolist()]
+    if saved > 0 and freed:
+        moved = int((after.pods.node[again] != start.pods.node[again]).sum())
+        yield Advice(
+            "fragmentation",
+            f"{_many(int(before_used.sum()), 'node')} in use, where {int(after_used.sum())} can hold the same pods; "
+            f"{_many(moved, 'pod')} would run elsewhere",
+            "let Tonnage place pods (docs/operator.md); running ones follow as they restart",
+            saved,
+            tuple(freed),
+        )
+
+
+def _movable(now: Snapshot) -> np.ndarray:
+    """Rows of running pods with GPUs that may be moved and belong to no gang."""
+    with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
+    found: np.ndarray = with_gpus & now.pods.movable & (now.pods.node != PENDING) & (now.pods.gang < 0)
+    return found
+
+
+def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
+    """The fleet with its running pods alone; those of `keep` are kept to GPU types that they may surely use.
+
+    A pod that names no type stays on the one that it runs on: whether its model fits another is unknown.
+    """
+    rows = np.flatnonzero(now.pods.node != PENDING)
+    shapes = list(now.pods.shapes)
+    shape = now.pods.shape.copy()
+    number = {each: index for index, each in enumerate(shapes)}
+    for row in np.flatnonzero(keep).tolist():
+        own, kind = shapes[shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
+        if not own.gpu_types and kind >= 0:
+            pinned = replace(own, gpu_types=(now.gpu_type_names[kind],))
+            if pinned not in number:
+                number[pinned] = len(shapes)
+                shapes.append(pinned)
+            shape[row] = number[pinned]
+    pods = replace(
+        now.pods,
+        names=type(now.pods.names)([now.pods.names[row] for row in rows.tolist()]),
+        shape=shape[rows],
+        shapes=tuple(shapes),
+        node=now.pods.node[rows],
+        devices=now.pods.devices[rows],
+        priority=now.pods.priority[rows],
+        gang=now.pods.gang[rows],
+        owner=tuple(now.pods.owner[row] for row in rows.tolist()),
+        movable=now.pods.movable[rows],
+        never_preempts=None if now.pods.never_preempts is None else now.pods.never_preempts[rows],
+    )
+    return replace(now, pods=pods, services=())
+
+
+def _used_nodes(now: Snapshot) -> np.ndarray:
+    """Nodes on which a pod holds a GPU, shape (nodes,)."""
+    with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
+    rows = now.pods.node[(now.pods.node != PENDING) & with_gpus]
+    return np.bincount(rows, minlength=len(now.nodes)) > 0
+
+
+def _node_prices(now: Snapshot) -> np.ndarray:
+    """Price of all devices of each node, US dollars per hour, shape (nodes,); 0 where the type is unknown."""
+    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])
+    found: np.ndarray = prices[now.nodes.gpu_type] * now.nodes.gpus
+    return found
+
+
+def _types(now: Snapshot) -> Iterator[Advice]:
+    """Pods that name no GPU type and hold a dear one, while cheaper devices are idle."""
+    idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) // WHOLE_GPU_MILLI
+    left = Counter[int]()
+    for row in np.flatnonzero(now.nodes.schedulable & (now.nodes.gpu_type >= 0)).tolist():
+        left[int(now.nodes.gpu_type[row])] += int(idle[row])
+    held: list[tuple[float, int, str]] = []
+    for row in np.flatnonzero(now.pods.node != PENDING).tolist():
+        shape, kind = now.pods.shapes[now.pods.shape[row]], int(now.nodes.gpu_type[now.pods.node[row]])
+        if shape.gpus and not shape.gpu_types and kind >= 0:
+            held.append((now.gpu_types[kind].price_per_hour, row, now.pods.names[row]))
+    difference, about = 0.0, list[str]()
+    for price, row, name in sorted(held, reverse=True):
+        shape = now.pods.shapes[now.pods.shape[row]]
+        devices = shape.gpus * shape.gpu_milli / WHOLE_GPU_MILLI
+        cheaper = [
+            (now.gpu_types[kind].price_per_hour, kind)
+            for kind, count in left.items()
+            if count >= shape.gpus and now.gpu_types[kind].price_per_hour < price
+        ]
+        if cheaper:
+            other, kind = min(cheaper)
+            left[kind] -= shape.gpus
+            difference += devices * (price - other)
+            about.append(name)
+    if about:
+        yield Advice(
+            "types",
+            f"{_many(len(about), 'pod')} without a GPU type on dearer GPUs, while cheaper ones are idle",
+            "name the types that serve each pod (annotation tonnage.dev/gpu-types); Tonnage then takes the cheapest",
+            difference,
+            tuple(about),
+        )
+
+
+def _waiting(now: Snapshot, decide: Decide) -> Iterator[Advice]:
+    """Pods that wait although Tonnage's packer has a place for them, and those that no node can hold now."""
+    rows = [
+        row
+        for row in now.pods.pending.tolist()
+        if now.pods.shapes[now.pods.shape[row]].gpus and not now.pods.owner[row]
+    ]
+    if not rows:
+        return
+    waiting = {now.pods.names[row] for row in rows}
+    plan = decide(now)
+    short = {each.workload.partition("/")[2]: each.reason.words for each in plan.unplaced}
+    able = sorted(name for name in waiting if name not in short)
+    stuck = sorted(name for name in waiting if name in short)
+    if able:
+        yield Advice(
+            "waiting",
+            f"{len(able)} of {len(waiting)} waiting pods with GPUs have a place now",
+            "let Tonnage place them: schedulingGates or schedulerName tonnage (docs/operator.md)",
+            0.0,
+            tuple(able),
+        )
+    if stuck:
+        reason, _ = Counter(short[name] for name in stuck).most_common(1)[0]
+        yield Advice(
+            "waiting",
+            f"{len(stuck)} of {len(waiting)} waiting pods with GPUs fit nowhere, most often: {reason}",
+            "tonnage explain Pod/NAME -f FILE names what is short, on how many nodes",
+            0.0,
+            tuple(stuck),
+        )
