@@ -24,6 +24,7 @@ from controller.kube.library import (
 )
 
 DEFAULT_NAMESPACE = "default"
+DEFAULT_KUBECONFIG = "~/.kube/config"
 POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
@@ -115,6 +116,7 @@ def _load_service_account(configuration: Configuration, access: Access, clock: C
 
 async def _load_kubeconfig(configuration: Configuration, access: Access, clock: Callable[[], float]) -> str:
     """Fill in the configuration; returns the namespace of the context."""
+    _check_there(access.kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG)
     loader = await load_kube_config(
         config_file=access.kubeconfig or None,
         context=access.context or None,
@@ -133,6 +135,14 @@ async def _load_kubeconfig(configuration: Configuration, access: Access, clock: 
     configuration.refresh_api_key_hook = refresh
     context = loader.current_context["context"]
     return str(context["namespace"]) if "namespace" in context else DEFAULT_NAMESPACE
+
+
+def _check_there(paths: str) -> None:
+    """Raises ConfigError when none of these files exists. paths: joined as in KUBECONFIG."""
+    files = [os.path.expanduser(path) for path in paths.split(os.pathsep) if path]
+    if not any(map(os.path.exists, files)):
+        remedy = "give --kubeconfig or set KUBECONFIG; no cluster? start one here: tonnage controlplane up"
+        raise ConfigError(Mistake("--kubeconfig", f"no kubeconfig found (looked at {', '.join(files)})", remedy))
 
 
 def _namespace_of_pod() -> str:

@@ -176,6 +176,22 @@ def test_a_url_is_answered_with_a_way_to_read_it(capsys: pytest.CaptureFixture[s
     assert "curl -fsSL https://example.com/x.yaml | tonnage" in capsys.readouterr().err
 
 
+def test_without_a_kubeconfig_the_places_and_a_way_to_a_cluster_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    assert run(["get", "pods"]) == WRONG_INPUT
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.splitlines()[0] == (
+        f"error: --kubeconfig: no kubeconfig found (looked at {tmp_path}/.kube/config); "
+        "give --kubeconfig or set KUBECONFIG; no cluster? start one here: tonnage controlplane up"
+    )
+
+
 @pytest.mark.parametrize("given", ["-1", "0", "soon", "2d", "nan", "25h"])
 def test_a_deadline_that_is_no_time_is_answered_in_our_words(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "-f", "examples", "--deadline", given]) == WRONG_INPUT
