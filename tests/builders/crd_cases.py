@@ -196,6 +196,7 @@ FULL: Mapping[str, Object] = {
             "priority": 0,
         },
         {
+            "mix": {"a100": 2},
             "replicas": {"a100": 2},
             "running": {"a100": 1},
             "wantedInstances": 2,
