@@ -107,6 +107,10 @@ class Agent:
             writer.write(framed(sealed(report, self._keys, self._node)))
             await asyncio.sleep(0.3)
 
+    def hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+
     def report(self, frames: Mapping[str, bytes] | None = None, evidence: tuple[Evidence, ...] | None = None) -> None:
         self._sequence += 1
         report = HealthReport(self._node, "life", self._sequence, frames or {}, evidence)
@@ -141,12 +145,20 @@ class Agents:
         self.loop.call_soon_threadsafe(lambda: self.agents[node].report(evidence=evidence))
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        time.sleep(0.1)
+        asyncio.run_coroutine_threadsafe(self._end(), self.loop).result(30)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(5)
         self.loop.close()
+
+    async def _end(self) -> None:
+        """Ends every task, and every connection whether or not the operator reads what waits for it."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for agent in self.agents.values():
+            agent.hang_up()
+        await asyncio.sleep(0)
 
 
 @dataclass

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.controlplane
 EXAMPLES = ROOT / "examples"
 GATED = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}
 LONG_AGO = "2026-01-01T00:00:00Z"
-SETTINGS: dict[str, Any] = {"pools": [{"placer": "gate"}], "hold_s": 300.0, "release_deadline_s": 1.0}
+SETTINGS: dict[str, Any] = {"pools": [{"placer": "gate"}], "hold_s": 300.0, "release_deadline_s": 8.0}
 """Where they are not the defaults, which `operator` shortens for other tests, they would be seen to differ."""
 
 Deed = tuple[str, str]
