@@ -48,6 +48,9 @@ class Kubectl:
 
     def _run(self, *arguments: str, stdin: object) -> subprocess.CompletedProcess[str]:
         who = ["--as", self.user] if self.user else []
-        command = [self.program, "--kubeconfig", self.kubeconfig, "--namespace", self.namespace, *who, *arguments]
+        # Beside the kubeconfig: one that all servers share holds the kinds of an earlier one at the same port.
+        cache = ["--cache-dir", self.kubeconfig.parent / "kubectl-cache"]
+        options = ["--kubeconfig", self.kubeconfig, *cache, "--namespace", self.namespace, *who]
+        command = [self.program, *options, *arguments]
         given = None if stdin is None else json.dumps(stdin)
         return subprocess.run(command, input=given, capture_output=True, text=True, check=False)  # noqa: S603
