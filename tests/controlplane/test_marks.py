@@ -1,6 +1,7 @@
 """Admission policies on a real API server: what only Tonnage may say of a pod, and all that Tonnage may change."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ class Namespace:
 
     def deployment(self, name: str) -> str:
         return f"/apis/apps/v1/namespaces/{self.name}/deployments/{name}"
+
+    def deploy(self, who: PlainApi, name: str, owners: Sequence[Mapping[str, Any]] = ()) -> Answer:
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p")["spec"]}
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "replicas": 0, "template": template}
+        metadata = {"name": name, "ownerReferences": list(owners)}
+        body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+        return who.send("POST", self.deployment("").rstrip("/"), body)
 
     def create(self, annotations: Mapping[str, str] | None = None, gpus: int = 0, **spec: Any) -> tuple[str, Answer]:
         """A pod of the tenant's: (name, answer)."""
@@ -79,7 +87,9 @@ def here(control_plane: ControlPlane, namespace: str) -> Iterator[Namespace]:
     found = Namespace(control_plane.kubeconfig, namespace)
     installed = install(found.tenant, namespace)
     until(lambda: refused(found.create(MARKS)[1]), "the policy on marks is in force")
-    until(lambda: refused(found.release(found.created(**GATED), metadata={"labels": {"a": "b"}})), "so is the other")
+    until(lambda: refused(found.release(found.created(**GATED), metadata={"labels": {"a": "b"}})), "so is that on pods")
+    never = count()
+    until(lambda: refused(found.deploy(found.tonnage, f"never{next(never)}")), "and that on deployments")
     yield found
     for path in installed:
         found.tenant.send("DELETE", path)
@@ -162,23 +172,12 @@ def test_tonnage_changes_nothing_of_a_pod_but_its_gate_its_node_and_its_annotati
 
 def test_tonnage_writes_deployments_of_services_only(here: Namespace) -> None:
     owner = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat", "uid": "1"}
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "d", "ownerReferences": [{**owner, "controller": True}]},
-        "spec": {
-            "selector": {"matchLabels": {"a": "b"}},
-            "replicas": 0,
-            "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod("p")["spec"]},
-        },
-    }
-    collection = here.deployment("").rstrip("/")
-    alone = {**body, "metadata": {"name": "d"}}
-    for metadata in (alone["metadata"], {"name": "d", "ownerReferences": [owner]}):
-        assert refused(here.tonnage.send("POST", collection, {**body, "metadata": metadata}), "of a ModelService only")
-    assert here.tonnage.send("POST", collection, body).is_ok
-    scaled = {"spec": {"replicas": 1}, "metadata": {"ownerReferences": body["metadata"]["ownerReferences"]}}  # type: ignore[index]
+    controller = {**owner, "controller": True}
+    for owners in ([], [owner]):
+        assert refused(here.deploy(here.tonnage, "d", owners), "of a ModelService only")
+    assert here.deploy(here.tonnage, "d", [controller]).is_ok
+    scaled = {"spec": {"replicas": 1}, "metadata": {"ownerReferences": [controller]}}
     assert here.tonnage.send("PATCH", here.deployment("d"), scaled, content_type=MERGE_PATCH).is_ok
-    assert here.tenant.send("POST", collection, {**alone, "metadata": {"name": "theirs"}}).is_ok
+    assert here.deploy(here.tenant, "theirs").is_ok
     answer = here.tonnage.send("PATCH", here.deployment("theirs"), scaled, content_type=MERGE_PATCH)
     assert refused(answer, "of a ModelService only"), "nor does it adopt those of others"
