@@ -83,19 +83,19 @@ def whole_plan(
 
 def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions: Decisions, adopt: Adopt) -> Plan:
     """The plan with what these entries add to it. They are quick, so no budget limits them."""
-    now = _after(observed, plan)
+    now: Snapshot | None = None  # the snapshot after the plan so far; None: no decider has needed it yet
     for entry in entries:
         match entry:
             case PlanEdit():
-                plan = entry.edit(observed, plan, decisions)
-                now = _after(observed, plan)
+                plan, now = entry.edit(observed, plan, decisions), None
                 continue
             case BackgroundDecider():
                 more = _isolated(entry.name, decisions, partial(adopt, entry, observed, plan))
             case Decider():
                 turn = Turn(decisions, Budget(entry.work_of(decisions.within_s)), Memory(), observed, observed)
+                now = _after(observed, plan) if now is None else now
                 more = _isolated(entry.name, decisions, partial(entry.decide, now, turn))
-        plan, now = plan.joined(more), _after(now, more)
+        plan, now = plan.joined(more), None if now is None else _after(now, more)
     return plan
 
 

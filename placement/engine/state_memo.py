@@ -5,7 +5,7 @@ states. The key of a state is a 64-bit number, a sum of random words: one per (d
 device's place, one for CPU and GPU type.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ Words = NDArray[np.uint64]
 Evaluate = Callable[[IntArray, IntArray, IntArray], FloatArray]
 """(GPU type, free CPU, thousandths left per device) of distinct states → one value each. The value must not depend on
 the order of a node's devices."""
+States = Callable[[IntArray], tuple[IntArray, IntArray, IntArray]]
+"""Positions in an array of numbers → (GPU type, free CPU, thousandths left per device) of these states."""
 
 MOST_STATES = 400_000
 """Cached states before all are dropped: about 60 MB. A replay of openb under FGD meets 33,000."""
@@ -62,16 +64,21 @@ class StateMemo:
         words = words_of(gpu_type, cpu_milli, gpu_milli)
         return self.of_words(words, lambda new: (gpu_type[new], cpu_milli[new], gpu_milli[new]))
 
-    def of_words(self, words: Words, states: Callable[[IntArray], tuple[IntArray, IntArray, IntArray]]) -> FloatArray:
+    def of_words(self, words: Words, states: States) -> FloatArray:
         """Values of states by number; `states` builds the new ones (positions in `words`), which are few."""
         known = self._known
-        values = np.array([known.get(word, np.nan) for word in words.tolist()], dtype=np.float64)
-        unknown = np.flatnonzero(np.isnan(values))
-        if len(unknown):
-            if len(known) > self._most:
-                known.clear()
-            fresh, first, back = np.unique(words[unknown], return_index=True, return_inverse=True)
-            found = self._evaluate(*states(unknown[first]))
-            known.update(zip(fresh.tolist(), found.tolist(), strict=True))
-            values[unknown] = found[back]
-        return values
+        found = [known.get(word) for word in words.tolist()]
+        return np.array(self._with_new(words, found, states) if None in found else found, dtype=np.float64)
+
+    def _with_new(self, words: Words, found: Sequence[float | None], states: States) -> list[float]:
+        """The same values with those of the unknown states, which it computes and remembers."""
+        numbers, first = words.tolist(), dict[int, int]()
+        for position, value in enumerate(found):
+            if value is None:
+                first.setdefault(numbers[position], position)
+        new = self._evaluate(*states(np.fromiter(first.values(), dtype=np.int64, count=len(first))))
+        fresh = dict(zip(first, new.tolist(), strict=True))
+        if len(self._known) > self._most:
+            self._known.clear()
+        self._known.update(fresh)
+        return [fresh[word] if value is None else value for word, value in zip(numbers, found, strict=True)]

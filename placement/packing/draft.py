@@ -14,7 +14,7 @@ from placement.packing.reclaimable import Reclaimable
 
 Kind = tuple[int, str, bool]
 """Shape and owner of a pod, and whether it may preempt. Where one pod of a kind does not fit, no other of it does."""
-PLACES_PER_POD = 300
+PLACES_PER_POD = 600
 """Fixed price of a pod, in examined places, beside the nodes that are rated for it. Measured as `WORK_PER_S`
 (placement/packing/planner.py)."""
 

@@ -18,10 +18,10 @@ def phases_of(draft: Draft) -> tuple[Phase, ...]:
     units that do not need its evictions start.
     """
     leave, start = draft.changed()
-    room = Room(draft, leave)
+    room = Room(draft, leave) if leave else None
     making_room, gangs, singles = list[Phase](), list[tuple[int, Phase]](), list[int]()
     for unit in _starting(draft, leave, start):
-        free, *bought = _parts(room, unit)
+        free, *bought = _parts(room, unit) if room else [Part(unit.rows)]
         if bought and free.rows:
             making_room.append(_start(draft, unit, free))
         elif free.rows and unit.gang >= 0:
@@ -29,7 +29,7 @@ def phases_of(draft: Draft) -> tuple[Phase, ...]:
         else:
             singles += free.rows
         making_room += [_start(draft, unit, part) for part in bought]
-    left = tuple(_evict(draft, row, "its gang") for row in leave if row not in room.stopped)
+    left = tuple(_evict(draft, row, "its gang") for row in leave if room and row not in room.stopped)
     binds = tuple(_bind(draft, row) for row in sorted(singles))
     starts = [phase for _, phase in sorted(gangs, key=lambda each: each[0])]
     phases = (*making_room, Phase("make room", left), *starts, Phase("start pods", binds))
@@ -39,9 +39,9 @@ def phases_of(draft: Draft) -> tuple[Phase, ...]:
 class Part:
     """Pods that start together, and those that are stopped for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[int] = ()) -> None:
         self.stops: list[int] = []
-        self.rows: list[int] = []
+        self.rows = list(rows)
 
 
 class Room:
@@ -107,7 +107,7 @@ class Room:
 
 
 def _starting(draft: Draft, leave: Sequence[int], start: Sequence[int]) -> list[Unit]:
-    """Units of the pods that start, in the order of service."""
+    """Units of the pods that start, in the order of service where some leave for others."""
     pods, gone = draft.snapshot.pods, set(leave)
     units = [Unit(int(draft.priority[row]), (row,), 1) for row in start if pods.gang[row] < 0]
     gangs: dict[int, list[int]] = {}
@@ -118,7 +118,7 @@ def _starting(draft: Draft, leave: Sequence[int], start: Sequence[int]) -> list[
         stay = sum(pods.node[row] != PENDING and row not in gone for row in draft.members(gang))
         need = draft.snapshot.gangs[gang].min_members - stay
         units.append(Unit(int(draft.priority[rows[0]]), tuple(rows), need, gang))
-    return sorted(units, key=lambda unit: order_of_service(draft, unit))
+    return sorted(units, key=lambda unit: order_of_service(draft, unit)) if leave else units
 
 
 def _parts(room: Room, unit: Unit) -> Iterator[Part]:

@@ -185,10 +185,9 @@ def warm(book: PriceBook, ledger: Ledger) -> None:
 
 
 def _rated(book: PriceBook, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
-    left = ledger.gpu_milli[nodes]
     ways = options(shape, ledger, nodes)
     lost = ways.losses(book.memo, ledger, nodes)
-    gpu_after = left.sum(axis=1)[ways.node] - shape.total_gpu_milli
+    gpu_after = ways.before_milli.sum(axis=1)[ways.node] - shape.total_gpu_milli
     settings = book.state_worth.settings
     cost = lost + _looseness(settings, book.kinds, ways.cpu_milli, gpu_after)
     if not shape.gpus:

@@ -28,6 +28,8 @@ class Options:
     """Free CPU afterwards."""
     words: Words
     """Number of the state afterwards (placement/engine/state_memo.py)."""
+    words_before: Words
+    """Shape (nodes,): number of the state now."""
     before_milli: IntArray
     """Shape (nodes, width): thousandths left of each device now."""
     shape: PodShape
@@ -46,14 +48,12 @@ class Options:
         now = (ledger.gpu_type[nodes], ledger.cpu_milli[nodes], self.before_milli)
 
         def states(picked: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-            is_now = picked < self.count
-            after = self.states(picked[~is_now] - self.count)
-            order = np.argsort(np.argsort(~is_now, kind="stable"), kind="stable")
-            joined = [np.concatenate([n[picked[is_now]], a])[order] for n, a in zip(now, after, strict=True)]
-            return joined[0], joined[1], joined[2]
+            after = self.states(np.arange(len(self.node)))
+            kind, cpu_milli, left = (np.concatenate(both)[picked] for both in zip(now, after, strict=True))
+            return kind, cpu_milli, left
 
         # One call for both sides: new states are then computed together, in half the time.
-        values = memo.of_words(np.concatenate([words_of(*now), self.words]), states)
+        values = memo.of_words(np.concatenate([self.words_before, self.words]), states)
         losses: FloatArray = values[self.node] - values[self.count :]
         return losses
 
@@ -68,18 +68,21 @@ class Options:
 
 def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> Options:
     """Options of a pod on nodes that can all take it."""
-    before = ledger.gpu_milli[nodes]
-    cpu_milli = ledger.cpu_milli[nodes] - shape.cpu_milli
+    count, before = len(nodes), ledger.gpu_milli[nodes]
+    cpu_before = ledger.cpu_milli[nodes]
+    cpu_milli = cpu_before - shape.cpu_milli
     gpu_type = ledger.gpu_type[nodes]
+    both_types, both_cpus = np.concatenate([gpu_type, gpu_type]), np.concatenate([cpu_before, cpu_milli])
     if shape.gpus != 1 or shape.is_whole_gpu:
         devices = tightest_devices(shape, before)
-        words = words_of(gpu_type, cpu_milli, left_after(shape, before, devices))
-        return Options(len(nodes), np.arange(len(nodes)), devices, gpu_type, cpu_milli, words, before, shape)
+        words = words_of(both_types, both_cpus, np.concatenate([before, left_after(shape, before, devices)]))
+        of_now, of_then = words[:count], words[count:]
+        return Options(count, np.arange(count), devices, gpu_type, cpu_milli, of_then, of_now, before, shape)
     node, device = np.nonzero(before >= shape.gpu_milli)
     words_before = device_words(before)
     now = before[node, device]
     # Only one device differs from the node's present state: its word is exchanged, the sum of the others stays.
-    whole = cpu_words(gpu_type, cpu_milli) + words_before.sum(axis=1, dtype=np.uint64)
-    words = whole[node] - words_before[node, device] + device_words(now - shape.gpu_milli)
+    whole = cpu_words(both_types, both_cpus).reshape(2, count) + words_before.sum(axis=1, dtype=np.uint64)
+    words = whole[1][node] - words_before[node, device] + device_words(now - shape.gpu_milli)
     masks: IntArray = np.left_shift(1, device)
-    return Options(len(nodes), node, masks, gpu_type[node], cpu_milli[node], words, before, shape)
+    return Options(count, node, masks, gpu_type[node], cpu_milli[node], words, whole[0], before, shape)

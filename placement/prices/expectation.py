@@ -24,9 +24,12 @@ class Expectation:
     """Classes as columns for array arithmetic; classes that differ only in their allowed types share a column."""
 
     share: FloatArray
-    """Shape (GPU types, columns): fraction of the pods that are of this column and may use this type, for H."""
+    """Shape (GPU types + 1, columns): fraction of the pods that are of this column and may use this type, for H.
+
+    The last row is zero: type -1, no GPU.
+    """
     fragment_share: FloatArray
-    """Shape (GPU types, columns): the weights of F, likewise."""
+    """Shape (GPU types + 1, columns): the weights of F, likewise."""
     cpu_milli: IntArray
     """Shape (columns,)."""
     ask: IntArray
@@ -51,8 +54,7 @@ class Expectation:
         copies = (free // size).sum(axis=2) // self.gpus[:, None]
         cpu = np.maximum(cpu_milli, 0)
         fits = ((enough >= self.gpus[:, None])[self.ask] & (self.cpu_milli[:, None] <= cpu)).astype(np.float64)
-        none = np.zeros((1, self.share.shape[1]))  # type -1, no GPU: the appended zero
-        share, weight = (np.vstack([of, none])[gpu_type].T for of in (self.share, self.fragment_share))
+        share, weight = self.share[gpu_type].T, self.fragment_share[gpu_type].T
         usable = (fits * weight * (idle - remainder)[self.ask]).sum(axis=0)
         by_cpu = cpu // np.maximum(self.cpu_milli, 1)[:, None]
         pods = np.minimum(by_cpu, copies[self.ask])
@@ -75,9 +77,9 @@ def expectation_of(shares: ClassShares, gpu_type_names: tuple[str, ...], by_gpus
     asks, ask = np.unique(columns[:, 1:], axis=0, return_inverse=True)
     of_gpus = shares.share * shares.gpu_demand / max(shares.mean_gpu_demand, 1e-300)
     weights = (1 - by_gpus) * shares.share + by_gpus * of_gpus
-    share, fragment_share = np.zeros((2, len(gpu_type_names), len(columns)))
+    share, fragment_share = np.zeros((2, len(gpu_type_names) + 1, len(columns)))
     allowed = allowed_types([shares.classes[row] for row in rows], gpu_type_names)
     for row, column, types in zip(rows, column_of.reshape(-1).tolist(), allowed, strict=True):
-        share[types, column] += shares.share[row]
-        fragment_share[types, column] += weights[row]
+        share[:-1][types, column] += shares.share[row]
+        fragment_share[:-1][types, column] += weights[row]
     return Expectation(share, fragment_share, columns[:, 0], ask.reshape(-1), asks[:, 0], asks[:, 1])
