@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 READY := $(VENV)/.ready
 JOBS ?= 2
+WAITING_JOBS ?= 3
 DATA := $(or $(TONNAGE_DATA),../shared/data)
 
 .DEFAULT_GOAL := help
@@ -38,8 +39,8 @@ test: $(READY) ## Run all tests (those that need public data or the control plan
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
 # Where Ray's native part ends a driver, its last words must not stay in a capture that ends with it.
 	$(BIN)/python -m pytest --capture=sys tests/ray
-# A module has a server or a namespace of its own, so modules run side by side.
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/controlplane
+# A module has a server or a namespace of its own, so modules run side by side; they mostly wait for leases and watches.
+	$(BIN)/python -m pytest -n $(WAITING_JOBS) --dist loadfile tests/controlplane
 
 .PHONY: mutation
 mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (2 minutes)
