@@ -1,6 +1,5 @@
 """GPU allocation of packing policies on a fleet whose pods leave, at several offered loads."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,27 +7,21 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.arguments import refusing_bad_input
 from benchmarks.churn_runs import ChurnRun, ChurnSetup, Record, churn_runs, play
 from benchmarks.packing import check_inputs
+from benchmarks.trace_sweeps import NODES, finish, output_options, pods_option, with_error
 from cluster.arrays import FloatArray
 from simulator.packing.churn import STAYS
 from simulator.sweep.runner import Processes, Progress, sweep
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.Path(path_type=Path), required=True, help="Fleet, CSV in the openb format.")
-@click.option(
-    "--pods",
-    type=click.Path(path_type=Path),
-    required=True,
-    multiple=True,
-    help="Pods to draw from, CSV in the openb format; repeatable.",
-)
+@NODES
+@pods_option("Pods to draw from")
 @click.option("--loads", callback=arguments.fractions, default="0.9,1.0,1.05", help="Offered loads; 1: all GPUs.")
 @click.option(
     "--policies",
@@ -42,8 +35,7 @@ from simulator.sweep.runner import Processes, Progress, sweep
 @click.option(
     "--seeds", callback=arguments.seeds, default="42-45", help="Seeds of arrivals, stays, order of equal nodes, policy."
 )
-@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
+@output_options()
 @refusing_bad_input
 def main(
     nodes: Path,
@@ -68,14 +60,7 @@ def main(
     check_inputs(nodes, pods, policies)
     runs = churn_runs([name for name, _ in setup.traces], loads, seeds, policies)
     swept = sweep(runs, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
-    records = [record for _, record in swept.done]
-    if json_to:
-        write_lines(json_to, records)
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150)
-    console.print(churn_table(records, policies))
-    if swept.stopped:
-        click.echo(f"stopped early ({swept.stopped}): {len(swept.missing)} runs are missing", err=True)
-        sys.exit(1)
+    finish(swept, json_to, lambda records: [churn_table(records, policies)])
 
 
 def churn_table(records: Sequence[Any], policies: Sequence[str]) -> Table:
@@ -87,7 +72,7 @@ def churn_table(records: Sequence[Any], policies: Sequence[str]) -> Table:
     means: list[FloatArray] = []
     for name, load, allocation in _cells(records, policies):
         means.append(allocation.mean(axis=1))
-        differences = (_with_error(allocation[-1] - row) for row in allocation[:-1])
+        differences = (with_error(allocation[-1] - row) for row in allocation[:-1])
         figures = (f"{mean:.2f}" for mean in means[-1])
         table.add_row(name, f"{load:g}", str(allocation.shape[1]), *figures, *differences)
     if len(means) > 1:
@@ -107,13 +92,6 @@ def _cells(records: Sequence[Any], policies: Sequence[str]) -> Iterator[tuple[st
         seeds = sorted(set.intersection(*(set(of_seed) for of_seed in cell.values())))
         if seeds:
             yield name, load, np.array([[cell[policy][seed] for seed in seeds] for policy in policies])
-
-
-def _with_error(differences: FloatArray) -> str:
-    """Mean of paired differences with its standard error."""
-    if len(differences) < 2:
-        return f"{differences.mean():+.2f}"
-    return f"{differences.mean():+.2f} ± {differences.std(ddof=1) / np.sqrt(len(differences)):.2f}"
 
 
 def _tell(progress: Progress[ChurnRun, Record]) -> None:

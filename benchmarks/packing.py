@@ -1,7 +1,6 @@
 """GPU allocation of each packing policy on a trace, and its decision time."""
 
 import csv
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.arguments import refusing_bad_input
 from benchmarks.packing_runs import Record, Setup, play
+from benchmarks.trace_sweeps import NODES, finish, output_options, pods_option
 from cluster.errors import ConfigError, Mistake
 from placement.policies import POLICIES
 from simulator.openb.trace_reader import read_trace
@@ -26,14 +25,8 @@ PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.Path(path_type=Path), required=True, help="Fleet, CSV in the openb format.")
-@click.option(
-    "--pods",
-    type=click.Path(path_type=Path),
-    required=True,
-    multiple=True,
-    help="Pods, CSV in the openb format; repeatable.",
-)
+@NODES
+@pods_option("Pods")
 @click.option("--policies", callback=arguments.words, default=",".join(POLICIES), help="Policies, in this order.")
 @click.option(
     "--seeds", callback=arguments.seeds, default="42-51", help="Seeds of arrivals, order of equal nodes, and policy."
@@ -53,8 +46,7 @@ PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
 )
 @click.option("--published", type=click.Path(path_type=Path), help="CSV of published means for comparison.")
 @click.option("--bound/--no-bound", default=True, help="Compute the proven bound for each.")
-@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes; times are measured within each.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
+@output_options("Processes; times are measured within each.")
 @refusing_bad_input
 def main(
     nodes: Path,
@@ -87,17 +79,14 @@ def main(
     )
     reference = read_published(published) if published else {}
     check_inputs(nodes, pods, policies)
-    runs = runs_of([name for name, _ in setup.traces], policies, seeds)
+    names = [name for name, _ in setup.traces]
+    runs = runs_of(names, policies, seeds)
     swept = sweep(runs, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
-    records = [record for _, record in swept.done]
-    if json_to:
-        write_lines(json_to, records)
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150)
-    for name, _ in setup.traces:
-        console.print(means_table(name, [record for record in records if record["pods"] == name], reference))
-    if swept.stopped:
-        click.echo(f"stopped early ({swept.stopped}): {len(swept.missing)} runs are missing", err=True)
-        sys.exit(1)
+    finish(
+        swept,
+        json_to,
+        lambda records: [means_table(name, [r for r in records if r["pods"] == name], reference) for name in names],
+    )
 
 
 def check_inputs(nodes: Path, pods: Sequence[Path], policies: Sequence[str]) -> None:

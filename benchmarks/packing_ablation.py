@@ -1,6 +1,5 @@
 """What each mechanism of bid-price packing buys: allocation without it, on fleets that fill up and that churn."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -10,12 +9,12 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from cluster.arrays import FloatArray, IntArray, Names
+from benchmarks.arguments import refusing_bad_input
+from benchmarks.trace_sweeps import NODES, finish, output_options, pods_option, with_error
+from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from placement.engine.node_order import content_rank
@@ -148,21 +147,14 @@ def _trace(nodes: Path, pods: Path, every: int) -> Snapshot:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.Path(path_type=Path), required=True, help="Fleet, CSV in the openb format.")
-@click.option(
-    "--pods",
-    type=click.Path(path_type=Path),
-    required=True,
-    multiple=True,
-    help="Pods to draw from, CSV in the openb format; repeatable.",
-)
+@NODES
+@pods_option("Pods to draw from")
 @click.option("--loads", callback=arguments.fractions, default="1.0", help="Offered loads of the fleet that churns.")
 @click.option("--fill/--no-fill", default=True, help="Also a fleet that fills up, read at 100 % requested.")
 @click.option("--without", callback=arguments.words, default=",".join(SETTINGS), help="Mechanisms to take out.")
 @click.option("--every", type=click.IntRange(1), default=4, help="Keep every so many nodes of the fleet.")
 @click.option("--seeds", callback=arguments.seeds, default="42-45", help="Seeds of arrivals, stays and policy.")
-@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
+@output_options()
 @refusing_bad_input
 def main(
     nodes: Path,
@@ -188,13 +180,7 @@ def main(
     names = [name for name, _ in setup.traces]
     cases = [Case(name, load, seed, each) for name, load, seed, each in product(names, where, seeds, variants)]
     swept = sweep(cases, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
-    records = [record for _, record in swept.done]
-    if json_to:
-        write_lines(json_to, records)
-    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 170).print(table_of(records))
-    if swept.stopped:
-        click.echo(f"stopped early ({swept.stopped}): {len(swept.missing)} replays are missing", err=True)
-        sys.exit(1)
+    finish(swept, json_to, lambda records: [table_of(records)], width=170)
 
 
 def table_of(records: Sequence[Record]) -> Table:
@@ -211,15 +197,9 @@ def table_of(records: Sequence[Record]) -> Table:
             whole = np.array([found[(*column, seed, "nothing")] for seed in seeds])
             ours = np.array([found[(*column, seed, variant)] for seed in seeds])
             pairs_of_all.append(ours if variant == "nothing" else ours - whole)
-            cells.append(_cell(pairs_of_all[-1], signed=variant != "nothing"))
-        table.add_row(variant, *cells, _cell(np.mean(pairs_of_all, axis=0), signed=variant != "nothing"))
+            cells.append(with_error(pairs_of_all[-1], signed=variant != "nothing"))
+        table.add_row(variant, *cells, with_error(np.mean(pairs_of_all, axis=0), signed=variant != "nothing"))
     return table
-
-
-def _cell(values: FloatArray, *, signed: bool) -> str:
-    """Mean with its standard error over seeds."""
-    mean = f"{values.mean():+.2f}" if signed else f"{values.mean():.2f}"
-    return mean if len(values) < 2 else f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.2f}"
 
 
 def _tell(progress: Progress[Case, Record]) -> None:
