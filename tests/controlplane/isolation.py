@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,8 +15,10 @@ from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxReport
 from nodeagent.controller_link import Link
 from power.leases.messages import Inventory, Keys, Refusal, opened_text, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
+from simulator.kernel.guest import Guest
 
 OURS = "tonnage.dev/v1alpha1"
+REMOTE = "tests.kernel.remote"
 
 
 def policy(name: str, **spec: Any) -> dict[str, Any]:
@@ -63,10 +65,60 @@ class FakeIsolation:
         return NodeReport(self.node, "life", self.level, self.why, 8 << 30, 1 << 30, sandboxes)
 
 
+class GuestIsolation:
+    """The isolation process itself, on a kernel of its own, with one pod."""
+
+    def __init__(self, guest: Guest, node: str, uid: str, container: str) -> None:
+        self.orders: Orders | None = None
+        self._guest, self._pod = guest, (uid, container.rpartition("/")[2])
+        self._turn = threading.Lock()
+        self._handed: Orders | None = None
+        self._newest: NodeReport | None = None
+        self._guest.call(f"{REMOTE}:begin", node, *self._pod)
+        while self._newest is None:
+            self._exchange()
+
+    def report(self) -> NodeReport:
+        self._exchange()
+        assert self._newest is not None
+        return self._newest
+
+    def outgrow(self) -> dict[str, Any]:
+        """What became of a tool call that took far more than it declared."""
+        with self._turn:
+            found: dict[str, Any] = self._guest.call(f"{REMOTE}:outgrow", *self._pod)
+        return found
+
+    def _exchange(self) -> None:
+        orders = self.orders
+        text = "" if orders is None or orders is self._handed else msgspec.json.encode(orders).decode() + "\n"
+        with self._turn:
+            lines: str = self._guest.call(f"{REMOTE}:exchange", text)
+        self._handed = orders
+        if lines:
+            self._newest = msgspec.json.decode(lines.splitlines()[-1], type=NodeReport)
+
+
+class Isolation(Protocol):
+    """What a node's agent asks of its isolation process."""
+
+    orders: Orders | None
+
+    def report(self) -> NodeReport: ...
+
+
 @contextmanager
 def isolating_agent(node: str, port: int, fleet: Keys) -> Iterator[FakeIsolation]:
-    """An agent without devices that reports ten times a second, in a thread of its own."""
-    keys, made, ended = keys_of_node(fleet, node), FakeIsolation(node), threading.Event()
+    """An agent without devices whose isolation is a fake."""
+    made = FakeIsolation(node)
+    with linked(node, port, fleet, made):
+        yield made
+
+
+@contextmanager
+def linked(node: str, port: int, fleet: Keys, made: Isolation) -> Iterator[None]:
+    """The node's end of the link, which reports ten times a second, in a thread of its own."""
+    keys, ended = keys_of_node(fleet, node), threading.Event()
 
     def hear(travelled: bytes) -> None:
         text = opened_text(ORDERS, travelled, keys, node)
@@ -85,7 +137,7 @@ def isolating_agent(node: str, port: int, fleet: Keys) -> Iterator[FakeIsolation
     thread = threading.Thread(target=lambda: asyncio.run(talk()), daemon=True)
     thread.start()
     try:
-        yield made
+        yield
     finally:
         ended.set()
         thread.join(10)

@@ -10,42 +10,52 @@ from controller.api.kinds import OWN_KINDS
 from power.leases.messages import Keys
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
+from simulator.kernel.guest import Guest
 from tests.agents.agent_process import KEY, write_keys
-from tests.controlplane.isolation import FakeIsolation, agent_pod, isolating_agent, policy
+from tests.controlplane.isolation import FakeIsolation, GuestIsolation, agent_pod, isolating_agent, linked, policy
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator, until
 from tests.controlplane.servers import StartServer
 
 pytestmark = pytest.mark.controlplane
 ROOT = Path(__file__).parents[2]
+FLEET = Keys("k", {"k": KEY})
 
 
 @pytest.fixture(scope="module")
 def admin(start_server: StartServer, programs: Programs) -> Kubectl:
-    server = start_server(Settings(nodes=1))
+    server = start_server(Settings(nodes=2))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:
         kubectl.wait("condition=Established", f"crd/{kind.definition}")
     kubectl("create", "namespace", "tonnage-system")
-    until(lambda: bool(kubectl.get("nodes")["items"]), "the simulated node is there")
+    until(lambda: len(kubectl.get("nodes")["items"]) == 2, "the simulated nodes are there")
     return kubectl
 
 
 @pytest.fixture(scope="module")
-def story(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kubectl, FakeIsolation]]:
-    """A policy, a pod that it covers, an operator and the node's agent."""
+def nodes(admin: Kubectl) -> list[str]:
+    return sorted(str(each["metadata"]["name"]) for each in admin.get("nodes")["items"])
+
+
+@pytest.fixture(scope="module")
+def port(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """An operator that isolates; its port for the nodes' agents."""
     folder = tmp_path_factory.mktemp("isolation")
-    node = str(admin.get("nodes")["items"][0]["metadata"]["name"])
+    power = {"enabled": True, "port": 0, "keys": str(write_keys(folder / "keys"))}
+    with operator(admin.kubeconfig, folder, power=power, isolation={"enabled": True}) as process:
+        yield port_of(process)
+
+
+@pytest.fixture(scope="module")
+def story(admin: Kubectl, nodes: list[str], port: int) -> Iterator[tuple[Kubectl, FakeIsolation]]:
+    """A policy, a pod that it covers, and the node's agent."""
     default = admin.within("default")
     default("apply", "-f", "-", stdin=policy("coders"))
-    default("apply", "-f", "-", stdin=agent_pod("coder", node))
+    default("apply", "-f", "-", stdin=agent_pod("coder", nodes[0]))
     default("wait", "--for=condition=Ready", "pod/coder", "--timeout=60s")
-    power = {"enabled": True, "port": 0, "keys": str(write_keys(folder / "keys"))}
-    with (
-        operator(admin.kubeconfig, folder, power=power, isolation={"enabled": True}) as process,
-        isolating_agent(node, port_of(process), Keys("k", {"k": KEY})) as agent,
-    ):
+    with isolating_agent(nodes[0], port, FLEET) as agent:
         yield default, agent
 
 
@@ -56,9 +66,14 @@ def port_of(process: OperatorProcess) -> int:
     return int(started["power_port"])
 
 
-def ready(kubectl: Kubectl) -> dict[str, Any]:
-    status = kubectl.get("sandboxpolicy/coders").get("status", {})
+def ready(kubectl: Kubectl, name: str = "coders") -> dict[str, Any]:
+    status = kubectl.get(f"sandboxpolicy/{name}").get("status", {})
     return next((each for each in status.get("conditions", []) if each["type"] == "Ready"), {})
+
+
+def events(kubectl: Kubectl, pod: str, reason: str) -> list[dict[str, Any]]:
+    chosen = f"regarding.name={pod},reason={reason}"
+    return list(kubectl.get("events.events.k8s.io", "--field-selector", chosen)["items"])
 
 
 def test_a_covered_pod_is_ordered_and_its_state_reaches_the_policy(story: tuple[Kubectl, FakeIsolation]) -> None:
@@ -83,12 +98,8 @@ def test_what_happens_to_tool_calls_is_an_event_of_the_pod(story: tuple[Kubectl,
 
     agent.happened = {**agent.happened, f"{what}/HIGHER_PRIORITY_NEEDS_MEMORY": 3}
 
-    def events() -> list[dict[str, Any]]:
-        chosen = f"regarding.name=coder,reason={what}"
-        return list(kubectl.get("events.events.k8s.io", "--field-selector", chosen)["items"])
-
-    until(lambda: bool(events()), "the Event is there")
-    (event,) = events()
+    until(lambda: bool(events(kubectl, "coder", what)), "the Event is there")
+    (event,) = events(kubectl, "coder", what)
     assert event["note"].startswith("HIGHER_PRIORITY_NEEDS_MEMORY: 3 times: a tool call ")
     assert event["type"] == ("Warning" if what == "ToolCallKilled" else "Normal")
 
@@ -102,3 +113,26 @@ def test_a_node_that_cannot_isolate_is_named_with_the_reason(story: tuple[Kubect
     assert "cgroup v1" in ready(kubectl)["message"]
     (trouble,) = kubectl.get("sandboxpolicy/coders")["status"]["troubles"]
     assert trouble["pod"] == "default/coder"
+
+
+def test_a_tool_call_that_is_killed_on_a_real_kernel_is_an_event_of_its_pod(
+    admin: Kubectl, nodes: list[str], port: int, guest: Guest
+) -> None:
+    """The isolation process itself: policy, order, cgroups, a call that outgrows its claim, report, Event, status."""
+    kubectl = admin.within("default")
+    kubectl("apply", "-f", "-", stdin=policy("bursts", selector={"matchLabels": {"app": "burst"}}))
+    kubectl("apply", "-f", "-", stdin=agent_pod("burst", nodes[1], app="burst"))
+    kubectl("wait", "--for=condition=Ready", "pod/burst", "--timeout=60s")
+    pod = kubectl.get("pod/burst")
+    container = pod["status"]["containerStatuses"][0]["containerID"]
+    isolation = GuestIsolation(guest, nodes[1], pod["metadata"]["uid"], container)
+
+    with linked(nodes[1], port, FLEET, isolation):
+        until(lambda: ready(kubectl, "bursts").get("status") == "True", "the policy is ready")
+        found = isolation.outgrow()
+        until(lambda: bool(events(kubectl, "burst", "ToolCallKilled")), "the Event is there")
+
+    assert (found["outcome"], found["reason"]) == ("killed", "OUTGREW_CLAIM")
+    (event,) = events(kubectl, "burst", "ToolCallKilled")
+    assert event["note"].startswith("OUTGREW_CLAIM")
+    assert kubectl.get("sandboxpolicy/bursts")["status"]["controlled"] == 1

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -188,7 +189,8 @@ def _containers(pod: Pod, state: dict[str, Any], restarts: int, *, ready: bool) 
             "name": container.name,
             "image": container.image,
             "imageID": "",
-            "containerID": f"simulated://{pod.metadata.uid}-{container.name}",
+            # Of the form that runtimes give: 64 hexadecimal digits.
+            "containerID": f"simulated://{sha256(f'{pod.metadata.uid}-{container.name}'.encode()).hexdigest()}",
             "ready": ready,
             "started": ready,
             "restartCount": restarts,
