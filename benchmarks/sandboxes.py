@@ -1,9 +1,11 @@
 """Agents' sandboxes replayed in a real guest kernel: survival, kills and slow-down under isolation and its rivals.
 
-All policies of a seed run in the same guest, one after the other. The PSI killer needs a kernel with pressure
-information, which User-Mode Linux does not have: it is left out for that reason.
+All seeds and policies run in the same guest, one after the other, the policies of a seed in an order that the seed
+draws, so that no policy has the busier machine by its place. The PSI killer needs a kernel with pressure information,
+which User-Mode Linux does not have: it is left out for that reason.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +53,9 @@ BOOTSTRAPS = 2000
     help="Linux in a guest, or a model: exact times, seconds for a hundred seeds, no high-rule.",
 )
 @click.option("--guest-mib", type=int, default=1024, help="Memory of the guest.")
+@click.option(
+    "--also", type=click.Path(path_type=Path, exists=True), multiple=True, help="JSON lines of other seeds to count in."
+)
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(
@@ -64,6 +69,7 @@ def main(
     time_scale: float,
     kernel: str,
     guest_mib: int,
+    also: tuple[Path, ...],
     json_to: str | None,
 ) -> None:
     """Replays agents and prints what became of them, medians with 95 % intervals over the seeds.
@@ -77,31 +83,40 @@ def main(
     if unknown := set(policies) - set(get_args(Policy)):
         raise ConfigError(Mistake("--policies", f"unknown: {', '.join(sorted(unknown))}"))
     known = published(traces) if traces else ()
-    records: list[dict[str, Any]] = []
-    failure = ""
+    runs: dict[int, list[Run]] = {}
     for seed in seeds:
         chance = np.random.default_rng(seed)
         chosen, budget_mib = agents_of(case, seed, chance, known, agents, density)
-        runs = runs_of(policies, chosen, budget_mib, memory_scale, time_scale, chance)
-        about = {"case": case, "seed": seed}
-        if kernel == "model":
-            records += [about | asdict(modelled(run)) for run in runs if run.policy in MODELLED]
-            continue
-        try:
-            with booted(memory_mib=guest_mib) as guest:
-                for run in runs:
-                    records.append(about | _replayed(guest, run))
-                    click.echo(f"seed {seed} {run.policy}: done", err=True)
-        except GuestError as error:
-            failure = f"error: seed {seed}: {error}"
-            break  # what was replayed before is not lost
+        runs[seed] = list(runs_of(policies, chosen, budget_mib, memory_scale, time_scale, chance))
+    records: list[dict[str, Any]] = []
+    failure = ""
+    try:
+        for record in _modelled(runs) if kernel == "model" else _in_one_guest(runs, guest_mib):
+            records += [{"case": case} | record]
+    except GuestError as error:  # what was replayed before is not lost
+        failure = f"error: {error}"
     if json_to:
         write_lines(json_to, records)
     if json_to != "-":
-        Console().print(table(f"{case}, {kernel}", records))
+        others = [json.loads(line) for path in also for line in path.read_text(encoding="utf-8").splitlines()]
+        Console().print(table(f"{case}, {kernel}", others + records))
     if failure:
         click.echo(failure, err=True)
         sys.exit(1)
+
+
+def _modelled(runs: Mapping[int, Sequence[Run]]) -> Iterator[dict[str, Any]]:
+    for seed, chosen in runs.items():
+        yield from ({"seed": seed} | asdict(modelled(run)) for run in chosen if run.policy in MODELLED)
+
+
+def _in_one_guest(runs: Mapping[int, Sequence[Run]], guest_mib: int) -> Iterator[dict[str, Any]]:
+    with booted(memory_mib=guest_mib) as guest:
+        _replayed(guest, next(iter(runs.values()))[0])  # thrown away: it pays for the first touch of the guest's memory
+        for seed, chosen in runs.items():
+            for index in np.random.default_rng([seed, 1]).permutation(len(chosen)):
+                yield {"seed": seed} | _replayed(guest, chosen[index])
+                click.echo(f"seed {seed} {chosen[index].policy}: done", err=True)
 
 
 def _replayed(guest: Guest, run: Run) -> dict[str, Any]:
@@ -112,7 +127,7 @@ def _replayed(guest: Guest, run: Run) -> dict[str, Any]:
 
 
 def table(title: str, records: Sequence[dict[str, Any]]) -> Table:
-    """One row for each policy, in the order in which they first appear."""
+    """One row for each policy."""
     made = Table(title=f"{title}: {len({record['seed'] for record in records})} seeds, load {os.getloadavg()[0]:.1f}")
     for column in (
         "policy",
@@ -128,9 +143,15 @@ def table(title: str, records: Sequence[dict[str, Any]]) -> Table:
     ):
         made.add_column(column, justify="left" if column == "policy" else "right")
     free = {record["seed"]: record for record in records if record["policy"] == "unlimited"}
-    for policy in dict.fromkeys(record["policy"] for record in records):
+    for policy in sorted({record["policy"]: None for record in records}, key=_place):
         made.add_row(policy, *_cells([record for record in records if record["policy"] == policy], free))
     return made
+
+
+def _place(policy: str) -> int:
+    """As the policies are listed; others behind them, in the order in which they first appear."""
+    known = get_args(Policy)
+    return known.index(policy) if policy in known else len(known)
 
 
 def _cells(rows: Sequence[dict[str, Any]], free: Mapping[int, dict[str, Any]]) -> Iterator[str]:
