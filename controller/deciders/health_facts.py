@@ -8,7 +8,7 @@ import msgspec
 
 from health.remediation.evidence import Evidence
 from health.remediation.facts import Situation
-from health.remediation.incidents import Incident
+from health.remediation.incidents import Act, Incident
 from health.remediation.intents import Intent, JobIntent, NodeIntent, Page
 from health.remediation.policy import Policy
 
@@ -35,6 +35,8 @@ class HealthFacts:
     situation: Situation
     evidence: tuple[Evidence, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    recorded: tuple[Act, ...] = ()
+    """Decisions that the API server has on record: a restart waits until its own is among them."""
     rules: tuple[Rules, ...] = ()
     pods: Mapping[str, str] = field(default_factory=dict)
     """`namespace/name` of each pod of a job, by UID."""

@@ -56,7 +56,8 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
         )
         if rules.acts:
             steps += (step for intent in made.nodes if (step := _node_step(snapshot, intent)) is not None)
-            restarts.update((step.action.subject, step) for step in _restarts(snapshot, facts, made.jobs, rules))
+            due = HealthOutcome.of((), decision.due(facts.recorded)).jobs
+            restarts.update((step.action.subject, step) for step in _restarts(snapshot, facts, due, rules))
     outcome = replace(outcome, incidents=tuple(sorted(incidents, key=lambda each: each.id)))
     phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
     phases += [Phase(f"restart {step.action.subject}", (step,)) for step in restarts.values()]

@@ -35,7 +35,7 @@ from controller.parts.health.stream import HealthStream
 from controller.process.part import Surroundings
 from controller.report.events import AT_A_TIME
 from controller.settings import OperatorSettings
-from health.remediation.incidents import Incident
+from health.remediation.incidents import Act, Incident
 from health.remediation.intents import JobIntent
 
 log = structlog.get_logger(__name__)
@@ -63,6 +63,8 @@ class HealthPart:
         self._history: dict[str, JobHistory] = {}
         self._runs: dict[str, str] = {}
         self._given: HealthFacts | None = None
+        self._awaited: tuple[Act, ...] = ()
+        """Decisions that the API server did not show yet when the last plan was made."""
         self._reported: Reported | None = None
         self._around: Surroundings | None = None
         self._followed_s = float("-inf")
@@ -122,7 +124,8 @@ class HealthPart:
             for node in sorted(rule.nodes)
             for each in evidence_of(nodes[node], specs[rule.name], now_s)
         )
-        facts = HealthFacts(situation, (*evidence, *neighbours), tuple(self._known().values()), rules, pods)
+        recorded = tuple(each.act for each in self._stored().values() if each.act is not None)
+        facts = HealthFacts(situation, (*evidence, *neighbours), tuple(self._known().values()), recorded, rules, pods)
         self._given = facts
         return replace(snapshot, framed={**snapshot.framed, health_facts.NAME: health_facts.facts_frame(facts)})
 
@@ -141,6 +144,8 @@ class HealthPart:
             incident.id: tuple(dict.fromkeys((*self._jobs.get(incident.id, ()), *(run.job for run in incident.runs))))
             for incident in outcome.incidents
         }
+        acts = {each.act for each in outcome.incidents if each.runs and each.act is not None}
+        self._awaited = tuple(acts.difference(given.recorded))
         self._prices.update({intent.incident: intent for intent in outcome.jobs})
         kept = {name: each for name, each in self._prices.items() if name in self._incidents}
         self._prices = kept
@@ -149,8 +154,11 @@ class HealthPart:
 
     def _known(self) -> dict[str, Incident]:
         """Incidents of this leader, and those that only the API server has: another leader's."""
-        stored = {name: found for name, obj in self._objects.all().items() if (found := incident_in(obj)) is not None}
-        return {**stored, **self._incidents}
+        return {**self._stored(), **self._incidents}
+
+    def _stored(self) -> dict[str, Incident]:
+        """Incidents as the API server shows them."""
+        return {name: found for name, obj in self._objects.all().items() if (found := incident_in(obj)) is not None}
 
     def _specs(self) -> dict[str, HealthPolicySpec]:
         read = {name: own_from(name, POLICY, obj) for name, obj in self._policies.all().items()}
@@ -187,7 +195,7 @@ class HealthPart:
             for node, body in mailbox.take():
                 self._stream.take(node, body, now_s)
             found = self._stream.judge(now_s)
-            news = bool(found) or len(self._stream.node_evidence(now_s)) > len(before)
+            news = bool(found) or len(self._stream.node_evidence(now_s)) > len(before) or self._is_recorded()
             counted, refused = dict(self._stream.judged), dict(self._stream.refused)
         for each in found:
             log.info(
@@ -203,6 +211,15 @@ class HealthPart:
         around.meter.publish_health(samples_of(self._reported, counted, refused, mailbox.dropped))
         if news:
             around.hurry()
+
+    def _is_recorded(self) -> bool:
+        """Whether the API server shows by now a decision whose restart waited for that."""
+        for act in self._awaited:
+            obj = self._objects.get(act.incident)
+            if obj is not None and (found := incident_in(obj)) is not None and found.act == act:
+                self._awaited = ()
+                return True
+        return False
 
     def _follow(self, caches: Caches, now_s: float) -> None:
         nodes = caches.nodes.all()

@@ -1,14 +1,14 @@
 """Remediation: from incidents, new evidence and the situation to intents and the next state of the incidents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from health.remediation import domains, folding, levels
 from health.remediation.breakers import Harm
 from health.remediation.evidence import Evidence
 from health.remediation.facts import Situation
-from health.remediation.incidents import Incident
-from health.remediation.intents import Intent
+from health.remediation.incidents import Act, Incident, Run
+from health.remediation.intents import Intent, JobDo, JobIntent
 from health.remediation.lifecycle import Around, advanced, avoided, by_id, is_forgotten
 from health.remediation.places import places
 from health.remediation.policy import Policy
@@ -21,12 +21,25 @@ only when a further pass changes nothing. Two passes are the rule."""
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do, and what to remember. Neither has to be written before the other."""
+    """What to do, and what to remember."""
 
     incidents: tuple[Incident, ...]
     """All of them, sorted by id; those not listed may be deleted."""
     intents: tuple[Intent, ...]
     """What is still to be done, by level: an intent is repeated until the situation shows its effect."""
+
+    def due(self, recorded: Collection[Act]) -> tuple[Intent, ...]:
+        """Intents that may be carried out now: a restart waits until every decision behind it is on record.
+
+        recorded: what a successor would read. A restart leaves no trace of its own that says why and which nodes the
+        job left, so that it is written down ahead; a taint is a record itself, and waits for nothing.
+        """
+        return tuple(each for each in self.intents if not isinstance(each, JobIntent) or self._is_due(each, recorded))
+
+    def _is_due(self, intent: JobIntent, recorded: Collection[Act]) -> bool:
+        run = Run(intent.job, intent.incarnation)
+        behind = (each.act for each in self.incidents if run in each.runs)
+        return intent.do is JobDo.TOLERATE or all(act is None or act in recorded for act in behind)
 
 
 def decide(

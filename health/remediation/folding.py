@@ -167,14 +167,17 @@ def closed(known: Incident, now_s: float, why: str) -> Incident:
 
 
 def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Incident:
-    """The incident behind a taint of ours: a taint that is newer than its record, or without one, is believed."""
+    """The incident behind a taint of ours: a taint that is newer than its record, or without one, is believed.
+
+    Its job may still run on the node: what evidence says of that joins it before it counts as quarantined.
+    """
     if known is not None and known.generation >= taint.generation:
         lost = known.phase is Phase.SUSPECTED and known.generation == taint.generation
         return _carried_on(known, taint) if lost and not taint.on_probation else known
     return Incident(
         id=taint.incident,
         generation=taint.generation,
-        phase=Phase.PROBATION if taint.on_probation else Phase.QUARANTINED,
+        phase=Phase.PROBATION if taint.on_probation else Phase.ACTING,
         runs=(),
         nodes=(node.key,),
         syndrome=Syndrome.NONE,

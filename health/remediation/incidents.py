@@ -46,6 +46,16 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Act:
+    """What was decided about one incident, and when: the part of its record that a restart waits for."""
+
+    incident: str
+    generation: int
+    remedy: Remedy
+    acted_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """State of one suspect: a node object, a job, a link or group of one job, or a failure domain.
 
@@ -95,6 +105,11 @@ class Incident:
     def stops(self) -> bool:
         """Whether its jobs make no progress at all."""
         return self.syndrome in STOPS
+
+    @property
+    def act(self) -> Act | None:
+        """What was decided and is still to be done."""
+        return Act(self.id, self.generation, self.remedy, self.acted_s) if self.phase is Phase.ACTING else None
 
     @property
     def is_open(self) -> bool:

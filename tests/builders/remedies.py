@@ -86,9 +86,13 @@ class PretendFleet:
         self.now_s = self.now_s if at_s is None else at_s
         decision = self.decision(heard)
         self.incidents = decision.incidents
-        for intent in decision.intents:
+        for intent in self.due(decision):
             self.carry_out(intent)
         return decision
+
+    def due(self, decision: Decision) -> tuple[Intent, ...]:
+        """What may be carried out, by what was written last."""
+        return decision.due([each.act for each in self.incidents if each.act is not None])
 
     def carry_out(self, intent: Intent) -> None:
         if isinstance(intent, NodeIntent):

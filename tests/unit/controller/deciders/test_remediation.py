@@ -89,9 +89,17 @@ def rules(snapshot: Snapshot, *, acts: bool = True) -> Rules:
 def with_facts(
     snapshot: Snapshot, *evidence: Evidence, acts: bool = True, incidents: tuple[Incident, ...] = ()
 ) -> Snapshot:
+    """The incidents are on record."""
     pods = {f"u-p{n}": snapshot.pods.names[n] for n in range(MEMBERS)}
-    facts = HealthFacts(situation(snapshot), evidence, incidents, (rules(snapshot, acts=acts),), pods)
+    recorded = tuple(each.act for each in incidents if each.act is not None)
+    facts = HealthFacts(situation(snapshot), evidence, incidents, recorded, (rules(snapshot, acts=acts),), pods)
     return replace(snapshot, framed={NAME: facts_frame(facts)})
+
+
+def with_hang(snapshot: Snapshot) -> Snapshot:
+    """Rank on n2 hangs the job, and what is done about it is on record."""
+    decided = outcome_from(plan_of(with_facts(snapshot, hang(2, snapshot))).learned[NAME]).incidents
+    return with_facts(snapshot, hang(2, snapshot), incidents=decided)
 
 
 def plan_of(snapshot: Snapshot) -> Plan:
@@ -103,9 +111,7 @@ def actions(plan: Plan) -> list[object]:
 
 
 def test_a_node_that_hangs_a_job_is_tainted_before_the_job_is_restarted_whole() -> None:
-    seen = with_facts(fleet(), hang(2, fleet()))
-
-    taint, restart = actions(plan_of(seen))
+    taint, restart = actions(plan_of(with_hang(fleet())))
 
     assert isinstance(taint, Taint)
     assert (taint.node, taint.uid, taint.key) == ("n2", "u-n2", UNHEALTHY_TAINT)
@@ -114,15 +120,22 @@ def test_a_node_that_hangs_a_job_is_tainted_before_the_job_is_restarted_whole() 
     assert len(taint.value) <= 63  # as a taint's value may be
 
 
+def test_no_job_is_restarted_before_the_decision_is_on_record() -> None:
+    """A controller that dies after the restart would forget why; the taint is a record itself."""
+    (only,) = actions(plan_of(with_facts(fleet(), hang(2, fleet()))))
+
+    assert isinstance(only, Taint)
+
+
 def test_the_guard_has_nothing_against_it() -> None:
-    seen = with_facts(fleet(), hang(2, fleet()))
+    seen = with_hang(fleet())
 
     assert not guard(seen, plan_of(seen), Limits()).refused
 
 
 def test_what_is_done_is_not_done_again() -> None:
     """The fixed point: in a world that obeys, the second cycle plans nothing."""
-    seen = with_facts(fleet(), hang(2, fleet()))
+    seen = with_hang(fleet())
     plan = plan_of(seen)
     incidents = outcome_from(plan.learned[NAME]).incidents
 
@@ -163,7 +176,7 @@ def test_an_incident_that_lost_its_record_goes_on_from_its_taint() -> None:
 
 def test_a_node_released_by_a_person_loses_our_taint_and_no_other() -> None:
     seen = tainted(tainted(fleet(), "n6", UNHEALTHY_TAINT, "node-n6-abc.1"), "n6", "other", "x")
-    facts = HealthFacts(situation(seen), (), (), (rules(seen),), {})
+    facts = HealthFacts(situation(seen), rules=(rules(seen),))
     nodes = {**facts.situation.nodes}
     nodes["n6"] = replace(nodes["n6"], released_s=NOW_S + 1)
     facts = replace(facts, situation=replace(facts.situation, nodes=nodes))
@@ -198,7 +211,7 @@ def test_the_guard_lets_no_plan_take_out_more_than_a_tenth_of_the_nodes(out: int
 
 
 def test_the_guard_lets_no_plan_restart_many_gangs() -> None:
-    seen = with_facts(fleet(), hang(2, fleet()))
+    seen = with_hang(fleet())
 
     checked = guard(seen, plan_of(seen), Limits(max_restarts=0))
 
@@ -213,7 +226,7 @@ def test_a_broken_frame_stops_no_plan() -> None:
 
 
 def test_members_of_a_restarted_gang_are_placed_when_their_owner_has_made_them_again() -> None:
-    seen = with_facts(fleet(), hang(2, fleet()))
+    seen = with_hang(fleet())
     plan = plan_of(seen)
     placed = Phase(
         "start", tuple(Step(Bind(seen.pods.names[n], f"n{n + 4}", ()), WHY) for n in range(MEMBERS)), whole=True

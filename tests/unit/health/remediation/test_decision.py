@@ -39,6 +39,29 @@ def test_a_hanging_rank_is_tainted_first_and_its_gang_restarted_elsewhere() -> N
     assert "n3" not in {pod.node for pod in the_job(world).pods}
 
 
+def test_a_restart_waits_until_every_decision_behind_it_is_on_record_and_a_taint_does_not() -> None:
+    world = fleet()
+    world.now_s = AT_S
+    decision = world.decision([hang(world, "n3"), hang(world, "n20", program_error=True)])
+    acts = [each.act for each in decision.incidents if each.act is not None]
+    assert len(acts) == 2
+    for recorded in ([], acts[:1], acts[1:]):
+        assert [type(each).__name__ for each in decision.due(recorded)] == ["NodeIntent"]
+    assert decision.due(acts) == decision.intents
+
+
+def test_a_decision_that_left_only_its_taint_still_restarts_the_job_elsewhere() -> None:
+    world = fleet()
+    world.now_s = AT_S
+    taint, _ = world.decision([hang(world, "n3")]).intents
+    world.carry_out(taint)  # and then the controller dies, with nothing on record
+
+    decision = world.cycle([hang(world, "n3")], at_s=AT_S + 1)
+
+    assert jobs_do(decision) == [JobDo.EVICT_NOW]
+    assert "n3" not in {pod.node for pod in the_job(world).pods}
+
+
 def test_a_program_error_restarts_the_job_where_it_is() -> None:
     world = fleet()
     decision = world.cycle([hang(world, "n3", program_error=True, syndrome=Syndrome.DEAD_PROCESS)], at_s=AT_S)
