@@ -223,6 +223,8 @@ async def _run(settings: AgentSettings) -> None:
         if settings.on_stop == "restore":
             await agent.restore()
     finally:
+        if settings.on_stop == "keep":
+            await agent.end_bursts()
         if feed is not None:
             feed.close()
         if meter is not None:
@@ -312,7 +314,7 @@ def _meter(settings: AgentSettings) -> NodeMeter | None:
 
 def _agent(
     settings: AgentSettings,
-    backend: Backend,
+    backend: DeviceProcess,
     keys: "_Keys",
     say: Callable[[bytes], None],
     meter: NodeMeter | None = None,
@@ -326,7 +328,10 @@ def _agent(
         restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
     )
     read_meter = (lambda: meter.reading) if meter is not None else (lambda: None)
-    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, read_meter)
+    return Agent(
+        *(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, read_meter),
+        backend.leave_at,
+    )
 
 
 class _Keys:

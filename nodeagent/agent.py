@@ -61,14 +61,16 @@ class Agent:
         keys: Callable[[], Keys],
         say: Callable[[bytes], None],
         meter: Callable[[], MeterReading | None] = lambda: None,
+        leave_at: Callable[[Mapping[str, float]], None] = lambda _: None,
     ) -> None:
         """life: name of this session of the agent, never used before. boot: identifies this start of the machine.
         clock: monotonic, continues while this process restarts, and starts again with the machine. keys: returns the
-        present keys. meter: returns the last known draw of the whole node.
+        present keys. meter: returns the last known draw of the whole node. leave_at: called with the limit in watts of
+        each device below which no burst is, for whoever outlives this process (`DeviceProcess.leave_at`).
         """
         self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
         self._backend, self._clock, self._keys, self._send = backend, clock, keys, say
-        self.meter = meter
+        self.meter, self._leave_at = meter, leave_at
         # Only one thread calls drivers: their calls block and must not overtake each other.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
@@ -160,6 +162,15 @@ class Agent:
         self._answered = (holder.epoch, holder.issued_s, self._clock())
         self._wake.set()
 
+    async def end_bursts(self) -> None:
+        """Lowers every device to its lease: after this agent nobody would end a burst."""
+        if self._record.holder is None:
+            return
+        enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
+        lower, _ = orders(self.allowed_w(), enforced_w, {})
+        for order in lower:
+            await self._set_limit(order)
+
     async def restore(self) -> None:
         """Restores the original limit of every device and forgets it. A limit that could not be restored stays on
         record.
@@ -218,6 +229,7 @@ class Agent:
             uuid: min(self._facts[uuid].max_w, holder.burst_to_w.get(uuid, float("inf"))) for uuid in allowed_w
         }
         wanted_w = limits_to_set_w(allowed_w, highest_w, self._bursting)
+        self._leave_at(allowed_w)
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
         lower, higher = orders(wanted_w, enforced_w, asked_w)

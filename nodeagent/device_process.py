@@ -1,7 +1,8 @@
 """A back end in its own process: a driver call that hangs blocks that process, never the agent.
 
 NVML calls on a dying GPU were seen to block for ever. Here every call has a time limit. When it passes, the process is
-killed and the next call starts a new one. Requests and answers are lines of JSON over the process's own pipes.
+killed and the next call starts a new one. Requests and answers are lines of JSON over the process's own pipes. When the
+agent is killed these end, and the process that is left lowers the devices to their leases before it ends.
 """
 
 import subprocess
@@ -17,6 +18,7 @@ from typing import IO
 import msgspec
 
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+from power.devices.original_limits import TOLERANCE_W
 
 CALL_S = 2.0
 """Time limit of one call. Chosen: NVML answers in milliseconds; 8 devices that each take 100 ms still fit."""
@@ -31,6 +33,8 @@ class Call(msgspec.Struct):
     name: str
     uuid: str = ""
     value: float | None = None
+    leave_w: dict[str, float] | None = None
+    """Limits to which the devices are lowered if the caller is killed; None: those of an earlier call still apply."""
 
 
 class Failed(msgspec.Struct):
@@ -56,13 +60,19 @@ def serve(
     answers: IO[bytes],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Answers calls until `requests` ends: the loop of the child process. clock: the one that readings carry."""
+    """Answers calls until `requests` ends: the loop of the child process. clock: the one that readings carry.
+
+    A caller that ends on purpose kills this process: the end of `requests` means that the caller was killed.
+    """
     made: Backend | None = None
+    leave_w: dict[str, float] = {}
     for line in requests:
         try:
+            call = msgspec.json.decode(line, type=Call)
+            leave_w = leave_w if call.leave_w is None else call.leave_w
             if made is None:
                 made = backend()
-            answer = _answer(made, msgspec.json.decode(line, type=Call))
+            answer = _answer(made, call)
         except DeviceError as error:
             answer = Answer(failed=Failed(error.code, error.words))
         except Exception as error:  # noqa: BLE001 - no error of a vendor's library may end the process
@@ -71,7 +81,22 @@ def serve(
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
     if made is not None:
+        _lower(made, leave_w)
         made.close()
+
+
+def _lower(backend: Backend, leave_w: Mapping[str, float]) -> None:
+    """Lowers devices that enforce more than this, or do not answer; no failure keeps the others from it."""
+    try:
+        found = backend.read()
+    except DeviceError:
+        found = {}
+    for uuid, limit_w in leave_w.items():
+        seen = found.get(uuid)
+        if isinstance(seen, DeviceReading) and seen.limit_w is not None and seen.limit_w <= limit_w + TOLERANCE_W:
+            continue
+        with suppress(DeviceError):
+            backend.set_limit(uuid, limit_w)
 
 
 def _answer(backend: Backend, call: Call) -> Answer:
@@ -111,6 +136,15 @@ class DeviceProcess:
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         self._not_before_s = float("-inf")
         self._is_fresh = True
+        self._leave_w: Mapping[str, float] = {}
+        self._left_w: Mapping[str, float] = {}
+        """What the child was last told of `_leave_w`."""
+
+    def leave_at(self, limit_w: Mapping[str, float]) -> None:
+        """Sets the limits, in watts by UUID, to which the child lowers the devices if this process is killed. They
+        travel with the next call.
+        """
+        self._leave_w = limit_w
 
     def discover(self) -> tuple[DeviceFacts, ...]:
         return tuple(self._ask(Call("discover")).facts or ())
@@ -140,6 +174,9 @@ class DeviceProcess:
     def _ask(self, call: Call) -> Answer:
         process = self._running()
         assert process.stdin is not None  # noqa: S101 - made with a pipe
+        leave_w = self._leave_w
+        if leave_w != self._left_w:
+            call.leave_w = dict(leave_w)
         try:
             process.stdin.write(msgspec.json.encode(call) + b"\n")
             process.stdin.flush()
@@ -153,7 +190,7 @@ class DeviceProcess:
             self._end()
             self._not_before_s = self._clock() + REST_S
             raise DeviceError(SILENT, f"{call.name}: its process ended")
-        self._is_fresh = False
+        self._is_fresh, self._left_w = False, leave_w
         answer = msgspec.json.decode(line, type=Answer)
         if answer.failed:
             raise DeviceError(answer.failed.code, answer.failed.words)
@@ -168,7 +205,7 @@ class DeviceProcess:
         lines: SimpleQueue[bytes] = SimpleQueue()
         assert process.stdout is not None  # noqa: S101 - made with a pipe
         threading.Thread(target=_hear, args=(process.stdout, lines), daemon=True).start()
-        self._process, self._lines, self._is_fresh = process, lines, True
+        self._process, self._lines, self._is_fresh, self._left_w = process, lines, True, {}
         return process
 
     def _end(self) -> None:

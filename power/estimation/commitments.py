@@ -38,6 +38,8 @@ class Book:
     """Instant when the newest grant was sent."""
     burst: BoolArray
     """Whether the newest grant allows bursts above it (power/bursts/burst_credit.py)."""
+    held_burst: BoolArray
+    """Whether a grant that the device may still hold allows bursts."""
     met: BoolArray
     """Whether the device was ever seen to obey a grant of this controller."""
     open: BoolArray
@@ -62,6 +64,7 @@ def first_book(leases: PowerLeases) -> Book:
         before_w=leases.cap_w,
         granted_at_s=np.full(len(leases.cap_w), NEVER_S),
         burst=np.zeros(len(leases.cap_w), dtype=bool),
+        held_burst=np.zeros(len(leases.cap_w), dtype=bool),
         met=np.zeros(len(leases.cap_w), dtype=bool),
         open=np.ones(len(leases.cap_w), dtype=bool),
     )
@@ -89,6 +92,7 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolAr
         before_w=book.before_w,
         granted_at_s=book.granted_at_s,
         burst=book.burst,
+        held_burst=np.where(newest, book.burst, book.held_burst),
         met=book.met | newest,
         open=book.open & ~newest,
     )
@@ -109,6 +113,7 @@ def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray,
         before_w=np.where(changed, book.cap_w, book.before_w),
         granted_at_s=np.where(changed, at_s, book.granted_at_s),
         burst=np.where(changed, burst, book.burst),
+        held_burst=book.held_burst | (changed & burst),
         met=book.met,
         open=book.open | changed,
     )

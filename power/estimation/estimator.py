@@ -108,7 +108,8 @@ def estimate(
     """The estimate of every device, and the memory to keep.
 
     A device that is stale, impossible or stuck counts at the worst case of the cap that it may still enforce, never at
-    its last value. A device that drew more than its cap counts at its highest limit.
+    its last value; a stale one that may hold a lease with bursts at its highest limit, since nobody may be left to end
+    them. A device that drew more than its cap counts at its highest limit.
 
     in_order: whether `power/allocator/deadband.py` found no fault in these readings.
     """
@@ -216,7 +217,11 @@ def _with_faults(
     fault[~fresh] = STALE
     fault[~devices.managed & (fault == NOT_ENFORCED)] = FINE
     worst_w = np.maximum(devices.max_w, devices.default_w)
-    held_w = np.where(distrusted, np.maximum(held_w, worst_w), np.minimum(held_w, np.maximum(worst_w, book.ceiling_w)))
+    held_w = np.where(
+        distrusted | (~fresh & book.held_burst),
+        np.maximum(held_w, worst_w),
+        np.minimum(held_w, np.maximum(worst_w, book.ceiling_w)),
+    )
     believed = fresh & possible & ~trust.stuck
     draw_w = np.where(believed, readings.draw_w, held_w * (1 + devices.overshoot_share))
     trust = _clamped(

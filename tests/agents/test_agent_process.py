@@ -1,5 +1,6 @@
 """Agents as processes: stopping, crashing and uninstalling leave devices as they should be, in band and out of band."""
 
+import signal
 import ssl
 import subprocess
 import threading
@@ -21,20 +22,27 @@ from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.agents.agent_process import command, limits_w, running, settings_file, stopped, until_agent
+from tests.agents.burst_controller import Granted, granting
 from tests.unit.power.devices.fake_bmc import GPUS, FakeBmc
+from tests.until import until
 
 FOUND_W, FLOOR_W = 650.0, 350.0
 """An administrator's limit, below the default of 700 W; the floor is half of the highest."""
 GPU = "pretend-n1-0"
 
 
-def node(folder: Path, on_stop: str = "keep") -> Path:
+LEASE_W, HIGHEST_W = 350.0, 700.0
+
+
+def node(folder: Path, on_stop: str = "keep", **told: Any) -> Path:
     """Settings of a node with two devices that an administrator limited before Tonnage came, where that is new."""
     devices = folder / "devices"
     devices.mkdir(parents=True, exist_ok=True)
     if not (devices / "limits.json").exists():
         (devices / "limits.json").write_bytes(msgspec.json.encode({GPU: FOUND_W, "pretend-n1-1": FOUND_W}))
-    return settings_file(folder, backend="pretend", pretend={"devices": 2, "folder": str(devices)}, on_stop=on_stop)
+    return settings_file(
+        folder, backend="pretend", pretend={"devices": 2, "folder": str(devices)}, on_stop=on_stop, **told
+    )
 
 
 def all_at(folder: Path, limit_w: float) -> bool:
@@ -57,6 +65,22 @@ def test_an_agent_that_is_told_so_gives_back_what_was_found_when_it_is_stopped(t
         assert stopped(agent) == 0
 
     assert all_at(tmp_path, FOUND_W)
+
+
+@pytest.mark.parametrize("signal_of_end", [signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
+def test_an_agent_that_ends_leaves_no_device_at_the_limit_of_a_burst(
+    tmp_path: Path, signal_of_end: signal.Signals
+) -> None:
+    devices = tmp_path / "devices"
+    with granting(Granted({GPU: LEASE_W, "pretend-n1-1": LEASE_W}, burst_to_w=HIGHEST_W)) as port:
+        settings = node(tmp_path, controller={"host": "127.0.0.1", "port": port})
+        (devices / "script.json").write_bytes(msgspec.json.encode({"*": {"wants_w": 100.0}}))
+        with running(settings) as agent:
+            until_agent(lambda: all_at(tmp_path, HIGHEST_W), "devices at the highest limit of a burst", agent)
+            agent.send_signal(signal_of_end)
+            agent.wait()
+
+            until(lambda: all_at(tmp_path, LEASE_W), "devices at their lease", 20.0)
 
 
 def test_uninstalling_gives_back_what_was_found_even_after_crashes_and_updates(tmp_path: Path) -> None:

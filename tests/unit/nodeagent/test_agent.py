@@ -350,6 +350,28 @@ def test_a_device_bursts_while_it_has_credit_and_its_lease_is_what_is_reported(t
     lived(story)
 
 
+def test_who_outlives_the_agent_is_told_its_leases_before_a_device_bursts(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
+        told: list[tuple[Mapping[str, float], int]] = []
+        node.agent = Agent(
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(), node.clock),
+            *(lambda: KEYS, node.said.append, lambda: None),
+            lambda leave_w: told.append((leave_w, len(node.devices.orders))),
+        )
+        await node.agent.start()
+        report = await node.looks()
+        for _ in range(2):
+            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}, credit_back_s=1.0))
+            report = await node.passes(1.0)
+        await node.agent.end_bursts()
+
+        assert [limit_w for _, limit_w in node.devices.orders] == [350.0, 700.0, 400.0]
+        assert ({"g": 400.0}, 1) in told  # before the second order
+
+    lived(story)
+
+
 def test_what_cannot_be_given_back_stays_remembered(tmp_path: Path) -> None:
     async def story() -> None:
         stuck, lost, fine = gpu("stuck"), gpu("lost"), gpu("fine")

@@ -170,7 +170,7 @@ def test_it_gets_none_where_that_is_switched_off() -> None:
 
 
 def test_a_device_that_its_cap_holds_back_wants_what_it_needs_and_of_one_unheard_nobody_knows() -> None:
-    allocator = allocator_of(row_of([Device(f"g{n}", f"n{n}") for n in range(3)], 700.0), PowerRules(stuck_s=0.0))
+    allocator = allocator_of(row_of([Device(f"g{n}", f"n{n}") for n in range(3)], 900.0), PowerRules(stuck_s=0.0))
     state = first_state(allocator)
     readings = allocator.tree.table.readings
     for at_s in np.arange(0.0, 60.0, 2.0):

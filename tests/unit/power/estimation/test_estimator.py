@@ -153,6 +153,19 @@ def test_a_silent_device_is_sent_to_its_floor_and_keeps_its_watts_in_the_books()
     assert world.held_w == held_w  # it was not seen to obey
 
 
+def test_a_silent_device_whose_lease_allows_bursts_counts_at_its_highest_limit() -> None:
+    """Its agent may have ended in the middle of a burst, and then nobody lowers it to its lease."""
+    world = World(rules=replace(STRICT, burst_share=1.0))
+    world.pass_time(30)
+    assert world.held_w < 400.0
+
+    world.pass_time(20, age_s=60.0)
+    assert world.held_w == 400.0
+
+    world.pass_time(10)
+    assert world.held_w < 400.0
+
+
 def test_a_limit_that_was_kept_once_is_granted_only_while_it_is_kept() -> None:
     """Found by the leases' property: a late actuation looked like a clamp, and 270 W were granted from thin air."""
     world = World(budget_w=620.0)
