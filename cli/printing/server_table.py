@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 Table = Mapping[str, Any]
@@ -100,6 +99,8 @@ def cell_text(value: Any) -> str:
 
 def float_text(value: float) -> str:
     """Number as Go's %v: shortest digits, with an exponent from 1e+06 and below 1e-04."""
+    from decimal import Decimal
+
     digits = Decimal(repr(value)).normalize()
     if not value or LEAST_POWER <= digits.adjusted() < EXPONENT_FROM:
         return f"{digits:f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, Target, access_options, on_cluster, target_from
+from cli.inputs.cluster import Cluster, Impersonated, Target, access_options, on_cluster_in_turn, target_from
 
 if TYPE_CHECKING:
     from controller.recording.bundle import Bundle
@@ -62,7 +62,7 @@ def _from_cluster(target: Target) -> "tuple[Bundle, list[Any], list[str]]":
         events, no_events = await events_on(cluster, is_ours)
         return merged(found), events, [*unread, *no_events]
 
-    return on_cluster(target, work)
+    return on_cluster_in_turn(target, work)
 
 
 def _from_address(origin: str, target: Target, *, named: bool) -> "tuple[Bundle, list[Any], list[str]]":
@@ -72,7 +72,7 @@ def _from_address(origin: str, target: Target, *, named: bool) -> "tuple[Bundle,
     made = bundle_at(origin, target.access.request_timeout_s)
     if not named:
         return made, [], ["Events: neither --context nor --kubeconfig names a cluster"]
-    events, unread = on_cluster(target, lambda cluster: events_on(cluster, is_ours))
+    events, unread = on_cluster_in_turn(target, lambda cluster: events_on(cluster, is_ours))
     return made, events, unread
 
 

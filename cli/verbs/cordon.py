@@ -11,7 +11,7 @@ from cli.inputs.cluster import (
     access_options,
     complete_nodes,
     dry_run_option,
-    on_cluster,
+    on_cluster_in_turn,
     target_from,
 )
 from cli.printing.errors import FAILED, print_error
@@ -66,7 +66,7 @@ def set_all(nodes: tuple[str, ...], target: Target, dry_run: str, *, closed: boo
     async def work(cluster: Cluster) -> bool:
         return all([await _set(cluster, node, dry_run, closed=closed) for node in dict.fromkeys(nodes)])
 
-    return on_cluster(target, work)
+    return on_cluster_in_turn(target, work)
 
 
 async def _set(cluster: Cluster, node: str, dry_run: str, *, closed: bool) -> bool:

@@ -166,7 +166,7 @@ async def _delete(cluster: Cluster, target: DeletionTarget, options: DeleteOptio
         is_gone = answer.get("kind") == "Status" or options.dry_run == "server"
         if not is_gone and options.wait:
             async with asyncio.timeout(options.timeout_s or None):
-                await crud.until_gone(cluster.connection, target.path, before["metadata"]["uid"])
+                await crud.until_gone(cluster.connection, target.path, before["metadata"]["uid"], asyncio.sleep)
             is_gone = True
     except (KubeReadError, KubeWriteError) as error:
         if error.refusal.status == 404 and options.ignore_not_found:

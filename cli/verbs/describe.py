@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, cluster_options, complete_kinds_and_names, on_cluster, target_from
+from cli.inputs.cluster import (
+    Cluster,
+    Impersonated,
+    cluster_options,
+    complete_kinds_and_names,
+    on_cluster_in_turn,
+    target_from,
+)
 from cli.printing.errors import FAILED, print_error
 from cluster.errors import ConfigError, Mistake
 
@@ -48,7 +55,7 @@ def describe(
             cluster = replace(cluster, namespace="")
         return await _print_pages(cluster, what, selector)
 
-    if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
+    if not on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work):
         ctx.exit(FAILED)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, cluster_options, on_cluster, target_from
+from cli.inputs.cluster import Cluster, Impersonated, cluster_options, on_cluster_in_turn, target_from
 from cli.inputs.resource_arguments import name_of
 from cli.printing.columns import as_table, sheet
 from cli.printing.errors import INTERRUPTED
@@ -69,7 +69,7 @@ def events(
         await _print_all(cluster, options)
 
     try:
-        on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
+        on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
 

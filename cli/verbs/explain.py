@@ -62,15 +62,15 @@ def explain(
     Objects come from files (-f), otherwise from the cluster of the kubeconfig. NAME may be NAMESPACE/NAME; the default
     namespace is that of -n, or `default`. A pod's candidates are scored with the rest of the plan in place.
     """
-    from cli.printing import explanation_output
-    from controller.queries.explain import explain as why
-    from controller.queries.explain import kind_and_name
-
     if "/" not in target and not files:
         from cli.printing.field_documentation import field_text
 
         click.echo(field_text(target, recursive=recursive), nl=False)
         return
+    from cli.printing import explanation_output
+    from controller.queries.explain import explain as why
+    from controller.queries.explain import kind_and_name
+
     kind, name = kind_and_name(target)  # errors in the argument are reported before planning
     one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
     if namespace and "/" not in name and kind != "Node":

@@ -12,7 +12,7 @@ from cli.inputs.cluster import (
     Impersonated,
     cluster_options,
     complete_kinds_and_names,
-    on_cluster,
+    on_cluster_in_turn,
     target_from,
 )
 from cli.inputs.manifest_objects import manifests_in
@@ -127,7 +127,7 @@ def get(
         return await print_objects(cluster, what, options)
 
     try:
-        is_whole = on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
+        is_whole = on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
     if not is_whole:

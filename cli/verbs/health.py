@@ -14,7 +14,7 @@ from cli.inputs.cluster import (
     access_options,
     complete_nodes,
     dry_run_option,
-    on_cluster,
+    on_cluster_in_turn,
     target_from,
 )
 from cli.printing.columns import columns
@@ -136,7 +136,7 @@ def release(
             await cluster.connection.write("PATCH", f"/api/v1/nodes/{node}", body, query, MERGE_PATCH)
         return True
 
-    on_cluster(target_from(kubeconfig, context, user, timeout_s), work)
+    on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s), work)
     click.echo(f"node/{node} released{' (dry run)' if dry_run != 'none' else ''}")
 
 
@@ -185,5 +185,5 @@ def _listed(target: Target, plural: str) -> "Sequence[Object]":
         found.extend(await crud.list_all(cluster.connection, path))
         return True
 
-    on_cluster(target, work)
+    on_cluster_in_turn(target, work)
     return found

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from controller.kube.errors import KubeReadError, Refusal, Status
+from controller.kube.errors import KubeReadError, Refusal, is_version_lost, refusal_in
 from controller.kube.structs import Event, ListMeta, Meta, Page, Slim
 
 Item = TypeVar("Item", bound=Slim)
@@ -152,7 +152,8 @@ class Cache(Generic[Item]):
             case "BOOKMARK":
                 pass
             case _:  # ERROR, and any type that a later release adds
-                refusal = self._decoded(_STATUS, event.object).refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+                status = self._decoded(_ANY, event.object)
+                refusal = refusal_in(status, HTTPStatus.INTERNAL_SERVER_ERROR)
                 raise KubeReadError(f"watching {self.resource.path}", refusal)
         self._version = self._decoded(_VERSIONED, event.object).metadata.resource_version
         self.seen_at_s, self.events, self.trouble = at_s, self.events + 1, ""
@@ -221,11 +222,5 @@ class _Versioned(Slim, frozen=True):
 
 
 _EVENT = msgspec.json.Decoder(Event)
-_STATUS = msgspec.json.Decoder(Status)
+_ANY = msgspec.json.Decoder(dict[str, Any])
 _VERSIONED = msgspec.json.Decoder(_Versioned)
-
-
-def is_version_lost(refusal: Refusal) -> bool:
-    """Whether the server no longer has that resourceVersion, or does not have it yet (restored from a backup)."""
-    is_ahead = refusal.status == HTTPStatus.GATEWAY_TIMEOUT and "resource version" in refusal.words.lower()
-    return refusal.status == HTTPStatus.GONE or refusal.reason in ("Expired", "Gone") or is_ahead

@@ -1,49 +1,29 @@
 """HTTP connection to a Kubernetes API server: raw bytes in and out, and errors that determine what the caller does."""
 
-import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from ssl import SSLContext
-from typing import Protocol
 from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 
-from cluster.version import VERSION
+from controller.kube.api_server import (
+    Answer,
+    ApiServer,
+    RefusedError,
+    fixed_headers,
+    no_connection,
+    no_response,
+)
 from controller.kube.credentials import Access, Credentials, credentials
-from controller.kube.errors import KubeReadError, KubeWriteError, Refusal, refusal_of, warning_text
-from controller.kube.library import ConfigException
+from controller.kube.errors import KubeReadError, Refusal, refusal_of, warning_text
+from controller.kube.kubeconfig import CredentialError
 from controller.kube.request import JSON, Body, Query, Request, resource_of, verb_of
 
 
-class Transport(Protocol):
-    """Part of a connection that reading a cluster needs."""
-
-    async def read(self, path: str, query: Query) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
-
-    def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:
-        """Lines of a watch, one JSON event each, until the server ends it.
-
-        Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`. Close it (`aclosing`) when
-        done.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Response of the API server: body and headers."""
-
-    body: bytes
-    headers: Mapping[str, str]
-    """Response headers, names in lower case."""
-
-
-class Connection:
+class Connection(ApiServer):
     """Requests over one connection pool, each with the credentials that are current when it is sent."""
 
     def __init__(
@@ -54,15 +34,12 @@ class Connection:
         on_request: Callable[[Request], None],
         on_warning: Callable[[str], None],
     ) -> None:
-        self.namespace = own.namespace
-        """Namespace of the kubeconfig's context, or of the pod in which this process runs."""
-        self.host = str(own.configuration.host)
-        """Address of the server."""
+        super().__init__(own.server.host, own.server.namespace)
         self._on_warning = on_warning
-        self._configuration = own.configuration
-        self._session = _session(own.tls)
+        self._own = own
+        self._session = _session(own.server.tls)
         self._access = access
-        self._impersonation = _impersonation(access)
+        self._headers = fixed_headers(access)
         self._response_timeout = aiohttp.ClientTimeout(
             total=access.request_timeout_s or None, sock_connect=access.connect_timeout_s
         )
@@ -78,27 +55,6 @@ class Connection:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def read(self, path: str, query: Query | None = None, accept: str = JSON) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        return (await self.read_whole(path, query, accept)).body
-
-    async def read_whole(self, path: str, query: Query | None = None, accept: str = JSON) -> Answer:
-        """Response to a GET, with its headers. Raises KubeReadError."""
-        try:
-            return await self._whole("GET", path, query or {}, None, JSON, accept)
-        except _RefusedError as refused:
-            raise KubeReadError(f"reading {path}", refused.refusal) from refused.__cause__
-
-    async def write(
-        self, method: str, path: str, body: Body | None = None, query: Query | None = None, content_type: str = JSON
-    ) -> bytes:
-        """Response body of a POST, PUT, PATCH or DELETE. Raises KubeWriteError; no request is retried."""
-        doing = f"{_VERBS[method]} {path}"
-        try:
-            return (await self._whole(method, path, query or {}, body, content_type)).body
-        except _RefusedError as refused:
-            raise KubeWriteError(doing, refused.refusal) from refused.__cause__
-
     async def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
         """Lines of a watch. Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`."""
         doing = f"watching {path}"
@@ -112,12 +68,12 @@ class Connection:
                         yield line
             finally:
                 _abort(answer)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             raise KubeReadError(doing, refused.refusal) from refused.__cause__
         except _BROKEN as error:
             raise KubeReadError(doing, _no_response(error)) from error
 
-    async def _whole(
+    async def send(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
     ) -> Answer:
         try:
@@ -128,7 +84,7 @@ class Connection:
             headers = {name.lower(): value for name, value in answer.headers.items()}
             return Answer(await answer.read(), headers)
         except _BROKEN as error:
-            raise _RefusedError(_no_response(error)) from error
+            raise RefusedError(_no_response(error)) from error
 
     async def _send(
         self,
@@ -141,18 +97,18 @@ class Connection:
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         start_s, status = self._clock(), 0
-        url = f"{self._configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            headers = [*await self._headers(), ("Accept", accept), ("Content-Type", content_type)]
+            types = [("Accept", accept), ("Content-Type", content_type)]
+            headers = [*self._headers, *await self._authorization(), *types]
             answer = await self._session.request(
                 method,
                 url,
                 headers=headers,
                 data=None if body is None else _TO_JSON.encode(body),
                 timeout=timeout,
-                server_hostname=self._configuration.tls_server_name or None,
-                proxy=self._configuration.proxy or None,
-                proxy_headers=self._configuration.proxy_headers or None,
+                server_hostname=self._own.server.tls_server_name or None,
+                proxy=self._own.server.proxy,
             )
             status = answer.status
             return answer
@@ -160,34 +116,14 @@ class Connection:
             verb, resource = verb_of(method, path, query), resource_of(path)
             self._on_request(Request(verb, resource, status, self._clock() - start_s))
 
-    async def _headers(self) -> list[tuple[str, str]]:
-        # Uncompressed: compressing a list costs the server more than sending it costs a datacenter network.
-        headers = [("Accept-Encoding", "identity"), ("User-Agent", f"tonnage/{VERSION}")]
-        token = await self._configuration.get_api_key_with_prefix("BearerToken")
-        if token:
-            headers.append(("Authorization", token))
-        return headers + self._impersonation
+    async def _authorization(self) -> list[tuple[str, str]]:
+        # In a thread where it may run a plugin: the event loop also serves watches and the lease meanwhile.
+        authorization = self._own.authorization
+        found = await asyncio.to_thread(authorization) if self._own.is_due else authorization()
+        return [("Authorization", found)] if found else []
 
 
-def _impersonation(access: Access) -> list[tuple[str, str]]:
-    """Headers of user impersonation. Source: Kubernetes documentation, "User impersonation"."""
-    if not access.impersonate:
-        return []
-    uid = [("Impersonate-Uid", access.impersonate_uid)] if access.impersonate_uid else []
-    groups = [("Impersonate-Group", group) for group in access.impersonate_groups]
-    return [("Impersonate-User", access.impersonate), *groups, *uid]
-
-
-class _RefusedError(Exception):
-    """Refusal on its way to the method that knows whether the request was a read or a write."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.words)
-        self.refusal = refusal
-
-
-_BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ConfigException)
-_VERBS = {"POST": "creating", "PUT": "replacing", "PATCH": "patching", "DELETE": "deleting"}
+_BROKEN = (aiohttp.ClientError, TimeoutError, OSError, CredentialError)
 
 
 async def connect(
@@ -201,7 +137,7 @@ async def connect(
     clock: monotonic, seconds. on_request: called after each request, in the event loop, so it must return quickly.
     on_warning: called with the text of each Warning header in a response.
     """
-    return Connection(await credentials(access, clock), access, clock, on_request, on_warning)
+    return Connection(credentials(access, clock), access, clock, on_request, on_warning)
 
 
 CONNECTIONS = 100
@@ -236,27 +172,20 @@ def _abort(answer: aiohttp.ClientResponse) -> None:
 
 
 async def _check(answer: aiohttp.ClientResponse) -> None:
-    """Raises _RefusedError for a response that is not a success."""
+    """Raises RefusedError for a response that is not a success."""
     if 200 <= answer.status < 300:
         return
-    refusal = refusal_of(answer.status, answer.url.path, await answer.read())
     after = answer.headers.get("Retry-After", "")
-    if refusal.retry_after_s is None and after.isdigit():
-        refusal = replace(refusal, retry_after_s=float(after))
-    raise _RefusedError(refusal)
+    raise RefusedError(refusal_of(answer.status, answer.url.path, await answer.read(), after))
 
 
 def _no_response(error: BaseException) -> Refusal:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+        return no_connection(f"{error.host}:{error.port}", cause if isinstance(cause, OSError) else OSError(str(cause)))
     if isinstance(error, aiohttp.ClientConnectorError):
-        return Refusal(0, "NoAnswer", f"no answer from {error.host}:{error.port}: {_os_words(error.os_error)}")
-    if isinstance(error, TimeoutError):
-        return Refusal(0, "NoAnswer", "no answer within the time limit")
-    return Refusal(0, "NoAnswer", f"no answer: {str(error) or type(error).__name__}")
-
-
-def _os_words(error: OSError) -> str:
-    """Words of the operating system, such as `Connection refused`; asyncio puts its own over them."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        return no_connection(f"{error.host}:{error.port}", error.os_error)
+    return no_response(error)
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -1,31 +1,35 @@
 """Address and credentials of a Kubernetes cluster, from a kubeconfig or a pod's service account.
 
-The official client reads them, so that exec plugins, certificates and tokens mean the same as for kubectl.
+Exec plugins, certificates and tokens mean the same as for kubectl.
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from ssl import SSLContext
-from typing import Any
+from threading import Lock
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from yaml import YAMLError
 
 from cluster.errors import ConfigError, Mistake
-from controller.kube.library import (
-    ConfigException,
-    Configuration,
-    InClusterConfigLoader,
-    RESTClientObject,
-    load_kube_config,
+from controller.kube.credential_sources import Credential, Sourced, source_of, token_file
+from controller.kube.kubeconfig import (
+    DEFAULT_NAMESPACE,
+    Context,
+    CredentialError,
+    Entry,
+    default_paths,
+    files_of,
+    read_kubeconfig,
 )
+from controller.kube.tls import load_certificate, tls_of
 
-DEFAULT_NAMESPACE = "default"
-DEFAULT_KUBECONFIG = "~/.kube/config"
 POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+TOKEN_FOR_S = 60.0
+"""Time after which a token is read again from its file or plugin; a plugin that reports an expiry is run again only
+then. One minute, because the kubelet replaces a pod's token when a fifth of its lifetime remains: two minutes or
+more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,92 +58,117 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """Resolved `Access`. Not for printing: it holds tokens."""
+class Server:
+    """Address of an API server, and how to reach it."""
 
-    configuration: Configuration
-    """Host, proxy and current token."""
+    host: str
+    """URL without a path."""
     tls: SSLContext
-    """TLS context that the library builds from the configuration."""
+    tls_server_name: str
+    """Name that its certificate is checked against; empty: that of the URL."""
+    proxy: str | None
+    """URL of the proxy; None: none."""
     namespace: str
     """Namespace of the kubeconfig's context, or of the pod in which this process runs."""
 
 
-async def credentials(access: Access, clock: Callable[[], float]) -> Credentials:
+class Credentials:
+    """Server of an `Access`, and the credential that is current. Not for printing: it holds tokens."""
+
+    def __init__(self, server: Server, source: Sourced, clock: Callable[[], float]) -> None:
+        """clock: monotonic, seconds; decides when a credential is read again. Raises CredentialError, OSError."""
+        self.server = server
+        self._source = source
+        self._clock = clock
+        self._renewing = Lock()
+        self._read_at_s = clock()
+        self._credential = Credential()
+        self._take(source.read())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `authorization` would read the credential again, which may run a plugin."""
+        is_old = self._clock() - self._read_at_s >= TOKEN_FOR_S
+        return self._source.changes and is_old and self._credential.is_expired()
+
+    def authorization(self) -> str:
+        """Authorization header of a request now; empty: none. Raises CredentialError, OSError."""
+        with self._renewing:
+            if self.is_due:
+                self._renew()
+            return self._credential.authorization
+
+    def _renew(self) -> None:
+        try:
+            self._take(self._source.read())
+        except (CredentialError, OSError):
+            if not self._source.survives_failure:
+                raise
+        self._read_at_s = self._clock()
+
+    def _take(self, credential: Credential) -> None:
+        if credential.certificate and credential.certificate != self._credential.certificate:
+            load_certificate(self.server.tls, credential.certificate, credential.key)
+        self._credential = credential
+
+
+def credentials(access: Access, clock: Callable[[], float]) -> Credentials:
     """Credentials that `access` names. Raises ConfigError.
 
     clock: monotonic, seconds; decides when a token is read again.
     """
-    configuration = Configuration()
     try:
         if not access.kubeconfig and not access.context and "KUBERNETES_SERVICE_HOST" in os.environ:
-            _load_service_account(configuration, access, clock)
-            namespace = _namespace_of_pod()
-        else:
-            namespace = await _load_kubeconfig(configuration, access, clock)
-        configuration.proxy = configuration.proxy or proxy_to(configuration.host)
-        return Credentials(configuration, RESTClientObject(configuration).ssl_context, namespace)
-    except (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError) as error:
-        # The loader does not catch the exceptions of a malformed file; these are all that were observed.
+            return _of_pod(access, clock)
+        return _of_kubeconfig(access, clock)
+    except (CredentialError, OSError, YAMLError, ValueError, TypeError, AttributeError) as error:
+        # Files of people: a value of another type than expected shows as any of the last three.
         remedy = "check --kubeconfig and --context, or kubectl config view"
         words = " ".join(str(error).split())
         raise ConfigError(Mistake(access.kubeconfig or "kubeconfig", f"cannot be used: {words}", remedy)) from error
 
 
+def context_names(kubeconfig: str = "") -> list[str]:
+    """Contexts of a kubeconfig, of the one that kubectl would read when none is given. Raises as `read_kubeconfig`."""
+    return list(read_kubeconfig(kubeconfig or default_paths()).contexts)
+
+
 def proxy_to(url: str) -> str | None:
     """Proxy for a server according to the environment (HTTPS_PROXY, NO_PROXY and the like), as kubectl reads it."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
     server = urlsplit(url)
     found = getproxies().get(server.scheme)
     return found if found and not proxy_bypass(server.netloc) else None
 
 
-TOKEN_FOR_S = 60.0
-"""Time after which a token is read again from its file or plugin; a plugin that reports an expiry is run again only
-then. One minute, because the kubelet replaces a pod's token when a fifth of its lifetime remains: two minutes or
-more."""
+def _of_kubeconfig(access: Access, clock: Callable[[], float]) -> Credentials:
+    paths = access.kubeconfig or default_paths()
+    _check_there(paths)
+    context = read_kubeconfig(paths).context(access.context)
+    host = context.cluster.text("server").rstrip("/")
+    if not urlsplit(host).hostname:
+        raise CredentialError(f"the cluster's server {host!r} is not a URL")
+    proxy = context.cluster.text("proxy-url") or proxy_to(host)
+    name = context.cluster.text("tls-server-name")
+    server = Server(host, tls_of(context), name, proxy, context.namespace)
+    return Credentials(server, source_of(context.user), clock)
 
 
-def _load_service_account(configuration: Configuration, access: Access, clock: Callable[[], float]) -> None:
-    folder = access.service_account
-    loader = InClusterConfigLoader(f"{folder}/token", f"{folder}/ca.crt", try_refresh_token=False)
-    loader.load_and_set(configuration)
-    read_at_s = clock()
-
-    def refresh(_: Configuration) -> None:
-        nonlocal read_at_s
-        if clock() - read_at_s >= TOKEN_FOR_S:
-            loader.load_and_set(configuration)
-            read_at_s = clock()
-
-    configuration.refresh_api_key_hook = refresh
-
-
-async def _load_kubeconfig(configuration: Configuration, access: Access, clock: Callable[[], float]) -> str:
-    """Fill in the configuration; returns the namespace of the context."""
-    _check_there(access.kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG)
-    loader = await load_kube_config(
-        config_file=access.kubeconfig or None,
-        context=access.context or None,
-        client_configuration=configuration,
-        persist_config=False,
-    )
-    _check_plugin(loader, configuration)
-    read_at_s = clock()
-
-    async def refresh(_: Configuration) -> None:
-        nonlocal read_at_s
-        if clock() - read_at_s >= TOKEN_FOR_S:
-            read_at_s = clock()
-            await loader.load_and_set(configuration)
-
-    configuration.refresh_api_key_hook = refresh
-    context = loader.current_context["context"]
-    return str(context["namespace"]) if "namespace" in context else DEFAULT_NAMESPACE
+def _of_pod(access: Access, clock: Callable[[], float]) -> Credentials:
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    cluster = Entry({"server": url, "certificate-authority": f"{access.service_account}/ca.crt"})
+    tls = tls_of(Context(cluster, Entry({}), ""))
+    server = Server(url, tls, "", proxy_to(url), _namespace_of_pod())
+    return Credentials(server, token_file(f"{access.service_account}/token"), clock)
 
 
 def _check_there(paths: str) -> None:
     """Raises ConfigError when none of these files exists. paths: joined as in KUBECONFIG."""
-    files = [os.path.expanduser(path) for path in paths.split(os.pathsep) if path]
+    files = files_of(paths)
     if not any(map(os.path.exists, files)):
         remedy = "give --kubeconfig or set KUBECONFIG; no cluster? start one here: tonnage controlplane up"
         raise ConfigError(Mistake("--kubeconfig", f"no kubeconfig found (looked at {', '.join(files)})", remedy))
@@ -147,18 +176,7 @@ def _check_there(paths: str) -> None:
 
 def _namespace_of_pod() -> str:
     try:
-        return Path(POD_NAMESPACE_FILE).read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
+        with open(POD_NAMESPACE_FILE, encoding="utf-8") as file:
+            return file.read().strip() or DEFAULT_NAMESPACE
     except OSError:
         return DEFAULT_NAMESPACE
-
-
-def _check_plugin(loader: Any, configuration: Configuration) -> None:
-    """Raises ConfigException when a credential plugin gave no credential.
-
-    The library only logs that, and continues as the anonymous user.
-    """
-    user = loader._user  # the library offers the user's entry nowhere else
-    has_credential = configuration.api_key.get("BearerToken") or configuration.cert_file
-    if user and "exec" in user and not has_credential:
-        command = " ".join([user["exec"]["command"], *(user["exec"].safe_get("args") or ())])
-        raise ConfigException(f"the credential plugin gave no credential; run it to see why: {command}")

@@ -1,16 +1,13 @@
 """Generic operations on objects of any resource: list, read, watch, apply and delete."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
-import msgspec
-
 from cluster.errors import ObservationError
-from controller.kube.cache import is_version_lost
-from controller.kube.connection import Connection
-from controller.kube.errors import KubeReadError, Refusal, Status
+from controller.kube.api_server import ApiServer
+from controller.kube.errors import KubeReadError, Refusal, is_version_lost, refusal_in
 from controller.kube.request import APPLY_PATCH, JSON, Query
 
 Object = dict[str, Any]
@@ -26,7 +23,7 @@ FIELD_MANAGER = "tonnage-cli"
 
 
 async def list_pages(
-    connection: Connection, path: str, query: Query, accept: str = JSON
+    connection: ApiServer, path: str, query: Query, accept: str = JSON
 ) -> AsyncGenerator[Object, None]:
     """Pages of a list. Raises KubeReadError."""
     token = ""
@@ -39,14 +36,14 @@ async def list_pages(
             return
 
 
-async def list_all(connection: Connection, path: str, query: Query | None = None) -> list[Object]:
+async def list_all(connection: ApiServer, path: str, query: Query | None = None) -> list[Object]:
     """All objects of a collection. Raises KubeReadError."""
     async with aclosing(list_pages(connection, path, query or {})) as pages:
         return [item async for page in pages for item in page.get("items") or ()]
 
 
 async def list_with_version(
-    connection: Connection, path: str, query: Query, accept: str = JSON
+    connection: ApiServer, path: str, query: Query, accept: str = JSON
 ) -> tuple[list[Object], str]:
     """Pages of a list, and the resourceVersion from which a watch continues. Raises KubeReadError."""
     async with aclosing(list_pages(connection, path, query, accept)) as pages:
@@ -54,12 +51,12 @@ async def list_with_version(
     return listed, list_version(listed[-1])
 
 
-async def read(connection: Connection, path: str) -> Object:
+async def read(connection: ApiServer, path: str) -> Object:
     """One object. Raises KubeReadError."""
     return decoded(path, await connection.read(path))
 
 
-async def read_if_there(connection: Connection, path: str) -> Object | None:
+async def read_if_there(connection: ApiServer, path: str) -> Object | None:
     """One object, or None when it does not exist. Raises KubeReadError."""
     try:
         return await read(connection, path)
@@ -70,7 +67,7 @@ async def read_if_there(connection: Connection, path: str) -> Object | None:
 
 
 async def follow(
-    connection: Connection, path: str, query: Query, version: str, accept: str = JSON
+    connection: ApiServer, path: str, query: Query, version: str, accept: str = JSON
 ) -> AsyncGenerator[tuple[str, Object], None]:
     """(type, object) of each event after `version`, without end: a watch that ends is resumed from its last version.
 
@@ -83,7 +80,7 @@ async def follow(
                 event = decoded(path, line)
                 kind, obj = str(event.get("type")), event.get("object", {})
                 if kind == "ERROR":
-                    raise KubeReadError(f"watching {path}", msgspec.convert(obj, Status).refusal(500))
+                    raise KubeReadError(f"watching {path}", refusal_in(obj, 500))
                 version = version_of(obj) or version
                 if kind != "BOOKMARK":
                     yield kind, obj
@@ -102,7 +99,7 @@ def version_of(obj: Object) -> str:
 
 
 async def apply(
-    connection: Connection, path: str, manifest: Object, *, force: bool = False, dry_run: bool = False
+    connection: ApiServer, path: str, manifest: Object, *, force: bool = False, dry_run: bool = False
 ) -> Object:
     """Server-side apply; returns the resulting object (with `dry_run`, the one that would result).
 
@@ -114,7 +111,7 @@ async def apply(
     return decoded(path, await connection.write("PATCH", path, manifest, query, APPLY_PATCH))
 
 
-async def delete(connection: Connection, path: str, *, cascade: str, grace_s: int | None, dry_run: bool) -> Object:
+async def delete(connection: ApiServer, path: str, *, cascade: str, grace_s: int | None, dry_run: bool) -> Object:
     """Delete an object. Returns the object while finalizers or a grace period keep it, or a Status when it is gone.
 
     cascade: `Background`, `Foreground` or `Orphan`. Raises KubeWriteError.
@@ -125,9 +122,7 @@ async def delete(connection: Connection, path: str, *, cascade: str, grace_s: in
     return decoded(path, await connection.write("DELETE", path, options))
 
 
-async def until_gone(
-    connection: Connection, path: str, uid: str, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
-) -> None:
+async def until_gone(connection: ApiServer, path: str, uid: str, pause: Callable[[float], Awaitable[None]]) -> None:
     """Wait until the object of this uid is gone; a new object of the same name does not count. Raises KubeReadError."""
     wait_s = 0.05
     while (seen := await read_if_there(connection, path)) is not None and seen["metadata"]["uid"] == uid:
@@ -156,7 +151,6 @@ def owners_in_conflict(refusal: Refusal) -> Iterator[tuple[str, str]]:
 def decoded(path: str, body: bytes) -> Object:
     """Decoded JSON body. Raises ObservationError."""
     try:
-        plain: Mapping[str, Any] = msgspec.json.decode(body)
-    except msgspec.MsgspecError as error:
+        return dict(json.loads(body))
+    except (ValueError, TypeError) as error:
         raise ObservationError(f"reading {path}: cannot decode the response: {error}") from error
-    return dict(plain)

@@ -1,17 +1,14 @@
 """API discovery: resources that a server serves, and the one that a word on a command line means."""
 
-import asyncio
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-import msgspec
+from typing import Any
 
 from cluster.errors import ObservationError
 from controller.api.labels import CATEGORY
-from controller.api.suggestions import meant
-from controller.kube.connection import Connection
+from controller.kube.api_server import ApiServer
 from controller.kube.errors import NOT_INSTALLED
-from controller.kube.structs import Slim
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """Media type of all groups in one response. Stable since Kubernetes 1.30, the oldest that the chart allows."""
@@ -103,6 +100,8 @@ class Discovered:
         ours = [r.plural for r in self.in_category(CATEGORY)]
         if not ours:
             return NOT_INSTALLED
+        from controller.api.suggestions import meant
+
         missing = f"; no response from {', '.join(self.stale)}" if self.stale else ""
         return meant(word, ours) + missing
 
@@ -111,74 +110,48 @@ def _names(resource: ApiResource) -> tuple[str, ...]:
     return (resource.plural, resource.singular, resource.kind.lower(), *resource.short_names)
 
 
-class _Scope(Slim, frozen=True):
-    kind: str = ""
-
-
-class _Resource(Slim, frozen=True):
-    resource: str
-    response_kind: _Scope = _Scope()
-    scope: str = "Namespaced"
-    singular_resource: str = ""
-    verbs: tuple[str, ...] = ()
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-
-
-class _Version(Slim, frozen=True):
-    version: str
-    resources: tuple[_Resource, ...] = ()
-    freshness: str = "Current"
-
-
-class _GroupMeta(Slim, frozen=True):
-    name: str = ""
-
-
-class _Group(Slim, frozen=True):
-    metadata: _GroupMeta = _GroupMeta()
-    versions: tuple[_Version, ...] = ()
-
-
-class _Groups(Slim, frozen=True):
-    items: tuple[_Group, ...] = ()
-
-
-async def discover(connection: Connection) -> Discovered:
+async def discover(connection: ApiServer) -> Discovered:
     """Resources of the server, read from its discovery endpoints. Raises KubeReadError, ObservationError."""
-    core, others = await asyncio.gather(
-        connection.read("/api", accept=AGGREGATED), connection.read("/apis", accept=AGGREGATED)
-    )
-    return discovered(core, others)
+    core = await connection.read("/api", accept=AGGREGATED)
+    return discovered(core, await connection.read("/apis", accept=AGGREGATED))
 
 
 def discovered(*answers: bytes) -> Discovered:
     """Resources in these documents of aggregated discovery, together. Raises ObservationError."""
     try:
-        groups = [group for body in answers for group in msgspec.json.decode(body, type=_Groups).items]
-    except msgspec.MsgspecError as error:
-        raise ObservationError(f"reading API discovery: {error}; the server is older than 1.30") from error
+        groups = [group for body in answers for group in json.loads(body).get("items") or ()]
+        each = tuple(_resources(groups))
+        stale = tuple(_name(group) for group in groups if any(_is_stale(v) for v in group.get("versions") or ()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise ObservationError(f"reading API discovery: {words}; the server is older than 1.30") from error
     resources: dict[tuple[str, str], ApiResource] = {}
-    each = tuple(_resources(groups))
     for resource in each:
         resources.setdefault((resource.group, resource.plural), resource)
     older = [resource for resource in each if resources[resource.group, resource.plural] is not resource]
-    stale = tuple(g.metadata.name for g in groups if any(v.freshness == "Stale" for v in g.versions))
     return Discovered(tuple(resources.values()), tuple(older), stale)
 
 
-def _resources(groups: Iterable[_Group]) -> Iterator[ApiResource]:
+def _name(group: Mapping[str, Any]) -> str:
+    return str((group.get("metadata") or {}).get("name", ""))
+
+
+def _is_stale(version: Mapping[str, Any]) -> bool:
+    return version.get("freshness") == "Stale"
+
+
+def _resources(groups: Iterable[Mapping[str, Any]]) -> Iterator[ApiResource]:
     for group in groups:
-        for version in group.versions:
-            for each in version.resources:
+        for version in group.get("versions") or ():
+            for each in version.get("resources") or ():
                 yield ApiResource(
-                    group=group.metadata.name,
-                    version=version.version,
-                    kind=each.response_kind.kind,
-                    plural=each.resource,
-                    singular=each.singular_resource,
-                    short_names=each.short_names,
-                    categories=each.categories,
-                    is_namespaced=each.scope == "Namespaced",
-                    verbs=frozenset(each.verbs),
+                    group=_name(group),
+                    version=version["version"],
+                    kind=(each.get("responseKind") or {}).get("kind", ""),
+                    plural=each["resource"],
+                    singular=each.get("singularResource", ""),
+                    short_names=tuple(each.get("shortNames") or ()),
+                    categories=tuple(each.get("categories") or ()),
+                    is_namespaced=each.get("scope", "Namespaced") == "Namespaced",
+                    verbs=frozenset(each.get("verbs") or ()),
                 )

@@ -1,9 +1,9 @@
 """Refusals and warnings of an API server, and the errors that carry them to the code that can act on them."""
 
-from dataclasses import dataclass
-from http import HTTPStatus
-
-import msgspec
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cluster.errors import ActionError, ObservationError
 from controller.api.labels import GROUP
@@ -11,6 +11,7 @@ from controller.api.labels import GROUP
 NOT_INSTALLED = (
     "Tonnage's kinds are not installed: tonnage crds | kubectl apply --server-side -f -, or install the chart"
 )
+NOT_FOUND, GONE, GATEWAY_TIMEOUT = 404, 410, 504
 _NOT_SERVED = b"404 page not found"
 """Response body for a path that belongs to no API group or resource; a missing object gets a Status instead."""
 
@@ -30,7 +31,8 @@ class Refusal:
     """Invalid fields, where the server reports them."""
 
 
-class Cause(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Cause:
     """One cause of a refusal, as in meta/v1 StatusCause."""
 
     reason: str = ""
@@ -54,33 +56,50 @@ class KubeWriteError(ActionError):
         self.refusal = refusal
 
 
-class _StatusDetails(msgspec.Struct, rename="camel"):
-    retry_after_seconds: float | None = None
-    causes: tuple[Cause, ...] = ()
+def is_version_lost(refusal: Refusal) -> bool:
+    """Whether the server no longer has that resourceVersion, or does not have it yet (restored from a backup)."""
+    is_ahead = refusal.status == GATEWAY_TIMEOUT and "resource version" in refusal.words.lower()
+    return refusal.status == GONE or refusal.reason in ("Expired", "Gone") or is_ahead
 
 
-class Status(msgspec.Struct):
-    """meta/v1 Status, with which the API server reports an error, as a response or inside a watch."""
+def refusal_in(status: Mapping[str, Any], code: int) -> Refusal:
+    """Refusal in a meta/v1 Status, with which the API server reports an error, as a response or inside a watch.
 
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: _StatusDetails | None = None
+    code: HTTP status of the response, where the Status names none. Raises ValueError, TypeError or AttributeError for
+    any other content.
+    """
+    details = status.get("details") or {}
+    wait_s = details.get("retryAfterSeconds")
+    causes = tuple(
+        Cause(*(str(each.get(name) or "") for name in ("reason", "message", "field")))
+        for each in details.get("causes") or ()
+    )
+    return Refusal(
+        int(status.get("code") or code),
+        str(status.get("reason") or "Unknown"),
+        str(status.get("message") or f"status {code}"),
+        None if wait_s is None else float(wait_s),
+        causes,
+    )
 
-    def refusal(self, status: int) -> Refusal:
-        wait_s = self.details.retry_after_seconds if self.details else None
-        causes = self.details.causes if self.details else ()
-        words = self.message or f"status {status}"
-        return Refusal(self.code or status, self.reason or "Unknown", words, wait_s, causes)
+
+def refusal_of(status: int, path: str, body: bytes, retry_after: str = "") -> Refusal:
+    """Refusal in an unsuccessful response: a Status, or plain text of a proxy, an authoriser or the server.
+
+    retry_after: Retry-After header, empty without one; it counts where the Status gives no time.
+    """
+    refusal = _refusal_of(status, path, body)
+    if refusal.retry_after_s is None and retry_after.isdigit():
+        return replace(refusal, retry_after_s=float(retry_after))
+    return refusal
 
 
-def refusal_of(status: int, path: str, body: bytes) -> Refusal:
-    """Refusal in an unsuccessful response: a Status, or plain text of a proxy, an authoriser or the server."""
+def _refusal_of(status: int, path: str, body: bytes) -> Refusal:
     try:
-        return msgspec.json.decode(body, type=Status).refusal(status)
-    except msgspec.MsgspecError:
+        return refusal_in(json.loads(body), status)
+    except (ValueError, TypeError, AttributeError):  # no Status
         text = body[:200].decode(errors="replace").strip()
-    if status == HTTPStatus.NOT_FOUND and body.strip() == _NOT_SERVED:
+    if status == NOT_FOUND and body.strip() == _NOT_SERVED:
         remedy = f"; {NOT_INSTALLED}" if f"/apis/{GROUP}/" in path else ""
         return Refusal(status, "NotFound", f"the server serves no {path}{remedy}")
     return Refusal(status, "Unknown", f"status {status}: {text}")

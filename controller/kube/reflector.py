@@ -8,9 +8,9 @@ from typing import Never
 
 import structlog
 
-from controller.kube.cache import Cache, Item, is_version_lost
-from controller.kube.connection import Transport
-from controller.kube.errors import KubeReadError, Refusal
+from controller.kube.api_server import Transport
+from controller.kube.cache import Cache, Item
+from controller.kube.errors import KubeReadError, Refusal, is_version_lost
 
 log = structlog.get_logger(__name__)
 

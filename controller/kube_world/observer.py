@@ -18,8 +18,8 @@ from controller.api.pod import KIND as POD
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation
+from controller.kube.api_server import Transport
 from controller.kube.cache import Cache, Resource
-from controller.kube.connection import Transport
 from controller.kube.reflector import Surroundings, WatchTimes, reflect
 from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings

@@ -12,7 +12,7 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.rbac import Permission, needed
 from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.kube import crud
-from controller.kube.connection import Connection
+from controller.kube.api_server import ApiServer
 from controller.kube.discovery import discover
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.queries.doctor import InstallationFacts
@@ -29,7 +29,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 METRICS_PORT = 8080
 
 
-async def gather_facts(connection: Connection, clock: Callable[[], float] = time.time) -> InstallationFacts:
+async def gather_facts(connection: ApiServer, clock: Callable[[], float] = time.time) -> InstallationFacts:
     """All facts that the checks need. Raises KubeReadError when the server does not respond at all."""
     unread: dict[str, str] = {}
 
@@ -98,7 +98,7 @@ def skew_s(date: str | None, at_s: float) -> float | None:
     return at_s - server_s if at_s < server_s else max(0.0, at_s - server_s - 1.0)
 
 
-async def _crds(connection: Connection) -> dict[str, Object]:
+async def _crds(connection: ApiServer) -> dict[str, Object]:
     found: dict[str, Object] = {}
     for kind in OWN_KINDS:
         name = kind.definition
@@ -108,13 +108,13 @@ async def _crds(connection: Connection) -> dict[str, Object]:
     return found
 
 
-async def _lease(connection: Connection, installation: Installation) -> Object | None:
+async def _lease(connection: ApiServer, installation: Installation) -> Object | None:
     namespace, name = installation.lease
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
     return await crud.read_if_there(connection, path)
 
 
-async def _scaling(connection: Connection, installation: Installation) -> ScalingFacts:
+async def _scaling(connection: ApiServer, installation: Installation) -> ScalingFacts:
     """ScalingPolicies, with the operator's permissions on their targets."""
     policies = tuple(await crud.list_all(connection, SCALING_POLICY.path))
     discovered = await discover(connection) if policies else None
@@ -143,7 +143,7 @@ async def _scaling(connection: Connection, installation: Installation) -> Scalin
     )
 
 
-async def _slices(connection: Connection) -> int | None:
+async def _slices(connection: ApiServer) -> int | None:
     try:
         return len(await crud.list_all(connection, "/apis/resource.k8s.io/v1/resourceslices"))
     except KubeReadError as error:
@@ -152,7 +152,7 @@ async def _slices(connection: Connection) -> int | None:
         raise
 
 
-async def _allowed(connection: Connection, installation: Installation) -> dict[tuple[str, Permission], bool]:
+async def _allowed(connection: ApiServer, installation: Installation) -> dict[tuple[str, Permission], bool]:
     """Permissions of the operator's service account; without an operator, those of the caller, who would run it."""
     placers = frozenset(pool.placer for pool in installation.pools)
     wanted = list(
@@ -170,7 +170,7 @@ async def _allowed(connection: Connection, installation: Installation) -> dict[t
     return dict(zip(wanted, answers, strict=True))
 
 
-async def _may(connection: Connection, permission: Permission, account: str) -> bool:
+async def _may(connection: ApiServer, permission: Permission, account: str) -> bool:
     resource, _, subresource = permission.resource.partition("/")
     attributes = {
         "verb": permission.verb,
@@ -191,7 +191,7 @@ async def _may(connection: Connection, permission: Permission, account: str) -> 
     return bool(crud.decoded(REVIEWS, answer).get("status", {}).get("allowed"))
 
 
-async def _metrics(connection: Connection, installation: Installation) -> dict[str, str]:
+async def _metrics(connection: ApiServer, installation: Installation) -> dict[str, str]:
     """Error of reading the metrics of each running operator pod through the API server; "" when it succeeded."""
     port = (installation.settings or {}).get("metrics_port") or METRICS_PORT
     found: dict[str, str] = {}

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from controller.kube import crud
-from controller.kube.connection import Connection
+from controller.kube.api_server import ApiServer
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube.request import MERGE_PATCH
 from controller.queries.drain import NodePod
@@ -22,7 +22,7 @@ TOO_MANY_REQUESTS, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
 async def set_unschedulable(
-    connection: Connection, node: str, *, closed: bool, dry_run: Literal["none", "client", "server"] = "none"
+    connection: ApiServer, node: str, *, closed: bool, dry_run: Literal["none", "client", "server"] = "none"
 ) -> bool:
     """Cordon a node, or open it again; False when nothing had to change. Raises KubeReadError, KubeWriteError.
 
@@ -39,7 +39,7 @@ async def set_unschedulable(
 
 
 async def evict_all(
-    connection: Connection,
+    connection: ApiServer,
     leaving: Sequence[NodePod],
     tell: Tell,
     *,
@@ -61,7 +61,7 @@ async def evict_all(
 
 
 async def _evict(
-    connection: Connection,
+    connection: ApiServer,
     pod: NodePod,
     tell: Tell,
     grace_s: int | None,
@@ -101,7 +101,7 @@ async def _evict(
     return True
 
 
-async def _is_gone(connection: Connection, path: str, pod: NodePod) -> bool:
+async def _is_gone(connection: ApiServer, path: str, pod: NodePod) -> bool:
     seen = await crud.read_if_there(connection, path)
     return seen is None or seen["metadata"]["uid"] != pod.uid
 

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from controller.kube import crud
-from controller.kube.connection import Connection
+from controller.kube.api_server import ApiServer
 from controller.kube.errors import KubeReadError
 from controller.placers.pools import DEFAULT_POOLS, Pool
 from controller.settings import LeaseSettings, OperatorSettings, settings_from
@@ -91,7 +91,7 @@ class Installation:
         return f"system:serviceaccount:{self.deployment['metadata']['namespace']}:{name}"
 
 
-async def find_installation(connection: Connection) -> Installation:
+async def find_installation(connection: ApiServer) -> Installation:
     """Search all namespaces for an operator. A missing permission is reported in `unread`; raises KubeReadError
     else."""
     query = {"labelSelector": LABELS}

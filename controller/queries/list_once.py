@@ -8,8 +8,8 @@ from typing import Any
 
 from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
+from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache
-from controller.kube.connection import Connection
 from controller.kube_world.cached_view import DEPLOYMENTS
 from controller.kube_world.from_settings import (
     allocates_claims,
@@ -58,7 +58,7 @@ class ListedCluster:
 
 
 async def list_cluster(
-    connection: Connection, clock: Callable[[], float], settings: OperatorSettings | None = None
+    connection: ApiServer, clock: Callable[[], float], settings: OperatorSettings | None = None
 ) -> ListedCluster:
     """List all objects that planning reads. Raises KubeReadError.
 
@@ -80,7 +80,7 @@ async def list_cluster(
     return ListedCluster(caches, observer, view, clock)
 
 
-async def _list(cache: Cache[Any], connection: Connection, clock: Callable[[], float]) -> None:
+async def _list(cache: Cache[Any], connection: ApiServer, clock: Callable[[], float]) -> None:
     """List at the newest version, not from the server's cache: the result is printed beside a preceding write."""
     continue_, is_first = "", True
     while is_first or continue_:

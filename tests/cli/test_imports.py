@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-PLANNING = {"numpy", "pulp", "highspy", "ray", "matplotlib", "prometheus_client"}
+PLANNING = {"numpy", "pandas", "pulp", "highspy", "ray", "matplotlib", "jinja2", "prometheus_client"}
 KINDS = {"controller.api.fields", "controller.api.metadata", "controller.objects.manifests"}
-BLOCKING_CLIENT = {"kubernetes.client", "kubernetes.config", "kubernetes.dynamic", "requests", "urllib3", "oauthlib"}
+OPERATOR = {"aiohttp", "asyncio", "msgspec", "pydantic", "structlog", "rich"}
+"""What an operator keeps open connections and thousands of objects with, and one request needs not."""
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -39,15 +40,29 @@ def nobody(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_get_loads_neither_what_plans_nor_our_kinds_nor_the_blocking_client(nobody: Path) -> None:
-    loaded = loaded_by("get", "pods", "--kubeconfig", str(nobody))
+@pytest.mark.parametrize("words", [("get", "pods"), ("describe", "pod", "p"), ("events",)], ids=" ".join)
+def test_a_look_at_a_cluster_loads_neither_what_plans_nor_our_kinds_nor_an_operators_client(
+    nobody: Path, words: tuple[str, ...]
+) -> None:
+    loaded = loaded_by(*words, "--kubeconfig", str(nobody))
 
-    assert "controller.kube.connection" in loaded, "it got as far as the connection"
-    assert not loaded & (PLANNING | KINDS | BLOCKING_CLIENT)
+    assert "controller.kube.blocking_connection" in loaded, "it got as far as the connection"
+    assert not loaded & (PLANNING | KINDS | OPERATOR)
+
+
+def test_a_completion_loads_no_more_than_the_look_that_it_takes(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TONNAGE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"tonnage get --kubeconfig {nobody} mod")
+    monkeypatch.setenv("COMP_CWORD", "4")
+
+    loaded = loaded_by()
+
+    assert "controller.kube.blocking_connection" in loaded
+    assert not loaded & (PLANNING | KINDS | OPERATOR)
 
 
 def test_wrong_use_and_help_load_nothing_of_a_cluster() -> None:
     for words in (["get"], ["get", "--nonsense"], ["get", "--help"], ["--help"], ["apply", "--help"]):
         loaded = loaded_by(*words)
 
-        assert not loaded & (PLANNING | KINDS | BLOCKING_CLIENT | {"aiohttp", "kubernetes", "yaml"}), words
+        assert not loaded & (PLANNING | KINDS | OPERATOR | {"http", "yaml"}), words

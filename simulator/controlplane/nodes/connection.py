@@ -1,8 +1,10 @@
-"""Thin asynchronous client of an API server: authentication and TLS by the client library, bodies as bytes."""
+"""Thin asynchronous client of an API server, for many writes at once that insist; bodies as bytes."""
 
 import asyncio
 import http
-from collections.abc import AsyncIterator, Mapping
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from controller.kube.library import ApiClient, Configuration, load_kube_config
+from controller.kube.credentials import Access, Credentials, credentials
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -49,10 +51,11 @@ class Answer:
 class Connection:
     """Requests to one API server."""
 
-    def __init__(self, client: Any) -> None:  # the library declares no types for a checker
-        self._client = client
+    def __init__(self, session: aiohttp.ClientSession, own: Credentials) -> None:
+        self._session = session
+        self._own = own
         self._writes = asyncio.Semaphore(IN_FLIGHT)
-        self._asking: set[asyncio.Task[Any]] = set()
+        self._asking: set[asyncio.Task[aiohttp.ClientResponse]] = set()
 
     async def send(self, method: str, path: str, body: Body | None = None, content_type: str | None = None) -> Answer:
         """Response, whatever its status. Raises UnreachableError."""
@@ -81,8 +84,7 @@ class Connection:
         """Lines of a watch, until the server ends it. Raises UnreachableError on refusal or long silence."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_WITHIN_S, sock_read=silent_s)
         try:
-            response = (await self._request("GET", path, timeout)).response
-            async with response:
+            async with await self._request("GET", path, timeout) as response:
                 if response.status != http.HTTPStatus.OK:
                     raise UnreachableError(f"watching {path}: {response.status} {await response.text()}")
                 async for line in response.content:
@@ -97,19 +99,27 @@ class Connection:
         timeout: aiohttp.ClientTimeout,
         body: Body | None = None,
         content_type: str | None = None,
-    ) -> Any:
+    ) -> aiohttp.ClientResponse:
         headers = {"Accept": "application/json", "Content-Type": content_type or "application/json"}
-        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        url = self._client.configuration.host + path
-        request = self._client.rest_client.request(method, url, headers=headers, body=body, _request_timeout=timeout)
+        if authorization := self._own.authorization():
+            headers["Authorization"] = authorization
+        server = self._own.server
+        request = self._session.request(
+            method,
+            server.host + path,
+            headers=headers,
+            data=None if body is None else json.dumps(body),
+            timeout=timeout,
+            server_hostname=server.tls_server_name or None,
+        )
         # A cancelled request runs to its end: the event loop never closes a connection that is broken off while it is
         # being made.
-        asking = asyncio.create_task(request)
+        asking = asyncio.create_task(_made(request))
         self._asking.add(asking)
         asking.add_done_callback(self._answered)
         return await asyncio.shield(asking)
 
-    def _answered(self, asking: "asyncio.Task[Any]") -> None:
+    def _answered(self, asking: "asyncio.Task[aiohttp.ClientResponse]") -> None:
         self._asking.discard(asking)
         if not asking.cancelled():
             asking.exception()  # a waiting caller raises it; a cancelled one ignores it
@@ -122,12 +132,16 @@ class Connection:
 @asynccontextmanager
 async def connected(kubeconfig: Path) -> AsyncIterator[Connection]:
     """Connection as the kubeconfig's current user."""
-    configuration = Configuration()
-    await load_kube_config(config_file=str(kubeconfig), client_configuration=configuration, persist_config=False)
-    configuration.connection_pool_maxsize = CONNECTIONS
-    async with ApiClient(configuration) as client:
-        connection = Connection(client)
+    own = credentials(Access(kubeconfig=str(kubeconfig)), time.monotonic)
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=own.server.tls)
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        connection = Connection(session, own)
         try:
             yield connection
         finally:
             await connection.settle()
+
+
+async def _made(request: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
+    """The response; the session's own object can be awaited, but is no coroutine."""
+    return await request

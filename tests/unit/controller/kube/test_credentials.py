@@ -149,7 +149,7 @@ def test_the_token_of_a_pod_is_read_again_a_minute_later(tmp_path: Path, monkeyp
                 said.append(await connection.read("/x"))
             return said
 
-    assert asyncio.run(test()) == [b"bearer first", b"bearer first", b"bearer second"]
+    assert asyncio.run(test()) == [b"Bearer first", b"Bearer first", b"Bearer second"]
 
 
 def test_a_token_that_is_empty_for_a_moment_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_token_that_is_empty_for_a_moment_is_asked_for_again(tmp_path: Path, m
             token.write_text("second", encoding="utf-8")
             return await connection.read("/x")
 
-    assert asyncio.run(test()) == b"bearer second"
+    assert asyncio.run(test()) == b"Bearer second"
 
 
 def test_a_pod_without_its_token_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,120 @@
+"""Requests to a Kubernetes API server, whichever HTTP client carries them, and what no response means."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from ssl import SSLError
+from typing import Protocol
+
+from cluster.version import VERSION
+from controller.kube.credentials import Access
+from controller.kube.errors import KubeReadError, KubeWriteError, Refusal
+from controller.kube.request import JSON, Body, Query
+
+
+class Transport(Protocol):
+    """Part of a connection that reading a cluster needs."""
+
+    async def read(self, path: str, query: Query) -> bytes:
+        """Response body of a GET. Raises KubeReadError."""
+        ...
+
+    def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:
+        """Lines of a watch, one JSON event each, until the server ends it.
+
+        Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`. Close it (`aclosing`) when
+        done.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Response of the API server: body and headers."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    """Response headers, names in lower case."""
+
+
+class RefusedError(Exception):
+    """Refusal on its way to the method that knows whether the request was a read or a write."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.words)
+        self.refusal = refusal
+
+
+_VERBS = {"POST": "creating", "PUT": "replacing", "PATCH": "patching", "DELETE": "deleting"}
+
+
+class ApiServer(ABC):
+    """Reads, writes and watches. A client gives `send`, `watch` and `close`."""
+
+    def __init__(self, host: str, namespace: str) -> None:
+        self.host = host
+        """Address of the server."""
+        self.namespace = namespace
+        """Namespace of the kubeconfig's context, or of the pod in which this process runs."""
+
+    @abstractmethod
+    async def send(
+        self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
+    ) -> Answer:
+        """One request and its whole response; never retried where it may have taken effect. Raises RefusedError."""
+
+    @abstractmethod
+    def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
+        """Lines of a watch. Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`."""
+
+    async def read(self, path: str, query: Query | None = None, accept: str = JSON) -> bytes:
+        """Response body of a GET. Raises KubeReadError."""
+        return (await self.read_whole(path, query, accept)).body
+
+    async def read_whole(self, path: str, query: Query | None = None, accept: str = JSON) -> Answer:
+        """Response to a GET, with its headers. Raises KubeReadError."""
+        try:
+            return await self.send("GET", path, query or {}, None, JSON, accept)
+        except RefusedError as refused:
+            raise KubeReadError(f"reading {path}", refused.refusal) from refused.__cause__
+
+    async def write(
+        self, method: str, path: str, body: Body | None = None, query: Query | None = None, content_type: str = JSON
+    ) -> bytes:
+        """Response body of a POST, PUT, PATCH or DELETE. Raises KubeWriteError; no request is retried."""
+        doing = f"{_VERBS[method]} {path}"
+        try:
+            return (await self.send(method, path, query or {}, body, content_type)).body
+        except RefusedError as refused:
+            raise KubeWriteError(doing, refused.refusal) from refused.__cause__
+
+
+def fixed_headers(access: Access) -> list[tuple[str, str]]:
+    """Headers that all requests of an access have, those of user impersonation among them.
+
+    Source: Kubernetes documentation, "User impersonation".
+    """
+    # Uncompressed: compressing a list costs the server more than sending it costs a datacenter network.
+    headers = [("Accept-Encoding", "identity"), ("User-Agent", f"tonnage/{VERSION}")]
+    if not access.impersonate:
+        return headers
+    uid = [("Impersonate-Uid", access.impersonate_uid)] if access.impersonate_uid else []
+    groups = [("Impersonate-Group", group) for group in access.impersonate_groups]
+    return [*headers, ("Impersonate-User", access.impersonate), *groups, *uid]
+
+
+def no_connection(address: str, error: OSError) -> Refusal:
+    """Refusal of a connection that could not be made. address: `HOST:PORT`."""
+    if isinstance(error, SSLError):
+        words = f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
+    else:
+        words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+    return Refusal(0, "NoAnswer", f"no answer from {address}: {words}")
+
+
+def no_response(error: BaseException) -> Refusal:
+    """Refusal of a request that was sent and not answered."""
+    if isinstance(error, TimeoutError):
+        return Refusal(0, "NoAnswer", "no answer within the time limit")
+    return Refusal(0, "NoAnswer", f"no answer: {str(error) or type(error).__name__}")
