@@ -18,10 +18,11 @@ import structlog
 from cluster.clock import Clock
 from nodeagent.bmc_meter import MeterReading
 from nodeagent.counters import AgentCounts
+from nodeagent.record_writer import RecordWriter
 from nodeagent.recovery import record_at_start
 from nodeagent.reports import device_reports, inventory_of
 from nodeagent.rules import AgentRules
-from nodeagent.state_file import Record, read_record, write_record
+from nodeagent.state_file import Record, read_record
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.original_limits import after_setting, before_setting, limit_to_restore
 from power.leases.enforcement import (
@@ -69,12 +70,13 @@ class Agent:
         each device below which no burst is, for whoever outlives this process (`DeviceProcess.leave_at`).
         """
         self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
+        self._writer = RecordWriter(record)
         self._backend, self._clock, self._keys, self._send = backend, clock, keys, say
         self.meter, self._leave_at = meter, leave_at
         # Only one thread calls drivers: their calls block and must not overtake each other.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
-        self._record = self._on_disk = Record()
+        self._record = Record()
         self._facts: Mapping[str, DeviceFacts] = {}
         self._answered: tuple[int, float, float] | None = None
         self._in_force = (-1, -1)
@@ -190,7 +192,7 @@ class Agent:
             log.error("limit not restored", device=uuid, limit_w=limit_w)
         # A device that is absent now may come back with the limit that we set.
         kept = {u: each for u, each in self._record.previous.items() if u in left or u not in self._facts}
-        await asyncio.to_thread(write_record, self._record_path, Record(kept, self._boot, None))
+        await self._writer.write(Record(kept, self._boot, None))
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -233,18 +235,18 @@ class Agent:
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
         lower, higher = orders(wanted_w, enforced_w, asked_w)
-        if lower or higher:
-            await self._remember(self._before_setting((*lower, *higher), enforced_w))
+        # Lowered in any case, raised only with a record: after a crash a limit of ours must be known as such.
+        recorded = await self._remember(self._before_setting((*lower, *higher), enforced_w))
         answers = [await self._set_limit(order) for order in lower]
-        if None not in answers:
+        if recorded and None not in answers:
             answers += [await self._set_limit(order) for order in higher]
-        await self._remember(self._after_setting(zip((*lower, *higher), answers, strict=False)))
+        recorded = await self._remember(self._after_setting(zip((*lower, *higher), answers, strict=False)))
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
-        if is_in_force(wanted_w, enforced_w):
+        if recorded and is_in_force(wanted_w, enforced_w):
             self._in_force = (holder.epoch, holder.sequence)
 
     async def _is_at(self, order: LimitOrder) -> bool:
-        """Sets this limit and returns whether the device reports it as requested and as enforced."""
+        """Sets this limit and returns whether the device reports it as requested, and enforces no more."""
         if await self._set_limit(order) is None:
             return False
         try:
@@ -253,8 +255,11 @@ class Agent:
             return False
         if not isinstance(found, DeviceReading) or found.limit_w is None:
             return False
-        limits_now_w = (found.limit_w, found.limit_w if found.requested_w is None else found.requested_w)
-        return all(abs(limit_w - order.limit_w) <= TOLERANCE_W for limit_w in limits_now_w)
+        if found.requested_w is None:
+            return abs(found.limit_w - order.limit_w) <= TOLERANCE_W
+        # Something else, such as a BMC, may hold the device lower than the limit that was found.
+        enforces = found.limit_w <= order.limit_w + TOLERANCE_W
+        return enforces and abs(found.requested_w - order.limit_w) <= TOLERANCE_W
 
     async def _set_limit(self, order: LimitOrder) -> float | None:
         """Sets a limit and returns what the device then enforces; None when that is unknown."""
@@ -293,14 +298,11 @@ class Agent:
     def _end_s(self) -> float:
         return self.holder.ends_s if self.has_lease else float("inf")
 
-    async def _remember(self, record: Record) -> None:
-        """Writes the record to disk before returning. A lease that arrives meanwhile is written before it is put in
-        force.
-        """
-        if record != self._on_disk:
-            await asyncio.to_thread(write_record, self._record_path, record)
-            self._on_disk = record
+    async def _remember(self, record: Record) -> bool:
+        """Whether the record is on disk. A lease that arrives meanwhile is written before it is put in force."""
+        written = await self._writer.write(record)
         self._record = replace(record, holder=self._record.holder or record.holder)
+        return written
 
     def _before_setting(self, wanted: tuple[LimitOrder, ...], enforced_w: Mapping[str, float]) -> Record:
         previous = dict(self._record.previous)

@@ -33,7 +33,7 @@ def record_at_start(
     if unmanaged := sorted({each.uuid for each in facts} - set(mine)):
         log.info("devices read but not limited", devices=unmanaged)
     previous = {
-        uuid: original_limit_of(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()
+        uuid: original_limit_of(known.previous, each, _requested_w(found.get(uuid))) for uuid, each in mine.items()
     }
     # Devices that are absent, or no longer managed, still have the limit that we set.
     previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
@@ -41,6 +41,8 @@ def record_at_start(
     goes_on = known.boot == boot and known.holder is not None and known.holder.node == node
     if goes_on and known.holder is not None and set(known.holder.devices) == set(devices):
         return Record(previous, boot, replace(known.holder, devices=devices))
+    # Without its lease an agent raises nothing: a lower limit may be that of the lease that was lost.
+    devices = {uuid: _no_higher(each, _enforced_w(found.get(uuid))) for uuid, each in devices.items()}
     return Record(previous, boot, Holder(node, life, devices))
 
 
@@ -49,5 +51,18 @@ def _limits_of(facts: DeviceFacts, previous: OriginalLimit, floor_share: float) 
     return DeviceLimits(facts.min_w, facts.max_w, safe_w, previous.limit_w)
 
 
-def _limit_of(found: DeviceReading | DeviceError | None) -> float | None:
+def _no_higher(limits: DeviceLimits, enforced_w: float | None) -> DeviceLimits:
+    if enforced_w is None:
+        return limits
+    return replace(limits, safe_w=max(min(limits.safe_w, enforced_w), limits.min_w))
+
+
+def _enforced_w(found: DeviceReading | DeviceError | None) -> float | None:
     return found.limit_w if isinstance(found, DeviceReading) else None
+
+
+def _requested_w(found: DeviceReading | DeviceError | None) -> float | None:
+    """The limit that was requested in band; what is enforced may be lower for other reasons, and only for a while."""
+    if not isinstance(found, DeviceReading):
+        return None
+    return found.limit_w if found.requested_w is None else found.requested_w

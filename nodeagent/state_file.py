@@ -1,16 +1,17 @@
 """The agent's record on disk: the original limits of devices, and the lease that it holds.
 
-It is on the host, so that it outlives the pod. A crash can be undone, and a restarted agent resumes its lease.
+Both are on the host, so that they outlive the pod. A crash can be undone, and a restarted agent resumes its lease. The
+lease has a file of its own, since it changes all the time and need not survive the machine.
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from cluster.errors import ConfigError, Mistake
-from power.devices.original_limits import OriginalLimit
+from power.devices.original_limits import OriginalLimit, tell_the_same
 from power.leases.holder import Holder
 
 
@@ -28,10 +29,11 @@ class Record:
 def read_record(path: Path) -> Record:
     """The record last written; an empty one where there is no file.
 
-    Raises ConfigError for an unreadable file: treating it as empty would lose the limits to be restored.
+    Raises ConfigError for an unreadable file: treating it as empty would lose the limits to be restored. An unreadable
+    lease is no lease.
     """
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Record)
+        record = msgspec.msgpack.decode(path.read_bytes(), type=Record)
     except FileNotFoundError:
         return Record()
     except (OSError, msgspec.MsgspecError) as error:
@@ -42,18 +44,59 @@ def read_record(path: Path) -> Record:
                 "restore the devices' limits by hand (nvidia-smi -pl), then remove it",
             )
         ) from error
+    return replace(record, holder=_read_lease(lease_path(path), record.boot))
 
 
-def write_record(path: Path, record: Record) -> None:
-    """Writes the record to disk before returning, completely or not at all. Raises OSError."""
+def write_record(path: Path, record: Record, known: Record | None = None) -> None:
+    """Writes what differs from `known`, each file completely or not at all. Raises OSError.
+
+    Original limits, and limits of ours that were not on record, are on disk before this returns. A lease need only outlive this process, since it ends with the
+    start of the machine: it is not synchronised. A lease that cannot be written is removed: an older one may allow
+    more.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if known is None or (record.previous, record.boot) != (known.previous, known.boot):
+        # Not JSON: it has no infinity, which is the end of a new holder's lease.
+        content = msgspec.msgpack.encode(replace(record, holder=None))
+        _write(path, content, durably=known is None or not tell_the_same(known.previous, record.previous))
+    if known is None or record.holder != known.holder or record.boot != known.boot:
+        lease = lease_path(path)
+        try:
+            _write(lease, msgspec.msgpack.encode(_Lease(record.boot, record.holder)), durably=False)
+        except OSError:
+            lease.unlink(missing_ok=True)
+            raise
+
+
+def lease_path(path: Path) -> Path:
+    """The file with the lease, beside the record."""
+    return path.with_name(f"{path.name}.lease")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    boot: str
+    holder: Holder | None
+
+
+def _read_lease(path: Path, boot: str) -> Holder | None:
+    try:
+        lease = msgspec.msgpack.decode(path.read_bytes(), type=_Lease)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return lease.holder if lease.boot == boot else None
+
+
+def _write(path: Path, content: bytes, *, durably: bool) -> None:
     scratch = path.with_name(f".{path.name}.new")
     with scratch.open("wb") as file:
-        # Not JSON: it has no infinity, which is the end of a new holder's lease.
-        file.write(msgspec.msgpack.encode(record))
+        file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        if durably:
+            os.fsync(file.fileno())
     scratch.replace(path)
+    if not durably:
+        return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

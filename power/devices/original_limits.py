@@ -61,6 +61,14 @@ def after_setting(previous: OriginalLimit, enforced_w: float) -> OriginalLimit:
     return replace(previous, earlier_w=(enforced_w, *previous.earlier_w)[:EARLIER])
 
 
+def tell_the_same(known: Mapping[str, OriginalLimit], now: Mapping[str, OriginalLimit]) -> bool:
+    """Whether an agent that finds `known` restores the same as one that finds `now`, and takes as many limits for ours."""
+    return known.keys() == now.keys() and all(
+        known[uuid].limit_w == each.limit_w and set(_ours(each)) <= set(_ours(known[uuid]))
+        for uuid, each in now.items()
+    )
+
+
 def _ours(previous: OriginalLimit) -> tuple[float, ...]:
     """Limits of ours that the device may have."""
     return () if previous.last_set_w is None else (previous.last_set_w, *previous.earlier_w)

@@ -250,6 +250,44 @@ def test_a_machine_that_was_started_anew_has_no_lease(tmp_path: Path) -> None:
     lived(story)
 
 
+def test_without_its_record_an_agent_raises_nothing(tmp_path: Path) -> None:
+    """The lower limit may be that of the lease that was lost with the record."""
+
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        node.devices.set_limit("g", 250.0)
+        await node.agent.start()
+        report = await node.looks()
+
+        assert report.devices["g"].cap_w == 250.0  # the floor would be 350 W
+
+    lived(story)
+
+
+def test_the_limit_that_was_requested_is_restored_and_not_what_a_bmc_enforced_meanwhile(tmp_path: Path) -> None:
+    class HeldByBmc(RecordingDevices):
+        def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+            found = super().read().items()
+            return {
+                uuid: replace(each, limit_w=min(each.limit_w or 0.0, 500.0))
+                if isinstance(each, DeviceReading)
+                else each
+                for uuid, each in found
+            }
+
+    async def story() -> None:
+        node = Node(tmp_path)
+        node.devices = HeldByBmc([gpu()], node.clock)
+        node.agent = node.made("life-1")
+        await node.agent.start()
+        await node.looks()
+        await node.agent.restore()
+
+        assert node.devices.orders == [("g", 350.0), ("g", 700.0)]
+
+    lived(story)
+
+
 def test_leaving_restores_what_was_there_before_even_after_a_crash(tmp_path: Path) -> None:
     async def story() -> None:
         device = gpu()

@@ -1,12 +1,13 @@
 """Record of the agent: on disk before it counts, whole or not at all, and never taken for empty when unreadable."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cluster.errors import ConfigError
-from nodeagent.state_file import Record, read_record, write_record
+from nodeagent.state_file import Record, lease_path, read_record, write_record
 from power.devices.original_limits import OriginalLimit
 from power.leases.holder import DeviceLimits, Holder
 
@@ -38,6 +39,35 @@ def test_a_record_is_on_disk_before_it_replaces_the_former_one_and_then_its_name
     write_record(path, RECORD)
 
     assert steps == [(".record.new", False), (tmp_path.name, True)]
+
+
+def test_a_lease_is_not_synchronised_nor_is_a_limit_that_was_already_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leases change twice a second: a disk must not pay for each."""
+    path, synced = tmp_path / "record", list[int]()
+    bursts = replace(RECORD, previous={"g": OriginalLimit(700.0, 650.0, (350.0,))})
+    write_record(path, bursts)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    leased = replace(bursts, holder=Holder("n1", "life", {}, epoch=2))
+    lowered = replace(leased, previous={"g": OriginalLimit(700.0, 350.0, (650.0,))})
+    write_record(path, leased, bursts)
+    write_record(path, lowered, leased)
+    assert synced == []
+    assert read_record(path) == lowered
+
+    write_record(path, replace(lowered, previous={"g": OriginalLimit(700.0, 300.0, (350.0, 650.0))}), lowered)
+    assert len(synced) == 2  # the file and its folder
+
+
+def test_a_lease_of_an_earlier_start_of_the_machine_or_one_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    write_record(path, RECORD)
+    write_record(path, replace(RECORD, boot="boot-2", holder=None), RECORD)
+    assert read_record(path).holder is None
+
+    lease_path(path).write_bytes(b"\xc1")
+    assert read_record(path) == Record(RECORD.previous, "boot-2")
 
 
 def test_an_unreadable_record_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_the_record_outlives_the_agent(tmp_path: Path) -> None:
     write_record(path, kept)
 
     assert read_record(path) == kept
-    assert [file.name for file in path.parent.iterdir()] == ["limits.json"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["limits.json", "limits.json.lease"]
 
 
 def test_a_record_that_cannot_be_read_stops_the_agent(tmp_path: Path) -> None:
