@@ -53,6 +53,13 @@ def shares(_context: click.Context, parameter: click.Parameter, value: str) -> t
     "--low-share", type=click.FloatRange(0.02, 0.98), default=0.5, help="Fraction of the servers of low class."
 )
 @click.option("--faults", default="", help="Such as lying:0.25@3600-7200,killed@100-900 (seconds).")
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 0.2),
+    default=0.01,
+    help="Errors of readings as a fraction of the draw, beside 5 W; 0 for none.",
+)
+@click.option("--rule", "rules", multiple=True, help="A setting of power/rules.py for Tonnage: reserve_spikes=1.0.")
 @click.option("--no-brake", is_flag=True, help="Without the hardware brake, to count seconds above the budget.")
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Processes.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
@@ -77,6 +84,8 @@ def main(
     burstiness: float,
     low_share: float,
     faults: str,
+    noise: float,
+    rules: tuple[str, ...],
     no_brake: bool,
     jobs: int,
     json_to: str | None,
@@ -102,6 +111,8 @@ def main(
         burstiness=burstiness,
         low_share=low_share,
         brake=not no_brake,
+        noise_share=noise,
+        rules=tuple(_rule(each) for each in rules),
     )
     check_study(study, policy)
     study = replace(study, faults=faults_from(faults, study.curve().for_s))
@@ -115,6 +126,14 @@ def main(
     if swept.stopped:
         click.echo(f"stopped early ({swept.stopped}): {len(swept.missing)} runs are missing", err=True)
         sys.exit(1)
+
+
+def _rule(written: str) -> tuple[str, float]:
+    name, _, value = written.partition("=")
+    try:
+        return name, float(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{written!r} is not NAME=NUMBER", param_hint="--rule") from error
 
 
 def _tell(progress: Progress[Run, ComparedRun]) -> None:

@@ -30,6 +30,7 @@ from controller.api.rule import Rule
 Type = Literal["site", "row", "rack", "pdu"]
 Mode = Literal["enforce", "observe"]
 Share = Annotated[float, Field(gt=0, le=1)]
+Overhead = Annotated[float, Field(ge=0, le=1)]
 
 
 class Feed(Strict):
@@ -73,6 +74,11 @@ class DomainNodes(Strict):
     other_watts: NumberFromZero = Field(
         default=0.0,
         description="Worst-case draw of each such node besides its managed devices (CPUs, memory, fans), watts.",
+    )
+    overhead_share: Overhead = Field(
+        default=0.0,
+        description="Additional draw of each such node for every watt of its devices (fans, losses of power supplies), "
+        "0 to 1: 0.25 adds a quarter. What is stated here must not be part of otherWatts.",
     )
 
 

@@ -61,6 +61,7 @@ def still(
         target_w=state.target_w,
         mean_w=mean_w,
         prompts=state.prompts,
+        rest_w=state.rest_w,
         estimate=state.estimate,
         account=account,
         proof=state.proof,

@@ -18,6 +18,7 @@ from power.estimation.commitments import Book, first_book
 from power.estimation.compliance import Proof, no_proof
 from power.estimation.estimator import STALE, Estimate, Trust, first_trust
 from power.estimation.known_need import KnownNeed, nothing_known
+from power.estimation.phases import highest_rest_w
 from power.estimation.spike import Spikes, no_spikes
 from power.rules import PowerRules
 
@@ -74,6 +75,8 @@ class AllocatorState:
     """Draw smoothed over some seconds."""
     prompts: FloatArray
     """Fraction of the readings during work that hit a prompt (power/estimation/phases.py); shape (devices,)."""
+    rest_w: FloatArray
+    """Draw while idle (power/estimation/phases.py); shape (devices,)."""
     estimate: Estimate
     account: BurstAccount
     proof: Proof
@@ -156,6 +159,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         target_w=book.cap_w,
         mean_w=np.zeros(tree.devices),
         prompts=np.zeros(tree.devices),
+        rest_w=highest_rest_w(table.devices.max_w),
         estimate=unknown,
         account=first_account(tree, allocator.rules, allocator.burst_j),
         proof=no_proof(tree.devices),

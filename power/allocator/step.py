@@ -27,7 +27,7 @@ from power.estimation.brake import Braking, is_full, is_watched, watched
 from power.estimation.commitments import Book, confirmed, granted
 from power.estimation.compliance import begun, judged, with_tests
 from power.estimation.estimator import FINE, STALE, Estimate, distrusting, estimate, heard_again
-from power.estimation.phases import alternate, lasting, prompts_share
+from power.estimation.phases import alternate, lasting, prompts_share, rest_after_w
 
 
 def step(
@@ -67,7 +67,8 @@ def step(
     if state.at_s != NEVER_S and now_s - state.at_s > rules.stale_s:
         state = replace(state, trust=heard_again(state.trust, now_s))
     prompts = prompts_share(state.prompts, readings.phase, now_s - state.at_s)
-    state, readings = replace(state, prompts=prompts), lasting(prompts, readings, allocator.tree.table.devices.idle_w)
+    rest_w = rest_after_w(state.rest_w, readings, now_s - state.at_s, allocator.tree.table.devices.max_w)
+    state, readings = replace(state, prompts=prompts, rest_w=rest_w), lasting(prompts, readings, rest_w)
     draw_w = mean_since(state.waited, readings.draw_w)
     mean_w = smoothed(allocator, state, draw_w, now_s)
     account, overdrew = counted(state.account, allocator.tree, rules, allocator.burst_j, readings, draw_w)
@@ -211,6 +212,7 @@ def _decided(
         target_w=target_w,
         mean_w=mean_w,
         prompts=state.prompts,
+        rest_w=state.rest_w,
         estimate=seen,
         account=account,
         proof=proof,

@@ -22,6 +22,26 @@ _RESTS_SHARE = 1.3
 """Multiple of its idle draw above which a device was not idle all the time since the last reading."""
 
 
+_REST_SHARE = 0.25
+"""Highest idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.2 of it."""
+_REST_MEMORY_S = 3600.0
+"""Time constant with which the lowest idle draw is forgotten: one wrong reading must not stay for ever."""
+
+
+def highest_rest_w(max_w: FloatArray) -> FloatArray:
+    """Idle draw of devices, shape (devices,), of which none was read yet: the highest of any type."""
+    return _REST_SHARE * max_w
+
+
+def rest_after_w(before_w: FloatArray, readings: PowerReadings, for_s: float, max_w: FloatArray) -> FloatArray:
+    """Draw of each device while idle, shape (devices,): the lowest that was read at rest, slowly forgotten.
+
+    for_s: time since the previous readings. Types differ by a factor of two, so no fraction of the limit serves.
+    """
+    rest_w = np.minimum(before_w * exp(min(max(for_s, 0.0) / _REST_MEMORY_S, 1.0)), _REST_SHARE * max_w)
+    return np.where(readings.phase == PHASE_IDLE, np.fmin(rest_w, readings.draw_w), rest_w)
+
+
 def prompts_share(before: FloatArray, phase: IntArray, for_s: float) -> FloatArray:
     """Fraction of the readings during work that hit a prompt, shape (devices,); older ones are forgotten.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from simulator.power.machine import Machine
-from simulator.power.policy import MeterPolicy, NoCap, Orders, Policy, Readings
+from simulator.power.policy import PERIOD_S, MeterPolicy, NoCap, Orders, Policy, Readings
 
 FREE_MHZ = float("inf")
 UNCAP_BELOW = 0.05
@@ -25,8 +25,11 @@ class _Clocks:
         self._number = 0
 
     def orders(self, low_mhz: float, high_mhz: float) -> Orders:
+        return self.orders_of_shares([self._machine.share_at(low_mhz), self._machine.share_at(high_mhz)])
+
+    def orders_of_shares(self, share: Sequence[float]) -> Orders:
+        """share: fraction of its power above idle that the clock of each class leaves."""
         self._number += 1
-        share = [self._machine.share_at(low_mhz), self._machine.share_at(high_mhz)]
         clock: FloatArray = np.repeat(share, self._servers)
         count = len(clock)
         return Orders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
@@ -142,7 +145,53 @@ class Ladder(MeterPolicy):
         return self._clocks.orders(*self.stages[stage])
 
 
-BASELINES = ("no-cap", "one-threshold-low", "one-threshold-all", "polca", "ladder")
+class TwoClocks(MeterPolicy):
+    """Two clocks, one a class, that leave what the budget carries less 1.3 of the largest rise measured so far.
+
+    What the classes would draw at full clock is their draw over the share that their clocks left. What exceeds the
+    budget less the reserve is taken from the low class down to its floor, then from the high one; down at once, up by a
+    tenth in each period. The simplest rule that keeps a row below its budget, as a rival: a clock bounds no draw, and
+    the rule trusts readings and obedience.
+    """
+
+    name = "two-clocks"
+    floor_mhz: Sequence[float] = (510.0, 810.0)
+    reserve_rises = 1.3
+    first_rise_share = 0.08
+    memory_s = 604_800.0
+    up = 0.1
+
+    def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float) -> None:
+        super().__init__(budget_w)
+        self._clocks, self._servers, self._idle_w = _Clocks(machine, servers), servers, machine.idle_w
+        self._floor = [machine.share_at(mhz) for mhz in self.floor_mhz]
+        self._rise_w = self.first_rise_share * budget_w
+        self._rows_w: list[float] = []
+        self._share = self._during = [1.0, 1.0]
+        """Shares ordered last, and those in force during the period that is read next."""
+
+    def step(self, now_s: float, seen: Readings) -> Orders | None:  # noqa: ARG002
+        low_w, high_w = (float(part.sum()) for part in np.split(seen.server_w, [self._servers[0]]))
+        self._rows_w = [*self._rows_w[-2:], low_w + high_w]
+        rise_w = self._rows_w[-1] - min(self._rows_w)
+        self._rise_w = max(self._rise_w * np.exp(-PERIOD_S / self.memory_s), rise_w)
+        idle_w = [count * self._idle_w for count in self._servers]
+        free_w = [max(w - idle, 0.0) / s for w, idle, s in zip((low_w, high_w), idle_w, self._during, strict=True)]
+        excess_w = sum(free_w) + sum(idle_w) - (self._budget_w - self.reserve_rises * self._rise_w)
+        wanted = []
+        for free, floor in zip(free_w, self._floor, strict=True):
+            share = max(min(1.0, 1.0 - excess_w / max(free, 1.0)), floor)
+            excess_w -= (1.0 - share) * free
+            wanted.append(share)
+        self._during = self._share
+        new = [min(to, had + self.up) for to, had in zip(wanted, self._share, strict=True)]
+        if new == self._share:
+            return None
+        self._share = new
+        return self._clocks.orders_of_shares(new)
+
+
+BASELINES = ("no-cap", "one-threshold-low", "one-threshold-all", "polca", "ladder", "two-clocks")
 
 
 def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> Policy:
@@ -156,5 +205,7 @@ def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: fl
             return Polca(machine, servers, budget_w, delay_s)
         case "ladder":
             return Ladder(machine, servers, budget_w, delay_s)
+        case "two-clocks":
+            return TwoClocks(machine, servers, budget_w)
         case _:
             raise KeyError(name)

@@ -1,13 +1,14 @@
 """Comparison of policies: the same row, requests and budget under each, beside a row without any limit."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from cluster.errors import ConfigError, Mistake
+from power.rules import PowerRules
 from simulator.power.baselines import BASELINES, baseline
 from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.faults import Fault
@@ -20,10 +21,10 @@ from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_tr
 from simulator.sweep.runner import Run
 
 POLICIES = (*BASELINES, *TONNAGE_POLICIES)
-DELAY_S = {"tonnage": 2.0, "ladder": 2.0}
+DELAY_S = {"tonnage": 2.0, "ladder": 2.0, "two-clocks": 2.0}
 """Control delay of each policy by default: in band through an agent; all others out of band."""
 OUT_OF_BAND_S = 40.0
-TELEMETRY_S = {"tonnage": 0.0, "ladder": 0.0}
+TELEMETRY_S = {"tonnage": 0.0, "ladder": 0.0, "two-clocks": 0.0}
 """Delay from the end of a period until a policy has its reading, in whole periods. Readings of agents arrive with their
 reports, within a tenth of a period (the 99th percentile of `make bench-power-reaction`); all others are those of meters
 and management controllers."""
@@ -63,6 +64,10 @@ class Study:
     low_share: float = 0.5
     faults: tuple[Fault, ...] = ()
     brake: bool = True
+    noise_share: float = 0.01
+    """Error of each reading of a server as a fraction of its draw, beside 5 W; 0: none."""
+    rules: tuple[tuple[str, float], ...] = ()
+    """Settings of `power/rules.py` that Tonnage's policies have instead of their defaults, by name."""
 
     @property
     def machine(self) -> Machine:
@@ -146,6 +151,12 @@ def check_study(study: Study, policies: tuple[str, ...], *, option: str = "--pol
         mistakes.append(Mistake("--telemetry", f"is {study.telemetry_s:g}", late))
     if study.lengths is not None and study.mix != "code":
         mistakes.append(Mistake("--lengths", f"are not used by the mix {study.mix!r}", "add --mix code"))
+    known = {field.name for field in fields(PowerRules)}
+    mistakes += [
+        Mistake(f"--rule {name}", "there is no such rule", "see power/rules.py")
+        for name, _ in study.rules
+        if name not in known
+    ]
     for read in (study.curve, study.load):
         try:
             read()
@@ -192,7 +203,9 @@ def planned_budget(study: Study, seed: int) -> tuple[float, float]:
 @lru_cache(maxsize=4)
 def _unlimited(study: Study, servers: int, seed: int) -> TrialOutcome:
     """A row of these servers without any limit."""
-    return _trial(replace(study, faults=(), brake=False), servers, seed, "no-cap", float("inf"))
+    return _trial(
+        replace(study, faults=(), brake=False, noise_share=0.0, rules=()), servers, seed, "no-cap", float("inf")
+    )
 
 
 @lru_cache(maxsize=1)
@@ -206,12 +219,16 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
 
     def made(budget_w: float) -> Policy:
         if policy in TONNAGE_POLICIES:
-            return tonnage_policy_of(policy, study.machine, own, budget_w, delay_s, telemetry_s)
+            return tonnage_policy_of(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
         return baseline(policy, study.machine, own, budget_w, delay_s)
 
     return run_trial(
         study.machine,
-        _requests(replace(study, faults=(), brake=True, delay_s=None, telemetry_s=None), servers, seed),
+        _requests(
+            replace(study, faults=(), brake=True, delay_s=None, telemetry_s=None, noise_share=0.0, rules=()),
+            servers,
+            seed,
+        ),
         own,
         batch=study.batch,
         for_s=study.curve().for_s,
@@ -222,6 +239,7 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
             telemetry_s=telemetry_s,
             brake=BrakeRules(fitted=study.brake),
             faults=study.faults,
+            noise_share=study.noise_share,
             safe_floor_w=safe_floor_w(study.machine, sum(own), budget_w),
         ),
         seed=seed,

@@ -1,42 +1,24 @@
 """Tonnage's own policy on the simulated row: the allocator of `power/` over one budget, a lease for each server."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray, Names, all_of, any_of, column
-from cluster.power import (
-    NEVER_S,
-    PHASE_COMPUTE_BOUND,
-    PHASE_IDLE,
-    PHASE_MEMORY_BOUND,
-    DomainTable,
-    FeedTable,
-    PowerClass,
-    PowerDeviceTable,
-    PowerLeases,
-    PowerReadings,
-    PowerTable,
-)
+from cluster.arrays import FloatArray, IntArray, all_of, any_of
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerLeases, PowerReadings
 from power.allocator.state import AllocatorState, Grants, allocator_of, first_state
 from power.allocator.step import step
 from power.estimation.estimator import FAULT_WORDS
 from power.rules import PowerRules
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
-from simulator.power.protection import ROW_BREAKER
-from simulator.power.requests import HIGH, LOW
+from simulator.power.row_table import row_table
 
 TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
 """Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
 controllers, and has no bursts."""
 
-CLASSES = (PowerClass("low", 1, 1.0), PowerClass("high", 0, 4.0))
-FLOOR_MHZ = {LOW: 810.0, HIGH: 1110.0}
-"""Useful floors: the draw of token generation at these clocks. Below, more latency is lost than power is saved."""
-LOWEST_LIMIT_SHARE = 0.25
-"""Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
 _PHASES: IntArray = np.array([PHASE_IDLE, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND])
 """Phases by IDLE, PROMPT, TOKENS of simulator.power.row."""
 
@@ -57,11 +39,14 @@ class Tonnage:
         delay_s: float,
         telemetry_s: float,
         leases: PowerLeases | None = None,
+        rules: Sequence[tuple[str, float]] = (),
     ) -> None:
-        """leases: grants of the previous controller, as a status would report them; None for none."""
+        """leases: grants of the previous controller, as a status would report them; None for none. rules: settings
+        other than their defaults.
+        """
         self.name = name
         self._machine, self._delay_s = machine, delay_s
-        table = _table(machine, servers, budget_w)
+        table = row_table(machine, servers, budget_w)
         self._table = table if leases is None else replace(table, leases=leases)
         reaction_s = delay_s + (1 + periods_late(telemetry_s)) * PERIOD_S
         self._rules = PowerRules(
@@ -69,6 +54,7 @@ class Tonnage:
             lease_s=delay_s + 10.0,
             burst_share=0.0 if name == "tonnage-oob" else 1.0,
         )
+        self._rules = replace(self._rules, **dict(rules))
         self._allocator = allocator_of(self._table, self._rules)
         self._state = first_state(self._allocator)
         self._budget_w: FloatArray = np.array([budget_w])
@@ -155,13 +141,19 @@ class Tonnage:
 
 
 def tonnage_policy_of(
-    name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float, telemetry_s: float
+    name: str,
+    machine: Machine,
+    servers: tuple[int, ...],
+    budget_w: float,
+    delay_s: float,
+    telemetry_s: float,
+    rules: Sequence[tuple[str, float]] = (),
 ) -> Policy:
     """Tonnage for a row with these servers of each class.
 
     telemetry_s: delay from the end of a period until the allocator has its reading.
     """
-    return Tonnage(name, machine, servers, budget_w, delay_s, telemetry_s)
+    return Tonnage(name, machine, servers, budget_w, delay_s, telemetry_s, rules=rules)
 
 
 def _overshoot_share(machine: Machine) -> float:
@@ -174,65 +166,3 @@ def _overshoot_share(machine: Machine) -> float:
 def _plug_per_limit(machine: Machine) -> float:
     """Plug watts that one watt of limit may cause, overshoot and fans included."""
     return machine.watts_per_gpu_watt * (1 + _overshoot_share(machine))
-
-
-def _table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> PowerTable:
-    """A row with one budget and one device for each server."""
-    count = sum(servers)
-    tdp_w = machine.gpus * machine.gpu_tdp_w
-    of_class = np.repeat(np.arange(len(servers)), servers)
-    tokens_w = machine.token_swing_w(1) / machine.watts_per_gpu_watt
-    floor_w = np.array(
-        [tdp_w * machine.idle_share + tokens_w * machine.share_at(FLOOR_MHZ[number]) for number in (LOW, HIGH)]
-    )
-
-    def same(value: float) -> FloatArray:
-        return column([value] * count, np.float64)
-
-    return PowerTable(
-        domains=DomainTable(
-            names=Names(["row", *(f"server-{n}" for n in range(count))]),
-            kind=("row", *["node"] * count),
-            budget_w=column([budget_w, *[1e15] * count], np.float64),
-            other_w=column([0.0, *[machine.other_w] * count], np.float64),
-            curve=column([0, *[-1] * count], np.int64),
-        ),
-        feeds=FeedTable(
-            child=column(range(1, count + 1), np.int64),
-            parent=column([0] * count, np.int64),
-            share=column([1.0] * count, np.float64),
-        ),
-        classes=CLASSES,
-        gpu_types=("A100",),
-        devices=PowerDeviceTable(
-            names=Names(f"server-{n}" for n in range(count)),
-            domain=column(range(1, count + 1), np.int64),
-            gpu_type=column([0] * count, np.int64),
-            power_class=column(of_class, np.int64),
-            min_w=same(LOWEST_LIMIT_SHARE * tdp_w),
-            max_w=same(tdp_w),
-            default_w=same(tdp_w),
-            previous_w=same(tdp_w),
-            floor_w=column(floor_w[of_class], np.float64),
-            idle_w=same(tdp_w * machine.idle_share),
-            overshoot_share=same(_overshoot_share(machine)),
-            overhead_share=same(machine.watts_per_gpu_watt - 1),
-            managed=column([True] * count, np.bool_),
-        ),
-        readings=PowerReadings(
-            at_s=same(NEVER_S),
-            draw_w=same(0.0),
-            cap_w=same(tdp_w),
-            sequence=column([-1] * count, np.int64),
-            phase=column([-1] * count, np.int64),
-            meter_at_s=column([NEVER_S] * (count + 1), np.float64),
-            meter_w=column([0.0] * (count + 1), np.float64),
-        ),
-        leases=PowerLeases(
-            cap_w=same(tdp_w),
-            ceiling_w=same(tdp_w),
-            sequence=column([-1] * count, np.int64),
-            expires_at_s=same(NEVER_S),
-        ),
-        curves=(ROW_BREAKER,),
-    )

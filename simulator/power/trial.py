@@ -26,6 +26,9 @@ recurring patterns. A meter that repeats itself to the last digit is stuck."""
 JUDGED_UNTIL_S = 600.0
 """Requests of the last ten minutes are not judged: a run ends before they could be done."""
 
+NOISE_W = 5.0
+"""Part of a meter's error that does not depend on the draw, as a standard deviation: NVML states ±5 W."""
+
 MakePolicy = Callable[[float], Policy]
 """Constructor of a policy for a budget in watts; called again when a new controller starts."""
 
@@ -45,6 +48,9 @@ class TrialRules:
     faults: tuple[Fault, ...] = ()
     safe_floor_w: float = float("inf")
     """Limit of a server whose lease has run out."""
+    noise_share: float = 0.0
+    """Standard deviation of each reading of a server as a fraction of its draw, beside NOISE_W; 0: meters without
+    errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,7 @@ class _Trial:
         self.under_way: list[tuple[float, int, int, Orders]] = []
         """(instant of arrival, number of its sending, the controller's epoch, the order)."""
         self.ripple_w = np.random.default_rng(seed).uniform(-RIPPLE_W, RIPPLE_W, (RIPPLES, count))
+        self.noise = np.random.default_rng((seed, 1))
         self.periods = 0
         self.frozen: Readings | None = None
         self.last_readings: Readings | None = None
@@ -250,9 +257,13 @@ class _Trial:
         if self.violations is not None:
             self.violations.read(now_s, PERIOD_S, server_w, self.agents.granted, self.row.credit_back_s)
         self.periods += 1
+        shown_w = server_w + self.ripple_w[self.periods % RIPPLES]
+        if share := self.rules.noise_share:
+            shown_w += self.noise.standard_normal(len(shown_w)) * (NOISE_W + share * server_w)
+            row_w = float(np.add.reduce(shown_w))
         readings = Readings(
             at_s=self.zeros + now_s,
-            server_w=server_w + self.ripple_w[self.periods % RIPPLES],
+            server_w=shown_w,
             meter_at_s=now_s,
             row_w=row_w,
             cap_w=self.agents.reported_w,

@@ -225,7 +225,7 @@ FULL: Mapping[str, Object] = {
             "budgetWatts": 40000,
             "otherWatts": 500,
             "breaker": {"curve": [{"over": 1.1, "seconds": 600}], "coolingSeconds": 300},
-            "nodes": {"key": "example.com/rack", "values": ["r1"], "otherWatts": 1500},
+            "nodes": {"key": "example.com/rack", "values": ["r1"], "otherWatts": 1500, "overheadShare": 0.25},
             "classes": [{"name": "high", "rank": 0, "minPriority": 1000, "weight": 2, "floor": 0.6}],
             "mode": "enforce",
         },

@@ -28,9 +28,6 @@ UNHEARD_GPU_W = 1400.0
 OVERSHOOT_SHARE = 0.05
 """Worst-case fraction by which a device exceeds its limit. Splitwise's measured DGX-H100 peaks exceeded it by up to 3
 %."""
-OVERHEAD_SHARE = 0.0
-"""Overhead of devices: fans and conversion are part of `otherWatts`, which is a worst case independent of the devices'
-draw."""
 IDLE_SHARE = 0.1
 """Idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.17 of it. Only used to recognise errors
 of meters in readings."""
@@ -71,7 +68,9 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
         feeds=_feeds(domains, tree, row_of),
         classes=classes,
         gpu_types=tuple(sorted({found.model for *_, found in devices})),
-        devices=_devices(devices, tree, row_of, class_rows),
+        devices=_devices(
+            devices, tree, row_of, class_rows, {node: _overhead_share(domains, tree, node) for node in powered}
+        ),
         readings=never_read(len(devices), len(row_of)),
         leases=_no_leases(len(devices)),
         curves=tuple(_curve(breaker) for breaker in curves),
@@ -115,7 +114,13 @@ def _other_w(
     """Worst-case draw of a node besides the devices in its inventory; with several domains the highest."""
     matching = [asked.other_watts for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None]
     devices_w = 0.0 if node in inventories else known.gpus * _unheard_w(known, nodes, inventories)
-    return max(matching, default=0.0) + devices_w * (1 + OVERSHOOT_SHARE)
+    return max(matching, default=0.0) + devices_w * (1 + OVERSHOOT_SHARE) * (1 + _overhead_share(domains, tree, node))
+
+
+def _overhead_share(domains: Domains, tree: PowerTree, node: str) -> float:
+    """Draw that fans and conversion add to each watt of a node's devices; with several domains the highest."""
+    matching = (asked.overhead_share for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None)
+    return max(matching, default=0.0)
 
 
 def _unheard_w(known: PoweredNode, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> float:
@@ -159,6 +164,7 @@ def _devices(
     tree: PowerTree,
     row_of: Mapping[str, int],
     class_rows: Mapping[str, int],
+    overhead_share: Mapping[str, float],
 ) -> PowerDeviceTable:
     models = sorted({found.model for *_, found in devices})
     each = [found for *_, found in devices]
@@ -176,7 +182,7 @@ def _devices(
         floor_w=column(np.clip(floor_share * high, low, high), np.float64),
         idle_w=column(IDLE_SHARE * high, np.float64),
         overshoot_share=column(np.full(len(each), OVERSHOOT_SHARE), np.float64),
-        overhead_share=column(np.full(len(each), OVERHEAD_SHARE), np.float64),
+        overhead_share=column([overhead_share[node] for node, *_ in devices], np.float64),
         managed=column([found.managed and node not in tree.observed for node, _, found in devices], np.bool_),
     )
 

@@ -13,7 +13,7 @@ from cluster.power import (
     PHASE_UNKNOWN,
     PowerReadings,
 )
-from power.estimation.phases import alternate, lasting, prompts_share
+from power.estimation.phases import alternate, highest_rest_w, lasting, prompts_share, rest_after_w
 from tests.builders.power import no_readings
 
 IDLE_W = np.full(1, 60.0)
@@ -77,3 +77,26 @@ def seen(phase: int, draw_w: float) -> PowerReadings:
 )
 def test_only_phases_count_that_will_still_hold(prompts: float, phase: int, draw_w: float, lasts: int) -> None:
     assert lasting(np.array([prompts]), seen(phase, draw_w), IDLE_W).phase.tolist() == [lasts]
+
+
+@pytest.mark.parametrize("idle_share", [0.05, 0.12, 0.2])
+def test_what_a_device_draws_at_rest_is_learnt_and_counts_as_rest(idle_share: float) -> None:
+    """The operator knows no type's idle draw: an idle A100 would count as at work by what an H100 draws."""
+    most_w, idle_w = np.array([400.0]), 400.0 * idle_share
+    rest_w = rest_after_w(highest_rest_w(most_w), seen(PHASE_IDLE, idle_w), 2.0, most_w)
+
+    assert rest_w.tolist() == [idle_w]
+    assert lasting(np.zeros(1), seen(PHASE_IDLE, idle_w * 1.02), rest_w).phase.tolist() == [PHASE_IDLE]
+    assert lasting(np.zeros(1), seen(PHASE_IDLE, 240.0), rest_w).phase.tolist() == [PHASE_COMPUTE_BOUND]
+
+
+def test_a_wrong_reading_at_rest_is_forgotten_and_work_teaches_nothing() -> None:
+    most_w = np.array([400.0])
+    rest_w = rest_after_w(np.array([80.0]), seen(PHASE_IDLE, float("nan")), 2.0, most_w)
+    rest_w = rest_after_w(rest_w, seen(PHASE_MEMORY_BOUND, 20.0), 2.0, most_w)
+    assert rest_w == pytest.approx(80.0, rel=0.01)
+
+    rest_w = rest_after_w(rest_w, seen(PHASE_IDLE, 20.0), 2.0, most_w)
+    for _ in range(3600):
+        rest_w = rest_after_w(rest_w, seen(PHASE_IDLE, 80.0), 2.0, most_w)
+    assert rest_w == pytest.approx(80.0, rel=0.01)

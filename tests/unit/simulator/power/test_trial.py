@@ -164,7 +164,7 @@ def test_who_starves_at_the_end_counts_with_the_time_waited() -> None:
     assert starved.of_class("low").p50_s > free.of_class("low").p50_s
 
 
-@pytest.mark.parametrize("name", [name for name in BASELINES if name != "no-cap"])
+@pytest.mark.parametrize("name", [name for name in BASELINES if name not in ("no-cap", "two-clocks")])
 def test_a_policy_holds_back_when_the_row_draws_its_budget_and_lets_go_when_it_does_not(name: str) -> None:
     policy = baseline(name, DGX_A100, SERVERS, 1000.0, 2.0)
 
@@ -177,6 +177,37 @@ def test_a_policy_holds_back_when_the_row_draws_its_budget_and_lets_go_when_it_d
     assert held[-1].clock[0] < 1.0
     released = [orders for n in range(30, 400) if (orders := policy.step(2.0 * n, seen(500.0)))]
     assert (released[-1].clock == 1.0).all()
+
+
+def test_two_clocks_take_from_the_low_class_what_exceeds_the_budget_at_once_and_give_it_back_by_tenths() -> None:
+    budget_w = sum(SERVERS) * 4000.0
+    policy = baseline("two-clocks", DGX_A100, SERVERS, budget_w, 2.0)
+
+    def shares(server_w: float) -> list[float] | None:
+        none = np.zeros(8)
+        each = Readings(none, none + server_w, 0.0, 8 * server_w, none, none.astype(np.int64), none.astype(np.int64))
+        orders = policy.step(0.0, each)
+        return None if orders is None else [float(orders.clock[0]), float(orders.clock[-1])]
+
+    # The reserve is 1.3 times the first guess, 8 % of the budget: 32 kW - 3.3 kW for 8 servers, of which each may draw
+    # 3,584 W. 3,984 W of each are 400 W too many; the low half alone pays 800 W of its 3,984 - 2,300 W above idle.
+    assert shares(3984.0) == pytest.approx([1 - 800 / (3984 - DGX_A100.idle_w), 1.0], abs=1e-4)
+    first = shares(DGX_A100.idle_w)
+    assert first == pytest.approx([1 - 800 / (3984 - DGX_A100.idle_w) + 0.1, 1.0], abs=1e-4)
+    back = [given for _ in range(8) if (given := shares(DGX_A100.idle_w))]
+    assert back[-1] == [1.0, 1.0]
+
+
+def test_two_clocks_reach_the_high_class_when_the_low_one_is_at_its_floor() -> None:
+    policy = baseline("two-clocks", DGX_A100, SERVERS, sum(SERVERS) * 3000.0, 2.0)
+    none = np.zeros(8)
+    orders = policy.step(
+        0.0, Readings(none, none + 3984.0, 0.0, 31872.0, none, none.astype(np.int64), none.astype(np.int64))
+    )
+
+    assert orders is not None
+    assert orders.clock[0] == pytest.approx(DGX_A100.share_at(510.0))
+    assert DGX_A100.share_at(810.0) <= orders.clock[-1] < 1.0
 
 
 def test_polca_touches_the_high_class_only_when_the_low_one_was_not_enough() -> None:
