@@ -1,4 +1,4 @@
-"""Writing of the record in a thread of its own: a disk that is full or hangs must not stop limits from being lowered."""
+"""Writing of the record in a thread of its own: a full or hanging disk must not stop limits from being lowered."""
 
 import asyncio
 import threading

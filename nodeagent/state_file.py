@@ -50,9 +50,9 @@ def read_record(path: Path) -> Record:
 def write_record(path: Path, record: Record, known: Record | None = None) -> None:
     """Writes what differs from `known`, each file completely or not at all. Raises OSError.
 
-    Original limits, and limits of ours that were not on record, are on disk before this returns. A lease need only outlive this process, since it ends with the
-    start of the machine: it is not synchronised. A lease that cannot be written is removed: an older one may allow
-    more.
+    Original limits, and limits of ours that were not on record, are on disk before this returns. A lease need only
+    outlive this process, since it ends with the start of the machine: it is not synchronised. A lease that cannot be
+    written is removed: an older one may allow more.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if known is None or (record.previous, record.boot) != (known.previous, known.boot):
