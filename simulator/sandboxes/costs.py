@@ -4,6 +4,7 @@ import mmap
 import os
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nodeagent.sandboxes.enforcer import Enforcer
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "costs"
+FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 
 def _files() -> CgroupFs:
@@ -56,45 +58,65 @@ def _reap() -> None:
 
 
 def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, Any]:
-    """Times from a braking event to a frozen call, and what the call then holds beyond its lease.
+    """Times from a braking event to a frozen call, and what the call then holds beyond its lease, MiB.
 
-    A process allocates at the rate (0: as fast as it can) and meets a lease that nothing may enlarge.
+    A process allocates at the rate (0: as fast as it can) and meets a lease that may not grow: another call holds two
+    thirds of its claim, and what is free is kept for its last third. So the call is frozen, and not killed.
     """
     files = _files()
     os.setpriority(os.PRIO_PROCESS, 0, -20)
-    settings = Settings(lease_step_bytes=MIB, start_lease_bytes=lease_mib * MIB, agent_slack_bytes=0)
+    settings = Settings(leases="growing", lease_step_bytes=MIB, start_lease_bytes=lease_mib * MIB, agent_slack_bytes=0)
+    budget_bytes = (4 * lease_mib + 2) * MIB
+    enforcer = Enforcer(files, budget_bytes, settings, time.monotonic)
+    enforcer.tree.prepare()
+    beside = CgroupFs(ROOT / FOLDER)  # a read of its own files would take events from the enforcer
+    holder = _started(enforcer, "holder", 3 * lease_mib, lambda: _hold(2 * lease_mib))
+    while enforcer.tree.used_bytes(holder) < 2 * lease_mib * MIB:
+        enforcer.wait(0.05)
     milliseconds, over_mib = [], []
     for number in range(repetitions):
-        enforcer = Enforcer(files, (lease_mib + 1) * MIB, settings, time.monotonic)
-        if number == 0:
-            enforcer.tree.prepare()
-        sandbox, call = f"s{number}", "c"
-        enforcer.add_sandbox(Sandbox(sandbox, (lease_mib + 1) * MIB))
-        enforcer.ask(_request(call, sandbox, lease_mib))
-        enforcer.wait(0.0)
-        group = enforcer.tree.call_group(sandbox, call)
-        run_in(files.folder(group), lambda: _allocate(rate_mib_s))
-        while enforcer.state.calls[call].frozen is None:
+        name = f"s{number}"
+        group = _started(enforcer, name, 3 * lease_mib, lambda: _allocate(rate_mib_s))
+        while enforcer.state.calls[name].frozen is None:
             enforcer.wait(1.0)
         milliseconds.append(enforcer.reactions_s[-1] * 1e3)
-        while "frozen 1" not in files.read(group, "cgroup.events"):
+        while "frozen 1" not in beside.read(group, "cgroup.events"):
             select.select([], [], [], 0.001)
-        over_mib.append((enforcer.tree.used_bytes(group) - enforcer.state.ledger.reservations[call].lease_bytes) / MIB)
-        _emptied(files, group)
+        lease_bytes = enforcer.state.ledger.reservations[name].lease_bytes
+        over_mib.append((enforcer.tree.used_bytes(group) - lease_bytes) / MIB)
+        _emptied(beside, group)
+        while name in enforcer.state.calls:
+            enforcer.wait(0.05)
+            _reap()
+        enforcer.end_sandbox(name)
     return {"milliseconds": milliseconds, "over_mib": over_mib}
 
 
-def _request(call: str, sandbox: str, claim_mib: int) -> Request:
-    return Request(call, sandbox, time.monotonic(), claim_mib * MIB)
+def _started(enforcer: Enforcer, name: str, claim_mib: int, program: Callable[[], int]) -> str:
+    """Group of an admitted call, in a sandbox of its own, that runs the program."""
+    enforcer.add_sandbox(Sandbox(name, enforcer.state.ledger.budget_bytes))
+    enforcer.ask(Request(name, name, time.monotonic(), claim_mib * MIB))
+    while name not in enforcer.state.calls:
+        enforcer.wait(0.05)
+    group = enforcer.tree.call_group(name, name)
+    run_in(CgroupFs(ROOT / FOLDER).folder(group), program)
+    return group
+
+
+def _hold(mib: int) -> int:
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    blocks = [mmap.mmap(-1, MIB, flags=FLAGS) for _ in range(mib)]
+    while blocks:
+        time.sleep(60)
+    return 0
 
 
 def _allocate(rate_mib_s: float) -> int:
     os.setpriority(os.PRIO_PROCESS, 0, 0)
     blocks = []
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
     began_s = time.monotonic()
     while True:
-        blocks.append(mmap.mmap(-1, MIB, flags=flags))
+        blocks.append(mmap.mmap(-1, MIB, flags=FLAGS))
         if rate_mib_s:
             time.sleep(max(0.0, began_s + len(blocks) / rate_mib_s - time.monotonic()))
 

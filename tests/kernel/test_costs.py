@@ -11,8 +11,9 @@ COSTS = "simulator.sandboxes.costs"
 def test_a_call_at_its_brake_is_frozen_within_megabytes(guest: Guest, rate_mib_s: float) -> None:
     found = guest.call(f"{COSTS}:freezes", 3, rate_mib_s, 32)
 
-    # Measured: 1.5 MiB at most on a busy machine. The wall behind the brake is at 64 MiB.
-    assert max(found["over_mib"]) <= 16.0
+    # At the brake, not before it and not ended; measured: 1.5 MiB beyond it at most on a busy machine. The wall behind
+    # the brake is at 64 MiB.
+    assert -1.0 <= min(found["over_mib"]) <= max(found["over_mib"]) <= 16.0
 
 
 def test_a_call_in_the_shared_leaf_needs_no_group_of_its_own(guest: Guest) -> None:
