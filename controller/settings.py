@@ -272,6 +272,9 @@ class OperatorSettings(BaseSettings):
     plan_deadline_s: float = Field(default=2.0, gt=0, le=60)
     """Time for planning. It sets an amount of work that is the same on every machine; if that takes longer, planning
     ends at the deadline and the plan reports it."""
+    groups_of_others: bool = True
+    """Whether pods that Kubernetes, JobSet, LeaderWorkerSet, KubeRay, Kubeflow, Kueue, KAI or Volcano group start
+    together or not at all, as members of a Gang do."""
     gang_deadline_s: float = Field(default=300.0, ge=1, le=86_400)
     """Time after which a gang that runs with too few members, and cannot be completed, is stopped as a whole."""
     release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)

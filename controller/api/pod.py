@@ -70,6 +70,16 @@ class SchedulingGate(Loose):
     name: str
 
 
+class SchedulingGroup(Loose):
+    pod_group_name: str | None = None
+
+
+class WorkloadReference(Loose):
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(Loose):
     containers: ListOf[Container] = Field(min_length=1)
     init_containers: ListOf[Container] = ()
@@ -85,6 +95,17 @@ class PodSpec(Loose):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: ListOf[SchedulingGate] = ()
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
+
+
+class OwnerReference(Loose):
+    kind: str = ""
+    controller: bool = False
+
+
+class PodMeta(ObjectMeta):
+    owner_references: ListOf[OwnerReference] = ()
 
 
 class PodStatus(Loose):
@@ -94,7 +115,7 @@ class PodStatus(Loose):
 class Pod(Loose):
     api_version: Literal["v1"]
     kind: Literal["Pod"]
-    metadata: ObjectMeta
+    metadata: PodMeta
     spec: PodSpec
     status: PodStatus = PodStatus()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kind import PLANNING, Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import GROUP
@@ -86,6 +87,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             *_reading("", core),
             *_reading(GROUP, own_kinds(planned)),
             Grant("apps", ("deployments",), _READ),
+            *_reading_groups(),
         ),
         **{loop: _loop(_watched_by(loop, watched)) for loop in loops},
         "report": (
@@ -107,6 +109,15 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         **{f"place-{mode}": grants for mode, grants in PLACING.items()},
         **DEMAND,
     }
+
+
+def _reading_groups() -> Iterator[Grant]:
+    """Grants to read what other projects say of pods that start together; a kind that is missing is left out."""
+    groups = sorted({kind.group for kind in FOREIGN_KINDS})
+    return (
+        Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)
+        for group in groups
+    )
 
 
 def _watched_by(loop: str, kinds: Iterable[Kind]) -> tuple[Kind, ...]:

@@ -33,6 +33,10 @@ class Resource(Generic[Item]):
     is_namespaced: bool = True
     selectors: Mapping[str, str] = field(default_factory=dict)
     """`labelSelector` and `fieldSelector`, where only some of the objects are needed."""
+    is_optional: bool = False
+    """Whether it is enough to read it where it is served and may be listed."""
+    other_paths: tuple[str, ...] = ()
+    """Paths of other versions, for servers that do not serve `path`."""
 
 
 class Cache(Generic[Item]):
@@ -54,6 +58,9 @@ class Cache(Generic[Item]):
         """Time of the last data from the server, seconds since the epoch."""
         self.lists = self.events = self.failures = 0
         """Counts since the start, for metrics."""
+        self.is_absent = False
+        """Whether an optional resource is not served, or may not be listed. It then has no objects."""
+        self._paths = (resource.path, *resource.other_paths)
         self._changed = changed
         self._items: dict[str, Item] = {}
         self._dirty: set[str] = set()
@@ -89,6 +96,28 @@ class Cache(Generic[Item]):
             self._dirty |= self._items.keys()
 
     @property
+    def path(self) -> str:
+        """Path of the collection, of the version that is tried or read."""
+        return self._paths[0]
+
+    def leave_out(self, refusal: Refusal) -> bool:
+        """Do without an optional resource that is not served, or may not be listed, until it is.
+
+        True while a path of another version is to be tried.
+        """
+        if refusal.status == HTTPStatus.NOT_FOUND:
+            self._paths = (*self._paths[1:], self._paths[0])
+            if self._paths[0] != self.resource.path:
+                return True
+        with self._lock:
+            self._dirty |= self._items.keys()
+            self._items, self._version = {}, ""
+        self._wants_list, self.is_absent, self.trouble = True, True, refusal.words
+        self.synced.set()
+        self._changed()
+        return False
+
+    @property
     def wants_list(self) -> bool:
         return self._wants_list
 
@@ -122,7 +151,7 @@ class Cache(Generic[Item]):
             changed = {name for name, item in self._items.items() if before.get(name) != item}
             self._dirty |= changed | (before.keys() - self._items.keys())
         self._version = page.metadata.resource_version
-        self._wants_list = self._is_version_lost = False
+        self._wants_list = self._is_version_lost = self.is_absent = False
         self.seen_at_s, self.lists = at_s, self.lists + 1
         self.trouble = ""
         self.synced.set()
@@ -154,7 +183,7 @@ class Cache(Generic[Item]):
             case _:  # ERROR, and any type that a later release adds
                 status = self._decoded(_ANY, event.object)
                 refusal = refusal_in(status, HTTPStatus.INTERNAL_SERVER_ERROR)
-                raise KubeReadError(f"watching {self.resource.path}", refusal)
+                raise KubeReadError(f"watching {self.path}", refusal)
         self._version = self._decoded(_VERSIONED, event.object).metadata.resource_version
         self.seen_at_s, self.events, self.trouble = at_s, self.events + 1, ""
 
@@ -193,7 +222,7 @@ class Cache(Generic[Item]):
             return decoder.decode(body)
         except msgspec.MsgspecError as error:
             words = f"cannot decode the response: {error}"
-            raise KubeReadError(f"reading {self.resource.path}", Refusal(0, "Unreadable", words)) from error
+            raise KubeReadError(f"reading {self.path}", Refusal(0, "Unreadable", words)) from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from http import HTTPStatus
 from random import Random
 from typing import Never
 
@@ -13,6 +14,9 @@ from controller.kube.cache import Cache, Item
 from controller.kube.errors import KubeReadError, Refusal, is_version_lost
 
 log = structlog.get_logger(__name__)
+
+ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
+"""Refusals of a kind that is not served, or may not be listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,9 @@ class WatchTimes:
     """Longest wait, 1 to 60. Chosen: a third of client-go's, because nothing is planned in the meantime."""
     calm_after_s: float = 60.0
     """Time without a failure after which the next failure counts as the first."""
+    absent_s: float = 60.0
+    """Longest wait until a kind that is not served, or may not be listed, is tried again. Chosen: people install a kind
+    minutes before they use it."""
     short_watch_s: float = 1.0
     """A watch that ends within this time without any event counts as a failure, so that a broken proxy is not
     overloaded."""
@@ -67,6 +74,9 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
                 await list_all(cache, transport, around.clock)
             await watch_once(cache, transport, times, around)
         except KubeReadError as error:
+            if cache.resource.is_optional and error.refusal.status in ABSENT:
+                await _left_out(cache, error, times, around)
+                continue
             now_s = around.clock()
             # A watch that delivered an event has worked: back-off for a connection that is cut again and again must not
             # make the cache stale.
@@ -82,11 +92,21 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
             await around.pause(wait_s)
 
 
+async def _left_out(cache: Cache[Item], error: KubeReadError, times: WatchTimes, around: Surroundings) -> None:
+    """Go on without an optional resource, and wait until it is tried again."""
+    was_absent = cache.is_absent
+    if cache.leave_out(error.refusal):
+        return
+    if not was_absent:
+        log.info("not read", part=cache.resource.part, why=error.refusal.words)
+    await around.pause(times.absent_s * around.chance.uniform(0.5, 1.0))
+
+
 async def list_all(cache: Cache[Item], transport: Transport, clock: Callable[[], float]) -> None:
     """List the resource page by page; the cache changes with the last page. Raises KubeReadError."""
     continue_, is_first = "", True
     while is_first or continue_:
-        body = await transport.read(cache.resource.path, cache.list_query(continue_))
+        body = await transport.read(cache.path, cache.list_query(continue_))
         continue_ = cache.take_page(body, clock(), is_first=is_first)
         is_first = False
     log.info("listed", part=cache.resource.part, objects=len(cache))
@@ -96,9 +116,9 @@ async def watch_once(cache: Cache[Item], transport: Transport, times: WatchTimes
     """Follow one watch to its end. Raises KubeReadError when it breaks, or ends at once without an event."""
     start_s, events = around.clock(), cache.events
     query = cache.watch_query(around.chance.uniform(*times.watch_for_s))
-    async with aclosing(transport.watch(cache.resource.path, query, idle_s=times.idle_s)) as lines:
+    async with aclosing(transport.watch(cache.path, query, idle_s=times.idle_s)) as lines:
         async for line in lines:
             cache.take_line(line, around.clock())
     if cache.events == events and around.clock() - start_s < times.short_watch_s:
         words = "the watch ended at once, without an event"
-        raise KubeReadError(f"watching {cache.resource.path}", Refusal(0, "ShortWatch", words))
+        raise KubeReadError(f"watching {cache.path}", Refusal(0, "ShortWatch", words))

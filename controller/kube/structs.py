@@ -43,6 +43,18 @@ class Meta(Slim, frozen=True):
 class PodLabels(Slim, rename=None, frozen=True):
     gang: str | None = msgspec.field(default=None, name=GANG_LABEL)
     service: str | None = msgspec.field(default=None, name=SERVICE_LABEL)
+    # Of other projects, for the gangs that they are (controller/snapshot/pod_groups.py).
+    job: str | None = msgspec.field(default=None, name="batch.kubernetes.io/job-name")
+    job_set: str | None = msgspec.field(default=None, name="jobset.sigs.k8s.io/jobset-name")
+    replicated_job: str | None = msgspec.field(default=None, name="jobset.sigs.k8s.io/replicatedjob-name")
+    lws: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/name")
+    lws_group: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/group-index")
+    lws_worker: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/worker-index")
+    ray_cluster: str | None = msgspec.field(default=None, name="ray.io/cluster")
+    kubeflow_job: str | None = msgspec.field(default=None, name="training.kubeflow.org/job-name")
+    kubeflow_replica: str | None = msgspec.field(default=None, name="training.kubeflow.org/replica-type")
+    kueue_group: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-name")
+    coscheduling_group: str | None = msgspec.field(default=None, name="scheduling.x-k8s.io/pod-group")
 
 
 class PodAnnotations(Slim, rename=None, frozen=True):
@@ -52,6 +64,10 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     movable: str | None = msgspec.field(default=None, name=MOVABLE_ANNOTATION)
     node: str | None = msgspec.field(default=None, name=CHOSEN_NODE_ANNOTATION)
     placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
+    kueue_count: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-total-count")
+    lws_size: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/size")
+    volcano_group: str | None = msgspec.field(default=None, name="scheduling.k8s.io/group-name")
+    kai_group: str | None = msgspec.field(default=None, name="pod-group-name")
 
 
 class OwnerReference(Slim, frozen=True):
@@ -144,6 +160,20 @@ class GeneratedClaim(Slim, frozen=True):
     resource_claim_name: str | None = None
 
 
+class SchedulingGroup(Slim, frozen=True):
+    """PodGroup of Kubernetes' Workload API (1.36)."""
+
+    pod_group_name: str | None = None
+
+
+class WorkloadReference(Slim, frozen=True):
+    """Workload of Kubernetes' Workload API (1.35), and the group of pods in it."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class NodeConstraints(Slim, frozen=True):
     """Part of a pod's spec that restricts it to some nodes."""
 
@@ -165,6 +195,8 @@ class PodSpec(NodeConstraints, frozen=True):
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     resource_claims: tuple[PodClaim, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class PodStatus(Slim, frozen=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
+from controller.api.foreign_kinds import ForeignKind
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.gpu_type import NodeLabel
@@ -89,6 +91,7 @@ class CachedView:
         half_made_claims: Callable[[], Iterable[SeenClaim]] = tuple,
         failed: Cache[FailedPod] | None = None,
         is_placed_here: Callable[[str], bool] = lambda _: True,
+        groups: Mapping[ForeignKind, Cache[OwnObject]] = MappingProxyType({}),
     ) -> None:
         """snapshot: raises ObservationError while a part of it is not synced. own: of our kinds.
 
@@ -97,7 +100,7 @@ class CachedView:
         snapshot, by `namespace/name`: their claims cannot be allocated yet. half_made_claims: those that Tonnage
         allocated and that only pods without a node use. failed: failed pods, by which nodes are held back.
         is_placed_here: whether Tonnage placed a pod (uid): where anybody can write its annotations, anybody could close
-        nodes with pods that say so.
+        nodes with pods that say so. groups: objects of other projects' kinds, which Events of their gangs are about.
         """
         self._failed, self._refusals, self._is_placed_here = failed, Refusals(), is_placed_here
         self._snapshot = snapshot
@@ -107,7 +110,11 @@ class CachedView:
         self._gangs = own[GANG]
         self._deployments = deployments
         self._allocates_claims = allocates_claims
-        self._by_kind: Mapping[str, Cache[Any]] = {POD.name: pods, **{kind.name: each for kind, each in own.items()}}
+        self._by_kind: Mapping[str, Cache[Any]] = {
+            **{kind.called: each for kind, each in groups.items()},
+            POD.name: pods,
+            **{kind.name: each for kind, each in own.items()},
+        }
         self._unallocated = unallocated
         self._half_made_claims = half_made_claims
 
@@ -155,8 +162,10 @@ class CachedView:
         """UID of a Pod or an object of ours; None when it is not there, or of a kind that planning does not read.
 
         A Node's is its name: by it kubelet writes a node's Events, and `kubectl describe node` finds them. A Namespace
-        is not watched, and has its name, too.
+        is not watched, and has its name, too. A group of Kueue's pods has no object that is read.
         """
+        if kind == "KueuePodGroup":
+            return ""
         if kind in ("Node", "Namespace"):
             return name
         found = self._by_kind[kind].get(name) if kind in self._by_kind else None

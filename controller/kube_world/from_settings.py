@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from cluster.snapshot import Snapshot
+from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.dra.rewriting import holder_of
 from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache
@@ -23,6 +24,11 @@ def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
 def allocates_claims(settings: OperatorSettings) -> bool:
     """Whether ResourceSlices, ResourceClaims and DeviceClasses are read."""
     return any(pool.placer == "dra" for pool in settings.pools)
+
+
+def foreign_kinds_from(settings: OperatorSettings) -> tuple[ForeignKind, ...]:
+    """Kinds of other projects by which pods are gangs."""
+    return FOREIGN_KINDS if settings.groups_of_others else ()
 
 
 def device_classes_from(settings: OperatorSettings) -> dict[str, str]:
@@ -80,6 +86,7 @@ def sightings_from(
         half_made_claims=lambda: observer.with_book(_half_made),
         failed=failed,
         is_placed_here=is_placed_here,
+        groups=caches.groups,
     )
 
 

@@ -3,18 +3,21 @@
 import asyncio
 import gc
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace as replace_struct
 
 from cluster.errors import Mistake, ObservationError
 from cluster.snapshot import Snapshot
+from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.node import KIND as NODE
 from controller.api.pod import KIND as POD
+from controller.api.pruning import without_nulls
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation
@@ -28,6 +31,7 @@ from controller.objects.read import Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.fact import Fact
 from controller.snapshot.from_manifests import note_snapshot
+from controller.snapshot.pod_groups import Owner
 
 T = TypeVar("T")
 
@@ -65,19 +69,27 @@ class Caches:
     own: Mapping[Kind, Cache[OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
     devices: DeviceCaches | None = None
+    groups: Mapping[ForeignKind, Cache[OwnObject]] = field(default_factory=dict)
+    """Caches of other projects' kinds that say how many pods start together."""
 
     @property
     def each(self) -> tuple[Cache[Any], ...]:
-        return (self.nodes, self.pods, *self.own.values(), *(self.devices.each if self.devices else ()))
+        devices = self.devices.each if self.devices else ()
+        return (self.nodes, self.pods, *self.own.values(), *devices, *self.groups.values())
 
 
 def empty_caches(
-    changed: Callable[[], None] = lambda: None, *, with_devices: bool = False, kinds: Iterable[Kind] = KINDS
+    changed: Callable[[], None] = lambda: None,
+    *,
+    with_devices: bool = False,
+    kinds: Iterable[Kind] = KINDS,
+    groups: Iterable[ForeignKind] = FOREIGN_KINDS,
 ) -> Caches:
     """Empty caches.
 
     changed: called in the event loop whenever an object is added, changed or deleted; must be fast.
-    with_devices: whether ResourceSlices, ResourceClaims and DeviceClasses are watched, too.
+    with_devices: whether ResourceSlices, ResourceClaims and DeviceClasses are watched, too. groups: other projects'
+    kinds that are watched where they are served.
     """
     devices = DeviceCaches(Cache(SLICES, changed), Cache(CLAIMS, changed), Cache(CLASSES, changed))
     return Caches(
@@ -85,7 +97,13 @@ def empty_caches(
         pods=Cache(PODS, changed),
         own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
         devices=devices if with_devices else None,
+        groups={kind: Cache(foreign_resource(kind), changed) for kind in groups},
     )
+
+
+def foreign_resource(kind: ForeignKind) -> Resource[OwnObject]:
+    first, *others = kind.paths
+    return Resource(kind.called, first, OwnObject, is_optional=True, other_paths=tuple(others))
 
 
 async def follow(
@@ -135,9 +153,12 @@ class Observer:
         self._is_ours = is_ours
         self._facts = facts
         self._is_guarded = is_guarded
-        self._builder = SnapshotBuilder(is_ours, facts)
+        self._builder = self._new_builder()
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
         self._lock = Lock()
+
+    def _new_builder(self) -> SnapshotBuilder:
+        return SnapshotBuilder(self._is_ours, self._facts, groups_others=bool(self._caches.groups))
 
     def observe(self) -> Snapshot:
         """Present snapshot. Raises ObservationError while a part was not yet listed, or is too old."""
@@ -170,8 +191,9 @@ class Observer:
         if missing:
             said = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
             raise ObservationError(f"observing the cluster: not seen yet: {said}")
-        seen_at_s = {cache.resource.part: cache.seen_at_s for cache in self._caches.each}
-        stale = [cache for cache in self._caches.each if at_s - cache.seen_at_s > self._stale_after_s]
+        needed = [cache for cache in self._caches.each if not cache.resource.is_optional]
+        seen_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
+        stale = [cache for cache in needed if at_s - cache.seen_at_s > self._stale_after_s]
         if stale:
             said = "; ".join(
                 _with_trouble(cache, f"{cache.resource.part} for {at_s - cache.seen_at_s:.0f} s") for cache in stale
@@ -185,7 +207,7 @@ class Observer:
             return self._builder.build(at_s, observed_at_s)
         except Exception:
             # A bug; but drained changes that were not applied must not be lost for good.
-            self._builder, self._unreadable = SnapshotBuilder(self._is_ours, self._facts), {}
+            self._builder, self._unreadable = self._new_builder(), {}
             self._book = self._new_book()
             for cache in self._caches.each:
                 cache.mark_all()
@@ -195,6 +217,7 @@ class Observer:
         for kind, cache in self._caches.own.items():
             for name, obj in cache.drain().items():
                 self._take_own(kind, name, obj)
+        self._take_groups()
         nodes, pods = self._caches.nodes.drain(), self._caches.pods.drain()
         if not self._is_guarded():
             pods = {name: pod and as_first_seen(pod, self._builder.known_pod(name)) for name, pod in pods.items()}
@@ -210,6 +233,15 @@ class Observer:
                 self._builder.remove_pod(name)
             else:
                 self._builder.put_pod(Read(pod, POD))
+
+    def _take_groups(self) -> None:
+        for kind, cache in self._caches.groups.items():
+            for name, obj in cache.drain().items():
+                if obj is None:
+                    self._builder.remove_owner(kind.called, name)
+                else:
+                    self._builder.put_owner(kind.called, name, owner_of(obj))
+        self._builder.read_groups(kind.called for kind, cache in self._caches.groups.items() if not cache.is_absent)
 
     def _with_devices(
         self, devices: DeviceCaches, nodes: Mapping[str, Node | None], pods: Mapping[str, Pod | None]
@@ -242,6 +274,12 @@ class Observer:
         self._builder.remove_own(kind, name)
         if read is not None:
             self._unreadable[kind.name, name] = read
+
+
+def owner_of(obj: OwnObject) -> Owner:
+    """Object of another project's kind: plain data, whatever stands in it."""
+    spec, status = (without_nulls(msgspec.json.decode(raw)) for raw in (obj.spec, obj.status))
+    return Owner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 
 def as_first_seen(pod: Pod, before: Pod | None) -> Pod:

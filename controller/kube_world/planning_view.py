@@ -100,7 +100,7 @@ class PlanningView:
             released_at_s=self._released.of((pod.name for pod in released), snapshot.at_s),
             recreated=tuple(pod.name for pod in released if pod.is_recreated),
             idle_claims=self._idle_claims(snapshot.at_s),
-            left_out=(*self._left_out(), *(LeftOut(pod.name, *UNHEEDED) for pod in unheeded)),
+            left_out=(*snapshot.left_out, *self._left_out(), *(LeftOut(pod.name, *UNHEEDED) for pod in unheeded)),
         )
 
     def _idle_claims(self, at_s: float) -> tuple[IdleClaim, ...]:

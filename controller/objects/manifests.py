@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
 from controller.api import gang, gpu_type, model_profile, model_service, node, pod
+from controller.api.flaw import Path
+from controller.api.foreign_kinds import foreign_kind_of
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
 from controller.api.kind import Kind
@@ -15,10 +17,18 @@ from controller.api.kinds import KINDS, kind_of, own_kinds
 from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.api.pruning import pruned
+from controller.api.pruning import pruned, without_nulls
 from controller.api.suggestions import meant
 from controller.kube.structs import Node, Pod, object_from
 from controller.objects.documents import Document, read_documents
+from controller.objects.pod_templates import (
+    MOST_PODS,
+    asks_for_gpus,
+    derived_from,
+    has_templates,
+    members_of,
+    pod_from,
+)
 from controller.objects.read import Note, Read, checked
 
 SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
@@ -30,12 +40,26 @@ _STRUCTS: Mapping[type, type[Any]] = {node.KIND.model: Node, pod.KIND.model: Pod
 
 
 @dataclass(frozen=True, slots=True)
+class GroupObject:
+    """Object of another project's kind, as it is written."""
+
+    word: str
+    """Its kind, as in `ForeignKind.called`."""
+    name: str
+    """`namespace/name`."""
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Manifests:
     """All objects of the files from which plans are made."""
 
     by_kind: Mapping[Kind, tuple[Read[Any], ...]] = field(default_factory=dict)
     """Objects by kind, sorted by name, without kinds that have no objects."""
     notes: tuple[Note, ...] = ()
+    owners: tuple["GroupObject", ...] = ()
+    """Objects of other projects' kinds that say how many pods start together."""
 
     @property
     def gpu_types(self) -> tuple[Read[GPUType], ...]:
@@ -70,20 +94,24 @@ class Manifests:
 def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
     """Objects of these files and folders; `-` reads `stdin`.
 
-    Objects of other kinds (a Deployment, a ConfigMap) are ignored with a note. Raises ConfigError with all errors of
-    all documents.
+    Where there are nodes, Deployments, StatefulSets, Jobs, and other projects' kinds of such pods stand for the pods
+    that their controllers would make. Objects of further kinds (a ConfigMap) are ignored with a note, which says so if
+    they ask for GPUs. Raises ConfigError with all errors of all documents.
     """
     documents, mistakes = read_documents(paths, stdin)
     read: list[Read[Any]] = []
-    ignored: Counter[str] = Counter()
+    ignored: Counter[Ignored] = Counter()
+    owners: list[GroupObject] = []
+    makes_pods = any(_is_node(document.content) for document in documents)
     for document in documents:
-        for each in _objects(document, kinds):
+        owners.extend(_group_objects(document.content))
+        for each in _objects(document, kinds, makes_pods=makes_pods):
             match each:
                 case Read():
                     read.append(each)
                 case Mistake():
                     mistakes.append(each)
-                case str():
+                case Ignored():
                     ignored[each] += 1
     mistakes.extend(_repeated_names(read))
     if not documents and not mistakes:
@@ -94,17 +122,58 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     return Manifests(
         {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from},
         tuple(_notes_of_ignored(ignored)),
+        tuple(owners),
     )
 
 
-def _notes_of_ignored(counts: Counter[str]) -> Iterator[Note]:
+@dataclass(frozen=True, slots=True, order=True)
+class Ignored:
+    """Kind of an object of which nothing is planned."""
+
+    kind: str
+    code: str = "KindNotRead"
+
+
+_IGNORED_WORDS = {
+    "KindNotRead": "ignored: placement does not read it",
+    "AsksForGpus": "ask for GPUs and are ignored: placement does not know what pods are made of it; add its pods",
+    "PodsReadInstead": "come from a cluster, where their pods are: those are planned if they are in the files",
+    "NoNodes": "ignored: there is no Node among the files that their pods could be planned on",
+}
+"""Words about ignored objects, after "3 objects of this kind", by code."""
+
+
+def _notes_of_ignored(counts: Counter[Ignored]) -> Iterator[Note]:
     for what, count in sorted(counts.items()):
-        words = f"{count} object{'s' if count > 1 else ''} of this kind ignored: placement does not read it"
-        yield Note(what, Reason("KindNotRead", words, {"objects": count}))
+        words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
+        yield Note(what.kind, Reason(what.code, words, {"objects": count}))
 
 
-def _objects(document: Document, kinds: Sequence[Kind]) -> Iterator[Read[Any] | Mistake | str]:
-    """Object of a document, or its errors, or the name of a kind that is not read."""
+def _is_node(content: object) -> bool:
+    return isinstance(content, Mapping) and (content.get("apiVersion"), content.get("kind")) == ("v1", "Node")
+
+
+def _group_objects(content: object) -> Iterator[GroupObject]:
+    """The object if it is one, or that which a controller makes of it."""
+    if not isinstance(content, Mapping):
+        return
+    plain = without_nulls(dict(content))
+    derived = derived_from(plain)
+    version, name = (derived.api_version, derived.kind) if derived else (content.get("apiVersion"), content.get("kind"))
+    kind = foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
+    metadata = plain.get("metadata")
+    if kind is None or not isinstance(metadata, Mapping):
+        return
+    spec, status = plain.get("spec"), {} if derived else plain.get("status")
+    for key in derived.spec[1:] if derived else ():
+        spec = spec.get(key) if isinstance(spec, Mapping) else None
+    full = f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
+    maps = (each if isinstance(each, Mapping) else {} for each in (spec, status))
+    yield GroupObject(kind.called, full, *maps)
+
+
+def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> Iterator[Read[Any] | Mistake | Ignored]:
+    """Object of a document, or its errors, or the pods that are made of it, or the name of a kind that is not read."""
     content = document.content
     if not isinstance(content, Mapping):
         yield Mistake(
@@ -119,11 +188,41 @@ def _objects(document: Document, kinds: Sequence[Kind]) -> Iterator[Read[Any] | 
     kind = kind_of(version, name, kinds)
     if (version, name) in SILENTLY_IGNORED:
         return
-    if kind is None:
+    if kind is not None:
+        yield from _validated(document, kind)
+    elif has_templates(version, name):
+        yield from _made_pods(document, makes_pods=makes_pods)
+    elif foreign_kind_of(version, name) is None:
         wrong = _misnamed(version, name, document, kinds)
-        yield wrong or f"{name} ({version})"
+        code = "AsksForGpus" if asks_for_gpus(content) else "KindNotRead"
+        yield wrong or Ignored(f"{name} ({version})", code)
+
+
+def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | Mistake | Ignored]:
+    """Pods that a controller would make of an object. One from a cluster has its pods there."""
+    content = without_nulls(document.content)
+    called = f"{content['kind']} ({content['apiVersion']})"
+    metadata = content.get("metadata")
+    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+        yield Mistake(document.place(path=("metadata", "name")), "is missing", "")
         return
-    yield from _validated(document, kind)
+    if "uid" in metadata or not makes_pods:
+        yield Ignored(called, "PodsReadInstead" if "uid" in metadata else "NoNodes")
+        return
+    subject = f"{content['kind']}/{_name_in(content, pod.KIND)}"
+    wrong: set[Path] = set()
+    try:
+        for number, member in enumerate(members_of(content)):
+            if number == MOST_PODS:
+                raise ValueError(f"makes more than {MOST_PODS:,} pods, more than a plan of files is meant for")
+            if member.template in wrong:
+                continue
+            made = replace(document, content=pod_from(content, member), within=(*document.within, *member.template))
+            for each in _validated(made, pod.KIND):
+                wrong |= {member.template} if isinstance(each, Mistake) else set()
+                yield each
+    except ValueError as error:
+        yield Mistake(document.place(subject, ("spec",)), str(error))
 
 
 def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]) -> Mistake | None:

@@ -27,7 +27,7 @@ from controller.kube.reflector import Surroundings as Watching
 from controller.kube.request import Request
 from controller.kube.sender import Applier
 from controller.kube_world.cached_view import DEPLOYMENTS
-from controller.kube_world.from_settings import allocates_claims, observer_from, sightings_from
+from controller.kube_world.from_settings import allocates_claims, foreign_kinds_from, observer_from, sightings_from
 from controller.kube_world.observer import empty_caches, follow
 from controller.kube_world.promises import Promises
 from controller.kube_world.refusals import FAILED_PODS
@@ -144,7 +144,12 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
         stack.callback(lambda: loop.run_within(connection.close(), 1.0))
         leadership = _leadership(settings, connection)
-        caches = empty_caches(changed.set, with_devices=allocates_claims(settings), kinds=registries.kinds)
+        caches = empty_caches(
+            changed.set,
+            with_devices=allocates_claims(settings),
+            kinds=registries.kinds,
+            groups=foreign_kinds_from(settings),
+        )
         deployments = Cache(DEPLOYMENTS, changed.set)
         parts = [running for part in registries.parts if (running := part.enabled(settings)) is not None]
         failed = Cache(FAILED_PODS, changed.set)

@@ -10,10 +10,13 @@ from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache
+from controller.kube.errors import KubeReadError
+from controller.kube.reflector import ABSENT
 from controller.kube_world.cached_view import DEPLOYMENTS
 from controller.kube_world.from_settings import (
     allocates_claims,
     device_classes_from,
+    foreign_kinds_from,
     observer_from,
     pools_from,
     sightings_from,
@@ -66,7 +69,9 @@ async def list_cluster(
     devices where Tonnage allocates claims.
     """
     known = settings or settings_from({})
-    caches = empty_caches(with_devices=settings is not None and allocates_claims(settings))
+    caches = empty_caches(
+        with_devices=settings is not None and allocates_claims(settings), groups=foreign_kinds_from(known)
+    )
     deployments = Cache(DEPLOYMENTS)
     wanted = (*caches.each, *([deployments] if settings is not None else []))
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
@@ -85,5 +90,13 @@ async def _list(cache: Cache[Any], connection: ApiServer, clock: Callable[[], fl
     continue_, is_first = "", True
     while is_first or continue_:
         query = {key: value for key, value in cache.list_query(continue_).items() if key != "resourceVersion"}
-        continue_ = cache.take_page(await connection.read(cache.resource.path, query), clock(), is_first=is_first)
+        try:
+            page = await connection.read(cache.path, query)
+        except KubeReadError as error:
+            if not cache.resource.is_optional or error.refusal.status not in ABSENT:
+                raise
+            if not cache.leave_out(error.refusal):
+                return
+            continue
+        continue_ = cache.take_page(page, clock(), is_first=is_first)
         is_first = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cluster.actions import PREEMPTED, Action, SeatChange
 from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from controller.api.foreign_kinds import gang_object
 from controller.deciders.held_back import PODS_REFUSED
 from controller.ports import Outcome, Undone
 
@@ -83,6 +84,7 @@ def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -
             yield Decision(kind, name, "HoldingBack", finding.reason, is_warning=True, event="HeldBack")
     for unplaced in plan.unplaced:
         kind, _, name = unplaced.workload.partition("/")
+        kind, name = gang_object(name) if kind == "Gang" else (kind, name)
         if unplaced.reason.code not in NO_EVENT:
             yield Decision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
 
@@ -104,13 +106,13 @@ def _gang_decision(gang: str, action: str, done: Sequence[Step], undone: Sequenc
     if undone:
         first = undone[0].reason
         words = f"{len(undone)} of {len(done) + len(undone)} members failed; the first: {first.words}"
-        return Decision("Gang", gang, action, Reason(first.code, words), is_warning=True, event=f"Failed{action}")
+        return Decision(*gang_object(gang), action, Reason(first.code, words), is_warning=True, event=f"Failed{action}")
     seats = (change for step in done for change in step.action.seat_changes)
     nodes = Counter(seat.node_after or seat.node_before for seat in seats)
     where = ", ".join(f"{node} ({count})" for node, count in sorted(nodes.items()))
     why = done[0].reason
     event = "Started" if action == "Starting" else PREEMPTED if why.code == PREEMPTED else "Stopped"
-    return Decision("Gang", gang, action, why, event=event, where=f"{len(done)} members on {where}")
+    return Decision(*gang_object(gang), action, why, event=event, where=f"{len(done)} members on {where}")
 
 
 def _step_decision(action: Action, reason: Reason, *, is_warning: bool) -> Decision:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, zip_longest
@@ -13,6 +13,7 @@ import structlog
 
 from cluster.errors import ActionError
 from cluster.plans import Reason
+from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import KINDS
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
@@ -44,7 +45,15 @@ AT_A_TIME = 24
 """Concurrent writes of Events: fewer than of binds, which have precedence. An Event costs the API server as much as a
 bind, so that Events keep up with thousands of binds only with a similar number of concurrent writes."""
 NAMESPACE = "Namespace"
-_API_VERSIONS = {NAMESPACE: "v1", **{kind.name: kind.api_version for kind in KINDS}}
+KUEUE_GROUP = ("kueue.x-k8s.io/v1beta1", "Workload")
+"""Object that Kueue makes of a group of pods, with the group's name. It is not read."""
+_REGARDED: Mapping[str, tuple[str, str]] = {
+    NAMESPACE: ("v1", NAMESPACE),
+    "KueuePodGroup": KUEUE_GROUP,
+    **{kind.called: (kind.api_versions[0], kind.name) for kind in FOREIGN_KINDS},
+    **{kind.name: (kind.api_version, kind.name) for kind in KINDS},
+}
+"""apiVersion and kind of the objects of Events, by the kind of a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +238,7 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
     inside, _, name = decision.name.rpartition("/")
     namespace = event_namespace(decision)
     inside = namespace if decision.kind == NAMESPACE else inside
+    version, kind = _REGARDED.get(decision.kind, (API_VERSION, decision.kind))
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -239,11 +249,11 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
         "action": decision.action,
         "note": decision.note[:LONGEST_NOTE],
         "regarding": {
-            "apiVersion": _API_VERSIONS.get(decision.kind, API_VERSION),
-            "kind": decision.kind,
+            "apiVersion": version,
+            "kind": kind,
             **({"namespace": inside} if inside else {}),
             "name": name,
-            "uid": series.uid,
+            **({"uid": series.uid} if series.uid else {}),
         },
         "reportingController": REPORTER,
         "reportingInstance": instance[:128],

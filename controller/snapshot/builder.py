@@ -5,7 +5,7 @@ Manifests and live clusters both use it, so an object means the same in both.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,20 +15,24 @@ from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.pods import PodTable
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang
+from cluster.workloads import Gang, LeftOut
 from cluster.workloads import ModelService as Service
 from controller.api import gang, gpu_type, model_profile, model_service
+from controller.api.foreign_kinds import gang_object
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
+from controller.api.labels import SCHEDULER_NAME
 from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
 from controller.snapshot.capacity import with_instances_off_spot
 from controller.snapshot.fact import Fact
+from controller.snapshot.groups import Groups, KnownGroups
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import NodeRow, TypeIndex, node_row, node_table, types_from
+from controller.snapshot.pod_groups import Owner
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
-from controller.snapshot.pods import pod_row
+from controller.snapshot.pods import PodRow, pod_row
 from controller.snapshot.scalers import with_scalers
 from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
 
@@ -66,9 +70,21 @@ the conversion of nodes and pods depends on these, so `_current_own_kinds` conve
 class SnapshotBuilder:
     """Objects of a cluster, and the snapshot that they make. Not thread-safe."""
 
-    def __init__(self, is_ours: Callable[[Pod], bool] = lambda _: True, facts: tuple[Fact, ...] = FACTS) -> None:
-        """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler."""
+    def __init__(
+        self,
+        is_ours: Callable[[Pod], bool] = lambda _: True,
+        facts: tuple[Fact, ...] = FACTS,
+        *,
+        groups_others: bool = True,
+    ) -> None:
+        """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
+
+        groups_others: whether groups of pods of other projects' kinds are gangs.
+        """
         self._facts = facts
+        self._is_ours = is_ours
+        self._groups = Groups()
+        self._groups_others = groups_others
         self._pods = PodColumns(is_ours)
         self._nodes: dict[str, Read[Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
@@ -83,9 +99,35 @@ class SnapshotBuilder:
 
     def _read_pod(self, read: Read[Pod]) -> None:
         if read.object.holds_nothing:
-            self._pods.remove(read.name)
+            self.remove_pod(read.name)
         else:
-            self._pods.put(read, pod_row(read, self._types))
+            self._pods.put(read, self._with_group(read, pod_row(read, self._types)))
+
+    def _with_group(self, read: Read[Pod], row: PodRow) -> PodRow:
+        """The row, a member of its group where that is a gang for Tonnage to place."""
+        if row.group is None:
+            self._groups.remove_pod(read.name)
+            return row
+        is_member = self._groups_others and self._is_placed_here(read.object)
+        self._groups.put_pod(read.name, row.group if self._groups_others else None, is_ours=is_member)
+        return row if is_member else replace(row, gang="", group=None)
+
+    def _is_placed_here(self, pod: Pod) -> bool:
+        """Whether Tonnage places a pod, or did."""
+        if not pod.spec.node_name:
+            return self._is_ours(pod)
+        return pod.metadata.annotations.node is not None or pod.spec.scheduler_name == SCHEDULER_NAME
+
+    def put_owner(self, word: str, name: str, owner: Owner) -> None:
+        """An object of another project's kind that says how many pods start together."""
+        self._groups.put_owner(word, name, owner)
+
+    def remove_owner(self, word: str, name: str) -> None:
+        self._groups.remove_owner(word, name)
+
+    def read_groups(self, words: Iterable[str]) -> None:
+        """Kinds of other projects whose objects have all been put."""
+        self._groups.read(words)
 
     def known_pod(self, name: str) -> Pod | None:
         """The pod as it was last put; None where there is none."""
@@ -94,6 +136,7 @@ class SnapshotBuilder:
 
     def remove_pod(self, name: str) -> None:
         self._pods.remove(name)
+        self._groups.remove_pod(name)
 
     def put_node(self, read: Read[Node]) -> None:
         self._current_own_kinds()
@@ -121,22 +164,31 @@ class SnapshotBuilder:
     def build(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> BuiltSnapshot:
         """Snapshot of the current objects. Only those that changed since the last call are converted."""
         own = self._current_own_kinds()
-        nodes = self._nodes_table()
-        view = self._pods.view(nodes, tuple(read.name for read in own.gangs), own.service_names)
+        nodes, groups = self._nodes_table(), self._groups.known()
+        gangs = (*(read.name for read in own.gangs), *(gang.name for gang in groups.gangs))
+        view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of)
         snapshot = Snapshot(
             at_s=at_s,
             gpu_types=own.types.types,
             nodes=nodes,
             pods=view.table,
-            gangs=gangs_from(own.gangs, view.table),
+            gangs=gangs_from(own.gangs, view.table, groups),
             services=with_instances_counted(own.services, view.table),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
         )
-        snapshot = with_instances_off_spot(snapshot)
+        snapshot = replace(with_instances_off_spot(snapshot), left_out=tuple(self._without_gang(view)))
         for add_fact in self._facts:
             snapshot = add_fact(snapshot, self.own)
         return BuiltSnapshot(snapshot, tuple(self._mistakes(own, view)), view.dangling)
+
+    def _without_gang(self, view: PodView) -> Iterable[LeftOut]:
+        """Pods that wait for the object of their gang."""
+        for each in view.dangling:
+            if each.kind == "Gang" and not each.read.object.spec.node_name:
+                kind, name = gang_object(each.name)
+                words = f"there is no {kind} {name}, which says how many pods start together"
+                yield LeftOut(each.read.name, "GangMissing", words)
 
     def _mistakes(self, own: _OwnKinds, view: PodView) -> Iterable[Mistake]:
         yield from (m for name in sorted(self._node_rows) for m in self._node_rows[name].mistakes)
@@ -189,27 +241,39 @@ class SnapshotBuilder:
         for note in self._current_own_kinds().findings.notes:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)
+        unread: defaultdict[str, list[str]] = defaultdict(list)
+        for word, pod in self._groups.known().unread:
+            unread[word].append(pod)
+        for word, pods in sorted(unread.items()):
+            words = f"belong to a {word} that was not read, which says how many start together: placed one by one"
+            findings.note_many("Pod", "GroupNotRead", pods, words)
 
 
-def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable) -> tuple[Gang, ...]:
-    """Gangs of these objects, with the highest priority of their members, or their own where that is lower.
+def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGroups | None = None) -> tuple[Gang, ...]:
+    """Gangs of these objects, then those of other projects, with the highest priority of their members, or their own
+    where that is lower.
 
     Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class.
     """
-    reads = tuple(read)
-    highest = np.full(len(reads), np.iinfo(np.int64).min)
+    reads, others = tuple(read), groups.gangs if groups else ()
+    count = len(reads) + len(others)
+    highest = np.full(count, np.iinfo(np.int64).min)
     member = np.flatnonzero(pods.gang >= 0)
     np.maximum.at(highest, pods.gang[member], pods.priority[member])
-    has_members = np.isin(np.arange(len(reads)), pods.gang[member])
-    return tuple(
+    has_members = np.isin(np.arange(count), pods.gang[member])
+    top = [int(each) if there else 0 for each, there in zip(highest, has_members, strict=True)]
+    own = tuple(
         Gang(
             name=each.name,
             min_members=each.object.spec.min_members,
             within=each.object.spec.topology.within,
             prefer_within=each.object.spec.topology.prefer_within,
-            priority=_gang_priority(each.object.spec.priority, int(top) if there else 0),
+            priority=_gang_priority(each.object.spec.priority, priority),
         )
-        for each, top, there in zip(reads, highest, has_members, strict=True)
+        for each, priority in zip(reads, top[: len(reads)], strict=True)
+    )
+    return own + tuple(
+        replace(each, priority=priority) for each, priority in zip(others, top[len(reads) :], strict=True)
     )
 
 

@@ -18,6 +18,7 @@ from controller.objects.manifests import Manifests
 from controller.objects.read import Note
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.fact import Fact
+from controller.snapshot.pod_groups import Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
     builder = SnapshotBuilder(facts=facts)
     for own in manifests.own:
         builder.put_own(own)
+    for owner in manifests.owners:
+        builder.put_owner(owner.word, owner.name, Owner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node)
     for pod in manifests.pods:

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ CELLS = 11
 SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(CELLS)
 """Rows of the matrix of cells, which has one column per pod."""
 
+NO_GROUPS: Mapping[str, str] = MappingProxyType({})
 NOWHERE = -2
 """Row index of a name that no object has."""
 
@@ -47,11 +49,16 @@ class Numbers(Generic[Key]):
             self.known.append(key)
         return number
 
-    def rows(self, keys: Iterable[Key], nothing: int) -> IntArray:
-        """Index in `keys` of each known key; NOWHERE for keys that are not in it, `nothing` for number 0."""
+    def rows(self, keys: Iterable[Key], nothing: int, also: Mapping[Key, Key] | None = None) -> IntArray:
+        """Index in `keys` of each known key; NOWHERE for keys that are not in it, `nothing` for number 0.
+
+        also: keys that stand for one of `keys`, or for nothing where that is empty.
+        """
+        at = {key: row for row, key in enumerate(keys)}
+        at |= {alias: at[key] if key else nothing for alias, key in (also or {}).items()}
         rows = np.full(len(self.known), NOWHERE, dtype=np.int64)
         rows[0] = nothing
-        for row, key in enumerate(keys):
+        for key, row in at.items():
             number = self._number.get(key)
             if number is not None:
                 rows[number] = row
@@ -99,7 +106,7 @@ class PodColumns:
         """Pods with GPUs, by node."""
         self._held: dict[str, tuple[int, DevicesOfNode]] = {}
         """(number of GPUs, devices of its pods) by node, while up to date."""
-        self._last: tuple[NodeTable, tuple[str, ...], frozenset[str], PodView] | None = None
+        self._last: tuple[NodeTable, tuple[str, ...], frozenset[str], Mapping[str, str], PodView] | None = None
 
     @property
     def name_is_matched(self) -> bool:
@@ -142,16 +149,25 @@ class PodColumns:
             self._holders[before.node].discard(name)
             self._held.pop(before.node, None)
 
-    def view(self, nodes: NodeTable, gangs: tuple[str, ...], services: frozenset[str]) -> PodView:
-        """Table with respect to these nodes, gangs and services; the same object while nothing changed."""
+    def view(
+        self,
+        nodes: NodeTable,
+        gangs: tuple[str, ...],
+        services: frozenset[str],
+        gang_of: Mapping[str, str] = NO_GROUPS,
+    ) -> PodView:
+        """Table with respect to these nodes, gangs and services; the same object while nothing changed.
+
+        gang_of: gang by the name under which pods of other projects refer to it; empty: no gang.
+        """
         self._patch()
         if self._last is not None:
             *over, view = self._last
-            if over[0] is nodes and over[1:] == [gangs, services]:
+            if over[0] is nodes and over[1:3] == [gangs, services] and over[3] is gang_of:
                 return view
         device_mistakes = self._assign_devices(nodes)
-        view = self._view(nodes, gangs, services, device_mistakes)
-        self._last = (nodes, gangs, services, view)
+        view = self._view(nodes, self._texts.rows(gangs, -1, gang_of), services, device_mistakes)
+        self._last = (nodes, gangs, services, gang_of, view)
         return view
 
     def _patch(self) -> None:
@@ -216,11 +232,11 @@ class PodColumns:
         return tuple(mistakes)
 
     def _view(
-        self, nodes: NodeTable, gangs: tuple[str, ...], services: frozenset[str], device_mistakes: tuple[Mistake, ...]
+        self, nodes: NodeTable, gangs: IntArray, services: frozenset[str], device_mistakes: tuple[Mistake, ...]
     ) -> PodView:
         cells = self._cells
         node = self._texts.rows(nodes.names, PENDING)[cells[NODE]]
-        gang = self._texts.rows(gangs, -1)[cells[GANG]]
+        gang = gangs[cells[GANG]]
         served = self._texts.rows(sorted(services), -1)[cells[OWNER]]
         is_astray = (gang == NOWHERE) | (served == NOWHERE) | (cells[FAULTY] != 0)
         kept = (node != NOWHERE) & ~((node == PENDING) & (is_astray | (cells[FOREIGN] != 0)))

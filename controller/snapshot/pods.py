@@ -13,6 +13,7 @@ from controller.objects.findings import Findings
 from controller.objects.read import Read
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
+from controller.snapshot.pod_groups import GroupRef, group_of
 from controller.snapshot.pod_requests import requested, shape_from
 
 SYSTEM_PRIORITY = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -43,7 +44,7 @@ class PodRow:
     node: str
     """Node to which it is bound; empty while it is pending."""
     gang: str
-    """Gang, `namespace/name`, or "" for none."""
+    """Gang, `namespace/name`, or "" for none. Of a group of another project: the name that refers to it."""
     owner: str
     """Service of which it is an instance, `namespace/name`, or ""."""
     priority: int
@@ -54,6 +55,8 @@ class PodRow:
     remarks: tuple[tuple[str, str], ...] = ()
     """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
+    group: GroupRef | None = None
+    """Group of another project, for a pod that does not say in its label of which gang it is."""
 
 
 def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
@@ -78,10 +81,11 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     ask, shape = _ask_and_shape(read, types, findings)
     namespace, labels = pod.metadata.namespace, pod.metadata.labels
     owner = "" if labels.service is None else f"{namespace}/{labels.service}"
+    group = group_of(pod) if labels.gang is None else None
     return PodRow(
         shape=shape,
         node=pod.spec.node_name,
-        gang="" if labels.gang is None else f"{namespace}/{labels.gang}",
+        gang=f"{namespace}/{labels.gang}" if labels.gang else group.text if group else "",
         owner=owner,
         priority=_priority(pod),
         movable=_movable(read, owner, findings),
@@ -89,6 +93,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         never_preempts=pod.spec.preemption_policy == "Never",
         remarks=_remarks(pod, ask, shape),
         mistakes=tuple(findings.mistakes),
+        group=group,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from controller.api.foreign_kinds import foreign_kind_of
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.kube.cache import Cache
@@ -23,10 +24,11 @@ class LiveCluster:
             "Node": self.caches.nodes,
             "Pod": self.caches.pods,
             **{kind.name: cache for kind, cache in self.caches.own.items()},
+            **{kind.called: cache for kind, cache in self.caches.groups.items()},
         }
         by_kind: dict[str, list[Object]] = {kind: [] for kind in self._by_kind}
         for obj in objects:
-            by_kind[obj["kind"]].append(as_stored(obj))
+            by_kind[_called(obj)].append(as_stored(obj))
         for kind, cache in self._by_kind.items():
             cache.take_page(listed(by_kind[kind]), self.clock.now_s, is_first=True)
 
@@ -34,10 +36,16 @@ class LiveCluster:
         for obj in objects:
             self._version += 1
             stored = as_stored(obj, self._version)
-            self._by_kind[obj["kind"]].take_line(modified(stored, self._version), self.clock.now_s)
+            self._by_kind[_called(obj)].take_line(modified(stored, self._version), self.clock.now_s)
 
     def remove(self, *objects: Object) -> None:
         for obj in objects:
             self._version += 1
             stored = as_stored(obj, self._version)
-            self._by_kind[obj["kind"]].take_line(deleted(stored, self._version), self.clock.now_s)
+            self._by_kind[_called(obj)].take_line(deleted(stored, self._version), self.clock.now_s)
+
+
+def _called(obj: Object) -> str:
+    """Kind of an object, in the words of the caches."""
+    foreign = foreign_kind_of(obj["apiVersion"], obj["kind"])
+    return foreign.called if foreign else str(obj["kind"])

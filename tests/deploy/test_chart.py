@@ -11,6 +11,7 @@ import yaml
 
 from cli.main import tonnage
 from cluster.version import VERSION
+from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import DEMAND, features, needed
 from controller.placers.pools import PLACERS
@@ -28,7 +29,7 @@ READ = {
     for group, resources in {"": ("nodes", "pods"), "apps": ("deployments",), "tonnage.dev": PLANNED}.items()
     for resource in resources
     for verb in ("list", "watch")
-}
+} | {(kind.group, kind.plural, verb) for kind in FOREIGN_KINDS for verb in ("list", "watch")}
 REPORT = {
     *(("tonnage.dev", f"{resource}/status", "patch") for resource in PLANNED),
     *(("events.k8s.io", "events", verb) for verb in ("create", "patch")),

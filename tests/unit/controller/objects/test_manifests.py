@@ -60,11 +60,11 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
 
 
 def test_objects_of_other_programs_are_passed_over_with_a_note(tmp_path: Path) -> None:
-    file = written(tmp_path, [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}] * 2)
+    file = written(tmp_path, [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}] * 2)
 
     (note,) = read_manifests([str(file)]).notes
 
-    assert (note.about, note.reason.figures) == ("Deployment (apps/v1)", {"objects": 2})
+    assert (note.about, note.reason.figures) == ("ConfigMap (v1)", {"objects": 2})
 
 
 def test_what_goes_with_our_objects_is_passed_over_without_a_word(tmp_path: Path) -> None:

@@ -1,0 +1,189 @@
+"""Gangs of other projects' kinds on a real API server: they start whole or not at all, without a label of ours."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
+from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.commands import Settings
+from tests.builders import groups
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.manifests import GPU, pod
+from tests.controlplane.operators import ROOT, operator, until
+from tests.controlplane.servers import StartServer
+
+pytestmark = pytest.mark.controlplane
+
+KUBERNETES = "scheduling.k8s.io/v1alpha2"
+SERVED = ("--feature-gates=GenericWorkload=true", f"--runtime-config={KUBERNETES}=true")
+"""Flags of a server with the alpha API of Kubernetes' own PodGroups."""
+
+Object = dict[str, Any]
+OWNERS: dict[str, Object | None] = {
+    "job": groups.job("job", suspend=True),
+    "jobset": groups.job_set("jobset"),
+    "lws": groups.leader_worker_set("lws"),
+    "ray": groups.ray_cluster("ray"),
+    "pytorch": groups.kubeflow_job("PyTorchJob", "pytorch"),
+    "mpi": groups.kubeflow_job("MPIJob", "mpi", workers=4),
+    "kueue": None,
+    "kubernetes": groups.pod_group(KUBERNETES, name="kubernetes"),
+    "coscheduling": groups.pod_group("scheduling.x-k8s.io/v1alpha1", name="coscheduling"),
+    "kai": groups.pod_group("scheduling.run.ai/v2alpha2", name="kai"),
+    "volcano": groups.pod_group("scheduling.volcano.sh/v1beta1", name="volcano"),
+}
+"""Object of each group of four pods with eight GPUs; the pods that Kubernetes' Job controller makes are its own."""
+MARKED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "jobset": ({"jobset.sigs.k8s.io/jobset-name": "jobset", "jobset.sigs.k8s.io/replicatedjob-name": "workers"}, {}),
+    "lws": (
+        {"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-index": "0"},
+        {"leaderworkerset.sigs.k8s.io/size": "4"},
+    ),
+    "ray": ({"ray.io/cluster": "ray"}, {}),
+    "pytorch": ({"training.kubeflow.org/job-name": "pytorch"}, {}),
+    "mpi": ({"training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/replica-type": "worker"}, {}),
+    "kueue": ({"kueue.x-k8s.io/pod-group-name": "kueue"}, {"kueue.x-k8s.io/pod-group-total-count": "4"}),
+    "kubernetes": ({}, {}),
+    "coscheduling": ({"scheduling.x-k8s.io/pod-group": "coscheduling"}, {}),
+    "kai": ({}, {"pod-group-name": "kai"}),
+    "volcano": ({}, {"scheduling.k8s.io/group-name": "volcano"}),
+}
+"""Labels and annotations that each project's controller or webhook gives to pods."""
+
+
+def nodes() -> Iterator[Object]:
+    """Four nodes for each kind, of which the last is closed."""
+    for kind in OWNERS:
+        for number in range(4):
+            labels = {"nvidia.com/gpu.product": "NVIDIA-L4", "group": kind}
+            has = {"cpu": "96", "memory": "1Ti", GPU: "8"}
+            metadata = {"name": f"{kind}-{number}", "labels": labels}
+            spec = {"unschedulable": True} if number == 3 else {}
+            yield {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": metadata,
+                "spec": spec,
+                "status": {"allocatable": has},
+            }
+
+
+def definition(kind: ForeignKind) -> Object:
+    """CustomResourceDefinition that takes any object of a kind."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": kind.versions[0], "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind.name, "plural": kind.plural, "singular": kind.name.lower(), "listKind": f"{kind.name}List"}
+    # The API server asks for this on groups of Kubernetes.
+    approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}", "annotations": approved},
+        "spec": {"group": kind.group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def member(kind: str, number: int, owner: Object | None) -> Object:
+    labels, annotations = MARKED[kind]
+    group = {"schedulingGroup": {"podGroupName": kind}} if kind == "kubernetes" else {}
+    made = pod(f"{kind}-{number}", gpus=8, annotations=annotations, schedulerName="tonnage",
+               nodeSelector={"group": kind}, terminationGracePeriodSeconds=0, **group)  # fmt: skip
+    made["metadata"]["labels"] = labels
+    if owner is not None:
+        named = {key: owner["metadata"][key] for key in ("name", "uid")}
+        whose = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True, **named}
+        made["metadata"]["ownerReferences"] = [whose]
+    return made
+
+
+@pytest.fixture(scope="module")
+def here(start_server: StartServer, programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """kubectl beside an operator, with one group of each kind: its object first, then its pods."""
+    folder = tmp_path_factory.mktemp("groups")
+    manifests = folder / "nodes.yaml"
+    manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
+    server = start_server(Settings(manifests=str(manifests), api_flags=SERVED))
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
+    kubectl("create", "namespace", "tonnage-system")
+    foreign = [kind for kind in FOREIGN_KINDS if kind.group not in ("batch", "scheduling.k8s.io")]
+    kubectl("create", "-f", "-", stdin=listed(map(definition, foreign)))
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    kubectl("apply", "-f", str(ROOT / "examples" / "gpu-types.yaml"))
+    with operator(server.kubeconfig, folder, pools=[{"placer": "bind"}]):
+        ours = kubectl.within("default")
+        ours("create", "-f", "-", stdin=listed(in_pool(kind, owner) for kind, owner in OWNERS.items() if owner))
+        stored = {kind: ours.get(plural, kind) for kind, plural in OWNED.items()}
+        members = (member(kind, number, stored.get(kind)) for kind in MARKED for number in range(4))
+        ours("create", "-f", "-", stdin=listed(members))
+        yield ours
+
+
+OWNED = {"ray": "rayclusters", "pytorch": "pytorchjobs", "mpi": "mpijobs"}
+"""Kinds that are the controllers of their pods themselves."""
+
+
+def listed(objects: Iterable[Object]) -> Object:
+    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+
+
+def in_pool(kind: str, owner: Object) -> Object:
+    if kind == "job":
+        spec = owner["spec"]["template"]["spec"]
+        spec |= {"schedulerName": "tonnage", "nodeSelector": {"group": kind}, "restartPolicy": "Never",
+                 "terminationGracePeriodSeconds": 0}  # fmt: skip
+        spec["containers"][0]["image"] = "example.com/none"
+    return owner
+
+
+def pods(here: Kubectl, kind: str) -> list[Object]:
+    mine = (each for each in here.get("pods")["items"] if each["spec"]["nodeSelector"] == {"group": kind})
+    return [each for each in mine if each["metadata"]["name"] != "canary"]
+
+
+def bound(here: Kubectl, kind: str) -> int:
+    return sum("nodeName" in each["spec"] for each in pods(here, kind))
+
+
+def test_a_group_of_any_kind_starts_whole_or_not_at_all(here: Kubectl) -> None:
+    """Three nodes of four are open to each group; its Event, on the object that people look at, says that it waits."""
+    here("patch", "job", "job", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    regarded = {kind: ("Workload" if owner is None else str(owner["kind"])) for kind, owner in OWNERS.items()}
+
+    def waits() -> set[tuple[str, str]]:
+        events = [each["regarding"] for each in here.get("events.events.k8s.io")["items"]]
+        return {(each["kind"], each["name"].partition(":")[0]) for each in events}
+
+    wanted = {(regarded[kind], kind) for kind in OWNERS}
+    until(lambda: wanted <= waits(), "an Event of each group")
+    assert {kind: bound(here, kind) for kind in OWNERS} == dict.fromkeys(OWNERS, 0)
+
+    here("uncordon", *(f"{kind}-3" for kind in OWNERS))
+
+    until(lambda: all(bound(here, kind) == 4 for kind in OWNERS), "all four of each group run")
+
+
+def test_a_job_that_is_suspended_holds_nothing_and_starts_whole_when_it_is_resumed(here: Kubectl) -> None:
+    until(lambda: bound(here, "job") == 4, "the job runs")
+
+    here("patch", "job", "job", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    until(lambda: not pods(here, "job"), "its pods are gone")
+    here("cordon", "job-3")
+    here("patch", "job", "job", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    until(lambda: len(pods(here, "job")) == 4, "they are made again")
+    here("apply", "-f", "-", stdin=canary())
+    until(lambda: "nodeName" in here.get("pod", "canary")["spec"], "a later pod is placed")
+    assert bound(here, "job") == 0, "with three open nodes none of the four starts"
+
+    here("delete", "pod", "canary")
+    here("uncordon", "job-3")
+    until(lambda: bound(here, "job") == 4, "all four run")
+
+
+def canary() -> Object:
+    return pod(
+        "canary", gpus=8, schedulerName="tonnage", nodeSelector={"group": "job"}, terminationGracePeriodSeconds=0
+    )
