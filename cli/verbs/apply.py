@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, cluster_options, dry_run_option, on_cluster_in_turn, target_from
+from cli.inputs.cluster import (
+    Cluster,
+    Impersonated,
+    cluster_options,
+    dry_run_option,
+    on_cluster,
+    on_cluster_in_turn,
+    target_from,
+)
 from cli.inputs.manifest_objects import Manifest, manifests_in
 from cli.inputs.resource_arguments import name_of, resource_of
 from cli.printing.errors import FAILED, print_error
@@ -66,7 +74,9 @@ def apply(
     async def work(cluster: Cluster) -> bool:
         return await _apply_all(cluster, manifests, namespace, dry_run, output, force=force_conflicts)
 
-    if not on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work):
+    # A plan for the cluster lists many kinds at once.
+    runs = on_cluster_in_turn if dry_run == "none" else on_cluster
+    if not runs(target_from(kubeconfig, context, user, timeout_s, namespace), work):
         ctx.exit(FAILED)
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, cluster_options, on_cluster_in_turn, target_from
+from cli.inputs.cluster import Cluster, Impersonated, cluster_options, on_cluster, target_from
 from cli.inputs.manifest_objects import manifests_in
 from cli.printing.errors import FAILED, WRONG_INPUT
 
@@ -41,7 +41,7 @@ def diff(
     async def work(cluster: Cluster) -> tuple[bool, bool]:
         return await differing(cluster, manifests, namespace, force=force_conflicts)
 
-    differs, is_whole = on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work)
+    differs, is_whole = on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
     if not is_whole:
         ctx.exit(WRONG_INPUT)
     if differs:
