@@ -16,6 +16,8 @@ from cluster.errors import ConfigError, TonnageError
 from cluster.version import VERSION
 
 VERSION_LINE = f"tonnage {VERSION} (Python {'.'.join(map(str, sys.version_info[:3]))})"
+EXTRAS = {"ray": "ray", "matplotlib": "reports", "jinja2": "reports", "cryptography": "controlplane"}
+"""Extra of the distribution that installs each optional library."""
 EXIT_STATUS = """\b
 Exit status:
   0    done (a plan was made, even if it could not place everything)
@@ -47,6 +49,7 @@ VERBS = {
     "doctor": Verb("cli.verbs.doctor", "Check whether Tonnage can run on a cluster, and how to fix what is missing."),
     "drain": Verb("cli.verbs.drain", "Empty a node, after showing where its pods would go."),
     "events": Verb("cli.verbs.events", "Show what Tonnage decided about objects, oldest first."),
+    "examples": Verb("cli.verbs.examples", "Copy the examples and the Helm chart into a folder."),
     "explain": Verb("cli.verbs.explain", "Explain one object's plan, or the meaning of a field."),
     "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),
     "health": Verb("cli.verbs.health", "Show suspected faults, release nodes, and analyse recorded jobs."),
@@ -148,6 +151,12 @@ def run(arguments: Sequence[str], name: str = "tonnage") -> int:
         return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
+        return FAILED
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        click.echo(f"error: this needs {error.name}, which is not installed: pip install 'tonnage[{extra}]'", err=True)
         return FAILED
     except OSError as error:
         _drop_output()

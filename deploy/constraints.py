@@ -14,7 +14,7 @@ FILE = ROOT / "deploy" / "constraints.txt"
 HEAD = "# Made by `make constraints` from the environment that the tests passed in; the image installs exactly these.\n"
 
 
-EXTRAS = ("forecast", "nvidia")
+EXTRAS = ("forecast", "nvidia", "ray", "reports")
 """Extras in the image: `forecast` for boosted forecasts; the node agent needs `nvidia` on NVIDIA nodes, and it is small
 and pure Python."""
 

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -12,7 +13,13 @@ REMEDY = "name a file in a writable folder"
 
 
 def check_report(path: Path | None) -> None:
-    """Raises ConfigError when a report could not be written there; None is fine."""
+    """Raises ConfigError when a report could not be written there; None is fine.
+
+    Raises ModuleNotFoundError, before hours of work, where the libraries of the extra `reports` are missing.
+    """
+    for library in ("matplotlib", "jinja2") if path is not None else ():
+        if find_spec(library) is None:
+            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
     if path is not None and (found := obstacle(path)):
         raise ConfigError(Mistake(f"--report {path}", found, REMEDY))
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from cli.inputs.machine import machine_description
 from cli.inputs.scenarios import WhatIfResult, scenario_label
@@ -18,6 +18,9 @@ from cluster.version import VERSION
 from simulator.reports.charts import Chart, colour, dash, drawn
 from simulator.reports.page import Legend, Page, PageTable, render
 from simulator.scenarios import Answer, Scenario
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMNS = (
     "SCENARIO",
@@ -151,7 +154,7 @@ def _chart(result: WhatIfResult, title: str, caption: str, value: Callable[[Answ
 
 
 def _draw_lines(
-    axes: Axes, lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], caption: str
+    axes: "Axes", lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], caption: str
 ) -> None:
     for number, line in enumerate(lines.values()):
         along, up = np.array([(demand, value(answer)) for demand, answer in line]).T
@@ -161,7 +164,7 @@ def _draw_lines(
     axes.set_ylabel(caption.rstrip(".").lower())
 
 
-def _draw_bars(axes: Axes, names: Sequence[str], values: Sequence[float], caption: str) -> None:
+def _draw_bars(axes: "Axes", names: Sequence[str], values: Sequence[float], caption: str) -> None:
     axes.barh(np.arange(len(names)), values, color=colour(0))
     axes.set_yticks(np.arange(len(names)), names)
     axes.invert_yaxis()

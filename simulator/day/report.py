@@ -1,13 +1,16 @@
 """Report of a simulated day: allocated GPUs, waiting pods, prices, and planning times."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from simulator.day.simulation import HOUR_S, Moment, clock_words
 from simulator.reports.charts import INK, Chart, colour, dash, drawn
 from simulator.reports.page import Legend, Page, PageTable, render
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TERMS = {
     "allocated": "GPUs that a pod holds, as a fraction of the GPUs that are up; half a GPU counts as half.",
@@ -78,7 +81,7 @@ def _charts(day: Sequence[Moment]) -> list[Chart]:
     back = [hour for hour, moment in zip(hours, day, strict=True) if any("is back" in words for words in moment.news)]
 
     def chart(title: str, says: str, value: Callable[[Moment], float], *, tide: bool = False) -> Chart:
-        def draw(axes: Axes) -> None:
+        def draw(axes: "Axes") -> None:
             values = [value(moment) for moment in day]
             axes.plot(hours, values, color=colour(0))
             if tide:

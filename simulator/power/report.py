@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from cluster.arrays import FloatArray
 from simulator.power.demand import DAY_S
@@ -14,6 +14,9 @@ from simulator.power.study import ComparedRun, Study
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.sweep_report import Key, rendered
 from simulator.sweep.runner import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Done = Sequence[tuple[Run, ComparedRun]]
 POINTS = 700
@@ -141,7 +144,7 @@ def _charts(label: str, mine: dict[str, list[ComparedRun]]) -> tuple[Chart, ...]
     )
 
 
-def _over_time(axes: Axes, draws: Sequence[FloatArray]) -> None:
+def _over_time(axes: "Axes", draws: Sequence[FloatArray]) -> None:
     for number, draw in enumerate(draws):
         stretch = max(1, len(draw) // POINTS)
         highest = draw[: len(draw) // stretch * stretch].reshape(-1, stretch).max(axis=1)
@@ -153,7 +156,7 @@ def _over_time(axes: Axes, draws: Sequence[FloatArray]) -> None:
     axes.set_ylabel("draw, % of the budget")
 
 
-def _duration(axes: Axes, draws: Sequence[FloatArray]) -> None:
+def _duration(axes: "Axes", draws: Sequence[FloatArray]) -> None:
     for number, draw in enumerate(draws):
         falling = np.sort(draw)[::-1]
         share = (np.arange(len(falling)) + 1) / len(falling)

@@ -4,15 +4,15 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from cluster.arrays import FloatArray
 from simulator.packing.summary import QUANTILES, PolicySummary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INK, FAINT = "#010101", "#020202"
 """Placeholders that become the page's text colour and grid colour when the drawing is embedded."""
@@ -70,12 +70,15 @@ def charts(summaries: Sequence[PolicySummary]) -> tuple[Chart, ...]:
     return tuple(made)
 
 
-def _svg(name: str, summaries: Sequence[PolicySummary], draw: Callable[[Axes, Sequence[PolicySummary]], None]) -> str:
+def _svg(name: str, summaries: Sequence[PolicySummary], draw: "Callable[[Axes, Sequence[PolicySummary]], None]") -> str:
     return drawn(f"{summaries[0].trace}-{name}", lambda axes: draw(axes, summaries))
 
 
-def drawn(name: str, draw: Callable[[Axes], None], size: tuple[float, float] = (6.2, 3.7)) -> str:
+def drawn(name: str, draw: "Callable[[Axes], None]", size: tuple[float, float] = (6.2, 3.7)) -> str:
     """One drawing as an SVG element for a page. name: unique on the page. size: inches, which fix the text size."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
@@ -130,7 +133,7 @@ def dash(number: int) -> tuple[float, tuple[float, ...] | None]:
     return DASHES[number % len(DASHES)]
 
 
-def _lines(axes: Axes, x: Sequence[FloatArray], y: Sequence[FloatArray]) -> None:
+def _lines(axes: "Axes", x: Sequence[FloatArray], y: Sequence[FloatArray]) -> None:
     """One line per policy through the mean over its seeds, and a band from the least to the greatest seed."""
     for number, (along, rows) in enumerate(zip(x, y, strict=True)):
         seen = np.isfinite(rows).any(axis=0)
@@ -143,7 +146,7 @@ def _lines(axes: Axes, x: Sequence[FloatArray], y: Sequence[FloatArray]) -> None
             axes.fill_between(along, low, high, color=colour(number), alpha=0.18, linewidth=0)
 
 
-def _allocation(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+def _allocation(axes: "Axes", summaries: Sequence[PolicySummary]) -> None:
     first = _first_shortfall(summaries)
     last = max(float(s.arrived_pct[-1]) for s in summaries)
     demand = np.array([first, min(100.0, last)])
@@ -165,7 +168,7 @@ def _first_shortfall(summaries: Sequence[PolicySummary]) -> float:
     return max(0.0, 5 * ((min(short, default=60.0) - 10) // 5))
 
 
-def _fragmentation(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+def _fragmentation(axes: "Axes", summaries: Sequence[PolicySummary]) -> None:
     _lines(axes, [s.allocation_pct.mean(axis=0) for s in summaries], [s.fragmentation_pct for s in summaries])
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
@@ -173,7 +176,7 @@ def _fragmentation(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
     axes.set_ylabel("fragments, % of the idle GPUs")
 
 
-def _stranded(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+def _stranded(axes: "Axes", summaries: Sequence[PolicySummary]) -> None:
     _lines(axes, [s.arrived_pct for s in summaries], [s.stranded_per_hour for s in summaries])
     axes.set_xlim(0, max(float(s.arrived_pct[-1]) for s in summaries))
     axes.set_ylim(bottom=0)
@@ -182,7 +185,7 @@ def _stranded(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
     axes.set_ylabel("stranded, $ per hour")
 
 
-def _decision(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+def _decision(axes: "Axes", summaries: Sequence[PolicySummary]) -> None:
     for number, summary in enumerate(summaries):
         took_ms = summary.decision_ms.mean(axis=0)
         axes.plot(took_ms, 100 * QUANTILES, color=colour(number), linestyle=dash(number))

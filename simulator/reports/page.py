@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-
 from simulator.reports.charts import Chart
 
 
@@ -49,6 +47,8 @@ class Page:
 
 def render(page: Page) -> str:
     """Page as one HTML document."""
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

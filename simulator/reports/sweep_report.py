@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import numpy as np
 
 from simulator.packing.summary import PolicySummary, Spread
@@ -108,6 +107,8 @@ def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], a
 
 def rendered(template: str, **parts: object) -> str:
     """Page from a template beside this module; inserted text is escaped."""
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ScalingObjective
@@ -15,6 +15,9 @@ from simulator.scaling.dollars import Dollars, dollars_of
 from simulator.scaling.replay import Scenario, missed_load
 from simulator.scaling.study import Replayed
 from simulator.scaling.traces import DAY_S
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LEVELS = (0.5, 0.9, 0.99)
 _DASHES = ("", "6 2", "1.5 1.5", "6 2 1.5 2", "10 3", "3 3", "10 2 1.5 2 1.5 2")
@@ -151,7 +154,7 @@ def _busiest_day(scenario: Scenario) -> slice:
     return slice(start, start + per_day)
 
 
-def _draw_day(axes: Axes, compared: Compared, day: slice) -> None:
+def _draw_day(axes: "Axes", compared: Compared, day: slice) -> None:
     scenario = compared.scenario
     hours = np.arange(day.stop - day.start) * scenario.step_s / 3600.0
     steps = np.arange(day.start, day.stop)
@@ -178,7 +181,7 @@ def _forecast_before(compared: Compared, steps: np.ndarray[tuple[int, ...], np.d
     return found
 
 
-def _draw_replicas(axes: Axes, compared: Compared) -> None:
+def _draw_replicas(axes: "Axes", compared: Compared) -> None:
     scenario = compared.scenario
     per_hour = max(1, round(3600.0 / scenario.step_s))
     whole = len(scenario.load) // per_hour * per_hour
@@ -191,7 +194,7 @@ def _draw_replicas(axes: Axes, compared: Compared) -> None:
     axes.set_ylabel("replicas")
 
 
-def _draw_missed(axes: Axes, compared: Compared) -> None:
+def _draw_missed(axes: "Axes", compared: Compared) -> None:
     scenario = compared.scenario
     days = np.arange(len(scenario.load)) * scenario.step_s / DAY_S
     points = np.unique(np.linspace(0, len(days) - 1, 500).astype(np.int64))
@@ -203,7 +206,7 @@ def _draw_missed(axes: Axes, compared: Compared) -> None:
     axes.set_ylabel("missed, replica-hours")
 
 
-def _draw_dollars(axes: Axes, compared: Compared) -> None:
+def _draw_dollars(axes: "Axes", compared: Compared) -> None:
     names = [result.policy for result in compared.results]
     for number, result in enumerate(compared.results):
         dollars = compared.dollars(result)

@@ -35,8 +35,10 @@ class Tool:
     module: Module
 
 
-ROOT = Path(__file__).parents[3] / "deploy" / "controlplane"
-"""Folder of the Go modules: part of the source tree, not of an installed wheel."""
+SHIPPED = Path(__file__).parent / "modules"
+"""Folder of the Go modules in an installed wheel (setup.py)."""
+ROOT = SHIPPED if SHIPPED.is_dir() else Path(__file__).parents[3] / "deploy" / "controlplane"
+"""Folder of the Go modules: that of the wheel, or that of the source tree."""
 
 KUBERNETES = Module(ROOT, "kubernetes", "k8s.io/kubernetes")
 HELM = Module(ROOT / "helm", "helm", "helm.sh/helm/v4")

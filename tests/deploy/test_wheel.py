@@ -1,0 +1,97 @@
+"""Wheel: it holds what its messages name, and its commands run outside the repository, beside folders of any name."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from importlib.metadata import PathDistribution, version
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from sysconfig import get_path
+
+import pytest
+from packaging.requirements import Requirement
+
+from cluster.version import VERSION
+
+ROOT = Path(__file__).parents[2]
+LEFT = ignore_patterns(".*", "out", "build", "*.egg-info", "__pycache__", "tests", "benchmarks")
+HIDES = "import sys; sys.modules.update(dict.fromkeys({hidden!r}))"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Wheel in a folder of its own, and a place to run it in."""
+
+    site: Path
+    place: Path
+
+    def run(self, *words: str, hidden: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        """A command, as the script that pip makes runs it, in a folder with a `cli/` and a `cluster.py`.
+
+        hidden: libraries that are as good as not installed.
+        """
+        point = next(each for each in PathDistribution(next(self.site.glob("*.dist-info"))).entry_points
+                     if each.name == "tonnage")  # fmt: skip
+        before = HIDES.format(hidden=hidden)
+        code = f"{before}; sys.argv[0] = 'tonnage'; import {point.module} as command; command.{point.attr}()"
+        # The libraries are those of the tests; -S leaves out the path entry of an editable install among them.
+        start = f"import sys; sys.path += {[str(self.site), get_path('purelib')]!r}; {code}"
+        return subprocess.run(  # noqa: S603
+            [sys.executable, "-S", "-c", start, *words],
+            cwd=self.place,
+            env={**os.environ, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Built from a copy, so that nothing is left behind in the source tree, and without a network."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = Requirement(project["build-system"]["requires"][0])
+    if not needed.specifier.contains(version("setuptools")):
+        pytest.skip(f"building a wheel without a network needs {needed}; make install brings it")
+    folder = tmp_path_factory.mktemp("wheel")
+    copytree(ROOT, folder / "source", ignore=LEFT, symlinks=True)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    offline = ("--no-deps", "--no-build-isolation", "--no-index")
+    subprocess.run([*pip, "wheel", *offline, "-w", str(folder), str(folder / "source")], check=True)  # noqa: S603
+    wheel = next(folder.glob("tonnage-*.whl"))
+    subprocess.run(  # noqa: S603
+        [*pip, "install", *offline, "--no-compile", "--target", str(folder / "site"), str(wheel)], check=True
+    )
+    place = folder / "place"
+    (place / "cli").mkdir(parents=True)
+    (place / "cli" / "__init__.py").write_text("raise SystemExit('the wrong cli')", encoding="utf-8")
+    (place / "cluster.py").write_text("raise SystemExit('the wrong cluster')", encoding="utf-8")
+    return Installed(folder / "site", place)
+
+
+@pytest.mark.slow
+def test_what_the_wheel_holds_runs_outside_the_repository(installed: Installed) -> None:
+    def text(*words: str, hidden: tuple[str, ...] = ()) -> str:
+        done = installed.run(*words, hidden=hidden)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert not (installed.site / "benchmarks").exists()
+    assert (installed.site / "simulator" / "controlplane" / "binaries" / "modules" / "go.sum").exists()
+    assert text("version").startswith(f"tonnage {VERSION} ")
+    assert "name: modelservices.tonnage.dev" in text("crds")
+    assert text("examples", "mine").split() == ["mine/examples", "mine/cluster-walk", "mine/chart"]
+    assert (installed.place / "mine" / "chart" / "Chart.yaml").exists()
+    optional = ("ray", "matplotlib", "jinja2")
+    assert "default/chat" in text("plan", "-f", "mine/examples", hidden=optional)
+    assert "$" in text("advise", "-f", "mine/examples", hidden=optional)
+    small = ("simulate", "placement", "--generate", "5", "--seeds", "1", "--policies", "bestfit")
+    assert "bestfit" in text(*small, hidden=optional)
+    refused = installed.run(*small, "--report", "x.html", hidden=optional)
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (
+        1,
+        "error: this needs matplotlib, which is not installed: pip install 'tonnage[reports]'",
+    )
