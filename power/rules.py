@@ -13,9 +13,6 @@ class PowerRules:
     """Seconds from a decision until its effect can be read back. In band: 2 (measured on limits and locked clocks: at
     the floor after 1 s, settled by 4 s). Through a BMC: 45 (a limit takes effect after up to 40 s, and the BMC is
     polled every 5 s)."""
-    settle_s: float = 2.0
-    """Seconds from the moment a device reports a limit as enforced until its readings show it: the reaction time of the
-    limiter plus the averaging time of the meter. Independent of how long messages travel."""
     stale_s: float = 10.0
     """Age of the last reading after which a device is sent to its safe floor. 10 s: the time that a UPS bridges after a
     feed fails."""
@@ -23,7 +20,7 @@ class PowerRules:
     """Lifetime of a lease from the report that it answers; after that the agent falls to the safe floor on its own."""
     stuck_s: float = 120.0
     """Time after which a working device with a reading identical to the last digit counts as stuck; 0: never."""
-    distrust_s: float = 3600.0
+    distrust_s: float = 300.0
     """Time for which a device that exceeded its cap counts at its highest limit, from the last time that it did."""
     retry_s: float = 300.0
     """Time for which a device that kept a higher limit than the granted one is not asked for less than that limit."""
@@ -55,16 +52,6 @@ class PowerRules:
     debt_forgiven_s: float = 60.0
     """Time constant with which small debts are forgiven: a device that permanently draws a twelfth above its limit is
     found, one that does so now and then is not."""
-    prove_every_s: float = 600.0
-    """Interval between compliance tests of a working device whose lease allows bursts (power/estimation/compliance.py);
-    0: never."""
-    prove_mixed_every_s: float = 1800.0
-    """Interval between tests where phases alternate or are not reported: a test there also slows prompts."""
-    prove_share: float = 0.06
-    """Largest fraction of all devices under test at the same time; at least one device may be."""
-    prove_cut_share: float = 0.15
-    """Fraction below its present draw to which a tested device is limited: more than the errors of meters and limiters.
-    Token generation is a thirtieth slower meanwhile."""
     low_bursts_room: float = 1.5
     """Room below a budget, in measured spikes, above which bursts of all classes but the first are unrestricted. With
     less room they end lower in proportion."""
@@ -114,4 +101,4 @@ class PowerRules:
             raise ConfigError(wrong)
 
 
-_MAY_BE_NOTHING = ("stuck_s", "burst_share", "prove_every_s", "first_spike_share")
+_MAY_BE_NOTHING = ("stuck_s", "burst_share", "first_spike_share")

@@ -7,17 +7,16 @@ from power.allocator.reading_accumulator import Waited
 from power.allocator.state import Allocator, AllocatorState, Grants
 from power.bursts.burst_limits import BurstAccount
 from power.estimation.commitments import Book
-from power.estimation.compliance import Proof
 from power.estimation.spike import Spikes
 
 
-def grants(allocator: Allocator, book: Book, account: BurstAccount, proof: Proof, changed: BoolArray) -> Grants:
+def grants(allocator: Allocator, book: Book, account: BurstAccount, changed: BoolArray) -> Grants:
     burst_to_w = np.maximum(account.to_w, book.cap_w)
     return Grants(
         changed=changed,
         cap_w=book.cap_w,
         burst_j=allocator.burst_j if all_of(book.burst) else np.where(book.burst, allocator.burst_j, 0.0),
-        burst_to_w=np.where(proof.asked_w < np.inf, book.cap_w, burst_to_w) if proof.running else burst_to_w,
+        burst_to_w=burst_to_w,
         credit_back_s=account.back_s,
         sequence=book.sequence,
         safe_w=np.minimum(allocator.appetite.floor_w, book.cap_w),
@@ -30,14 +29,7 @@ def nothing_new(allocator: Allocator, state: AllocatorState, account: BurstAccou
     same = account.to_w is before.to_w and account.back_s is before.back_s
     if told is not None and same and told.changed is allocator.tree.nobody:
         return told
-    return grants(allocator, state.book, account, state.proof, allocator.tree.nobody)
-
-
-def under_test(allocator: Allocator, proof: Proof, tests_w: FloatArray | None, cap_w: FloatArray) -> FloatArray:
-    """Caps limited to the tests that are running or begin now."""
-    if proof.running:
-        cap_w = np.minimum(cap_w, np.maximum(proof.asked_w, allocator.appetite.base_w))
-    return cap_w if tests_w is None else np.minimum(cap_w, tests_w)
+    return grants(allocator, state.book, account, allocator.tree.nobody)
 
 
 def still(
@@ -64,7 +56,6 @@ def still(
         rest_w=state.rest_w,
         estimate=state.estimate,
         account=account,
-        proof=state.proof,
         braking=state.braking,
         quiet=state.quiet,
         started_s=state.started_s,

@@ -15,7 +15,6 @@ from power.bursts.burst_limits import BurstAccount, first_account
 from power.domains.tree import Tree, tree_of
 from power.estimation.brake import Braking, no_brake
 from power.estimation.commitments import Book, first_book
-from power.estimation.compliance import Proof, no_proof
 from power.estimation.estimator import STALE, Estimate, Trust, first_trust
 from power.estimation.known_need import KnownNeed, nothing_known
 from power.estimation.phases import highest_rest_w
@@ -79,7 +78,6 @@ class AllocatorState:
     """Draw while idle (power/estimation/phases.py); shape (devices,)."""
     estimate: Estimate
     account: BurstAccount
-    proof: Proof
     braking: Braking
     quiet: Quiet | None
     """Bounds within which nothing needs to be decided; None while a change is in progress."""
@@ -162,7 +160,6 @@ def first_state(allocator: Allocator) -> AllocatorState:
         rest_w=highest_rest_w(table.devices.max_w),
         estimate=unknown,
         account=first_account(tree, allocator.rules, allocator.burst_j),
-        proof=no_proof(tree.devices),
         braking=no_brake(tree),
         quiet=None,
         started_s=NEVER_S,

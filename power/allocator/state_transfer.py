@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cluster.arrays import Array, FloatArray, IntArray, any_of
+from cluster.arrays import Array, FloatArray, IntArray
 from power.allocator.state import Allocator, AllocatorState
 
 Columns = TypeVar("Columns")
@@ -25,7 +25,7 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         and (value := _carried(getattr(state, field.name), getattr(fresh, field.name), row)) is not None
     }
     trust = replace(kept.pop("trust"), looked_at_s=state.trust.looked_at_s, clean=state.trust.clean)
-    proof, account = kept.pop("proof"), kept.pop("account")
+    account = kept.pop("account")
 
     def limits(old: FloatArray, new: FloatArray) -> FloatArray:
         return _of_limits(before, old, after, new)
@@ -34,7 +34,6 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         fresh,
         **kept,
         trust=trust,
-        proof=replace(proof, running=any_of(proof.asked_w < np.inf)),
         account=replace(account, over_s=limits(state.account.over_s, fresh.account.over_s)),
         spikes=replace(
             fresh.spikes,

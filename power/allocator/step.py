@@ -10,24 +10,22 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
-from cluster.power import NEVER_S, PHASE_IDLE, PHASE_UNKNOWN, PowerReadings
+from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
 from power.allocator.burst_bounds import with_bounds
 from power.allocator.deadband import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
-from power.allocator.grants import grants, nothing_new, still, under_test
+from power.allocator.grants import grants, nothing_new, still
 from power.allocator.marginal_utility import pieces
 from power.allocator.next_caps import as_found, next_caps
 from power.allocator.reading_accumulator import mean_since, waited_on
 from power.allocator.state import MEANT_W, Allocator, AllocatorState, Grants
 from power.allocator.targets import all_needs, targets
 from power.allocator.uncapped_demand import measured, needs, obeyed, rises, smoothed, usual, without_work
-from power.bursts.burst_credit import suspected
 from power.bursts.burst_limits import BurstAccount, counted
 from power.bursts.headroom import counted_excess_w, reserve
 from power.estimation.brake import Braking, is_full, is_watched, watched
 from power.estimation.commitments import Book, confirmed, granted
-from power.estimation.compliance import begun, judged, with_tests
 from power.estimation.estimator import FINE, STALE, Estimate, distrusting, estimate, heard_again
-from power.estimation.phases import alternate, lasting, prompts_share, rest_after_w
+from power.estimation.phases import lasting, prompts_share, rest_after_w
 
 
 def step(
@@ -49,15 +47,9 @@ def step(
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     rules, quiet = allocator.rules, state.quiet
     drawn_w = allocator.tree.drawn(readings.draw_w)
-    ended, lied = False, allocator.tree.nobody
-    if state.proof.running:
-        mixed = alternate(state.prompts) | (readings.phase == PHASE_UNKNOWN)
-        proof, ends, lied = judged(state.proof, allocator.tree, rules, readings, mixed, now_s)
-        state, ended = replace(state, proof=proof), any_of(ends)
     if (
         quiet is not None
         and state.told is not None
-        and not ended
         and not is_watched(state.braking, now_s)
         and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s)
     ):
@@ -75,16 +67,9 @@ def step(
     braking = _braking(allocator, state, readings, drawn_w, budget_w, now_s)
     if braking is not state.braking:
         state = replace(state, braking=braking)
-    if ended:
-        overdrew = overdrew | lied
     if any_of(overdrew):
         state = replace(state, trust=distrusting(state.trust, overdrew, now_s + rules.distrust_s))
-    elif (
-        quiet is not None
-        and not ended
-        and rests(quiet, rules, readings, mean_w, budget_w, now_s)
-        and not any_of(suspected(account.credit_j, allocator.burst_j))
-    ):
+    elif quiet is not None and rests(quiet, rules, readings, mean_w, budget_w, now_s):
         spikes = measured(allocator, state, drawn_w, now_s)
         account = with_bounds(
             allocator,
@@ -160,28 +145,12 @@ def _decided(
     cap_w = next_caps(allocator, trust, book, seen, asks_w, target_w, room_w, pool_w)
     if not all_of(state.book.met):
         cap_w = as_found(allocator, state.book, book, readings, cap_w)
-    tests_w = begun(
-        state.proof,
-        allocator.tree,
-        rules,
-        bursts=allocator.bursts,
-        book=book,
-        trust=trust,
-        seen=seen,
-        readings=readings,
-        in_debt=suspected(account.credit_j, allocator.burst_j),
-        now_s=now_s,
-    )
-    cap_w = under_test(allocator, state.proof, tests_w, cap_w)
     burst = allocator.bursts if seen.clean else allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
-    if tests_w is not None:
-        changed |= tests_w < np.inf
     any_changed = any_of(changed)
     if any_changed:
         book = granted(book, cap_w, burst, changed, now_s)
-    proof = state.proof if tests_w is None else with_tests(state.proof, tests_w, book, now_s)
-    settled = not any_changed and book.settled and not proof.running
+    settled = not any_changed and book.settled
     quiet = _quiet(allocator, book, need_w, usual_w, budget_w, far_w, now_s, settled=settled) if clean else None
     if not seen.clean:
         drawn_w = allocator.tree.drawn(seen.draw_w)
@@ -200,7 +169,7 @@ def _decided(
         short=target_w < need_w - MEANT_W,
         now_s=now_s,
     )
-    told = grants(allocator, book, account, proof, changed)
+    told = grants(allocator, book, account, changed)
     made = AllocatorState(
         book=book,
         trust=trust,
@@ -215,7 +184,6 @@ def _decided(
         rest_w=state.rest_w,
         estimate=seen,
         account=account,
-        proof=proof,
         braking=state.braking,
         quiet=quiet,
         started_s=state.started_s,

@@ -68,12 +68,3 @@ def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
     was exceeded by an honest device in a simulated day.
     """
     return (burst_j > 0) & (credit_j < -2 * burst_j)
-
-
-def suspected(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
-    """Devices that owe more than an honest device does before its agent reacts: a reason for a test, not a verdict.
-
-    Honest devices owe up to a twenty-fifth of a burst before their agents react, and rarely more (0.07 in the hottest
-    simulated hours of five fortnights). A test at its lease takes nothing from a device that has no credit left.
-    """
-    return credit_j < -0.05 * burst_j

@@ -31,6 +31,8 @@ _IMPOSSIBLE_SHARE = 1.5
 period."""
 _SMALLEST_SHARE = 0.2
 """Fraction of the idle draw below which a reading is an error of the meter."""
+_SURE_SHARE = 0.25
+"""Excess over a limit, as a fraction of it, of which no more counts in one reading."""
 SLACK_W = 5.0
 """Tolerance for rounding by meters: this many watts over a cap do not count against a device."""
 
@@ -49,6 +51,10 @@ class Trust:
     least_w: FloatArray
     """Lowest limit that each device was seen to enforce when it was granted less; 0 where it obeys."""
     least_until_s: FloatArray
+    over_s: FloatArray
+    """Account of the draw above what an honest device shows: fractions of its limit times seconds, at `counted_s`."""
+    counted_s: FloatArray
+    """Instant of the last reading in that account."""
     heard_since_s: FloatArray
     """Instant from which each device has been heard from without a gap; before it, the device could confirm nothing."""
     clean: bool = True
@@ -82,7 +88,13 @@ def honest_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
 def first_trust(tree: Tree) -> Trust:
     nobody = np.zeros(tree.devices, dtype=bool)
     never = np.full(tree.devices, NEVER_S)
-    return Trust(never, np.full(tree.devices, -1.0), NEVER_S, ~nobody, nobody, np.zeros(tree.devices), never, never)
+    nothing = np.zeros(tree.devices)
+    return Trust(
+        *(never, np.full(tree.devices, -1.0), NEVER_S, ~nobody, nobody, nothing, never),
+        over_s=nothing,
+        counted_s=never,
+        heard_since_s=never,
+    )
 
 
 def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
@@ -126,7 +138,8 @@ def estimate(
     enforces = readings.cap_w <= book.ceiling_w + SLACK_W
     if all_of(fresh & possible & obeys & enforces) and _nothing_else(rules, trust, book, now_s):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
-    return _with_faults(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
+    limit_w = np.where(obeys, book.cap_w, may_draw_w)
+    return _with_faults(tree, rules, trust, book, readings, now_s, held_w, limit_w, fresh, possible, obeys, enforces)
 
 
 def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> bool:
@@ -161,6 +174,8 @@ def _checked_for_change(
             stuck=trust.stuck & ~moved,
             least_w=trust.least_w,
             least_until_s=trust.least_until_s,
+            over_s=trust.over_s,
+            counted_s=trust.counted_s,
             heard_since_s=trust.heard_since_s,
             clean=trust.clean,
         )
@@ -193,12 +208,16 @@ def _with_faults(
     readings: PowerReadings,
     now_s: float,
     held_w: FloatArray,
+    limit_w: FloatArray,
     fresh: BoolArray,
     possible: BoolArray,
     obeys: BoolArray,
     enforces: BoolArray,
 ) -> tuple[Trust, Estimate]:
-    """The estimate in the unusual case: the fault of each device is determined; of several, the gravest is reported."""
+    """The estimate in the unusual case: the fault of each device is determined; of several, the gravest is reported.
+
+    limit_w: shape (devices,), the limit that a device must have kept.
+    """
     devices = tree.table.devices
     heard_since_s = np.where(fresh, np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s), np.inf)
     trust = replace(trust, heard_since_s=heard_since_s)
@@ -206,7 +225,8 @@ def _with_faults(
     ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst
     ignores &= readings.draw_w > honest_w(tree, rules, book.cap_w)
     offends = fresh & possible & (~obeys | ignores) & devices.managed
-    until_s = np.where(offends, now_s + rules.distrust_s, trust.distrusted_until_s)
+    trust, found = _counted(tree, rules, trust, readings, offends, limit_w)
+    until_s = np.where(found, now_s + rules.distrust_s, trust.distrusted_until_s)
     distrusted = until_s > now_s
     fault = np.zeros(tree.devices, dtype=np.int64)
     fault[fresh & (~enforces | late)] = NOT_ENFORCED
@@ -230,6 +250,27 @@ def _with_faults(
     clean = not (distrusted.any() or trust.stuck.any() or trust.least_w.any())
     trust = replace(trust, clean=clean)
     return trust, Estimate(draw_w, held_w, believed, fault, clean=not fault.any())
+
+
+def _counted(
+    tree: Tree, rules: PowerRules, trust: Trust, readings: PowerReadings, offends: BoolArray, limit_w: FloatArray
+) -> tuple[Trust, BoolArray]:
+    """The account of draws above the limit, and the devices that drew too much for too long to be an error of meters.
+
+    offends: devices whose readings are above what an honest one shows. One reading proves nothing: meters err. The
+    account rises by the excess times the time that the reading stands for, and falls by half the tolerance at any time
+    (a cumulative sum, Page 1954). A device that draws a quarter more is found after one and a half control delays, one
+    that draws a tenth more after some seconds, and rare errors never add up.
+    """
+    most = _SURE_SHARE
+    since_s = np.maximum(readings.at_s - trust.counted_s, 0.0)
+    left = np.maximum(trust.over_s - 0.5 * rules.tolerance_share * since_s, 0.0)
+    limit_w = np.maximum(limit_w * (1 + tree.table.devices.overshoot_share), 1.0)
+    excess = np.minimum(np.where(offends, readings.draw_w / limit_w - 1, 0.0), most)
+    over_s = np.where(offends, left + excess * np.minimum(since_s, rules.control_delay_s), trust.over_s)
+    counted_s = np.where(offends, readings.at_s, trust.counted_s)
+    found = offends & (over_s >= 1.5 * most * rules.control_delay_s)
+    return replace(trust, over_s=over_s, counted_s=counted_s), found
 
 
 def _clamped(

@@ -16,11 +16,11 @@ A, B, C = (Device(name, f"n-{name}") for name in "abc")
 
 
 def lived(table: PowerTable) -> tuple[Allocator, AllocatorState]:
-    """After ten seconds in which all devices obey, except that `b` exceeds its limit from the fifth on."""
+    """After twenty seconds in which all devices obey, except that `b` exceeds its limit from the fifth on."""
     allocator = allocator_of(table, HARD)
     state = first_state(allocator)
     readings = table.readings
-    for second in range(10):
+    for second in range(20):
         draw_w = np.array([390.0 if name == "b" and second >= 5 else 150.0 for name in table.devices.names])
         readings = replace(
             readings,
@@ -50,7 +50,7 @@ def test_a_device_that_stays_keeps_its_grants_and_a_new_one_begins() -> None:
 
 def test_a_liar_keeps_its_distrust() -> None:
     before, state = lived(row_of([A, B], 500.0))
-    assert state.trust.distrusted_until_s[1] > 3000
+    assert state.trust.distrusted_until_s[1] > 300
 
     found = after(row_of([B], 500.0), before, state)
     assert found.trust.distrusted_until_s.tolist() == [state.trust.distrusted_until_s[1]]
@@ -86,23 +86,9 @@ def test_nobody_rises_while_a_new_device_was_not_seen_to_obey() -> None:
     changed = allocator_of(table, HARD)
     state = carried(before, state, changed, first_state(changed))
     had_w = state.book.cap_w
-    readings = replace(table.readings, at_s=np.full(3, 11.0), draw_w=np.full(3, 150.0), cap_w=state.book.cap_w)
-    state, grants = step(changed, state, readings, 11.0)
+    readings = replace(table.readings, at_s=np.full(3, 21.0), draw_w=np.full(3, 150.0), cap_w=state.book.cap_w)
+    state, grants = step(changed, state, readings, 21.0)
 
     # c counts at 400 W until it was seen to obey, which leaves nothing to raise anybody with.
     assert (grants.cap_w[:2] <= had_w[:2]).all()
-    assert state.at_s == 11.0
-
-
-def test_a_test_of_obedience_goes_on_and_can_end() -> None:
-    """One that were forgotten half would keep its device from ever being tested again."""
-    before, state = lived(row_of([A, B], 500.0))
-    asked_w = np.array([120.0, np.inf])
-    state = replace(state, proof=replace(state.proof, asked_w=asked_w, running=True))
-
-    found = after(row_of([C, B, A], 900.0), before, state)
-    without = after(row_of([C, B], 900.0), before, state)
-
-    assert found.proof.running
-    assert found.proof.asked_w.tolist() == [np.inf, np.inf, 120.0]
-    assert not without.proof.running
+    assert state.at_s == 21.0

@@ -118,6 +118,39 @@ def test_a_device_that_draws_over_its_cap_counts_at_its_highest_limit_and_others
     assert world.cap_w[1:].sum() <= 500.0  # 900 W less the 400 W that it may draw
 
 
+def test_an_error_of_a_meter_now_and_then_names_nobody() -> None:
+    """Meters err by 2 to 5 % of the draw: one reading above the tolerance is no lie."""
+    world = World()
+    world.pass_time(30)
+
+    for _ in range(20):
+        world.pass_time(2, draw_w=1.07 * float(world.cap_w[0]))
+        assert world.fault == ""
+        world.pass_time(18)
+    world.pass_time(2, draw_w=395.0)
+    assert world.fault == ""
+
+
+def test_who_always_draws_a_tenth_above_its_limit_is_named_within_seconds() -> None:
+    world = World()
+    world.pass_time(30)
+
+    for _ in range(10):
+        world.pass_time(2, draw_w=1.1 * float(world.cap_w[0]))
+
+    assert world.fault == "OverCap"
+
+
+def test_who_was_named_is_believed_again_after_minutes() -> None:
+    world = World()
+    world.pass_time(30)
+    world.pass_time(10, draw_w=395.0)
+    assert world.fault == "OverCap"
+
+    world.pass_time(320)
+    assert world.fault == ""
+
+
 def test_a_clamped_device_is_counted_at_what_it_enforces_and_not_asked_for_less() -> None:
     world = World()
     world.pass_time(30)
