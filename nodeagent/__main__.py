@@ -190,7 +190,7 @@ async def _run(settings: AgentSettings) -> None:
     line: list[Link] = []
     isolation = _isolation(settings, keys, lambda message: line[0].say(message))
     meter = _meter(settings)
-    agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter)
+    agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter, lambda: line[0].reconnect())
     feed = _health_feed(settings, agent)
     try:
         await agent.start()
@@ -318,6 +318,7 @@ def _agent(
     keys: "_Keys",
     say: Callable[[bytes], None],
     meter: NodeMeter | None = None,
+    reintroduce: Callable[[], None] = lambda: None,
 ) -> Agent:
     out_of_band = settings.backend == "redfish"
     rules = AgentRules(
@@ -330,7 +331,7 @@ def _agent(
     read_meter = (lambda: meter.reading) if meter is not None else (lambda: None)
     return Agent(
         *(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, read_meter),
-        backend.leave_at,
+        *(backend.leave_at, reintroduce),
     )
 
 

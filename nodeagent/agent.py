@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 PAST_LOOKS = 20
 """Number of past readings kept for means: settings allow twenty readings a second."""
+DISCOVERED_AGAIN_S = 60.0
+"""Shortest interval between searches for devices that are read and were not found at the start."""
 LONGEST_GAP_S = 10.0
 """Longest time for which one reading of the draw counts, also before the first: the lifetime of a lease."""
 
@@ -63,16 +65,19 @@ class Agent:
         say: Callable[[bytes], None],
         meter: Callable[[], MeterReading | None] = lambda: None,
         leave_at: Callable[[Mapping[str, float]], None] = lambda _: None,
+        reintroduce: Callable[[], None] = lambda: None,
     ) -> None:
         """life: name of this session of the agent, never used before. boot: identifies this start of the machine.
         clock: monotonic, continues while this process restarts, and starts again with the machine. keys: returns the
         present keys. meter: returns the last known draw of the whole node. leave_at: called with the limit in watts of
         each device below which no burst is, for whoever outlives this process (`DeviceProcess.leave_at`).
+        reintroduce: called when the controller needs a new inventory.
         """
         self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
         self._writer = RecordWriter(record)
         self._backend, self._clock, self._keys, self._send = backend, clock, keys, say
-        self.meter, self._leave_at = meter, leave_at
+        self.meter, self._leave_at, self._reintroduce = meter, leave_at, reintroduce
+        self._discovered_s = float("-inf")
         # Only one thread calls drivers: their calls block and must not overtake each other.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
@@ -122,6 +127,24 @@ class Agent:
             boot=self._boot,
         )
         await self._remember(record)
+
+    async def _discover_again(self, found: Mapping[str, DeviceReading | DeviceError]) -> None:
+        """Takes up devices that did not answer at the start, or came back since: a new session, with all of them.
+
+        Until it has a lease nothing is raised. Raises DeviceError.
+        """
+        self._discovered_s = self._clock()
+        facts = await self._device(self._backend.discover)
+        if {each.uuid for each in facts} <= self._facts.keys():
+            return
+        log.warning("devices found after the start", devices=sorted({each.uuid for each in facts} - self._facts.keys()))
+        self._facts = {each.uuid: each for each in facts}
+        self._record = record_at_start(
+            self._record, facts, found, self._rules, node=self._node, life=new_life(), boot=self._boot
+        )
+        self._answered, self._in_force, self._bursting = None, (-1, -1), Bursting()
+        await self._remember(self._record)
+        self._reintroduce()
 
     def inventory(self) -> bytes:
         """First message of this agent on every connection to a controller."""
@@ -201,6 +224,9 @@ class Agent:
         self.counts.looks += 1
         try:
             found = await self._device(self._backend.read)
+            unknown = any(isinstance(each, DeviceReading) and uuid not in self._facts for uuid, each in found.items())
+            if unknown and self._clock() >= self._discovered_s + DISCOVERED_AGAIN_S:
+                await self._discover_again(found)
         except DeviceError as error:
             found = dict.fromkeys(self._facts, error)
         for each in found.values():

@@ -72,6 +72,11 @@ class Link:
             self._writer.write(framed(message))
             self._only_bulk_waits = False
 
+    def reconnect(self) -> None:
+        """Ends the connection, so that the next one begins with a new introduction."""
+        if self._writer is not None:
+            self._writer.close()
+
     @property
     def is_idle(self) -> bool:
         """Whether it is connected and everything has left; only then bulk is sent, which reports must not wait for."""

@@ -24,6 +24,9 @@ CALL_S = 2.0
 """Time limit of one call. Chosen: NVML answers in milliseconds; 8 devices that each take 100 ms still fit."""
 START_S = 15.0
 """Time limit of the first answer of a new process: the driver may have to wake the devices."""
+RENEW_S, LONGEST_RENEW_S = 60.0, 3600.0
+"""Time for which readings fail before a process is replaced, at first and at most: a device that is gone for good
+must not cost a start of the library every minute."""
 REST_S = 5.0
 """Pause after a process had to be killed, before the next is started, so that a hung driver is not called
 continuously."""
@@ -130,13 +133,19 @@ class DeviceProcess:
         clock: Callable[[], float] = time.monotonic,
         call_s: float = CALL_S,
         start_s: float = START_S,
+        *,
+        renews: bool = False,
     ) -> None:
+        """renews: whether a process whose readings keep failing is replaced: libraries know only the devices and the
+        driver of their start. Not for one that remembers orders on their way.
+        """
         self._command, self._clock, self._call_s, self._start_s = tuple(command), clock, call_s, start_s
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         self._not_before_s = float("-inf")
         self._is_fresh = True
         self._leave_w: Mapping[str, float] = {}
+        self._renews, self._failing_since_s, self._renew_s = renews, float("inf"), RENEW_S
         self._left_w: Mapping[str, float] = {}
         """What the child was last told of `_leave_w`."""
 
@@ -151,7 +160,12 @@ class DeviceProcess:
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
         """Readings with instants by this process's clock; their ages when the child answered are preserved."""
-        answer = self._ask(Call("read"))
+        try:
+            answer = self._ask(Call("read"))
+        except DeviceError:
+            self._renew(fails=True)
+            raise
+        self._renew(fails=bool(answer.errors))
         now_s = self._clock()
         found: dict[str, DeviceReading | DeviceError] = {
             uuid: replace(each, at_s=now_s - max(0.0, answer.at_s - each.at_s))
@@ -195,6 +209,17 @@ class DeviceProcess:
         if answer.failed:
             raise DeviceError(answer.failed.code, answer.failed.words)
         return answer
+
+    def _renew(self, *, fails: bool) -> None:
+        """Replaces a process whose readings failed for a minute, and again after twice as long each time."""
+        now_s = self._clock()
+        if not fails:
+            self._failing_since_s, self._renew_s = float("inf"), RENEW_S
+            return
+        self._failing_since_s = min(self._failing_since_s, now_s)
+        if self._renews and now_s - self._failing_since_s >= self._renew_s:
+            self._end()
+            self._failing_since_s, self._renew_s = float("inf"), min(2 * self._renew_s, LONGEST_RENEW_S)
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is not None:

@@ -19,4 +19,5 @@ def guarded_backend(name: str, clock: Callable[[], float], arguments: BackendArg
     """
     encoded = () if arguments is None else (msgspec.json.encode(arguments, enc_hook=str).decode(),)
     start_s = BMC_START_S if name == "redfish" else START_S
-    return DeviceProcess((sys.executable, "-m", "nodeagent.device_process", name, *encoded), clock, CALL_S, start_s)
+    command = (sys.executable, "-m", "nodeagent.device_process", name, *encoded)
+    return DeviceProcess(command, clock, CALL_S, start_s, renews=name in ("nvml", "amdsmi"))

@@ -16,7 +16,7 @@ from cluster.errors import ConfigError, Mistake
 from controller.parts.power.agent_server import AgentServer, Courier, LoopCounts
 from controller.parts.power.domain_tree import PowerTree, power_tree
 from controller.parts.power.loop_state import PowerLoopState
-from controller.parts.power.power_table import PRODUCT_LABELS, power_table, sound, unheard
+from controller.parts.power.power_table import NODE_LABELS, power_table, sound, unheard
 from controller.parts.power.term import PowerTerm, TableOf
 from controller.parts.power.watcher import PowerView
 from power.domains.tree import reach_of
@@ -183,7 +183,7 @@ class PowerLoop:
 def _table_basis(view: PowerView, tree: PowerTree) -> object:
     """Inputs that the table depends on. Pods come and go all the time; most leave the class of every node unchanged."""
     drawn = {
-        node: (view.nodes[node].gpus, [view.nodes[node].labels.get(label) for label in PRODUCT_LABELS])
+        node: (view.nodes[node].gpus, [view.nodes[node].labels.get(label) for label in NODE_LABELS])
         for node in tree.feeds_of_node
     }
     outside = view.nodes.keys() - tree.feeds_of_node.keys()

@@ -1,6 +1,7 @@
 """Power table of a live cluster as columns, from PowerDomain objects, nodes, and the agents' inventories. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,12 @@ from controller.parts.power.domain_tree import Domains, PoweredNode, PowerTree, 
 from power.leases.messages import DeviceInventory, Inventory
 
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
+COUNT_LABEL = "nvidia.com/gpu.count"
+"""Label with the number of GPUs of a node, whose capacity may count shares of them (time slicing)."""
+NODE_LABELS = (*PRODUCT_LABELS, COUNT_LABEL)
+"""Labels of a node that its part of the table depends on."""
+SHARED_PRODUCTS = ("MIG", "SHARED")
+"""Words in a product's name where labels and capacity count parts of GPUs (MIG) or may do so."""
 UNHEARD_GPU_W = 1400.0
 """Assumed draw of a GPU whose type no agent ever reported: the highest limit on any data sheet so far (B300)."""
 OVERSHOOT_SHARE = 0.05
@@ -42,7 +49,7 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
     tree = power_tree(domains, nodes)
     if tree.fatal:
         raise ConfigError(tree.fatal)
-    inventories = sound(inventories)
+    told, inventories = inventories, sound(inventories)
     classes, class_rows = _classes(tree)
     names = sorted(domains)
     powered = sorted(tree.feeds_of_node)
@@ -55,7 +62,7 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
         for uuid, found in sorted(inventories[node].devices.items())
     ]
     other_w = [domains[name].other_watts for name in names]
-    other_w += [_other_w(domains, tree, node, nodes[node], nodes, inventories) for node in powered]
+    other_w += [_other_w(domains, tree, node, nodes, told, inventories) for node in powered]
     limited = [(domains[name].budget_watts or UNLIMITED_W) for name in names]
     return PowerTable(
         domains=DomainTable(
@@ -83,9 +90,11 @@ def unheard(tree: PowerTree, nodes: Mapping[str, PoweredNode], heard: Mapping[st
 
 
 def sound(inventories: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
-    """Inventories with only valid devices that are in no other inventory: one faulty agent must not stop all others.
+    """Inventories with only valid devices, without those that have a device of another: one faulty agent must not stop
+    all others, nor one device without power management the rest of its node.
 
-    A node that is left out counts as one that was never heard from.
+    A node that is left out counts as one that was never heard from, and a device that is left out as one that no agent
+    reported.
     """
     owners: dict[str, str] = {}
     for node in sorted(inventories):
@@ -93,8 +102,10 @@ def sound(inventories: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
             owners.setdefault(uuid, node)
     return {
         node: each
+        if all(map(_can_be, each.devices.values()))
+        else replace(each, devices={uuid: found for uuid, found in each.devices.items() if _can_be(found)})
         for node, each in inventories.items()
-        if all(owners[uuid] == node and _can_be(found) for uuid, found in each.devices.items())
+        if all(owners[uuid] == node for uuid in each.devices)
     }
 
 
@@ -107,13 +118,20 @@ def _other_w(
     domains: Domains,
     tree: PowerTree,
     node: str,
-    known: PoweredNode,
     nodes: Mapping[str, PoweredNode],
+    told: Mapping[str, Inventory],
     inventories: Mapping[str, Inventory],
 ) -> float:
-    """Worst-case draw of a node besides the devices in its inventory; with several domains the highest."""
+    """Worst-case draw of a node besides the devices in its inventory; with several domains the highest.
+
+    told: inventories as the agents sent them, of which `inventories` are the sound ones. A GPU that the node has and
+    that its agent did not report, or not in a valid way, counts at its highest limit: it may fail to answer, and draw.
+    """
     matching = [asked.other_watts for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None]
-    devices_w = 0.0 if node in inventories else known.gpus * _unheard_w(known, nodes, inventories)
+    known, sound_ones = nodes[node], len(inventories[node].devices) if node in inventories else 0
+    reported = len(told[node].devices) if node in inventories else 0
+    missing = max(_gpus(known, reported), reported) - sound_ones
+    devices_w = missing * _unheard_w(known, nodes, inventories) if missing > 0 else 0.0
     return max(matching, default=0.0) + devices_w * (1 + OVERSHOOT_SHARE) * (1 + _overhead_share(domains, tree, node))
 
 
@@ -121,6 +139,17 @@ def _overhead_share(domains: Domains, tree: PowerTree, node: str) -> float:
     """Draw that fans and conversion add to each watt of a node's devices; with several domains the highest."""
     matching = (asked.overhead_share for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None)
     return max(matching, default=0.0)
+
+
+def _gpus(known: PoweredNode, reported: int) -> int:
+    """GPUs that a node has, from its labels or else its capacity; those that its agent reported where both count shares
+    of GPUs.
+    """
+    products = (known.labels.get(label, "") for label in PRODUCT_LABELS)
+    if reported and any(word in product for product in products for word in SHARED_PRODUCTS):
+        return reported
+    count = known.labels.get(COUNT_LABEL, "")
+    return int(count) if count.isdecimal() else known.gpus
 
 
 def _unheard_w(known: PoweredNode, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> float:

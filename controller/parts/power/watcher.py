@@ -15,7 +15,7 @@ from controller.kube.structs import Node, OwnObject
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
 from controller.parts.power.domain_tree import CLASS_LABEL, Domains, PoweredNode
-from controller.parts.power.power_table import PRODUCT_LABELS
+from controller.parts.power.power_table import NODE_LABELS
 
 POWER_DOMAINS = own_resource(KIND)
 
@@ -93,7 +93,7 @@ class PowerWatcher:
 
     def _nodes_as(self, domains: Domains) -> Mapping[str, PoweredNode]:
         asked = (spec.nodes.key for spec in domains.values() if spec.nodes is not None)
-        keys = frozenset((*asked, CLASS_LABEL, *PRODUCT_LABELS))
+        keys = frozenset((*asked, CLASS_LABEL, *NODE_LABELS))
         if keys != self._keys:
             self._keys, self._powered = keys, {}
         nodes, work = self._nodes.all(), self._work()

@@ -11,9 +11,9 @@ import pytest
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import read_record
-from power.devices.backend import DeviceError, DeviceReading
+from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
 from power.devices.fake_devices import FakeDevice, FakeDevices
-from power.leases.messages import Keys, Lease, Refusal, Report, node_secret, opened, sealed
+from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, node_secret, opened, sealed
 from tests.clock import HandClock
 from tests.until import until_async
 
@@ -246,6 +246,49 @@ def test_a_machine_that_was_started_anew_has_no_lease(tmp_path: Path) -> None:
 
         assert report.life == "life-2"
         assert report.devices["g"].cap_w == 350.0
+
+    lived(story)
+
+
+def test_a_device_that_comes_back_is_taken_up_and_told_to_the_controller(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu("a"), gpu("b"))
+        told: list[set[str]] = []
+        hidden = {"b"}
+
+        class Returning(RecordingDevices):
+            def discover(self) -> tuple[DeviceFacts, ...]:
+                return tuple(each for each in super().discover() if each.uuid not in hidden)
+
+            def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+                return {uuid: each for uuid, each in super().read().items() if uuid not in hidden}
+
+        def told_now() -> set[str]:
+            inventory = opened(Inventory, node.agent.inventory(), KEYS, "n1")
+            assert isinstance(inventory, Inventory)
+            return set(inventory.devices)
+
+        node.devices = Returning([gpu("a"), gpu("b")], node.clock)
+        node.agent = Agent(
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(), node.clock),
+            *(lambda: KEYS, node.said.append, lambda: None, lambda _: None),
+            lambda: told.append(told_now()),
+        )
+        await node.agent.start()
+        first = await node.looks()
+        node.agent.hear(node.lease(first, {"a": 600.0}))
+        await node.passes(1.0)
+        assert told == []
+
+        hidden.clear()
+        report = await node.passes(1.0)
+
+        assert told == [{"a", "b"}]
+        assert report.life != first.life  # leases for the old session are refused
+        assert (report.devices["a"].cap_w, report.devices["b"].cap_w) == (350.0, 350.0)
+        node.agent.hear(node.lease(report, {"a": 500.0, "b": 400.0}))
+        assert {uuid: each.cap_w for uuid, each in (await node.passes(1.0)).devices.items()} == {"a": 500.0, "b": 400.0}
+        assert len(told) == 1
 
     lived(story)
 

@@ -64,3 +64,22 @@ def test_whatever_a_library_raises_is_an_answer() -> None:
         after = process.set_limit("g", 300.0)
 
     assert (code, after) == (BROKEN, 300.0)
+
+
+def test_a_process_whose_readings_keep_failing_is_replaced_ever_more_rarely() -> None:
+    """A library knows only the devices and the driver of its start: after a reset both are new."""
+    clock = HandClock(0.0)
+    command = (sys.executable, "-m", "tests.unit.nodeagent.fake_device_process")
+    process = DeviceProcess(command, clock, renews=True)
+    try:
+        replaced = []
+        for now_s in range(0, 400, 20):
+            clock.now_s = float(now_s)
+            process.read()  # one of its devices is lost
+            if process._process is None:
+                replaced.append(now_s)
+    finally:
+        process.close()
+
+    # After a minute, then after two more; counted from the first failure of each new process.
+    assert replaced == [60, 200]

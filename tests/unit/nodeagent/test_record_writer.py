@@ -31,24 +31,28 @@ class Disk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
     monkeypatch.setattr(record_writer, "write_record", made.write)
-    monkeypatch.setattr(record_writer, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(record_writer, "PATIENCE_S", 20.0)
     return made
 
 
 @pytest.mark.parametrize("fault", ["is_full", "hangs"])
-def test_limits_are_lowered_without_a_record_and_raised_with_one_only(tmp_path: Path, disk: Disk, fault: str) -> None:
+def test_limits_are_lowered_without_a_record_and_raised_with_one_only(
+    tmp_path: Path, disk: Disk, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
         node = Node(tmp_path, gpu("a"), gpu("b"))
         await node.agent.start()
         node.agent.hear(node.lease(await node.looks(), {"a": 600.0, "b": 500.0}))
         await node.passes(1.0)
         setattr(disk, fault, True)
+        monkeypatch.setattr(record_writer, "PATIENCE_S", 20.0 if fault == "is_full" else 0.02)
         node.agent.hear(node.lease(await node.passes(1.0), {"a": 300.0, "b": 650.0}))
         without = await node.passes(1.0)
         assert [without.devices[uuid].cap_w for uuid in "ab"] == [300.0, 500.0]
         assert without.sequence == 1  # not in force: after a crash it would be forgotten
 
         setattr(disk, fault, False)
+        monkeypatch.setattr(record_writer, "PATIENCE_S", 20.0)
         disk.let_go.set()
         while not await node.agent._writer.write(Record()):
             await asyncio.sleep(0.01)

@@ -1,11 +1,12 @@
 """Power table from PowerDomains, nodes and inventories, and the errors in them by name."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.power import UNLIMITED_W
+from cluster.power import UNLIMITED_W, PowerTable
 from controller.api.power_domain import PowerDomainSpec
 from controller.parts.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
 from controller.parts.power.power_table import UNHEARD_GPU_W, power_table, sound, unheard
@@ -37,6 +38,10 @@ def inventory(name: str, count: int = 2, **fields: Any) -> Inventory:
 
 
 ROW = {"row": spec(type="row", budgetWatts=5000.0, classes=CLASSES), "a": rack("a", feeds=[{"name": "row"}])}
+
+
+def other_w(table: PowerTable, name: str) -> float:
+    return float(table.domains.other_w[table.domains.names.row(name)])
 
 
 def mistakes(domains: dict[str, PowerDomainSpec], nodes: dict[str, PoweredNode]) -> dict[str, str]:
@@ -115,9 +120,54 @@ def test_observed_nodes_are_not_managed() -> None:
 @pytest.mark.parametrize("wrong", [{"max_w": float("nan")}, {"min_w": 0.0}, {"min_w": 800.0}, {"default_w": 0.0}])
 def test_an_agent_that_tells_nonsense_stops_nobody_else(wrong: dict[str, Any]) -> None:
     told = {"n1": inventory("n1", **wrong), "n2": inventory("n2")}
+    table = power_table(ROW, {"n1": node(), "n2": node()}, told)
 
-    assert set(sound(told)) == {"n2"}
-    assert list(power_table(ROW, {"n1": node(), "n2": node()}, told).devices.names) == ["n2-0", "n2-1"]
+    assert list(table.devices.names) == ["n2-0", "n2-1"]
+    assert other_w(table, "n1") == pytest.approx(2 * UNHEARD_GPU_W * 1.05)
+
+
+@pytest.mark.parametrize("wrong", [{"min_w": 0.0, "max_w": 0.0, "default_w": 0.0}, {"max_w": float("nan")}])
+def test_a_device_without_power_management_takes_nothing_from_the_others_of_its_node(wrong: dict[str, Any]) -> None:
+    told = inventory("n1", 3)
+    told = replace(told, devices={**told.devices, "n1-2": found(**wrong, managed=False)})
+    table = power_table(ROW, {"n1": node(gpus=3)}, {"n1": told})
+
+    assert list(table.devices.names) == ["n1-0", "n1-1"]
+    assert other_w(table, "n1") == pytest.approx(UNHEARD_GPU_W * 1.05)
+
+
+@pytest.mark.parametrize(
+    ("labels", "gpus", "missing"),
+    [
+        ({}, 8, 1),
+        ({"nvidia.com/gpu.count": "8"}, 8, 1),
+        ({"nvidia.com/gpu.count": "8"}, 32, 1),  # each GPU is shared by four
+        ({"nvidia.com/gpu.product": "H100-MIG-1g.10gb", "nvidia.com/gpu.count": "56"}, 56, 0),
+        ({"nvidia.com/gpu.product": "H100-SHARED"}, 32, 0),
+        ({}, 4, 0),
+    ],
+)
+def test_gpus_that_their_agent_did_not_report_count_at_their_highest(
+    labels: dict[str, str], gpus: int, missing: int
+) -> None:
+    """Found by faults: a GPU that did not answer when its agent started drew 700 W that nobody counted."""
+    nodes = {"n1": node(gpus=gpus, **labels)}
+    table = power_table(ROW, nodes, {"n1": inventory("n1", 7)})
+    highest_w = 700.0 if "nvidia.com/gpu.product" in labels else UNHEARD_GPU_W
+
+    assert other_w(table, "n1") == pytest.approx(missing * highest_w * 1.05)
+
+
+def test_overhead_follows_the_draw_of_devices_and_is_the_highest_where_domains_contradict_each_other() -> None:
+    def domain(value: str, **fields: Any) -> PowerDomainSpec:
+        return spec(nodes={"key": value, "values": ["a"], **fields})
+
+    domains = {"a": domain("rack", overheadShare=0.25, otherWatts=300.0), "b": domain("pdu", overheadShare=0.1)}
+    table = power_table(domains, {"n1": node(pdu="a"), "n2": node("b", pdu="a")}, {"n1": inventory("n1")})
+
+    assert table.devices.overhead_share.tolist() == [0.25, 0.25]
+    assert other_w(table, "n1") == 300.0
+    assert other_w(table, "n2") == pytest.approx(2 * UNHEARD_GPU_W * 1.05 * 1.1)  # its agent was never heard
 
 
 def test_a_device_that_two_agents_claim_belongs_to_one() -> None:
