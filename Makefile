@@ -200,6 +200,10 @@ bench-scaling-fleet: $(READY) ## Scaling a service on four GPU types: dollars pe
 	$(BIN)/python -m benchmarks.scaling_fleet --trace $(DATA)/demand/servegen_m-large_60s_resampled.csv \
 	  --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json --lead 5 --days 7 --json
 
+.PHONY: bench-power-ablation
+bench-power-ablation: $(READY) ## Power (simulated): what each mechanism of the allocator buys, in the hottest hours (half an hour)
+	$(BIN)/python -m benchmarks.power_ablation --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz --jobs $(JOBS) --json
+
 .PHONY: bench-power-reaction
 bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)
 	$(BIN)/python -m benchmarks.power_reaction

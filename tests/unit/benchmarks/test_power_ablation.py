@@ -1,0 +1,13 @@
+"""The ablation of power takes out what it names, by settings that exist."""
+
+import pytest
+
+from benchmarks.power_ablation import SETTINGS, WHOLE
+from power.rules import PowerRules
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "nothing"])
+def test_each_mechanism_is_taken_out_by_settings_that_differ(name: str) -> None:
+    changed = PowerRules(**SETTINGS[name])  # type: ignore[arg-type]  # numbers for fields by name
+
+    assert all(getattr(changed, field) != getattr(WHOLE, field) for field in SETTINGS[name])
