@@ -70,13 +70,13 @@ def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, An
     enforcer = Enforcer(files, budget_bytes, settings, time.monotonic)
     enforcer.tree.prepare()
     beside = CgroupFs(ROOT / FOLDER)  # a read of its own files would take events from the enforcer
-    holder = _started(enforcer, "holder", 3 * lease_mib, lambda: _hold(2 * lease_mib))
+    holder = _started(enforcer, beside, "holder", 3 * lease_mib, lambda: _hold(2 * lease_mib))
     while enforcer.tree.used_bytes(holder) < 2 * lease_mib * MIB:
         enforcer.wait(0.05)
     milliseconds, over_mib = [], []
     for number in range(repetitions):
         name = f"s{number}"
-        group = _started(enforcer, name, 3 * lease_mib, lambda: _allocate(rate_mib_s))
+        group = _started(enforcer, beside, name, 3 * lease_mib, lambda: _allocate(rate_mib_s))
         while enforcer.state.calls[name].frozen is None:
             enforcer.wait(1.0)
         milliseconds.append(enforcer.reactions_s[-1] * 1e3)
@@ -89,17 +89,19 @@ def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, An
             enforcer.wait(0.05)
             _reap()
         enforcer.end_sandbox(name)
+        enforcer.take_ends()
+        beside.forget(name)
     return {"milliseconds": milliseconds, "over_mib": over_mib}
 
 
-def _started(enforcer: Enforcer, name: str, claim_mib: int, program: Callable[[], int]) -> str:
+def _started(enforcer: Enforcer, beside: CgroupFs, name: str, claim_mib: int, program: Callable[[], int]) -> str:
     """Group of an admitted call, in a sandbox of its own, that runs the program."""
     enforcer.add_sandbox(Sandbox(name, enforcer.state.ledger.budget_bytes))
     enforcer.ask(Request(name, name, time.monotonic(), claim_mib * MIB))
     while name not in enforcer.state.calls:
         enforcer.wait(0.05)
     group = enforcer.tree.call_group(name, name)
-    run_in(CgroupFs(ROOT / FOLDER).folder(group), program)
+    run_in(beside.folder(group), program)
     return group
 
 
