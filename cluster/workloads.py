@@ -154,6 +154,10 @@ class Gang:
     prefer_within: str | None = None
     """Node label that members should share where possible; the plan uses as few of its values as it can."""
     priority: int = 0
+    asked_members: int = 0
+    """Members that were asked for, where `min_members` differs because the gang lost one; 0: `min_members`."""
+    must_restart: bool = False
+    """Whether it lost a member and is stopped whole as soon as another is there to take its place."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

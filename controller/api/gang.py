@@ -26,6 +26,10 @@ class Topology(Strict):
     )
 
 
+OnMemberLoss = Literal["Continue", "Refill", "Restart"]
+"""What becomes of a gang that ran with all that it needs and lost a member."""
+
+
 class GangSpec(Strict):
     min_members: int = Field(
         ge=1,
@@ -33,6 +37,12 @@ class GangSpec(Strict):
         description="Number of members that start together; fewer never start. Members carry label tonnage.dev/gang.",
     )
     topology: Topology = Field(default=Topology(), description="How close together the members run.")
+    on_member_loss: OnMemberLoss = Field(
+        default="Refill",
+        description="What becomes of a gang that ran whole and lost a member: Continue: it runs on, and new members "
+        "join one by one. Refill: it runs on until new members complete it, and is stopped whole where none do within "
+        "`gang_deadline_s`. Restart: all its members are stopped as soon as a new one waits, and start together.",
+    )
     priority: int | None = Field(
         default=None,
         ge=-(2**31),
@@ -46,6 +56,10 @@ class GangStatus(ObservedStatus):
 
     members: int = Field(default=0, ge=0, le=1_000_000, description="Pods with the label of this gang.")
     running: int = Field(default=0, ge=0, le=1_000_000, description="Running members.")
+    whole_since: Instant | None = Field(
+        default=None,
+        description="Since when the gang runs: all required members had a node then, and some have one still.",
+    )
     half_started_since: Instant | None = Field(
         default=None,
         description="Since when only some of the required members have a node; absent while all or none have one.",

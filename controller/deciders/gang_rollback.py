@@ -39,15 +39,27 @@ def with_half_started_noted(snapshot: Snapshot) -> Snapshot:
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Stops whole the gangs that have been partly started past the deadline and that this plan does not complete."""
+    """Stops whole the gangs that have been partly started past the deadline and that this plan does not complete, and
+    those that restart because they lost a member."""
     half, deadline_s = half_started(snapshot), turn.decisions.gang_deadline_s
+    restarts = [gang.name for gang in snapshot.gangs if gang.must_restart and gang.name in half]
     gangs = late(half, snapshot.half_started_since_s, at_s=snapshot.at_s, after_s=deadline_s)
-    return Plan(phases=tuple(_rolled_back(snapshot, gang, half[gang], deadline_s) for gang in gangs))
+    stopped = {gang: _taken_back(gang, len(half[gang]), deadline_s) for gang in gangs}
+    stopped |= {gang: _member_lost(gang, len(half[gang])) for gang in restarts}
+    return Plan(phases=tuple(_rolled_back(snapshot, gang, half[gang], why) for gang, why in stopped.items()))
 
 
-def _rolled_back(snapshot: Snapshot, gang: str, rows: tuple[int, ...], deadline_s: float) -> Phase:
-    words = f"{gang} ran with {len(rows)} members, too few, for {deadline_s:g} s and nothing completes it"
-    why = Reason("GangTakenBack", words, {"running": len(rows)})
+def _taken_back(gang: str, running: int, deadline_s: float) -> Reason:
+    words = f"{gang} ran with {running} members, too few, for {deadline_s:g} s and nothing completes it"
+    return Reason("GangTakenBack", words, {"running": running})
+
+
+def _member_lost(gang: str, running: int) -> Reason:
+    words = f"{gang} lost a member and restarts whole with the {running} that run, as its onMemberLoss says"
+    return Reason("MemberLost", words, {"running": running})
+
+
+def _rolled_back(snapshot: Snapshot, gang: str, rows: tuple[int, ...], why: Reason) -> Phase:
     nodes = snapshot.nodes.names
     steps = (Evict(snapshot.pods.names[row], nodes[int(snapshot.pods.node[row])]) for row in rows)
     return Phase(f"take back {gang}", tuple(Step(action, why) for action in steps), whole=False)

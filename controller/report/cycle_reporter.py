@@ -26,7 +26,7 @@ RESULT_OF = {
 """Result label of an action that was not done, by the code of the reason (controller/apply.py)."""
 STUCK = "stuck"
 """Result label of a failed rollback."""
-ROLLBACKS = ("GangTakenBack", "NotBound")
+ROLLBACKS = ("GangTakenBack", "MemberLost", "NotBound")
 """Codes of the reasons for rollbacks (controller/deciders/gang_rollback.py, controller/deciders/gate_timeout.py)."""
 
 PLANNERS = ("ray", "local")

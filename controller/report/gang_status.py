@@ -42,7 +42,7 @@ def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: Callable[[str], b
     for number, gang in enumerate(snapshot.gangs):
         mine = np.flatnonzero(pods.gang == number)
         found[gang.name] = GangFacts(
-            needed=gang.min_members,
+            needed=gang.asked_members or gang.min_members,
             members=len(mine),
             placed=int(np.count_nonzero(pods.node[mine] != PENDING)),
             running=sum(is_running(pods.names[int(row)]) for row in mine),
@@ -59,7 +59,8 @@ def gang_status_after(
 
     name: without its namespace. generation: of the observed gang. at_s: now, seconds since the epoch.
     """
-    conditions = _read(before).conditions
+    was = _read(before)
+    conditions = was.conditions
     for kind, status, reason in _claims(facts):
         conditions = set_condition(
             conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
@@ -69,9 +70,17 @@ def gang_status_after(
         conditions=conditions,
         members=facts.members,
         running=facts.running,
+        whole_since=_whole_since(was, facts, at_s),
         half_started_since=facts.half_started_since_s,
         selector=gang_selector(name),
     ).plain()
+
+
+def _whole_since(was: GangStatus, facts: GangFacts, at_s: float) -> float | None:
+    """Time since which it runs: from when all that it needs had a node until none has one."""
+    if facts.placed >= facts.needed:
+        return at_s if was.whole_since is None else was.whole_since
+    return was.whole_since if facts.placed else None
 
 
 def _read(before: Mapping[str, Any]) -> GangStatus:

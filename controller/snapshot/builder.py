@@ -13,7 +13,7 @@ import numpy as np
 from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
-from cluster.pods import PodTable
+from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, LeftOut
 from cluster.workloads import ModelService as Service
@@ -262,19 +262,39 @@ def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGr
     np.maximum.at(highest, pods.gang[member], pods.priority[member])
     has_members = np.isin(np.arange(count), pods.gang[member])
     top = [int(each) if there else 0 for each, there in zip(highest, has_members, strict=True)]
+    running = np.bincount(pods.gang[member[pods.node[member] != PENDING]], minlength=count).tolist()
+    members = np.bincount(pods.gang[member], minlength=count).tolist()
     own = tuple(
-        Gang(
-            name=each.name,
-            min_members=each.object.spec.min_members,
-            within=each.object.spec.topology.within,
-            prefer_within=each.object.spec.topology.prefer_within,
-            priority=_gang_priority(each.object.spec.priority, priority),
+        after_loss(
+            Gang(
+                name=each.name,
+                min_members=each.object.spec.min_members,
+                within=each.object.spec.topology.within,
+                prefer_within=each.object.spec.topology.prefer_within,
+                priority=_gang_priority(each.object.spec.priority, top[row]),
+            ),
+            each.object,
+            members[row],
+            running[row],
         )
-        for each, priority in zip(reads, top[: len(reads)], strict=True)
+        for row, each in enumerate(reads)
     )
     return own + tuple(
         replace(each, priority=priority) for each, priority in zip(others, top[len(reads) :], strict=True)
     )
+
+
+def after_loss(gang: Gang, written: GangObject, members: int, running: int) -> Gang:
+    """The gang as it is after a loss, if it ran whole and runs with fewer members than it asks for.
+
+    One that continues needs no more than it has. One that restarts is not completed, so that it is stopped whole.
+    """
+    asked, policy = gang.min_members, written.spec.on_member_loss
+    if written.status.whole_since is None or not 0 < running < asked or policy == "Refill":
+        return gang
+    if policy == "Continue":
+        return replace(gang, min_members=running, asked_members=asked)
+    return replace(gang, min_members=max(asked, members + 1), asked_members=asked, must_restart=True)
 
 
 def _gang_priority(own: int | None, highest: int) -> int:

@@ -214,8 +214,19 @@ FULL: Mapping[str, Object] = {
     ),
     "Gang": _object(
         "Gang",
-        {"minMembers": 2, "topology": {"within": "zone", "preferWithin": "example.com/rack"}, "priority": 1},
-        {"members": 2, "running": 1, "selector": "tonnage.dev/gang=full", "halfStartedSince": "2026-03-01T12:00:00Z"},
+        {
+            "minMembers": 2,
+            "topology": {"within": "zone", "preferWithin": "example.com/rack"},
+            "priority": 1,
+            "onMemberLoss": "Restart",
+        },
+        {
+            "members": 2,
+            "running": 1,
+            "selector": "tonnage.dev/gang=full",
+            "wholeSince": "2026-03-01T11:00:00Z",
+            "halfStartedSince": "2026-03-01T12:00:00Z",
+        },
     ),
     "PowerDomain": _object(
         "PowerDomain",

@@ -56,7 +56,7 @@ MARKED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 def nodes() -> Iterator[Object]:
     """Four nodes for each kind, of which the last is closed."""
-    for kind in OWNERS:
+    for kind in (*OWNERS, "loss"):
         for number in range(4):
             labels = {"nvidia.com/gpu.product": "NVIDIA-L4", "group": kind}
             has = {"cpu": "96", "memory": "1Ti", GPU: "8"}
@@ -131,7 +131,7 @@ def listed(objects: Iterable[Object]) -> Object:
 
 
 def in_pool(kind: str, owner: Object) -> Object:
-    if kind == "job":
+    if kind in ("job", "loss"):
         spec = owner["spec"]["template"]["spec"]
         spec |= {"schedulerName": "tonnage", "nodeSelector": {"group": kind}, "restartPolicy": "Never",
                  "terminationGracePeriodSeconds": 0}  # fmt: skip
@@ -187,3 +187,23 @@ def canary() -> Object:
     return pod(
         "canary", gpus=8, schedulerName="tonnage", nodeSelector={"group": "job"}, terminationGracePeriodSeconds=0
     )
+
+
+def test_a_gang_that_restarts_after_a_loss_has_only_new_members(here: Kubectl) -> None:
+    """One of two is deleted, and its Job makes a new one, for which there is room. The other is stopped, too."""
+    gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "loss"}}
+    here("create", "-f", "-", stdin={**gang, "spec": {"minMembers": 2, "onMemberLoss": "Restart"}})
+    job = in_pool("loss", groups.job("loss", pods=2, backoffLimit=9))
+    job["spec"]["template"]["metadata"]["labels"] = {"tonnage.dev/gang": "loss"}
+    here("create", "-f", "-", stdin=job)
+    until(lambda: bound(here, "loss") == 2, "the gang runs")
+    until(lambda: here.get("gang", "loss").get("status", {}).get("wholeSince"), "and its status says so")
+    before = {each["metadata"]["uid"] for each in pods(here, "loss")}
+
+    here("delete", "pod", pods(here, "loss")[0]["metadata"]["name"])
+
+    def is_new() -> bool:
+        alive = [each for each in pods(here, "loss") if each["status"]["phase"] in ("Pending", "Running")]
+        return len(alive) == 2 and all("nodeName" in e["spec"] and e["metadata"]["uid"] not in before for e in alive)
+
+    until(is_new, "both are new")

@@ -95,3 +95,21 @@ def test_since_when_a_gang_stands_half_started_comes_from_the_snapshot() -> None
     seen = replace(world([node("n", gpus=1)], [], [Gang("ns/a", 2)]), half_started_since_s={"ns/a": 5.0})
 
     assert facts_of_gangs(seen, Plan(), lambda _: False)["ns/a"].half_started_since_s == 5.0
+
+
+def test_a_status_says_since_when_its_gang_runs_until_no_member_has_a_node() -> None:
+    """By it a gang that lost a member is told from one that never ran whole."""
+    started = status(GangFacts(2, 2, placed=2))
+    lost = status(GangFacts(2, 2, placed=1), started, at_s=NOON_S + 60)
+    stopped = status(GangFacts(2, 2), lost, at_s=NOON_S + 120)
+
+    assert started["wholeSince"] == lost["wholeSince"] == "2026-03-01T12:00:00Z"
+    assert "wholeSince" not in stopped
+    assert "wholeSince" not in status(GangFacts(2, 2, placed=1))
+
+
+def test_a_gang_that_goes_on_with_fewer_says_how_many_it_lacks() -> None:
+    gang = Gang("ns/train", 1, asked_members=2)
+    there = world([node("a", gpus=2)], [pod("p", 1, on="a", devices=(0,), gang="ns/train")], gangs=[gang])
+
+    assert facts_of_gangs(there, Plan(), lambda _: True)["ns/train"].needed == 2
