@@ -399,15 +399,17 @@ class Enforcer:
 
     def tied_calls(self) -> frozenset[str]:
         """Frozen calls that hold an end of a pipe whose other end a running call holds."""
-        there = {
-            watched.call for watched in self._populated.values()
-        }  # a leaf may be gone before its call's end is told
+        there = self._there()
         calls = [call for call in self.state.calls.values() if call.name in there]
         if not any(call.frozen for call in calls):
             return frozenset()
         frozen = {call.name: self._pipes_of(call.name) for call in calls if call.frozen}
         running = {call.name: self._pipes_of(call.name) for call in calls if not call.frozen}
         return feeding(frozen, running)
+
+    def _there(self) -> set[str]:
+        """Calls that have their leaf: one may be removed a moment before the arbiter hears of the call's end."""
+        return {watched.call for watched in self._populated.values() if watched.call is not None}
 
     def _pipes_of(self, call: str) -> PipeEnds:
         sandbox = self._sandbox_of(call)
@@ -434,7 +436,8 @@ class Enforcer:
             return self.tree.used_bytes(self.tree.agent_group(sandbox))
         read_at_s, used_bytes = self._agents_read.get(sandbox, (float("-inf"), 0))
         if self._clock() >= read_at_s + AGENTS_EVERY_S:
-            calls = [kept.call for kept in self.state.ledger.reservations.values() if kept.sandbox == sandbox]
+            kept = [each.call for each in self.state.ledger.reservations.values() if each.sandbox == sandbox]
+            calls = self._there().intersection(kept)
             in_calls = sum(self.tree.working_set_bytes(self.tree.call_group(sandbox, call)) for call in calls)
             used_bytes = max(0, self.tree.working_set_bytes(self.tree.home(sandbox)) - in_calls)
             self._agents_read[sandbox] = (self._clock(), used_bytes)

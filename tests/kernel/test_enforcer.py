@@ -109,20 +109,26 @@ def freeze_a_writer() -> list[str]:
     return sorted(found)
 
 
-def test_the_end_of_a_frozen_call_is_not_taken_for_the_end_of_its_sandbox(guest: Guest) -> None:
-    assert guest.call(f"{__name__}:end_a_frozen_call") == [True, ["c"]]
+@pytest.mark.parametrize("adopted", [False, True])
+def test_the_end_of_a_frozen_call_is_not_taken_for_the_end_of_its_sandbox(guest: Guest, adopted: bool) -> None:
+    assert guest.call(f"{__name__}:end_a_frozen_call", adopted) == [True, ["c"]]
 
 
-def end_a_frozen_call() -> tuple[bool, list[str]]:
+def end_a_frozen_call(adopted: bool) -> tuple[bool, list[str]]:
     """Runs in the guest, by a clock on which readings are always due: also when the leaf was just removed."""
     files = CgroupFs(Path("/sys/fs/cgroup"))
-    files.make("ends")
-    files.write("ends", "cgroup.subtree_control", "+cpu +io +memory +pids")
-    below = CgroupFs(Path("/sys/fs/cgroup/ends"))
+    root = f"ends-{adopted}"
+    files.make(root)
+    files.write(root, "cgroup.subtree_control", "+cpu +io +memory +pids")
+    below = CgroupFs(Path(f"/sys/fs/cgroup/{root}"))
     ticks = itertools.count()
     enforcer = Enforcer(below, 512 * MIB, Settings(frozen_s=1e9), lambda: float(next(ticks)))
     enforcer.tree.prepare()
-    enforcer.add_sandbox(Sandbox("s", 512 * MIB))
+    if adopted:  # as the node agent does it; then a call's memory is part of what is read of its agent
+        below.make("pod")
+        enforcer.adopt(Sandbox("s", 512 * MIB), "pod")
+    else:
+        enforcer.add_sandbox(Sandbox("s", 512 * MIB))
     enforcer.ask(Request("c", "s", 0.0, 32 * MIB))
     group = enforcer.tree.call_group("s", "c")
     pid, _ = run_in(below.folder(group), functools.partial(_sleep, set()))
