@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,9 +26,13 @@ from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.agents.agent_process import write_keys
 from tests.controlplane.kubectl import Kubectl
-from tests.controlplane.manifests import GPU, pod
+from tests.controlplane.manifests import GPU, pod, pod_spec
 from tests.controlplane.operators import OperatorProcess, operator, until
+from tests.controlplane.plain_api import PlainApi
 from tests.controlplane.servers import StartServer
+from tests.controlplane.training import Training
+from tests.controlplane.training_rank import SAVE_EVERY, gradient, restored
+from tests.until import comes_true
 from tonnage import records
 from tonnage.recorder import Recorder
 from tonnage.records import Kind, Op, Role
@@ -143,6 +149,12 @@ class Agents:
     def find(self, node: str, *evidence: Evidence) -> None:
         self.evidence[node] = evidence
         self.loop.call_soon_threadsafe(lambda: self.agents[node].report(evidence=evidence))
+
+    def forward(self, found: HealthReport) -> None:
+        """Sends what a node's health feed has to say."""
+        if found.evidence is not None:
+            self.evidence[found.node] = found.evidence
+        self.loop.call_soon_threadsafe(lambda: self.agents[found.node].report(found.frames, found.evidence))
 
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self.loop).result(30)
@@ -279,6 +291,35 @@ class Stage:
             self.admin("delete", "pods", "-l", f"tonnage.dev/gang={name}", "--force", "--grace-period=0")
             self.admin("delete", f"gang/{name}")
 
+    @contextmanager
+    def training(self, name: str, ranks: int, backend: str) -> Iterator[Training]:
+        """A gang of one rank per node, whose pods Tonnage places and a StatefulSet makes anew."""
+        gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": name}}
+        self.admin("apply", "-f", "-", stdin={**gang, "spec": {"minMembers": ranks}})
+        labels = {"tonnage.dev/gang": name}
+        template = pod_spec(gpus=8, schedulerName="tonnage", terminationGracePeriodSeconds=0)
+        spec = {
+            "serviceName": name,
+            "replicas": ranks,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": template},
+        }
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
+        self.admin("apply", "-f", "-", stdin=owner)
+        with ExitStack() as stack:
+            api = PlainApi(self.admin.kubeconfig)
+            stack.callback(api.close)
+            # Short, as the paths of sockets must be.
+            folder = stack.enter_context(TemporaryDirectory(prefix="t", dir="/tmp"))
+            job = Training(api, name, ranks, Path(folder), self.agents.forward, backend)
+            stack.callback(job.close)
+            try:
+                yield job
+            finally:
+                self.admin("delete", f"statefulset/{name}", f"gang/{name}")
+                self.admin("delete", "pods", "-l", f"tonnage.dev/gang={name}", "--force", "--grace-period=0")
+
     def clean(self) -> None:
         """No policy, no incident, no taint, no evidence."""
         for node in NODES:
@@ -303,6 +344,7 @@ def stage(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 health={"enabled": True},
                 limits={"max_nodes_out_share": 1.0},
                 brain={"mode": "inline"},
+                pools=[{"placer": "bind"}],
             )
         )
         started = process.said("started")
@@ -352,30 +394,56 @@ def test_two_faults_under_one_switch_make_one_incident_and_take_out_no_node(stag
     stage.clean()
 
 
-def test_a_hung_job_is_restarted_whole_and_the_node_of_its_rank_is_tainted(stage: Stage) -> None:
+@pytest.mark.parametrize("backend", ["sockets", "gloo"])
+def test_a_hung_job_goes_on_elsewhere_from_its_last_complete_checkpoint(stage: Stage, backend: str) -> None:
+    """Eight processes reduce together; one stops while the others have saved their part of the next checkpoint."""
+    if backend == "gloo" and find_spec("torch") is None:
+        pytest.skip("torch is not installed: `pip install torch` has this job reduce through gloo as well")
     stage.policy()
-    nodes = ("n4", "n5", "n6", "n7")
-    with stage.job("hangs", nodes) as job:
-        until(lambda: stage.operator.counted("tonnage_health_heard_share") is not None, "it is analysed")
-        time.sleep(5)
-        job.hangs = 2
-        until(lambda: stage.taints().get("n6") == UNHEALTHY_TAINT, "its node is tainted", within_s=60)
-        until(lambda: not stage.pods("hangs"), "the whole gang is evicted", within_s=60)
-        assert set(stage.taints()) == {"n6"}
+    with stage.training("trains", 8, backend) as job:
+        # Eight processes import torch, which takes a busy machine minutes.
+        assert comes_true(lambda: job.saved >= 5 * SAVE_EVERY, within_s=400), job.complaints()
+        node = job.runs[0][5].node
+        job.hang_on(node)
+        until(lambda: stage.taints().get(node) == UNHEALTHY_TAINT, "its node is tainted", within_s=60)
+        saved = job.saved
+        evicted = {rank.uid for rank in job.runs[0].values()}
+        until(lambda: not evicted <= {each["metadata"]["uid"] for each in stage.pods("trains")}, "it is evicted")
         # Not awaited: what was decided is on record before the first member is evicted.
-        (status,) = [each["status"] for each in stage.open_incidents() if each["spec"].get("nodes") == ["n6"]]
+        (status,) = [each["status"] for each in stage.open_incidents() if each["spec"].get("nodes") == [node]]
         assert status["remedy"] == "quarantine"
-        assert (status["syndrome"], status["jobs"]) == ("non-communication-hang", ["default/hangs"])
+        assert (status["syndrome"], status["jobs"]) == ("non-communication-hang", ["default/trains"])
         assert {each["do"] for each in status["alternatives"]} >= {"evict now", "restart in place"}
-        assert delay_s(stage.operator) < 1.0
+        assert delay_s(stage.operator, node) < 10.0
+
+        until(lambda: len(job.runs) == 2 and job.restored_from(1) >= 0, "it runs again", within_s=400)
+        assert set(stage.taints()) <= {node}
+        assert node not in {rank.node for rank in job.runs[1].values()}
+        assert (job.saves / f"{saved + SAVE_EVERY}.0").exists()  # begun, and never complete
+        assert job.restored_from(1) == saved
+
+        until(lambda: stage.taints().get(node) in (PROBATION_TAINT, None), "its node is on probation", within_s=60)
+        until(lambda: not stage.taints(), "its node is back", within_s=60)
+        until(lambda: job.saved >= saved + SAVE_EVERY, "it makes progress")
+        assert len(job.runs) == 2
+        step, weights = restored(job.saves, job.ranks)
+        assert weights == uninterrupted(step, job.ranks)
     stage.clean()
 
 
-def delay_s(process: OperatorProcess) -> float:
-    """Seconds from the verdict to the taint, by the operator's own log."""
-    lines = list(process.lines)
-    verdict = next(line for line in lines if line.get("event") == "verdict on a job" and not line.get("cause"))
-    taint = next(line for line in lines if line.get("event") == "action done" and line.get("node") == "n6")
+def uninterrupted(steps: int, ranks: int) -> list[float]:
+    """Parameters after so many steps of a job that never stopped."""
+    parts = [gradient(step, rank) for step in range(1, steps + 1) for rank in range(ranks)]
+    return [sum(each) for each in zip(*parts, strict=True)]
+
+
+def delay_s(process: OperatorProcess, node: str) -> float:
+    """Seconds from the first verdict on the job to the taint that followed, by the operator's own log."""
+    lines = iter(list(process.lines))
+    verdict = next(
+        line for line in lines if line.get("event") == "verdict on a job" and line["job"] == "default/trains"
+    )
+    taint = next(line for line in lines if line.get("event") == "action done" and line.get("node") == node)
     at_s = [datetime.fromisoformat(line["timestamp"]).timestamp() for line in (verdict, taint)]
     return at_s[1] - at_s[0]
 
