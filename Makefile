@@ -228,10 +228,12 @@ bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rule
 
 .PHONY: bench-sandboxes
 bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival and slow-down beside rivals (an hour)
-	$(BIN)/python -m benchmarks.sandboxes --case trio --seeds 1-20
-	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 1-100 --policies unlimited,whole-claims,growing-leases
-	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 1-20 --memory-scale 0.125
+	$(BIN)/python -m benchmarks.sandboxes --case trio --seeds 101-120
+	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 101-200 --policies whole-claims --time-scale 0.05
+	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 101-120 --policies unlimited,static,whole-claims \
+	  --memory-scale 0.125 --time-scale 0.02 --traces $(DATA)/agents/tool_call_traces.json.gz
 	$(BIN)/python -m benchmarks.sandbox_costs
+	$(BIN)/python -m tests.kernel.attacks
 
 .PHONY: bench-sandboxes-model
 bench-sandboxes-model: $(READY) ## The same with a modelled kernel (simulated), and what each step of the ladder buys (minutes)
