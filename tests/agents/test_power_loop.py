@@ -162,13 +162,13 @@ def test_a_budget_that_is_lowered_takes_watts_and_the_status_speaks_of_its_gener
         cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a"), node("n1", rack="a")])
         await cluster.start(stack, "n0", "n1")
         await until(lambda: cluster.ready("row") == "True BudgetKept" and min(cluster.limits_w()) > 600)
-        assert cluster.status("row")["devices"] == 2
+        await until(lambda: cluster.status("row")["devices"] == 2)
 
         cluster.store(row(1000.0, generation=2))
         await until(lambda: 1.05 * sum(cluster.limits_w()) <= 1000.0)
         await until(lambda: cluster.status("row").get("heldBackDevices") == 2)
 
-        assert cluster.status("row")["observedGeneration"] == 2
+        await until(lambda: cluster.status("row")["observedGeneration"] == 2)
         await until(lambda: cluster.status("rack").get("heldBack"))
         assert {each["limitedBy"] for each in cluster.status("rack")["heldBack"]} == {"row"}
         loop_state = cluster.loop.loop_state

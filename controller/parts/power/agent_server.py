@@ -162,10 +162,6 @@ class AgentServer:
             if isinstance(inventory, Refusal):
                 self._refused(inventory, node)
                 return
-            # Only a holder of the node's key gets here: an impostor cannot displace the node's own connection.
-            if (before := self._lines.get(node)) is not None:
-                before.close()
-            self._lines[node] = writer
             await self._listen(reader, writer, node, inventory)
         except (OSError, EOFError, TimeoutError, UnicodeDecodeError, FrameError):
             return
@@ -179,11 +175,16 @@ class AgentServer:
     ) -> None:
         introduced_to: PowerTerm | None = None
         mailed: dict[str, bytes] = {}
-        while self._lines.get(node) is writer:
+        # An inventory may be a recording. Where the node is known, only a report that is newer than all before shows
+        # that its agent speaks: until then nothing displaces its connection or its devices.
+        is_shown = self._is_new(node)
+        if is_shown:
+            self._take_place(node, writer)
+        while not is_shown or self._lines.get(node) is writer:
             term = self._term()
             if term is None:
                 return
-            if term is not introduced_to:
+            if is_shown and term is not introduced_to:
                 term.found(inventory)
                 introduced_to = term
             async with asyncio.timeout(QUIET_S):
@@ -193,13 +194,28 @@ class AgentServer:
                 self._deliver(courier, travelled, node, writer, mailed)
                 continue
             report = opened(Report, travelled, self._node_keys(node), node)
-            refusal = report if isinstance(report, Refusal) else term.hear(report)
+            refusal = report if isinstance(report, Refusal) else _of_other_life(report, inventory) or term.hear(report)
             if refusal is not None:
                 self._refused(refusal, node)
+                if not is_shown:
+                    return
                 continue
+            if not is_shown:
+                is_shown = True
+                self._take_place(node, writer)
             self.counts.reports += 1
             self._heard_at_s.setdefault(node, self._clock())
             self._news.set()
+
+    def _is_new(self, node: str) -> bool:
+        """Whether no agent of the node has introduced itself to this term."""
+        term = self._term()
+        return node not in self._lines and (term is None or node not in term.inventories)
+
+    def _take_place(self, node: str, writer: asyncio.StreamWriter) -> None:
+        if (before := self._lines.get(node)) is not None:
+            before.close()
+        self._lines[node] = writer
 
     def _deliver(
         self, courier: Courier, travelled: bytes, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]
@@ -227,3 +243,10 @@ class AgentServer:
         if known is None or known[0] is not fleet:
             known = self._keys_of[node] = (fleet, keys_of_node(fleet, node))
         return known[1]
+
+
+def _of_other_life(report: Report, inventory: Inventory) -> Refusal | None:
+    """The refusal of a report of another session than the one that introduced itself."""
+    if report.life == inventory.life:
+        return None
+    return Refusal("OtherLife", "report is of another session than the inventory on its connection")

@@ -9,7 +9,7 @@ from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.power.agent_server import AgentServer
 from controller.parts.power.term import PowerTerm
 from power.leases.framing import framed
-from power.leases.messages import Inventory, Keys, sealed, sealed_text
+from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from tests.builders.power import row_of
 from tests.until import until_async
@@ -75,6 +75,56 @@ def test_an_impostor_is_sent_away_and_pushes_no_node_aside() -> None:
             assert leader.server.counts.refused == {"Forged": 2}
             assert leader.server.nodes == {"n1"}
             for each in (honest, writer, also):
+                each.close()
+
+    lived(story)
+
+
+def test_recorded_messages_push_neither_a_node_nor_its_devices_aside() -> None:
+    async def story() -> None:
+        leader, keys = Leader(), keys_of_node(FLEET, "n1")
+        assert leader.term is not None
+        had, has = (Inventory("n1", life, {}) for life in ("before", "now"))
+        async with leader.up() as port:
+            _, agent = await asyncio.open_connection("127.0.0.1", port)
+            agent.write(framed(b"n1") + framed(sealed(has, keys, "n1")))
+            recorded = sealed(Report("n1", "now", 5.0, -1, -1, {}), keys, "n1")
+            agent.write(framed(sealed(Report("n1", "now", 6.0, -1, -1, {}), keys, "n1")))
+            await until_async(lambda: leader.server.counts.reports == 1, "the agent was heard")
+
+            for inventory in (had, has):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(framed(b"n1") + framed(sealed(inventory, keys, "n1")) + framed(recorded))
+                assert await is_ended(reader)
+                writer.close()
+            agent.write(framed(sealed(Report("n1", "now", 7.0, -1, -1, {}), keys, "n1")))
+            await until_async(lambda: leader.server.counts.reports == 2, "the agent's connection is still its own")
+
+            assert leader.term.inventories == {"n1": has}
+            assert leader.server.counts.refused == {"OtherLife": 1, "Replayed": 1}
+            agent.close()
+
+    lived(story)
+
+
+def test_an_agent_that_connects_anew_takes_its_place_with_its_first_report() -> None:
+    async def story() -> None:
+        leader, keys = Leader(), keys_of_node(FLEET, "n1")
+        assert leader.term is not None
+        async with leader.up() as port:
+            first_reader, first = await caller(port, "n1", keys)
+            await until_async(lambda: leader.server.nodes == {"n1"}, "the node is connected")
+            _, second = await asyncio.open_connection("127.0.0.1", port)
+            second.write(framed(b"n1") + framed(sealed(Inventory("n1", "next", {}), keys, "n1")))
+            second.write(framed(sealed(Report("n1", "next", 1.0, -1, -1, {}), keys, "n1")))
+
+            assert await is_ended(first_reader)
+            await until_async(lambda: leader.server.counts.reports == 1, "it is heard")
+            assert leader.server.nodes == {"n1"}
+            await until_async(
+                lambda: leader.term is not None and leader.term.inventories["n1"].life == "next", "its devices count"
+            )
+            for each in (first, second):
                 each.close()
 
     lived(story)
