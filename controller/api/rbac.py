@@ -140,9 +140,28 @@ def _writing_status(kinds: Iterable[Kind]) -> Iterator[Grant]:
         yield Grant(GROUP, resources, ("patch",))
 
 
+def of_people(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
+    """Grants that the roles `view` and `edit` of Kubernetes are given; its `admin` has those of `edit`.
+
+    Whoever edits a ModelService runs pods by it, as with a Deployment, so none of it is for `view`.
+    """
+    owned = sorted((kind for kind in own_kinds(kinds) if kind.is_namespaced), key=lambda kind: kind.plural)
+    plurals = tuple(kind.plural for kind in owned)
+    parts = tuple(f"{kind.plural}/status" for kind in owned if kind.has_status)
+    scales = tuple(f"{kind.plural}/scale" for kind in owned if kind.scale)
+    return {
+        "view": (Grant(GROUP, plurals, ("get", *_READ)), Grant(GROUP, (*scales, *parts), ("get",))),
+        "edit": (
+            Grant(GROUP, plurals, ("create", "delete", "deletecollection", "patch", "update")),
+            *([Grant(GROUP, scales, ("patch", "update"))] if scales else []),
+        ),
+    }
+
+
 def roles_yaml(kinds: Iterable[Kind] = KINDS) -> str:
     """Rules of each role, by feature, in the form that the chart reads."""
-    roles = {feature: [_rule(grant) for grant in grants] for feature, grants in features(kinds).items()}
+    people = {f"aggregate-to-{role}": grants for role, grants in of_people(kinds).items()}
+    roles = {name: [_rule(grant) for grant in grants] for name, grants in {**features(kinds), **people}.items()}
     return HEAD + yaml.safe_dump(roles, sort_keys=False, width=120, default_flow_style=None)
 
 

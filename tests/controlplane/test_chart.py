@@ -1,6 +1,7 @@
 """The chart on a real API server: Helm installs it, and the operator lives with the rights that it grants."""
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -121,6 +122,75 @@ def test_the_account_can_do_its_work_and_nothing_else(installed: Kubectl) -> Non
 def test_it_leads_in_its_own_namespace_alone(installed: Kubectl) -> None:
     assert not can(installed, "create leases.coordination.k8s.io")
     installed.as_user(ACCOUNT)("auth", "can-i", "create", "leases.coordination.k8s.io")
+
+
+PEOPLE = ("view", "edit", "admin")
+
+
+def may(kubectl: Kubectl, *who: str) -> dict[tuple[str, str], str]:
+    """(resource, name) and verbs of all that an account may do in `default`, without what everybody may."""
+    lines = kubectl.within("default")("auth", "can-i", "--list", "--no-headers", *who).splitlines()
+    found: dict[tuple[str, str], set[str]] = {}
+    for line in lines:
+        shown = re.match(r"(\S*)\s+\[.*?\]\s+\[(.*?)\]\s+\[(.*?)\]$", line.strip())
+        if shown and shown[1] and not shown[1].startswith("self"):
+            found.setdefault((shown[1], shown[2]), set()).update(shown[3].split())
+    return {key: ", ".join(sorted(verbs)) for key, verbs in sorted(found.items())}
+
+
+def test_what_each_account_and_role_may_do_is_what_the_page_says(installed: Kubectl) -> None:
+    """By `kubectl auth can-i --list`, as an auditor asks."""
+    for role in PEOPLE:
+        installed.within("default")("create", "rolebinding", f"a-{role}", f"--clusterrole={role}", f"--user=a-{role}")
+    until(lambda: ("gangs.tonnage.dev", "") in may(installed, "--as", "a-admin"), "the roles are aggregated")
+    ours = {role: {what: verbs for what, verbs in may(installed, "--as", f"a-{role}").items()
+                   if ".tonnage.dev" in what[0]} for role in PEOPLE}  # fmt: skip
+    found = [
+        f"| `tonnage` | `{resource}` | {verbs} |" for (resource, _), verbs in may(installed, "--as", ACCOUNT).items()
+    ]
+    found += [
+        f"| `{role}` | `{resource}` | {verbs} |" for role in PEOPLE for (resource, _), verbs in ours[role].items()
+    ]
+
+    page = (EXAMPLES.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    stated = [line for line in page.splitlines() if re.match(r"\| `(tonnage|view|edit|admin)` \| `", line)]
+    assert stated == found, "\n".join(found)
+
+
+def test_somebody_with_edit_creates_a_service_sees_why_it_waits_and_sees_no_other(
+    installed: Kubectl, tmp_path: Path
+) -> None:
+    for team in ("team-a", "team-b"):
+        installed("create", "namespace", team)
+    installed.within("team-a")("create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
+    ann = installed.within("team-a").as_user("ann")
+    until(lambda: _is_allowed(ann, "create", "modelservices.tonnage.dev"), "the role is aggregated")
+    asked = yaml.safe_load(SERVICE)
+    asked["metadata"]["namespace"] = "team-a"
+    asked["spec"]["demand"]["requestsPerSecond"] = 100_000  # more than all the nodes of the examples serve
+    theirs = {**asked, "metadata": {"name": "secret", "namespace": "team-b"}}
+    installed.within("team-b")("apply", "-f", "-", stdin=theirs)
+    with running_operator(installed, tmp_path):
+        ann("apply", "-f", "-", stdin=asked)
+
+        def why() -> str:
+            conditions = ann.get("modelservice", "chat").get("status", {}).get("conditions", [])
+            ready = (each for each in conditions if each["type"] == "Ready" and each["reason"] == "NotPlanned")
+            return next((each["message"] for each in ready), "")
+
+        until(why, "her service says why it waits")
+    assert why() in ann("describe", "modelservice", "chat")
+    theirs_are = "modelservices,gangs,scalingpolicies,pods,events"
+    assert ann.refusal("get", theirs_are, "-n", "team-b").count("forbidden") == 5
+    assert ann.refusal("get", theirs_are, "--all-namespaces").count("forbidden") == 5
+    installed("delete", "namespace", "team-a", "team-b", "--wait=false")
+
+
+def _is_allowed(kubectl: Kubectl, verb: str, resource: str) -> bool:
+    try:
+        return kubectl("auth", "can-i", verb, resource).strip() == "yes"
+    except AssertionError:
+        return False
 
 
 def test_its_pods_are_admitted_where_only_restricted_pods_are(installed: Kubectl) -> None:
