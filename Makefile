@@ -20,6 +20,7 @@ $(READY): pyproject.toml
 	  || { echo "Tonnage needs Python 3.11 or newer as '$(PYTHON)'; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "installing Tonnage and its developers' tools into $(VENV): about 1 GB, some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
@@ -32,7 +33,14 @@ demo: $(READY) ## Plan the example fleet, then let the controller run it for a d
 	$(BIN)/tonnage simulate day -f examples/ --brain embedded --seconds 50 --report out/day.html
 
 .PHONY: test
-test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
+ifeq ($(TEST),quick)
+test: $(READY) ## Run all tests; TEST=quick: without the control plane, the guest kernel, Ray and slow tests
+	@echo "TEST=quick: no control plane, guest kernel, Ray or slow tests; make test runs them too"
+	$(BIN)/python -m pytest -p tests.without_ray -m "not slow" -n $(JOBS) --dist worksteal tests/unit
+	$(BIN)/python -m pytest -m "not slow and not controlplane" -n $(JOBS) --dist worksteal \
+	  tests/cli tests/deploy tests/generated tests/properties tests/replay tests/scenarios
+else
+test: $(READY)
 	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
 	@$(BIN)/python -m simulator.kernel >/dev/null || echo "no guest kernel: tests that need it are skipped" >&2
 	$(BIN)/python -m pytest -p tests.without_ray -n $(JOBS) --dist worksteal tests/unit
@@ -41,6 +49,7 @@ test: $(READY) ## Run all tests (those that need public data or the control plan
 	$(BIN)/python -m pytest --capture=sys tests/ray
 # A module has a server or a namespace of its own, so modules run side by side; they mostly wait for leases and watches.
 	$(BIN)/python -m pytest -n $(WAITING_JOBS) --dist loadfile tests/controlplane
+endif
 
 .PHONY: mutation
 mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (2 minutes)

@@ -1,0 +1,41 @@
+"""README's "Try it", run line by line as it stands there; long simulations are cut short by options at their end."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import tonnage
+
+ROOT = Path(__file__).parents[2]
+SHORTER = {
+    "simulate placement": "--generate 10 --seeds 42",
+    "simulate day": "--hours 0.3",
+    "whatif": "--demand 1",
+}
+"""Options at the end of a command, of which the last of a name counts."""
+LINES = re.findall(
+    r"^tonnage (.+?)(?: +#.*)?$",
+    (ROOT / "README.md").read_text(encoding="utf-8").partition("## Try it\n")[2].partition("\n## ")[0],
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_of_the_readme_does_what_it_says(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shorter = next((options for verb, options in SHORTER.items() if line.startswith(verb)), "")
+
+    done = CliRunner().invoke(tonnage, [*shlex.split(line), *shlex.split(shorter)])
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout
+    report = re.search(r"--report (\S+)", line)
+    assert report is None or (tmp_path / report[1]).exists()
+
+
+def test_all_lines_are_run() -> None:
+    assert {line.split()[0] for line in LINES} == {"plan", "explain", "simulate", "whatif"}
