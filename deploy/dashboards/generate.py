@@ -18,18 +18,22 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLinkType,
     DataSourceRef,
+    Threshold,
+    ThresholdsMode,
     VariableOption,
     VariableRefresh,
 )
 
 from deploy.dashboards.boards import BOARDS
-from deploy.dashboards.panels import Board, Panel, Variable
+from deploy.dashboards.panels import Board, Panel, Steps, Variable
 
 HERE = Path(__file__).parent
 
 SOURCE = DataSourceRef("prometheus", "${datasource}")
 PANEL_WIDTH, PANEL_HEIGHT, STAT_HEIGHT = 8, 8, 4
 """Panel size in a grid of 24 columns: three panels per row."""
+NO_VALUE = "none, or turned off"
+"""Text of a number that nothing reports: "No data" would read as a fault."""
 
 
 def written(board: Board) -> str:
@@ -71,7 +75,7 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
 
 
 def _panel(panel: Panel, number: int) -> stat.Panel | timeseries.Panel:
-    made = _stat() if panel.view == "stat" else _timeseries(stacked=panel.stacked)
+    made = _stat(panel.steps) if panel.view == "stat" else _timeseries(stacked=panel.stacked, signed=panel.signed)
     made = made.id(number).title(panel.title).description(panel.words).unit(panel.unit).datasource(SOURCE)
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
         target = prometheus.Dataquery().ref_id(letter).expr(query.expr).legend_format(query.legend).datasource(SOURCE)
@@ -79,16 +83,19 @@ def _panel(panel: Panel, number: int) -> stat.Panel | timeseries.Panel:
     return made
 
 
-def _stat() -> stat.Panel:
-    return stat.Panel().span(PANEL_WIDTH).height(STAT_HEIGHT).graph_mode(BigValueGraphMode.NONE)
+def _stat(steps: Steps) -> stat.Panel:
+    made = stat.Panel().span(PANEL_WIDTH).height(STAT_HEIGHT).graph_mode(BigValueGraphMode.NONE).no_value(NO_VALUE)
+    if steps:
+        colours = [Threshold(value=least, color=colour) for least, colour in steps]
+        made = made.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(colours))
+    return made
 
 
-def _timeseries(*, stacked: bool) -> timeseries.Panel:
+def _timeseries(*, stacked: bool, signed: bool) -> timeseries.Panel:
     made = (
         timeseries.Panel()
         .span(PANEL_WIDTH)
         .height(PANEL_HEIGHT)
-        .min(0)
         .show_points(VisibilityMode.NEVER)
         .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
         .legend(
@@ -98,6 +105,8 @@ def _timeseries(*, stacked: bool) -> timeseries.Panel:
             .show_legend(True)
         )
     )
+    if not signed:
+        made = made.min(0)
     if stacked:
         made = made.fill_opacity(30).stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     return made

@@ -3,6 +3,7 @@
 from deploy.dashboards.panels import (
     COUNT,
     JOB,
+    ONE,
     PER_SECOND,
     SECONDS,
     Board,
@@ -30,6 +31,7 @@ LOOP = Board(
                     COUNT,
                     (Query('sum(tonnage_leader{job="$job"})', "leaders"),),
                     "stat",
+                    steps=ONE,
                 ),
                 Panel(
                     "Epoch",
@@ -44,6 +46,7 @@ LOOP = Board(
                     SECONDS,
                     (Query('time() - max(tonnage_last_cycle_timestamp_seconds{job="$job"})', "age"),),
                     "stat",
+                    steps=((None, "green"), (60.0, "orange"), (120.0, "red")),
                 ),
                 Panel(
                     "Version",

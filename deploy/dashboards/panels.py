@@ -4,6 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 View = Literal["timeseries", "stat"]
+Steps = tuple[tuple[float | None, str], ...]
+"""(least value, colour) of each step of a scale; the first has no least value."""
+ONE: Steps = ((None, "red"), (1.0, "green"), (2.0, "red"))
+"""Exactly one is right."""
 
 DOLLARS_PER_HOUR = "currencyUSD"
 COUNT = "short"
@@ -27,6 +31,10 @@ class Panel:
     queries: tuple[Query, ...]
     view: View = "timeseries"
     stacked: bool = False
+    steps: Steps = ()
+    """Colours by value, lowest first; none: one colour."""
+    signed: bool = False
+    """Whether values below zero mean something, so that the axis must show them."""
 
 
 @dataclass(frozen=True, slots=True)

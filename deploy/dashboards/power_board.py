@@ -56,9 +56,10 @@ POWER = Board(
                 ),
                 Panel(
                     "Headroom",
-                    "Power that new work may use. Near 0: no pod is placed there, and low classes are limited.",
+                    "Power for new work. Near 0: no pod is placed there, low classes are limited. Below: short.",
                     WATTS,
                     (Query(of_domain("headroom"), "{{power_domain}}"),),
+                    signed=True,
                 ),
                 Panel(
                     "Draw",

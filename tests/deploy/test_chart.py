@@ -494,6 +494,16 @@ def test_rules_and_dashboards_reach_the_cluster_unchanged() -> None:
         assert json.loads(boards["data"][f"tonnage-{path.name}"]) == json.loads(path.read_text(encoding="utf-8"))
 
 
+def test_a_runbook_is_named_at_the_address_where_people_read_it() -> None:
+    page = "https://runbooks.example.com/tonnage"
+    given = {"monitoring": {"prometheusRule": {"mode": "always", "runbookUrl": page}}}
+
+    groups = rendered(given)["PrometheusRule", "tonnage"]["spec"]["groups"]
+
+    alerts = [rule for group in groups for rule in group["rules"]]
+    assert all(rule["annotations"]["runbook_url"] == f"{page}#{rule['alert'].lower()}" for rule in alerts)
+
+
 def test_the_kinds_are_installed_and_kept_when_the_release_goes() -> None:
     found = {name: each for (kind, name), each in rendered().items() if kind == "CustomResourceDefinition"}
 

@@ -53,3 +53,20 @@ def test_counters_are_read_as_rates_over_the_interval_of_the_screen(name: str) -
     for target in PANELS[name]["targets"]:
         counters = re.findall(r"\b\w+_(?:total|bucket)\b", target["expr"])
         assert len(counters) == target["expr"].count("rate(") == target["expr"].count("[$__rate_interval]")
+
+
+def test_every_number_says_what_it_means_that_there_is_none_and_one_leader_is_green() -> None:
+    made = [panel for board in BOARDS for panel in json.loads(written(board))["panels"] if panel["type"] == "stat"]
+    leaders = next(panel for panel in made if panel["title"] == "Leaders")
+
+    assert all(panel["fieldConfig"]["defaults"]["noValue"] for panel in made)
+    steps = leaders["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert [(step["value"], step["color"]) for step in steps] == [(None, "red"), (1.0, "green"), (2.0, "red")]
+
+
+def test_a_budget_that_is_short_is_seen_below_zero() -> None:
+    power = next(board for board in BOARDS if board.name == "power")
+    panels = {panel["title"]: panel for panel in json.loads(written(power))["panels"]}
+
+    assert "min" not in panels["Headroom"]["fieldConfig"]["defaults"]
+    assert panels["Draw"]["fieldConfig"]["defaults"]["min"] == 0

@@ -30,7 +30,7 @@ def test_every_alert_has_its_section_and_points_to_it() -> None:
 
     assert sections == [rule["alert"] for rule in alerts]
     for rule in alerts:
-        assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
         _, _, section = PAGE.partition(f"### {rule['alert']}\n")
         assert section.strip().lower().startswith(rule["labels"]["severity"])
 
