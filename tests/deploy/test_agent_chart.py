@@ -148,7 +148,7 @@ def test_it_runs_a_command_that_there_is() -> None:
     scripts = (CHART.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     command = main.get_command(click.Context(main), verb)
 
-    assert f'{program} = "nodeagent.__main__:main"' in scripts
+    assert f'{program} = "tonnage.__main__:agent"' in scripts
     assert command is not None
     assert command.make_context(verb, arguments).params["config"] == Path("/etc/tonnage/agent.yaml")
 
