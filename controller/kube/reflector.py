@@ -17,6 +17,8 @@ log = structlog.get_logger(__name__)
 
 ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
 """Refusals of a kind that is not served, or may not be listed."""
+STARTING = 6
+"""Refusals in a row after which an optional kind that was read counts as absent: about 20 s of pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
                 await list_all(cache, transport, around.clock)
             await watch_once(cache, transport, times, around)
         except KubeReadError as error:
-            if cache.resource.is_optional and error.refusal.status in ABSENT:
+            is_read = bool(cache.lists) and not cache.is_absent
+            # A server that starts refuses for a moment what it is about to serve.
+            if error.refusal.status in ABSENT and cache.resource.is_optional and not (is_read and failures < STARTING):
                 await _left_out(cache, error, times, around)
                 continue
             now_s = around.clock()

@@ -102,7 +102,7 @@ async def eyes(server: ControlPlane, folder: Path, *, times: WatchTimes | None =
         stirred.set()
 
     through = await line.start(folder)
-    caches = empty_caches(stirred.set)
+    caches = empty_caches(stirred.set, groups=())
     async with (
         await connect(Access(kubeconfig=str(through), request_timeout_s=10.0), time.monotonic, counted) as watching,
         await connect(Access(kubeconfig=str(server.kubeconfig)), time.monotonic) as api,
@@ -296,7 +296,7 @@ def test_an_account_that_may_not_read_is_told_so(server: ControlPlane, tmp_path:
             stirred.set()
             await asyncio.Event().wait()
 
-        caches = empty_caches()
+        caches = empty_caches(groups=())
         async with await connect(access, time.monotonic) as nobody:
             around = Surroundings(time.time, pause, Random(1))  # noqa: S311  # jitter
             following = asyncio.create_task(follow([caches.pods], nobody, around))

@@ -1,14 +1,15 @@
 """Reflector: keeps a cache up to date through every failure, against a fake transport."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from controller.kube.cache import Cache
+from controller.kube.cache import Cache, Resource
 from controller.kube.errors import Refusal
 from controller.kube.fake_transport import FakeTransport, Listed, Refused, ScriptOverError, Watched
-from controller.kube.reflector import Surroundings, WatchTimes, reflect
+from controller.kube.reflector import STARTING, Surroundings, WatchTimes, reflect
 from controller.kube.structs import Node
 from controller.kube_world.observer import NODES
 from tests.builders.manifests import node
@@ -16,11 +17,14 @@ from tests.builders.watch_events import CUT, EXPIRED, added, bookmark, deleted, 
 from tests.clock import HandClock
 
 RHYTHM = WatchTimes()
+ABSENT = Refusal(404, "NotFound", "the server could not find the requested resource")
 
 
-def run(*script: Listed | Watched | Refused, step_s: float = 0.0) -> tuple[Cache[Node], FakeTransport, HandClock]:
+def run(
+    *script: Listed | Watched | Refused, step_s: float = 0.0, resource: Resource[Node] = NODES
+) -> tuple[Cache[Node], FakeTransport, HandClock]:
     """A reflector from its start to the end of the script."""
-    cache, transport, clock = Cache(NODES), FakeTransport(list(script)), HandClock(1000.0, step_s)
+    cache, transport, clock = Cache(resource), FakeTransport(list(script)), HandClock(1000.0, step_s)
     around = Surroundings(clock, clock.sleep, Random(1))  # noqa: S311  # jitter
     with pytest.raises(ScriptOverError):
         asyncio.run(reflect(cache, transport, RHYTHM, around))
@@ -139,3 +143,23 @@ def test_what_is_known_stays_and_the_trouble_is_told_while_the_server_is_away() 
     assert sorted(cache.all()) == ["a"]
     assert (cache.is_synced, cache.failures, cache.trouble) == (True, 2, CUT.words)
     assert cache.seen_at_s == 1000.0
+
+
+def optional(*script: Listed | Watched | Refused) -> tuple[Cache[Node], FakeTransport, HandClock]:
+    return run(*script, resource=replace(NODES, is_optional=True))
+
+
+def test_an_optional_kind_that_is_not_served_has_no_objects_and_is_tried_again() -> None:
+    cache, _, clock = optional(Refused(ABSENT), Listed(listed([node("a")], version=5)), Refused(CUT))
+
+    assert RHYTHM.absent_s / 2 <= clock.sleeps_s[0] <= RHYTHM.absent_s
+    assert (cache.is_absent, list(cache.all())) == (False, ["a"])
+
+
+def test_an_optional_kind_that_was_read_is_kept_while_a_starting_server_refuses_it() -> None:
+    read = (Listed(listed([node("a")], version=5)), *[Refused(ABSENT)] * STARTING)
+    starting, _, _ = optional(*read)
+    gone, _, _ = optional(*read, Refused(ABSENT))
+
+    assert (starting.is_absent, list(starting.all())) == (False, ["a"])
+    assert (gone.is_absent, list(gone.all())) == (True, [])
