@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 READY := $(VENV)/.ready
 JOBS ?= 2
-WAITING_JOBS ?= 3
 DATA := $(or $(TONNAGE_DATA),../shared/data)
 
 .DEFAULT_GOAL := help
@@ -47,8 +46,8 @@ test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
 # Where Ray's native part ends a driver, its last words must not stay in a capture that ends with it.
 	$(BIN)/python -m pytest --capture=sys tests/ray
-# A module has a server or a namespace of its own, so modules run side by side; they mostly wait for leases and watches.
-	$(BIN)/python -m pytest -n $(WAITING_JOBS) --dist loadfile tests/controlplane
+# A module has a server or a namespace of its own, so modules run side by side.
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/controlplane
 endif
 
 .PHONY: mutation

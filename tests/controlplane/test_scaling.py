@@ -286,10 +286,6 @@ def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status(stage: Stage
         "throughput": 16.0, "completed": 500.0, "request_p95": 3.0, "in_flight": 32.0,
         "replicas": 4.0, "replicas_before": 4.0, "input_mean": 300.0, "output_mean": 100.0,
     }  # fmt: skip
-    for pod in stage.kubectl.get("pods", "-l", "app=tuned")["items"]:
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(time.time() - 3600.0)}
-        old = json.dumps({"status": {"conditions": [ready]}})
-        stage.kubectl("patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=strategic", "-p", old)
     source = {"role": "requests", "prometheus": {"preset": "vllm"}}
     concurrency = {"tune": True, "min": 1, "max": 64, "start": 20, "p95": "10s", "interval": "60s"}
     about = {"demand": {"sources": [source]}, "concurrency": concurrency, "minReplicas": 4, "maxReplicas": 4}
@@ -313,7 +309,17 @@ def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status(stage: Stage
     stage.kubectl("patch", "scalingpolicy", "tuned", "--subresource=status", "--type=merge", "-p", patch)
 
     stage.policy("tuned", **about)
-    until(lambda: stage.status("tuned")["concurrency"]["decisions"] == 8, "it goes on from the status")
+
+    def has_decided() -> bool:
+        for pod in stage.kubectl.get("pods", "-l", "app=tuned")["items"]:  # kubelets write their status anew
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(time.time() - 3600.0)}
+            old = json.dumps({"status": {"conditions": [ready]}})
+            stage.kubectl(
+                "patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=strategic", "-p", old
+            )
+        return bool(stage.status("tuned")["concurrency"]["decisions"] == 8)
+
+    until(has_decided, "it goes on from the status", pause_s=2.0)
 
     tuned = stage.status("tuned")["concurrency"]
     assert (tuned["reason"], tuned["limit"], tuned["inForce"]) == ("Raised", 10, 10)
