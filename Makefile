@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 READY := $(VENV)/.ready
 JOBS ?= 2
+# Tests of many live processes are tried a second time, and the summary names those that needed it (RERUN).
+AGAIN ?= --reruns 1 -raR
 DATA := $(or $(TONNAGE_DATA),../shared/data)
 
 .DEFAULT_GOAL := help
@@ -39,16 +41,30 @@ test: $(READY) ## Run all tests; TEST=quick: without the control plane, the gues
 	$(BIN)/python -m pytest -m "not slow and not controlplane" -n $(JOBS) --dist worksteal \
 	  tests/cli tests/deploy tests/generated tests/properties tests/replay tests/scenarios
 else
+# Every tier runs, whatever an earlier one found; the exit status is that of all.
 test: $(READY)
 	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
 	@$(BIN)/python -m simulator.kernel >/dev/null || echo "no guest kernel: tests that need it are skipped" >&2
-	$(BIN)/python -m pytest -p tests.without_ray -n $(JOBS) --dist worksteal tests/unit
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
-# Where Ray's native part ends a driver, its last words must not stay in a capture that ends with it.
-	$(BIN)/python -m pytest --capture=sys tests/ray
-# A module has a server or a namespace of its own, so modules run side by side.
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/controlplane
+	@$(MAKE) --no-print-directory --keep-going --jobs=1 test-unit test-parts test-ray test-controlplane
 endif
+
+.PHONY: test-unit
+test-unit: $(READY) ## Run the unit tests alone
+	$(BIN)/python -m pytest -p tests.without_ray -n $(JOBS) --dist worksteal tests/unit
+
+.PHONY: test-parts
+test-parts: $(READY) ## Run what is neither a unit test nor on Ray or the control plane: CLI, chart, properties, simulations
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
+
+.PHONY: test-ray
+test-ray: $(READY) ## Run the tests on Ray alone
+# Where Ray's native part ends a driver, its last words must not stay in a capture that ends with it.
+	$(BIN)/python -m pytest --capture=sys $(AGAIN) tests/ray
+
+.PHONY: test-controlplane
+test-controlplane: $(READY) ## Run the tests on the real control plane alone
+# A module has a server or a namespace of its own, so modules run side by side.
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(AGAIN) tests/controlplane
 
 .PHONY: mutation
 mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (2 minutes)
