@@ -28,6 +28,8 @@ many = settings(max_examples=max(500, settings.default.max_examples if settings.
 KEYS = Keys("k", {"k": node_secret(b"a secret of the fleet, long enough", "n1")})
 RULES = AgentRules(period_s=0.001, restore_s=0.001)
 CLAMPS_W = (300.0, 500.0)
+IN_MEMORY = next((str(each) for each in (Path("/dev") / "shm",) if each.is_dir()), None)
+"""Records are synced at every order, which a disk makes slow and these tests do not look at."""
 
 When = Literal["before", "after"]
 Step = tuple[str, float]
@@ -169,7 +171,7 @@ def lived(device: FakeDevice, found_w: float, happening: list[Step]) -> None:
     async def story() -> None:
         hardware = Hardware(device)
         hardware.set_by_others(found_w)
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(dir=IN_MEMORY) as folder:
             life = Story(Path(folder), hardware)
             for what, watts in happening:
                 await life.happen(what, watts)
