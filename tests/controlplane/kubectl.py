@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.controlplane.direct_get import asked, direct_get
+
 WITHIN = "60s"
 """For `kubectl wait`: a busy machine is not a failure."""
 
@@ -33,8 +35,10 @@ class Kubectl:
         return done.stderr
 
     def get(self, *arguments: str) -> Any:
-        """The object or list as a structure."""
-        return json.loads(self("get", *arguments, "-o", "json"))
+        """The object or list as a structure, as `kubectl get -o json` prints it."""
+        what = asked(arguments)
+        found = None if what is None else direct_get(self.kubeconfig, self.user).get(what, self.namespace)
+        return json.loads(self("get", *arguments, "-o", "json")) if found is None else found
 
     def wait(self, condition: str, what: str) -> None:
         """Wait for a condition: `condition=Ready`, `delete`, `jsonpath=...`."""

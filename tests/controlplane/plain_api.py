@@ -38,10 +38,11 @@ class Answer:
 class PlainApi:
     """Requests over one connection, as the current user of a kubeconfig that carries its certificate and token.
 
-    user: whom to impersonate, with all rights, for what the server decides by name; empty: nobody.
+    user: whom to impersonate, in this group, by default with all rights for what the server decides by name; empty:
+    nobody.
     """
 
-    def __init__(self, kubeconfig: Path, user: str = "") -> None:
+    def __init__(self, kubeconfig: Path, user: str = "", group: str = "system:masters") -> None:
         config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         cluster, who = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -50,7 +51,7 @@ class PlainApi:
         self._line = http.client.HTTPSConnection(address.hostname or "", address.port, context=trust, timeout=30)
         self._headers = {"Authorization": f"Bearer {who['token']}", "Accept": JSON}
         if user:
-            self._headers |= {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+            self._headers |= {"Impersonate-User": user} | ({"Impersonate-Group": group} if group else {})
 
     def send(
         self,

@@ -1,9 +1,13 @@
 """Shared server of the tests: upstream's own programs, with RBAC, a scheduler and nodes on which pods run."""
 
+import json
+
 import pytest
 
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.binaries.upstream_tools import KUBERNETES, version_of
 from simulator.controlplane.server import ControlPlane, status
+from tests.controlplane.direct_get import asked, direct_get
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, job, pod
 from tests.controlplane.servers import NODES
@@ -25,6 +29,31 @@ def test_server_and_kubectl_are_the_pinned_release(kubectl: Kubectl) -> None:
     told = kubectl("version")
 
     assert told.count(f"Version: {version_of(KUBERNETES)}\n") == 2  # client and server
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("namespace", "default"),
+        ("svc/kubernetes",),
+        ("services",),
+        ("priorityclasses.scheduling.k8s.io",),
+        ("clusterroles", "-l", "kubernetes.io/bootstrapping=rbac-defaults"),
+        ("services", "-A", "--field-selector=metadata.namespace=default"),
+    ],
+)
+def test_what_tests_read_over_a_kept_connection_is_what_kubectl_prints(
+    control_plane: ControlPlane, programs: Programs, arguments: tuple[str, ...]
+) -> None:
+    kubectl = Kubectl(programs["kubectl"], control_plane.kubeconfig)
+    printed = json.loads(kubectl("get", *arguments, "-o", "json"))
+    what = asked(arguments)
+    assert what is not None
+
+    read = direct_get(control_plane.kubeconfig, "").get(what, "default")
+
+    assert read.get("items", read) == printed.get("items", printed)
+    assert read.get("items", read)
 
 
 def test_only_its_owner_can_read_the_kubeconfig(control_plane: ControlPlane) -> None:
