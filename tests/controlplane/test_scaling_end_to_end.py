@@ -37,7 +37,7 @@ AHEAD_S = 420
 """How far the ramp is ahead when a test begins: the time in which it must see the service scaled."""
 LEAD_S = 900
 """Lead time of the policy: starts are planned for the middle of the ramp, before it begins."""
-MAX_AGE_S = 8
+MAX_AGE_S = 15
 NODES = 12
 POLICY = "scalingpolicy/chat"
 
@@ -192,8 +192,7 @@ def test_a_service_is_scaled_before_its_daily_ramp_and_holds_while_prometheus_is
         killed_at_s, held = time.time(), stage.instances()
         until(lambda: stage.condition("MetricsAvailable")[0] == "False", "the outage is reported")
         assert time.time() - killed_at_s < MAX_AGE_S + 30
-        went_down = comes_true(lambda: stage.instances() < held, killed_at_s + 4 * MAX_AGE_S - time.time(), pause_s=1.0)
-        assert not went_down
+        assert not comes_true(lambda: stage.instances() < held, killed_at_s + 4 * MAX_AGE_S - time.time(), pause_s=1.0)
         stage.prometheus.start()
         until(lambda: stage.condition("MetricsAvailable")[0] == "True", "the metrics are back")
         assert stage.instances() >= held
