@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
-from cli.printing.errors import FAILED, INTERRUPTED, WRONG_INPUT, print_error
+from cli.printing.errors import FAILED, INTERRUPTED, UNREAD, WRONG_INPUT, print_error
 from cli.printing.streams import make_safe, write_out
 from cluster.errors import ConfigError, TonnageError
 from cluster.version import VERSION
@@ -23,7 +23,8 @@ Exit status:
   0    done (a plan was made, even if it could not place everything)
   1    refused or failed
   2    wrong usage or invalid input; nothing was written
-  130  ended by Ctrl-C"""
+  130  ended by Ctrl-C
+  141  the reader of the output ended first, as in `| head`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,9 @@ class Verbs(click.Group):
         except TonnageError as error:
             print_error(error)
             ctx.exit(FAILED)
+        except BrokenPipeError:  # here, since click would end with 1
+            _drop_output()
+            ctx.exit(UNREAD)
 
 
 @click.group(
@@ -151,7 +155,7 @@ def run(arguments: Sequence[str], name: str = "tonnage") -> int:
         return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
-        return FAILED
+        return UNREAD
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

@@ -43,7 +43,7 @@ def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
     """Objects of files and folders, in their order. Raises ConfigError with every error in all of them."""
     from controller.objects.documents import read_documents
 
-    documents, mistakes = read_documents(files, sys.stdin)
+    documents, mistakes, _ = read_documents(files, sys.stdin)
     made: list[Manifest] = []
     for document in documents:
         wrong = list(_mistakes(document))

@@ -4,8 +4,9 @@ import click
 
 from cluster.errors import TonnageError
 
-FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
-"""Exit statuses: refused or failed; wrong usage or invalid input; ended by Ctrl-C (128 + SIGINT, as in shells)."""
+FAILED, WRONG_INPUT, INTERRUPTED, UNREAD = 1, 2, 130, 141
+"""Exit statuses: refused or failed; wrong usage or invalid input; ended by Ctrl-C (128 + SIGINT, as in shells); the
+reader of the output ended first (128 + SIGPIPE, as kubectl behind `| head`)."""
 
 
 UNAUTHORIZED = 401

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import yaml
 
@@ -54,36 +54,49 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def read_documents(paths: Iterable[str], stdin: TextIO | None = None) -> tuple[list[Document], list[Mistake]]:
+class ReadDocuments(NamedTuple):
+    """What was found in files and folders."""
+
+    documents: list[Document]
+    mistakes: list[Mistake]
+    empty: list[str]
+    """Files without any object, such as one that holds only `---`."""
+
+
+def read_documents(paths: Iterable[str], stdin: TextIO | None = None) -> ReadDocuments:
     """All documents of these files and folders, in an order that depends only on the names, and the errors.
 
     A folder stands for all its .yaml, .yml and .json files at any depth; `-` stands for `stdin`. A file that is named
     twice is read once.
     """
-    documents: list[Document] = []
-    mistakes: list[Mistake] = []
+    read = ReadDocuments([], [], [])
     seen: set[FilePath] = set()
     for path in paths:
         if path == STDIN:
             text = stdin.read() if stdin is not None else ""
-            _collect(_from_text("standard input", text), documents, mistakes)
+            _collect("standard input", _from_text("standard input", text), read)
             continue
         if "://" in path:
-            mistakes.append(Mistake(path, "is a URL, and only files are read", f"curl -fsSL {path} | tonnage ... -f -"))
+            words = "is a URL, and only files are read"
+            read.mistakes.append(Mistake(path, words, f"curl -fsSL {path} | tonnage ... -f -"))
             continue
-        for file in _files(FilePath(path), mistakes):
+        for file in _files(FilePath(path), read.mistakes):
             if file.resolve() not in seen:
                 seen.add(file.resolve())
-                _collect(_from_file(file), documents, mistakes)
-    return documents, mistakes
+                _collect(str(file), _from_file(file), read)
+    return read
 
 
-def _collect(found: Iterable[Document | Mistake], documents: list[Document], mistakes: list[Mistake]) -> None:
+def _collect(name: str, found: Iterable[Document | Mistake], read: ReadDocuments) -> None:
+    is_empty = True
     for each in found:
+        is_empty = False
         if isinstance(each, Mistake):
-            mistakes.append(each)
+            read.mistakes.append(each)
         else:
-            documents.extend(_unlisted(each))
+            read.documents.extend(_unlisted(each))
+    if is_empty:
+        read.empty.append(name)
 
 
 def _files(path: FilePath, mistakes: list[Mistake]) -> list[FilePath]:

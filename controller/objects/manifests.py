@@ -98,7 +98,7 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     that their controllers would make. Objects of further kinds (a ConfigMap) are ignored with a note, which says so if
     they ask for GPUs. Raises ConfigError with all errors of all documents.
     """
-    documents, mistakes = read_documents(paths, stdin)
+    documents, mistakes, empty = read_documents(paths, stdin)
     read: list[Read[Any]] = []
     ignored: Counter[Ignored] = Counter()
     owners: list[GroupObject] = []
@@ -121,7 +121,7 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     by_kind = {kind: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in kinds}
     return Manifests(
         {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from},
-        tuple(_notes_of_ignored(ignored)),
+        (*(Note(name, Reason("NoObjects", "holds no objects")) for name in empty), *_notes_of_ignored(ignored)),
         tuple(owners),
     )
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -55,6 +56,21 @@ def test_a_closed_standard_output_is_one_line_and_names_what_discards() -> None:
 
     assert (result.returncode, len(result.stderr.splitlines())) == (FAILED, 1)
     assert ">/dev/null" in result.stderr
+
+
+def test_a_reader_that_ends_first_is_told_apart_from_a_failure_and_without_words() -> None:
+    result = in_shell("crds | true; exit ${PIPESTATUS[0]}")
+
+    assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_the_demo_says_what_it_installs_before_it_is_silent_for_minutes() -> None:
+    dry = ["make", "--dry-run", "--always-make", "demo"]
+    recipe = subprocess.run(dry, capture_output=True, text=True, check=True, cwd=ROOT).stdout  # noqa: S603
+
+    assert re.search(
+        r"^echo \"installing .*: about 1 GB, some minutes\"$", recipe.partition("pip install")[0], re.MULTILINE
+    )
 
 
 def test_closed_standard_input_and_error_change_nothing() -> None:

@@ -116,7 +116,7 @@ def scenario_in(file: Path) -> Scenario:
 
     Read as manifests are, so that `on` is a word and a key that stands twice is a mistake.
     """
-    documents, mistakes = read_documents([str(file)])
+    documents, mistakes, _ = read_documents([str(file)])
     if mistakes:
         raise ConfigError(tuple(mistakes))
     (document,) = documents

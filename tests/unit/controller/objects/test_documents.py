@@ -16,7 +16,7 @@ BLOCK = "kind: Node\nmetadata:\n  name: a\n"
 def names_and_mistakes(folder: Path, text: str, name: str = "f.yaml") -> tuple[list[str], list[str]]:
     file = folder / name
     file.write_text(text, encoding="utf-8")
-    documents, mistakes = read_documents([str(file)])
+    documents, mistakes, _ = read_documents([str(file)])
     return [each.content["metadata"]["name"] for each in documents], [
         str(each).removeprefix(f"{folder}/") for each in mistakes
     ]

@@ -237,6 +237,16 @@ def test_empty_documents_are_passed_over_but_counted(tmp_path: Path) -> None:
     assert found.startswith("f.yaml, document 2 (line 4), apiVersion: is missing")
 
 
+@pytest.mark.parametrize("nothing", ["", "---\n", "# nothing\n"])
+def test_a_file_without_objects_beside_others_is_noted(tmp_path: Path, nothing: str) -> None:
+    (tmp_path / "empty.yaml").write_text(nothing, encoding="utf-8")
+    (tmp_path / "f.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n", encoding="utf-8")
+
+    notes = read_manifests([str(tmp_path)]).notes
+
+    assert [(note.about, note.reason.words) for note in notes] == [(str(tmp_path / "empty.yaml"), "holds no objects")]
+
+
 def test_nothing_at_all_is_a_mistake(tmp_path: Path) -> None:
     assert mistakes_in(tmp_path, "# nothing\n") == [
         "manifests: there is nothing to read; name files or folders that hold objects"
