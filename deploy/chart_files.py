@@ -1,4 +1,5 @@
-"""Copies CRDs, roles, dashboards, alerts and the settings' schema into the chart: `python -m deploy.chart_files`."""
+"""Copies CRDs, roles, dashboards, alerts and the settings' schema into the chart, and makes its README:
+`python -m deploy.chart_files`."""
 
 import json
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import Any
 
 from controller.api.rbac import roles_yaml
 from controller.settings import OperatorSettings
+from deploy.chart_readme import readme
 
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY.parent / "helm" / "tonnage"
@@ -37,6 +39,7 @@ def present() -> dict[Path, str]:
 ROLES = CHART / "files" / "rbac" / "roles.yaml"
 """Rules of each role; templates/rbac.yaml decides which roles are granted."""
 SCHEMA = CHART / "values.schema.json"
+README = CHART / "README.md"
 OF_THE_CHART = ("context", "fenced", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
 """Settings that do not apply in a pod, or that the chart derives from its own values."""
 
@@ -53,6 +56,12 @@ def schema() -> str:
     return json.dumps(values, indent=2) + "\n"
 
 
+def readme_text() -> str:
+    """README of the chart as it stands."""
+    about, values = (CHART / name for name in ("Chart.yaml", "values.yaml"))
+    return readme(about.read_text(encoding="utf-8"), values.read_text(encoding="utf-8"))
+
+
 def _used(parts: dict[str, Any], by: str) -> dict[str, Any]:
     """Definitions that this text refers to, directly or through others."""
     found: dict[str, Any] = {}
@@ -66,7 +75,7 @@ def _used(parts: dict[str, Any], by: str) -> dict[str, Any]:
 
 def main() -> None:
     SCHEMA.write_text(schema(), encoding="utf-8")
-    wanted = {**copies(), ROLES: roles_yaml()}
+    wanted = {**copies(), ROLES: roles_yaml(), README: readme_text()}
     for path in present().keys() - wanted.keys():
         path.unlink()
     for path, text in wanted.items():

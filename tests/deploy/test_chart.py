@@ -387,6 +387,48 @@ def test_replicas_spread_over_nodes_and_zones() -> None:
     assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
 
 
+def test_a_spread_of_ones_own_replaces_the_charts_and_counts_the_controllers_pods() -> None:
+    own = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    selected = {**own, "labelSelector": {"matchLabels": {"a": "b"}}}
+    spec = deployment({"topologySpreadConstraints": [own, selected]})["spec"]
+
+    assert spec["template"]["spec"]["topologySpreadConstraints"] == [
+        {**own, "labelSelector": spec["selector"]},
+        selected,
+    ]
+
+
+def test_volumes_of_ones_own_are_added_to_those_of_the_chart() -> None:
+    volume, mount = {"name": "ca", "configMap": {"name": "ca"}}, {"name": "ca", "mountPath": "/ca", "readOnly": True}
+    before = deployment()["spec"]["template"]["spec"]
+    after = deployment({"extraVolumes": [volume], "extraVolumeMounts": [mount]})["spec"]["template"]["spec"]
+
+    assert after["volumes"] == [*before["volumes"], volume]
+    assert after["containers"][0]["volumeMounts"] == [*before["containers"][0]["volumeMounts"], mount]
+
+
+@pytest.mark.parametrize(
+    ("values", "limit"),
+    [
+        ({}, "1Gi"),
+        ({"ray": {"mode": "embedded"}}, "2Gi"),
+        ({"ray": {"mode": "embedded"}, "resources": {"limits": {"memory": "3Gi"}}}, "3Gi"),
+    ],
+    ids=["no-ray", "embedded", "own"],
+)
+def test_the_memory_of_the_controller_follows_where_ray_runs(values: Values, limit: str) -> None:
+    assert deployment(values)["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == limit
+
+
+@pytest.mark.parametrize("level", ["debug", "warning"])
+def test_the_log_level_is_a_setting_that_the_operator_reads(level: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    values = {"settings": {"log_level": level}}
+    file.write_text(rendered(values)["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
+
+    assert read_settings(file).log_level == level
+
+
 def test_selectors_find_the_pods_that_are_made() -> None:
     objects = rendered(WATCHED)
     labels = objects["Deployment", "tonnage"]["spec"]["template"]["metadata"]["labels"].items()

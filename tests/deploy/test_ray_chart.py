@@ -65,13 +65,19 @@ def test_the_operator_is_told_where_to_plan(tmp_path: Path, mode: str, brain: st
 
 
 def test_without_ray_nothing_of_it_is_installed() -> None:
-    assert not [name for kind, name in rendered({"ray": {"mode": "none"}}) if "ray" in name]
-    assert not [name for kind, name in rendered({"ray": {"mode": "embedded"}}) if "ray" in name]
+    for values in ({}, {"ray": {"mode": "none"}}, {"ray": {"mode": "embedded"}}):
+        assert not [name for kind, name in rendered(values) if "ray" in name]
+
+
+def test_by_default_the_operator_plans_without_ray(tmp_path: Path) -> None:
+    assert read_by_operator(rendered(), tmp_path).mode == "inline"
+    assert "shm" not in {volume["name"] for volume in controller()["volumes"]}
 
 
 def test_embedded_ray_has_room_for_its_object_store() -> None:
-    volumes = {volume["name"]: volume for volume in controller()["volumes"]}
-    (container,) = controller()["containers"]
+    pod = controller({"ray": {"mode": "embedded"}})
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    (container,) = pod["containers"]
 
     assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "128Mi"}
     assert "shm" in {mount["name"] for mount in container["volumeMounts"]}
