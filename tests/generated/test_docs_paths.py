@@ -12,7 +12,9 @@ FOLDERS = tuple(
         each.name for each in ROOT.iterdir() if each.is_dir() and not each.name.startswith(".") and each.name != "out"
     )
 )
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for name in ("docs", "examples", "helm") for page in (ROOT / name).rglob("*.md"))]
+)
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(FOLDERS)})/[\w./-]*?\w+\.(?:py|yaml|md|j2|json|tpl)\b")
 GENERATED = frozenset({"deploy/chart", "out"})
