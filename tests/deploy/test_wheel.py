@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from cluster.version import VERSION
+from simulator.controlplane.binaries.upstream_tools import CONTROL_PLANE, KUBERNETES, cache_folder
 
 ROOT = Path(__file__).parents[2]
 LEFT = ignore_patterns(".*", "out", "build", "*.egg-info", "__pycache__", "tests", "benchmarks")
@@ -95,3 +96,17 @@ def test_what_the_wheel_holds_runs_outside_the_repository(installed: Installed) 
         1,
         "error: this needs matplotlib, which is not installed: pip install 'tonnage[reports]'",
     )
+
+
+@pytest.mark.slow
+def test_a_control_plane_of_the_wheel_has_the_programs_that_the_source_tree_builds(installed: Installed) -> None:
+    """The key of their cache is a checksum of the Go modules; another one would build Kubernetes again."""
+    built = cache_folder(KUBERNETES)
+    if not all((built / tool.name).exists() for tool in CONTROL_PLANE):
+        pytest.skip(f"{built} has not all programs of a control plane; make controlplane builds them")
+
+    dry = installed.run("controlplane", "up", "--dir", "here", "--nodes", "2", "--dry-run")
+
+    assert dry.returncode == 0, dry.stderr
+    assert f"{built / 'kube-apiserver'} " in dry.stdout
+    assert "-m simulator.controlplane.nodes" in dry.stdout
