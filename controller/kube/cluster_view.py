@@ -134,6 +134,10 @@ class ClusterView(Protocol):
         """Time since which a Gang is partly started according to its status, which may be out of date."""
         ...
 
+    def most_gpu_milli(self) -> Mapping[str, int]:
+        """Quota of the pods of a namespace, thousandths of GPUs; of namespaces that have one."""
+        ...
+
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
         """Nodes that take no new pods now, because their kubelet refused some."""
         ...

@@ -25,6 +25,7 @@ from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
 from controller.kube.structs import Meta, Node, OwnObject, Pod, PodMeta, Slim
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
+from controller.kube_world.quotas import ResourceQuota, most_gpu_milli
 from controller.kube_world.refusals import FailedPod, Refusals
 from controller.placers.pools import requested_mode
 
@@ -92,6 +93,7 @@ class CachedView:
         failed: Cache[FailedPod] | None = None,
         is_placed_here: Callable[[str], bool] = lambda _: True,
         groups: Mapping[ForeignKind, Cache[OwnObject]] = MappingProxyType({}),
+        quotas: Cache[ResourceQuota] | None = None,
     ) -> None:
         """snapshot: raises ObservationError while a part of it is not synced. own: of our kinds.
 
@@ -101,7 +103,9 @@ class CachedView:
         allocated and that only pods without a node use. failed: failed pods, by which nodes are held back.
         is_placed_here: whether Tonnage placed a pod (uid): where anybody can write its annotations, anybody could close
         nodes with pods that say so. groups: objects of other projects' kinds, which Events of their gangs are about.
+        quotas: ResourceQuotas, which may bound shares of GPUs.
         """
+        self._quotas = quotas
         self._failed, self._refusals, self._is_placed_here = failed, Refusals(), is_placed_here
         self._snapshot = snapshot
         self._pods, self._nodes = pods, nodes
@@ -126,6 +130,9 @@ class CachedView:
             return ()
         self._refusals.take(self._failed.drain(), self._is_placed_here)
         return self._refusals.held_back(at_s)
+
+    def most_gpu_milli(self) -> Mapping[str, int]:
+        return most_gpu_milli(self._quotas.all().values()) if self._quotas is not None else {}
 
     def half_started_since_s(self, gang: str) -> float | None:
         found = self._gangs.get(gang)

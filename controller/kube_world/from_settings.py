@@ -10,6 +10,7 @@ from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenClaim
 from controller.kube_world.cached_view import CachedView, Deployment, instant_or_none, is_ours
 from controller.kube_world.observer import Caches, Observer, settle_heap
+from controller.kube_world.quotas import ResourceQuota
 from controller.kube_world.refusals import FailedPod
 from controller.placers.pools import Pool, pool_mode
 from controller.settings import OperatorSettings
@@ -73,8 +74,9 @@ def sightings_from(
     completed: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
     failed: Cache[FailedPod] | None = None,
     is_placed_here: Callable[[str], bool] = lambda _: True,
+    quotas: Cache[ResourceQuota] | None = None,
 ) -> CachedView:
-    """completed: adds data from other sources than objects, such as power. The last two: as of CachedView."""
+    """completed: adds data from other sources than objects, such as power. The last three: as of CachedView."""
     return CachedView(
         lambda: completed(observer.observe()),
         pods=caches.pods,
@@ -87,6 +89,7 @@ def sightings_from(
         failed=failed,
         is_placed_here=is_placed_here,
         groups=caches.groups,
+        quotas=quotas,
     )
 
 

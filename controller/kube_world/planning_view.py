@@ -16,6 +16,7 @@ from controller.kube_world.promises import Promises
 from controller.kube_world.since_when import StartTimes
 from controller.placers.pool_affinity import PlacementModes
 from controller.placers.pools import Pool, requested_mode
+from controller.snapshot.quotas import within_quotas
 
 UNHEEDED = (
     "PodAffinityNotHeeded",
@@ -90,7 +91,8 @@ class PlanningView:
         planned = self._with_facts(
             self._modes.restricted(scaled, modes, self._mode_of, self._has_share), released, unheeded
         )
-        return with_held_back(planned, self._sightings.held_back(seen.at_s))
+        allowed = within_quotas(planned, self._sightings.most_gpu_milli())
+        return with_held_back(allowed, self._sightings.held_back(seen.at_s))
 
     def _with_facts(self, snapshot: Snapshot, released: Sequence[SeenPod], unheeded: Sequence[SeenPod]) -> Snapshot:
         """The snapshot with start times, idle claims, and pods that are left out with the reasons."""

@@ -30,6 +30,7 @@ from controller.kube_world.cached_view import DEPLOYMENTS
 from controller.kube_world.from_settings import allocates_claims, foreign_kinds_from, observer_from, sightings_from
 from controller.kube_world.observer import empty_caches, follow
 from controller.kube_world.promises import Promises
+from controller.kube_world.quotas import QUOTAS
 from controller.kube_world.refusals import FAILED_PODS
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
@@ -153,7 +154,8 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         deployments = Cache(DEPLOYMENTS, changed.set)
         parts = [running for part in registries.parts if (running := part.enabled(settings)) is not None]
         failed = Cache(FAILED_PODS, changed.set)
-        everything = (*caches.each, deployments, failed, *(cache for part in parts for cache in part.caches))
+        quotas = Cache(QUOTAS, changed.set)
+        everything = (*caches.each, deployments, failed, quotas, *(cache for part in parts for cache in part.caches))
 
         def is_synced() -> bool:
             return all(cache.is_synced for cache in everything)
@@ -170,7 +172,9 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         def with_parts(snapshot: Snapshot) -> Snapshot:
             return reduce(lambda seen, part: part.add_to(seen), parts, snapshot)
 
-        sightings = sightings_from(settings, observer, caches, deployments, with_parts, failed, promises.is_placed_here)
+        sightings = sightings_from(
+            settings, observer, caches, deployments, with_parts, failed, promises.is_placed_here, quotas
+        )
         own_jobs = reports_on(
             observer,
             caches,

@@ -23,6 +23,7 @@ from controller.kube_world.from_settings import (
 )
 from controller.kube_world.observer import Caches, Observer, empty_caches
 from controller.kube_world.planning_view import PlanningView
+from controller.kube_world.quotas import QUOTAS
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.builder import BuiltSnapshot
 from controller.snapshot.from_manifests import Observed
@@ -72,12 +73,12 @@ async def list_cluster(
     caches = empty_caches(
         with_devices=settings is not None and allocates_claims(settings), groups=foreign_kinds_from(known)
     )
-    deployments = Cache(DEPLOYMENTS)
-    wanted = (*caches.each, *([deployments] if settings is not None else []))
+    deployments, quotas = Cache(DEPLOYMENTS), Cache(QUOTAS)
+    wanted: tuple[Cache[Any], ...] = caches.each if settings is None else (*caches.each, deployments, quotas)
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
     observer = observer_from(known, caches, clock, at_first_sight=lambda: None)
     view = PlanningView(
-        sightings_from(known, observer, caches, deployments),
+        sightings_from(known, observer, caches, deployments, quotas=quotas),
         pools_from(known),
         clock=clock,
         device_classes=device_classes_from(known),

@@ -412,6 +412,29 @@ def test_released_pods_that_never_bind_are_taken_back_or_told_of(
             assert here.get("pod", name)["spec"]["schedulingGates"] == gated["schedulingGates"]
 
 
+def test_shares_of_gpus_count_against_the_quota_of_their_namespace(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    """Kubernetes counts devices that containers request, and a share requests none."""
+    hard = {"requests.nvidia.com/gpu": "0", "tonnage.dev/gpu-milli": "1000"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "share"}, "spec": {"hard": hard}}
+    here("create", "-f", "-", stdin=quota)
+    until(lambda: here.get("resourcequota", "share").get("status", {}).get("hard"), "Kubernetes heeds the quota")
+    waits = {"schedulerName": "tonnage", "nodeSelector": {"pool": "bind"}, "terminationGracePeriodSeconds": 0}
+    with operator(server.kubeconfig, tmp_path, pools=POOLS):
+        for name in ("first", "second"):
+            here("create", "-f", "-", stdin=pod(name, annotations={"tonnage.dev/gpu-milli": "600"}, **waits))
+            if name == "first":
+                here.wait("condition=Ready", "pod/first")
+        assert "exceeded quota" in here.refusal("create", "-f", "-", stdin=pod("whole", gpus=1, **waits))
+        until(lambda: any("QuotaExceeded" in note for note in notes(here, "second")), "the second says why it waits")
+        assert "nodeName" not in here.get("pod", "second")["spec"]
+
+        here("delete", "pod", "first")
+
+        here.wait("condition=Ready", "pod/second")
+
+
 def test_a_node_that_refuses_pods_takes_no_more_for_a_while(
     server: ControlPlane, admin: Kubectl, here: Kubectl, tmp_path: Path
 ) -> None:

@@ -26,7 +26,11 @@ PLANNED = tuple(kind.plural for kind in OWN_KINDS if kind.is_planned_from)
 
 READ = {
     (group, resource, verb)
-    for group, resources in {"": ("nodes", "pods"), "apps": ("deployments",), "tonnage.dev": PLANNED}.items()
+    for group, resources in {
+        "": ("nodes", "pods", "resourcequotas"),
+        "apps": ("deployments",),
+        "tonnage.dev": PLANNED,
+    }.items()
     for resource in resources
     for verb in ("list", "watch")
 } | {(kind.group, kind.plural, verb) for kind in FOREIGN_KINDS for verb in ("list", "watch")}

@@ -33,6 +33,10 @@ class FakeClusterView:
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
     nodes: dict[str, SeenNode] = field(default_factory=dict)
     held: tuple[HeldBack, ...] = ()
+    quotas: Mapping[str, int] = field(default_factory=dict)
+
+    def most_gpu_milli(self) -> Mapping[str, int]:
+        return self.quotas
 
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
         return tuple(each for each in self.held if at_s < each.until_s)

@@ -73,6 +73,27 @@ def test_a_pod_whose_affinity_is_not_heeded_is_not_planned_and_says_why() -> Non
     assert [(each.pod, each.code) for each in snapshot.left_out] == [("ns/choosy", "PodAffinityNotHeeded")]
 
 
+def test_pods_past_the_quota_of_their_namespace_are_not_planned_and_say_why() -> None:
+    """What is on its way counts like what runs: a share of a device, too, of which Kubernetes counts nothing."""
+    pods = [
+        pod("ns/released", gpus=1, gpu_milli=600),
+        pod("ns/small", gpus=1, gpu_milli=300),
+        pod("ns/urgent", gpus=1, gpu_milli=400, priority=9),
+        pod("other/p", gpus=1),
+    ]
+    seen = fake_view(world([node("a", gpus=4)], pods))
+    seen.pods["ns/released"] = replace(seen.pods["ns/released"], chosen_node="a", devices=(0,))
+    seen.quotas = {"ns": 1000}
+
+    snapshot = view_of(seen).snapshot()
+
+    assert list(snapshot.pods.names) == ["ns/released", "ns/urgent", "other/p"]
+    ((left,),) = (snapshot.left_out,)
+    assert (left.pod, left.code) == ("ns/small", "QuotaExceeded")
+    assert "300 thousandths" in left.words
+    assert "is 1000 and 1000 are held" in left.words
+
+
 def test_released_pods_that_their_owner_creates_anew_are_known() -> None:
     seen = fake_view(world([node("a", gpus=2)], [pod("ns/owned", gpus=1), pod("ns/bare", gpus=1)]))
     for name, is_recreated in (("ns/owned", True), ("ns/bare", False)):
