@@ -1,5 +1,6 @@
-"""Gangs of other projects' kinds on a real API server: they start whole or not at all, without a label of ours."""
+"""Pods of other controllers on a real API server: gangs without a label of ours, rollouts, and Kueue's gate."""
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -56,9 +57,9 @@ MARKED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 def nodes() -> Iterator[Object]:
     """Four nodes for each kind, of which the last is closed."""
-    for kind in (*OWNERS, "loss"):
+    for kind in (*OWNERS, "loss", "gated", "surge", "ordered"):
         for number in range(4):
-            labels = {"nvidia.com/gpu.product": "NVIDIA-L4", "group": kind}
+            labels = {"nvidia.com/gpu.product": "NVIDIA-L4", "group": kind, "flavour": str(number)}
             has = {"cpu": "96", "memory": "1Ti", GPU: "8"}
             metadata = {"name": f"{kind}-{number}", "labels": labels}
             spec = {"unschedulable": True} if number == 3 else {}
@@ -113,7 +114,9 @@ def here(start_server: StartServer, programs: Programs, tmp_path_factory: pytest
     kubectl("create", "-f", "-", stdin=listed(map(definition, foreign)))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     kubectl("apply", "-f", str(ROOT / "examples" / "gpu-types.yaml"))
-    with operator(server.kubeconfig, folder, pools=[{"placer": "bind"}]):
+    with operator(
+        server.kubeconfig, folder, pools=[{"placer": "gate", "selector": {"group": "gated"}}, {"placer": "bind"}]
+    ):
         ours = kubectl.within("default")
         ours("create", "-f", "-", stdin=listed(in_pool(kind, owner) for kind, owner in OWNERS.items() if owner))
         stored = {kind: ours.get(plural, kind) for kind, plural in OWNED.items()}
@@ -140,7 +143,7 @@ def in_pool(kind: str, owner: Object) -> Object:
 
 
 def pods(here: Kubectl, kind: str) -> list[Object]:
-    mine = (each for each in here.get("pods")["items"] if each["spec"]["nodeSelector"] == {"group": kind})
+    mine = (each for each in here.get("pods")["items"] if each["spec"]["nodeSelector"].get("group") == kind)
     return [each for each in mine if each["metadata"]["name"] != "canary"]
 
 
@@ -218,3 +221,107 @@ def replica_set(name: str, replicas: int) -> Object:
         "metadata": {"name": name},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
     }
+
+
+def whole_node(group: str) -> Object:
+    """Pod that takes all GPUs of a node of its group."""
+    return pod("any", gpus=8, schedulerName="tonnage", nodeSelector={"group": group}, terminationGracePeriodSeconds=0)
+
+
+def test_a_pod_with_kueues_gate_beside_ours_is_placed_once_kueue_has_admitted_it(here: Kubectl) -> None:
+    """Kueue takes its gate off and adds the labels of a flavour, which decide where the pod goes."""
+    ours, kueues = {"name": "tonnage.dev/placement"}, {"name": "kueue.x-k8s.io/admission"}
+    gated = {"gpus": 8, "nodeSelector": {"group": "gated"}, "terminationGracePeriodSeconds": 0}
+    here("create", "-f", "-", stdin=pod("queued", schedulingGates=[kueues, ours], **gated))
+    here("create", "-f", "-", stdin=pod("later", schedulingGates=[ours], **gated))
+    until(lambda: "nodeName" in here.get("pod", "later")["spec"], "a later pod is placed")
+    queued = here.get("pod", "queued")
+    assert queued["spec"]["schedulingGates"] == [kueues, ours]
+    assert not queued["metadata"].get("annotations"), "nothing is promised to it"
+    assert not events_of(here, "queued"), "nor is it said that it could not be placed"
+    free = next(n for n in range(3) if here.get("pod", "later")["spec"]["nodeName"] != f"gated-{n}")
+
+    admitted = {"spec": {"schedulingGates": [ours], "nodeSelector": {"group": "gated", "flavour": str(free)}}}
+    here("patch", "pod", "queued", "--type=merge", "-p", json.dumps(admitted))
+
+    until(lambda: here.get("pod", "queued")["spec"].get("nodeName") == f"gated-{free}", "it runs on its flavour")
+
+
+def events_of(here: Kubectl, name: str) -> list[Object]:
+    return [each for each in here.get("events.events.k8s.io")["items"] if each["regarding"]["name"] == name]
+
+
+def test_a_rollout_with_surge_waits_for_room_and_keeps_its_replicas_and_its_budget(here: Kubectl) -> None:
+    labels = {"app": "surge"}
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    template = {"metadata": {"labels": labels}, "spec": whole_node("surge")["spec"]}
+    spec = {"replicas": 3, "strategy": rolling, "selector": {"matchLabels": labels}, "template": template}
+    here(
+        "create",
+        "-f",
+        "-",
+        stdin={"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "surge"}, "spec": spec},
+    )
+    budget = {"minAvailable": 3, "selector": {"matchLabels": labels}}
+    here(
+        "create",
+        "-f",
+        "-",
+        stdin={"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "surge"}, "spec": budget},
+    )
+    until(lambda: available(here) == 3, "three replicas run on three open nodes")
+
+    here("patch", "deployment", "surge", "-p", json.dumps(of_version("2")))
+    until(lambda: len(pods(here, "surge")) == 4, "a fourth is made")
+    (fourth,) = [each["metadata"]["name"] for each in pods(here, "surge") if "nodeName" not in each["spec"]]
+    until(lambda: any(each["reason"] == "FailedScheduling" for each in events_of(here, fourth)), "it says why it waits")
+    assert available(here) == 3
+    seen = []
+    here("uncordon", "surge-3")
+
+    def is_rolled_out() -> bool:
+        status = here.get("deployment", "surge")["status"]
+        seen.append(status.get("availableReplicas", 0))
+        return status.get("updatedReplicas") == 3 and status["replicas"] == 3 and seen[-1] == 3
+
+    until(is_rolled_out, "all three are of the new version")
+    assert min(seen) == 3
+    assert not [each for each in here.get("events.events.k8s.io")["items"] if each["reason"] in ("Evicted", "Preempted")
+                and each["regarding"]["name"].startswith("surge")]  # fmt: skip
+
+
+def available(here: Kubectl) -> int:
+    return int(here.get("deployment", "surge")["status"].get("availableReplicas", 0))
+
+
+def of_version(version: str) -> Object:
+    return {"spec": {"template": {"metadata": {"annotations": {"example.com/version": version}}}}}
+
+
+def test_a_statefulset_rolls_out_one_replica_after_the_other_on_a_full_fleet(here: Kubectl) -> None:
+    """Its three replicas fill the three open nodes: each new one takes the place of the one before."""
+    labels = {"app": "ordered"}
+    template = {"metadata": {"labels": labels}, "spec": whole_node("ordered")["spec"]}
+    spec = {"replicas": 3, "serviceName": "ordered", "selector": {"matchLabels": labels}, "template": template}
+    here(
+        "create",
+        "-f",
+        "-",
+        stdin={"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "ordered"}, "spec": spec},
+    )
+
+    def is_at(version: str | None) -> bool:
+        status = here.get("statefulset", "ordered")["status"]
+        versions = {
+            each["metadata"].get("annotations", {}).get("example.com/version") for each in pods(here, "ordered")
+        }
+        return status.get("readyReplicas") == 3 and versions == {version}
+
+    until(lambda: is_at(None), "three run")
+    here("patch", "statefulset", "ordered", "-p", json.dumps(of_version("2")))
+    until(lambda: is_at("2"), "three of the new version run")
+
+    made = {each["metadata"]["name"]: each for each in pods(here, "ordered")}
+    created = [made[f"ordered-{n}"]["metadata"]["creationTimestamp"] for n in range(3)]
+    assert created == sorted(created, reverse=True), "from the last to the first"
+    assert len({each["spec"]["nodeName"] for each in made.values()}) == 3
