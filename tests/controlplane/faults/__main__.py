@@ -13,11 +13,11 @@ import click
 from rich.console import Console
 
 from cluster.errors import BuildError
+from deploy import release
 from simulator.controlplane import processes
 from simulator.controlplane.binaries.build_progress import progress_on
 from simulator.controlplane.binaries.programs import control_plane_programs
-from tests.controlplane.faults.report import Result, played, table_of, why
-from tests.controlplane.faults.scenarios import SCENARIOS
+from tests.controlplane.faults.report import SCENARIOS, Result, played, table_of, why
 from tests.controlplane.faults.stage import Stage, stage
 from tests.controlplane.keeper import keep
 
@@ -30,7 +30,8 @@ from tests.controlplane.keeper import keep
 @click.option("--seed", type=int, default=1, help="Of all chance in faults and pods; the timing is the machine's.")
 @click.option("--json", "json_to", type=click.Path(path_type=Path), help="JSON lines to this file.")
 def main(only: str, nodes: int, pods: int, rounds: int, seed: int, json_to: Path | None) -> None:
-    """Exit status 1 when a pod was lost, a device given twice, a gang broken, or something did not converge."""
+    """Exit status 1 when a pod was lost, a device given twice, a gang broken, a status untrue, something did not
+    converge, or canaries waited for more than two seconds (p95)."""
     names = [name for name in only.split(",") if name]
     if unknown := set(names) - SCENARIOS.keys():
         raise click.UsageError(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
@@ -38,6 +39,8 @@ def main(only: str, nodes: int, pods: int, rounds: int, seed: int, json_to: Path
         programs = control_plane_programs(progress_on(sys.stderr))
     except BuildError as error:
         raise click.ClickException(f"no control plane: {error}") from error
+    if unshipped := _helm_missing():
+        raise click.ClickException(unshipped)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no server behind
     words = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
@@ -47,7 +50,15 @@ def main(only: str, nodes: int, pods: int, rounds: int, seed: int, json_to: Path
     if json_to:
         json_to.write_text("".join(f"{json.dumps(asdict(each))}\n" for each in results), encoding="utf-8")
     Console(width=None if sys.stdout.isatty() else 150).print(table_of(results))
-    sys.exit(0 if all(each.is_good for each in results) else 1)
+    sys.exit(0 if all(each.is_good and each.is_in_time for each in results) else 1)
+
+
+def _helm_missing() -> str:
+    try:
+        release.rendered()
+    except release.NoHelmError as error:
+        return str(error)
+    return ""
 
 
 def play_all(there: Stage, names: Sequence[str], pods: int, rounds: int, words: Console) -> list[Result]:

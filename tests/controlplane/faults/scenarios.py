@@ -322,7 +322,7 @@ def refused(play: Play, rounds: int) -> None:
         play.clear()
 
 
-SCENARIOS: Mapping[str, tuple[Scenario, int]] = {
+MACHINERY: Mapping[str, tuple[Scenario, int]] = {
     "killed": (killed, 20),
     "frozen": (frozen, 3),
     "in-hand": (in_hand, 1),

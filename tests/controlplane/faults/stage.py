@@ -4,20 +4,24 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
+from controller.api.kinds import OWN_KINDS
+from deploy import release
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import ControlPlane, down, up
+from tests.controlplane.faults.canaries import Canaries
 from tests.controlplane.faults.proxy import Proxy, ProxyThread
 from tests.controlplane.faults.witness import Pod, Witness
 from tests.controlplane.faults.workload import POOLS, Object, Wave, fleet, service
@@ -26,11 +30,10 @@ from tests.controlplane.operators import ROOT, OperatorProcess, create_all, oper
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
 from tests.until import comes_true
 
-SYSTEM = "tonnage-system"
+SYSTEM = release.NAMESPACE
 CONVERGES_WITHIN_S = 150.0
 """A bind that was answered 500 may have happened, so it counts as done for 30 s; one that meets three such answers in a
 row takes that three times."""
-CRDS = ("gputypes", "modelprofiles", "modelservices", "gangs")
 
 
 class NotConvergedError(Exception):
@@ -78,13 +81,15 @@ class Stage:
     served: int = field(default=0)
 
     @contextmanager
-    def actor(self) -> Iterator[Actor]:
+    def actor(self, **settings: Any) -> Iterator[Actor]:
+        """settings: of the operator, besides those of all scenarios."""
         self.served += 1
         folder = self.folder / f"operator-{self.served}"
         folder.mkdir()
         line = ProxyThread(Proxy(self.plane.kubeconfig, self.seed + self.served), self.token, folder)
         try:
-            with operator(line.kubeconfig, folder, pools=POOLS, fenced=True, resync_s=5.0, preempt=False) as process:
+            common = {"pools": POOLS, "fenced": True, "resync_s": 5.0, "preempt": False}
+            with operator(line.kubeconfig, folder, **{**common, **settings}) as process:
                 yield Actor(process, line)
         finally:
             line.close()
@@ -96,7 +101,7 @@ class Stage:
 
 @contextmanager
 def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[Stage]:
-    """A control plane with the fleet, our kinds, the fence, and an account for the operators."""
+    """A control plane with the fleet and the chart. Raises NoHelmError."""
     made = fleet(nodes)
     manifests = folder / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(made), encoding="utf-8")
@@ -104,22 +109,18 @@ def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[S
     plane = up(home, Settings(manifests=str(manifests)), programs)
     try:
         admin = Kubectl(programs["kubectl"], plane.kubeconfig)
-        admin("apply", "-f", str(ROOT / "deploy" / "crds"))
-        for crd in CRDS:
-            admin.wait("condition=Established", f"crd/{crd}.tonnage.dev")
         admin("create", "namespace", SYSTEM)
-        admin("create", "serviceaccount", "tonnage", "-n", SYSTEM)
-        # What the account may do is tested with the chart; here it only has to be somebody whom the fence knows.
-        account = f"--serviceaccount={SYSTEM}:tonnage"
-        admin("create", "clusterrolebinding", "tonnage", "--clusterrole=cluster-admin", account)
+        # Its operators run as processes beside, with the account, the rights and the policies of the chart.
+        release.install(plane.kubeconfig, {"settings": {"pools": POOLS}})
+        admin.within(SYSTEM)("delete", "deployment", "tonnage")
+        for kind in OWN_KINDS:
+            admin.wait("condition=Established", f"crd/{kind.definition}")
         admin("apply", "-f", str(ROOT / "examples" / "gpu-types.yaml"), "-f", str(ROOT / "examples" / "profiles.yaml"))
         important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "important"}}
         admin("apply", "-f", "-", stdin={**important, "value": 1000})
         token = admin("create", "token", "tonnage", "-n", SYSTEM, "--duration=10h").strip()
         with Witness(plane.kubeconfig) as witness:
-            there = Stage(plane, programs, folder, witness, admin, token, made, seed)
-            there.fence(stands=True)
-            yield there
+            yield Stage(plane, programs, folder, witness, admin, token, made, seed)
     finally:
         down(home, delete=True)
 
@@ -145,11 +146,23 @@ class Play:
     deleted: set[str] = field(default_factory=set)
     """Uids of pods that the scenario deleted itself, or whose node it took away."""
     actors: list[Actor] = field(default_factory=list)
+    has_canaries: bool = True
+    """Whether scenarios of tenants have their canaries."""
+    canaries: Canaries | None = None
+    """Pods of another namespace, where a scenario has some."""
+    untrue: list[str] = field(default_factory=list)
+    """Statements of statuses that are not so."""
+    namespaces: list[str] = field(default_factory=list)
+    """Further namespaces of the scenario."""
     stack: ExitStack = field(default_factory=ExitStack)
 
     @property
     def namespace(self) -> str:
         return self.name
+
+    def add_namespace(self, name: str) -> None:
+        self.stage.admin("create", "namespace", name)
+        self.namespaces.append(name)
 
     def api(self) -> PlainApi:
         """A line of its own for each caller, for they are not shared between threads; closed with the play."""
@@ -243,13 +256,13 @@ class Play:
     def patch(self, api: PlainApi, path: str, body: Object) -> Answer:
         return api.send("PATCH", path, body, content_type=MERGE_PATCH)
 
-    def start(self, count: int = 1, **faults: Any) -> None:
+    def start(self, count: int = 1, settings: Mapping[str, Any] = MappingProxyType({}), **faults: Any) -> None:
         """Start more operators, until the end of the play.
 
-        faults: fields of `Faults`, set in each one's proxy once it is up.
+        settings: of each operator. faults: fields of `Faults`, set in each one's proxy once it is up.
         """
         for _ in range(count):
-            actor = self.stack.enter_context(self.stage.actor())
+            actor = self.stack.enter_context(self.stage.actor(**settings))
             self.actors.append(actor)
             for name, value in faults.items():
                 setattr(actor.proxy.faults, name, value)

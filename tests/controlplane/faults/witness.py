@@ -5,6 +5,7 @@ It trusts no component and shares no code with what places pods (see `tests/cont
 
 import http.client
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -120,6 +121,8 @@ class Witness:
 
     def __init__(self, kubeconfig: Path) -> None:
         self.ledger = Ledger()
+        self.placed_at_s: dict[str, float] = {}
+        """Instant at which each pod was first seen with a node, monotonic, by `namespace/name`."""
         self.lock = RLock()
         self._kubeconfig = kubeconfig
         self._over = Event()
@@ -199,4 +202,7 @@ class Witness:
         elif kind == "DELETED":
             self.ledger.remove(obj["metadata"]["uid"])
         else:
-            self.ledger.put(pod_from(obj))
+            pod = pod_from(obj)
+            if pod.node:
+                self.placed_at_s.setdefault(pod.name, time.monotonic())
+            self.ledger.put(pod)
