@@ -56,8 +56,18 @@ class Answer:
     unplaced: int
     """Pods without a place after the plan."""
     refused_services: int
+    refused: tuple[str, ...]
+    """Names of the services without a plan, in order."""
+    cost_of: dict[str, float]
+    """Price per hour of each service with a plan, in dollars."""
     evictions: int
     moves: int
+
+
+def change_per_hour(answer: Answer, today: Answer) -> float:
+    """What services that are planned in both cost more, dollars per hour: a refused service saves nothing."""
+    both = answer.cost_of.keys() & today.cost_of.keys()
+    return sum(answer.cost_of[name] - today.cost_of[name] for name in sorted(both))
 
 
 def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
@@ -101,6 +111,7 @@ def _figures(fleet: Snapshot, plan: Plan) -> Answer:
     free_milli = after.free().gpu_milli.sum(axis=1)
     kinds = Counter(type(action).__name__ for action in plan.actions)
     whole = plan.certificates.get("mix")
+    refused = sorted(service.service for service in plan.services if service.refusal is not None)
     return Answer(
         services_per_hour=sum(service.cost_per_hour for service in plan.services),
         bound_per_hour=whole.bound if whole else None,
@@ -111,7 +122,9 @@ def _figures(fleet: Snapshot, plan: Plan) -> Answer:
         pods=len(after.pods),
         running=int((after.pods.node != PENDING).sum()),
         unplaced=int((after.pods.node == PENDING).sum()),
-        refused_services=sum(service.refusal is not None for service in plan.services),
+        refused_services=len(refused),
+        refused=tuple(refused),
+        cost_of={each.service: each.cost_per_hour for each in plan.services if each.refusal is None},
         evictions=kinds["Evict"],
         moves=kinds["Move"],
     )

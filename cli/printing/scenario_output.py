@@ -17,7 +17,7 @@ from cli.printing.tables import table
 from cluster.version import VERSION
 from simulator.reports.charts import Chart, colour, dash, drawn
 from simulator.reports.page import Legend, Page, PageTable, render
-from simulator.scenarios import Answer, Scenario
+from simulator.scenarios import Answer, Scenario, change_per_hour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +35,7 @@ COLUMNS = (
 )
 TERMS = {
     "$ per hour": "Cost of all instances of all services.",
+    "$ change": "Against the unchanged fleet, of services planned in both: a refused service saves nothing.",
     "bound": "Proven lower bound on the cost of the services, for any plan.",
     "allocated": "GPUs that pods hold after the plan, of all GPUs of the fleet; half a GPU counts as half.",
     "idle": "Cost of the GPUs that no pod holds.",
@@ -55,13 +56,13 @@ def _rows(result: WhatIfResult) -> list[tuple[str, ...]]:
         (
             _name(scenario, several),
             money(answer.services_per_hour),
-            f"{answer.services_per_hour - today.services_per_hour:+,.2f}",
+            f"{change_per_hour(answer, today):+,.2f}",
             money(answer.bound_per_hour),
             f"{answer.gpus_used:,.1f} of {answer.gpus:,}",
             money(answer.idle_per_hour),
             str(answer.running),
             str(answer.unplaced),
-            str(answer.refused_services),
+            ", ".join(answer.refused) or "-",
         )
         for scenario, answer in result.swept.done
     ]
@@ -83,13 +84,16 @@ def as_json(result: WhatIfResult) -> str:
         "record": 1,
         "simulated": True,
         "stopped": result.swept.stopped or None,
-        "scenarios": [
-            {"scenario": _plain(scenario), **{name: figure(value) for name, value in asdict(answer).items()}}
-            for scenario, answer in result.swept.done
-        ],
+        "scenarios": [{"scenario": _plain(scenario), **_figures(answer)} for scenario, answer in result.swept.done],
         "missing": [_plain(scenario) for scenario in result.swept.missing],
     }
     return json.dumps(record, indent=2, allow_nan=False) + "\n"
+
+
+def _figures(answer: Answer) -> dict[str, object]:
+    cost_of = {name: figure(cost) for name, cost in sorted(answer.cost_of.items())}
+    plain = asdict(answer) | {"cost_of": cost_of}
+    return {name: figure(value) if isinstance(value, int | float) else value for name, value in plain.items()}
 
 
 def _plain(scenario: Scenario) -> dict[str, object]:

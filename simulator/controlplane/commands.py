@@ -72,7 +72,8 @@ def _simulated_nodes(settings: Settings, folder: Folder) -> list[str | Path]:
     if settings.dra_driver:
         fleet += ["--dra-driver", settings.dra_driver]
     return [
-        *(sys.executable, "-m", "simulator.controlplane.nodes"),
+        # -P: the folder in which it is started may have a `cluster.py` of its own.
+        *(sys.executable, "-P", "-m", "simulator.controlplane.nodes"),
         *("--kubeconfig", folder.kubeconfig_of(NODES), "--ready-file", folder.nodes_ready),
         *fleet,
         *("--seed", str(settings.seed), "--lease-s", str(settings.lease_s)),

@@ -1,6 +1,7 @@
 """Wheel: it holds what its messages name, and its commands run outside the repository, beside folders of any name."""
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -109,4 +110,11 @@ def test_a_control_plane_of_the_wheel_has_the_programs_that_the_source_tree_buil
 
     assert dry.returncode == 0, dry.stderr
     assert f"{built / 'kube-apiserver'} " in dry.stdout
-    assert "-m simulator.controlplane.nodes" in dry.stdout
+    (nodes,) = (line for line in dry.stdout.splitlines() if "-m simulator.controlplane.nodes" in line)
+    command = [
+        *shlex.split(nodes.partition(" simulator.controlplane.nodes")[0].rpartition(": ")[2]),
+        "simulator.controlplane.nodes",
+    ]
+    beside = {**os.environ, "PYTHONPATH": str(installed.site)}
+    started = subprocess.run([*command, "--help"], cwd=installed.place, env=beside, capture_output=True, check=False)  # noqa: S603
+    assert started.returncode == 0, started.stderr
