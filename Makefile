@@ -21,7 +21,7 @@ $(READY): pyproject.toml
 	  || { echo "Tonnage needs Python 3.11 or newer as '$(PYTHON)'; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "installing Tonnage and its developers' tools into $(VENV): about 1 GB, some minutes"
+	@echo "installing Tonnage and its developers' tools into $(VENV): about 1.2 GB, some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 

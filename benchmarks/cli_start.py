@@ -26,7 +26,8 @@ from cli.printing.tables import table
 
 COMPLETED = {"_TONNAGE_COMPLETE": "bash_complete", "COMP_WORDS": "tonnage get modelservices ", "COMP_CWORD": "3"}
 """Environment with which bash asks for the names behind `tonnage get modelservices`."""
-PYTHON = (sys.executable, "-c", "pass")
+ALONE = ("pass", "import click", "import http.client", "import yaml")
+"""Programs without anything of ours: what the interpreter and each library of `get` take."""
 OURS = {
     "--help": ("--help",),
     "get modelservices": ("get", "modelservices"),
@@ -56,7 +57,8 @@ def main(runs: int) -> None:
             ours = cpu_s((sys.executable, "-m", "cli.main", *words), environment, runs)
             theirs = cpu_s((kubectl, *KUBECTL[name]), plain, runs) if kubectl and name in KUBECTL else None
             rows.append((name, f"{ours:.3f}", "-" if theirs is None else f"{theirs:.3f}"))
-        rows.append(("python -c pass", f"{cpu_s(PYTHON, plain, runs):.3f}", "-"))
+        alone = {code: cpu_s((sys.executable, "-c", code), plain, runs) for code in ALONE}
+        rows.extend((f"python -c '{code}'", f"{took:.3f}", "-") for code, took in alone.items())
     click.echo(table(("COMMAND", "TONNAGE, S", "KUBECTL, S"), rows), nl=False)
 
 
