@@ -189,6 +189,10 @@ bench-operator-churn: $(READY) ## The operator as the chart installs it while op
 	$(BIN)/python -m benchmarks.operator.churn --nodes $(DATA)/openb/openb_node_list_gpu_node.csv \
 		--pods $(DATA)/openb/openb_pod_list_default.csv
 
+.PHONY: bench-operator-size
+bench-operator-size: $(READY) ## The operator with 20,000 pods and 100 services on 2,000 nodes: cycles, memory, writes (half an hour)
+	$(BIN)/python -m benchmarks.operator.size
+
 .PHONY: bench-faults
 bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given twice, time to converge (a quarter of an hour)
 	$(BIN)/python -m tests.controlplane.faults

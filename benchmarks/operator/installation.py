@@ -49,12 +49,12 @@ class Site:
         return found
 
 
-def installed_on(server: ControlPlane, programs: Programs) -> Site:
-    """The chart with its default values on a server. Raises ControlPlaneError."""
+def installed_on(server: ControlPlane, programs: Programs, values: Mapping[str, Any] | None = None) -> Site:
+    """The chart on a server, with its default values besides these. Raises ControlPlaneError."""
     site = Site(server, programs)
     site.kubectl("create", "namespace", release.NAMESPACE)
     try:
-        release.install(server.kubeconfig)
+        release.install(server.kubeconfig, values)
     except (release.NoHelmError, release.RefusedError) as error:
         raise ControlPlaneError(f"installing the chart: {error}") from error
     for kind in OWN_KINDS:
