@@ -233,7 +233,10 @@ def _lease(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
 def _metrics(facts: InstallationFacts) -> Iterator[Finding]:
     for pod, trouble in facts.metrics.items():
         if trouble:
-            remedy = "the API server must reach the pod; look at the NetworkPolicy and the settings' metrics_port"
+            remedy = (
+                "the API server must reach the pod; look at the NetworkPolicy (networkPolicy.metricsFrom of the chart) "
+                "and the settings' metrics_port"
+            )
             yield Finding("metrics", "warning", f"{pod}: {trouble}", remedy)
         else:
             yield Finding("metrics", "ok", f"{pod} serves its metrics")

@@ -443,6 +443,15 @@ def test_selectors_find_the_pods_that_are_made() -> None:
     assert objects["ServiceMonitor", "tonnage"]["spec"]["selector"]["matchLabels"].items() <= service
 
 
+def test_metrics_are_for_the_releases_own_namespace_and_those_that_are_labelled() -> None:
+    """They name every service with its cost and demand, to any tenant who may run a pod."""
+    (rule,) = (
+        each for each in rendered()["NetworkPolicy", "tonnage"]["spec"]["ingress"] if each["ports"][0]["port"] == 8080
+    )
+
+    assert rule["from"] == [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+
+
 def test_probes_and_services_name_ports_that_the_container_has() -> None:
     objects = rendered({"ports": {"metrics": 9100, "health": 9101}})
     (container,) = objects["Deployment", "tonnage"]["spec"]["template"]["spec"]["containers"]
