@@ -412,6 +412,33 @@ def test_released_pods_that_never_bind_are_taken_back_or_told_of(
             assert here.get("pod", name)["spec"]["schedulingGates"] == gated["schedulingGates"]
 
 
+def test_a_gang_that_claims_a_priority_stops_no_pod_of_a_higher_class(
+    server: ControlPlane, admin: Kubectl, here: Kubectl, tmp_path: Path
+) -> None:
+    """S4: whoever may create a Gang may not use every PriorityClass."""
+    there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n000"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [there]}}
+    spec = {"schedulerName": "tonnage", "affinity": {"nodeAffinity": required}, "terminationGracePeriodSeconds": 0}
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    admin("create", "-f", "-", stdin={**kind, "metadata": {"name": "foremost"}, "value": 1000})
+    movable = {"tonnage.dev/movable": "true"}
+    with operator(server.kubeconfig, tmp_path, pools=POOLS):
+        mine = pod("mine", gpus=8, annotations=movable, priorityClassName="foremost", **spec)
+        here("create", "-f", "-", stdin=mine)
+        here.wait("condition=Ready", "pod/mine")
+        gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "pushy"}}
+        here("create", "-f", "-", stdin={**gang, "spec": {"minMembers": 2, "priority": 2_000_000}})
+        for number in range(2):
+            member = pod(f"pushy-{number}", gpus=4, **spec)
+            member["metadata"]["labels"] = {"tonnage.dev/gang": "pushy"}
+            here("create", "-f", "-", stdin=member)
+        until(lambda: notes(here, "pushy"), "the gang's wait is told")
+
+        assert here.get("pod", "mine")["status"]["phase"] == "Running"
+        assert not any("reempted" in note or "victed" in note for note in notes(here, "mine"))
+    admin("delete", "priorityclass", "foremost")
+
+
 def test_shares_of_gpus_count_against_the_quota_of_their_namespace(
     server: ControlPlane, here: Kubectl, tmp_path: Path
 ) -> None:
