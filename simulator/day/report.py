@@ -60,10 +60,8 @@ def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
             facts=facts,
             headline=f"{dict(figures)['GPUs allocated, mean']} of the GPUs were allocated; "
             f"{dict(figures)['pods bound']} pods were placed in {len(day)} cycles.",
-            tables=(
-                PageTable("The day in figures.", ("What", "Figure"), figures),
-                PageTable("What happened.", ("When", "What"), events),
-            ),
+            tables=(PageTable("The day in figures.", ("What", "Figure"), figures),),
+            log=PageTable("What happened.", ("When", "What"), events),
             charts=tuple(_charts(day)),
             terms=TERMS,
             made_by="tonnage simulate day",

@@ -43,6 +43,8 @@ class Page:
     """Command that makes such pages."""
     legend: tuple[Legend, ...] = ()
     warning: str = ""
+    log: PageTable | None = None
+    """Long table below the charts that is folded until somebody opens it."""
 
 
 def render(page: Page) -> str:
