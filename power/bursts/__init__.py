@@ -1,0 +1,1 @@
+"""Bursts: short draws above a lease, within what breakers tolerate and the headroom allows."""

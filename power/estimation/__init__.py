@@ -1,0 +1,1 @@
+"""State estimation: what each device draws, holds, needs and obeys, as far as readings prove it."""

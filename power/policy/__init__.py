@@ -1,1 +1,0 @@
-"""Policies: pure functions from believed readings to wanted limits, replaceable and comparable side by side."""

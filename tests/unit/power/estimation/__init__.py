@@ -1,0 +1,1 @@
+"""Tests of estimates of devices and limits."""
