@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 # Tests of many live processes are tried a second time, and the summary names those that needed it (RERUN).
 AGAIN ?= --reruns 1 -raR
+# Versions that the tests passed with: a newer solver finds other plans of the same cost, a newer linter other faults.
+PINS := deploy/constraints.txt deploy/constraints-tools.txt
 DATA := $(or $(TONNAGE_DATA),../shared/data)
 
 .DEFAULT_GOAL := help
@@ -16,13 +18,13 @@ help: ## Show this list
 	@awk -F':.*## ' '/^[a-zA-Z_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The first line of a recipe that can fail on a bare Debian says what to install.
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(PINS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "Tonnage needs Python 3.11 or newer as '$(PYTHON)'; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "installing Tonnage and its developers' tools into $(VENV): about 1.2 GB, some minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS:%=--constraint %) --editable '.[dev]'
 	@touch $@
 
 .PHONY: install
@@ -101,7 +103,8 @@ chart: $(READY) ## Bring the chart's CRDs, rights, dashboards and alerts up to d
 	$(BIN)/python -m deploy.chart_files
 
 .PHONY: constraints
-constraints: $(READY) ## Pin what the image installs to what is installed here
+constraints: $(READY) ## Take the newest releases that pyproject.toml allows, and pin the image and developers to them
+	$(BIN)/python -m pip install --upgrade --upgrade-strategy eager --editable '.[dev,nvidia]'
 	$(BIN)/python -m deploy.constraints
 
 .PHONY: bench-mix

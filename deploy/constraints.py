@@ -12,6 +12,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "deploy" / "constraints.txt"
 HEAD = "# Made by `make constraints` from the environment that the tests passed in; the image installs exactly these.\n"
+TOOLS_FILE = ROOT / "deploy" / "constraints-tools.txt"
+TOOLS_HEAD = "# Made by `make constraints`: what developers and CI have besides constraints.txt.\n"
 
 
 EXTRAS = ("forecast", "nvidia", "ray", "reports")
@@ -19,11 +21,11 @@ EXTRAS = ("forecast", "nvidia", "ray", "reports")
 and pure Python."""
 
 
-def needed() -> list[Requirement]:
-    """Run-time requirements of pyproject.toml, with the extras of the image."""
+def needed(extras: Iterable[str] = EXTRAS) -> list[Requirement]:
+    """Run-time requirements of pyproject.toml, with these extras; by default those of the image."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = (line for name in EXTRAS for line in project["optional-dependencies"][name])
-    return [Requirement(line) for line in (*project["dependencies"], *extras)]
+    more = (line for name in extras for line in project["optional-dependencies"][name])
+    return [Requirement(line) for line in (*project["dependencies"], *more)]
 
 
 def installed(requirements: Iterable[Requirement]) -> dict[str, str]:
@@ -51,16 +53,18 @@ def _applies(requirement: Requirement, extras: Iterable[str]) -> bool:
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
 
 
-def pinned() -> dict[str, str]:
-    """Versions in the file, by package name."""
-    lines = FILE.read_text(encoding="utf-8").splitlines()
+def pinned(file: Path = FILE) -> dict[str, str]:
+    """Versions in a file, by package name."""
+    lines = file.read_text(encoding="utf-8").splitlines()
     found = (re.fullmatch(r"([a-z0-9-]+)==(\S+)", line) for line in lines)
     return {match[1]: match[2] for match in found if match}
 
 
 def main() -> None:
-    lines = (f"{name}=={version}\n" for name, version in installed(needed()).items())
-    FILE.write_text(HEAD + "".join(lines), encoding="utf-8")
+    image, all_of_it = installed(needed()), installed([*needed(), *needed(("dev",))])
+    tools = {name: version for name, version in all_of_it.items() if name not in image}
+    for file, head, pins in ((FILE, HEAD, image), (TOOLS_FILE, TOOLS_HEAD, tools)):
+        file.write_text(head + "".join(f"{name}=={version}\n" for name, version in pins.items()), encoding="utf-8")
 
 
 if __name__ == "__main__":
