@@ -21,8 +21,26 @@ from tests.controlplane.keeper import keep
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.servers import NODES, StartServer
 
+LONGEST = (
+    "test_operator",
+    "test_chaos",
+    "test_scaling_end_to_end",
+    "test_power",
+    "test_faults",
+    "test_dra",
+    "test_scaling",
+    "test_health",
+)
+"""Modules of more than two minutes: they begin first, so that none of them runs alone at the end."""
+
 REQUIRED = "controlplane" in os.environ.get("TONNAGE_REQUIRE", "").split(",")
 """Whether a control plane that cannot be built is a failure, as in CI, or a reason to skip."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in the order in which test processes take their modules: the longest first."""
+    rank = {Path(__file__).with_name(f"{name}.py"): n for n, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture(scope="session")
