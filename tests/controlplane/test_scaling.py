@@ -179,6 +179,7 @@ def autoscaler_settings(prometheus: FakePrometheus) -> dict[str, Any]:
         "sync_s": 1.0,
         "prometheus": {"url": f"http://127.0.0.1:{prometheus.port}", "allow_queries": True},
         "push": {"enabled": True, "port": 0, "audience": ""},
+        "config_maps": True,
     }
 
 
@@ -278,7 +279,7 @@ def test_without_metrics_replicas_stay_as_they_are(stage: Stage) -> None:
     assert "default/blind: Stale: the last sample of the load is too old" in tonnage_says(stage, "doctor")
 
 
-def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status(stage: Stage) -> None:
+def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status_and_a_config_map(stage: Stage) -> None:
     """Four replicas that serve 8 requests at once within the bound of latency: more may be tried."""
     stage.deployment("tuned", replicas=4)
     until(lambda: stage.kubectl.get("deployment", "tuned")["status"].get("readyReplicas") == 4, "they are ready")
@@ -304,6 +305,7 @@ def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status(stage: Stage
     until(are_old, "kubelets write their status no more", pause_s=1.0)
     source = {"role": "requests", "prometheus": {"preset": "vllm"}}
     concurrency = {"tune": True, "min": 1, "max": 64, "start": 20, "p95": "10s", "interval": "60s"}
+    concurrency["configMap"] = "tuned-limit"
     about = {"demand": {"sources": [source]}, "concurrency": concurrency, "minReplicas": 4, "maxReplicas": 4}
     stage.policy("tuned", mode="Off", **about)
     # What an earlier leader has learned: 8 requests at once were served within the bound.
@@ -330,6 +332,8 @@ def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status(stage: Stage
     tuned = stage.status("tuned")["concurrency"]
     assert (tuned["limit"], tuned["inForce"], tuned["decisions"] >= 8) == (10, 10, True), "from the status"
     assert stage.condition("tuned", "ConcurrencyTuned") == ("True", "Raised")
+    published = lambda: stage.kubectl.get("configmap", "tuned-limit").get("data")  # noqa: E731
+    until(lambda: published() == {"concurrency": "10"}, "the limit in force is where gateways read it")
     assert stage.replicas("tuned") == 4
     assert "concurrency: 10 requests at once by replica, in force" in tonnage_says(stage, "scaling", "explain", "tuned")
 
