@@ -1,7 +1,7 @@
 """Mix decider: the present number of instances of each GPU type for each model service."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,10 +17,11 @@ from placement.mix.feasibility import is_feasible
 from placement.mix.optimizer import concluded, first_unserved
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
 from placement.mix.problem_builder import need_of
+from placement.mix.running_seats import may_be_in_the_way, staying
 from placement.mix.search import Mixes, SearchState, Terms, search
 from placement.mix.search_memory import SearchMemory
 from placement.mix.sensitivity import explain
-from placement.mix.stock_builder import stocked
+from placement.mix.stock_builder import Claimant, stocked
 from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
 
 EXPLAINING_SHARE = 0.2
@@ -62,7 +63,7 @@ def plan_mix(
     memory = SearchMemory() if memory is None else memory
     refusals, needs = _valid_needs(snapshot)
     solving = budget.part(1 - EXPLAINING_SHARE if settings.explain else 1.0)
-    answered, short = _answer_by_priority(snapshot, needs, settings, solving, memory)
+    answered, short = _answer_around_running(snapshot, needs, settings, solving, memory)
     refusals |= short
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     for question, answer in answered:
@@ -109,8 +110,10 @@ def _bad_input(mistakes: tuple[Mistake, ...]) -> Reason:
     return Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
 
 
-def _question(snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings) -> MixQuestion:
-    told, stock = stocked(snapshot, needs)
+def _question(
+    snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings, stay: Collection[Claimant] = ()
+) -> MixQuestion:
+    told, stock = stocked(snapshot, needs, stay)
     return MixQuestion(
         needs=told,
         stock=stock,
@@ -119,11 +122,46 @@ def _question(snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings) 
     )
 
 
-def _answer_by_priority(
+def _answer_around_running(
     snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget, memory: SearchMemory
 ) -> tuple[list[Answered], dict[str, Reason]]:
+    """The same with seats around the running instances that stay.
+
+    First all of them might stop, so that others find the room that they would leave. Where those that do not stop are
+    in the way, they count as where they are, and the question is answered again.
+    """
+    stay: frozenset[Claimant] = frozenset()
+    while True:
+        answered, short = _answer_by_priority(snapshot, needs, settings, budget, memory, stay)
+        more = staying(answered) - stay
+        if not may_be_in_the_way(more, needs) or _have_seats(snapshot, needs, answered, settings, stay | more):
+            return answered, short
+        stay |= more
+
+
+def _have_seats(
+    snapshot: Snapshot,
+    needs: Sequence[Need],
+    answered: Sequence[Answered],
+    settings: MixSettings,
+    stay: Collection[Claimant],
+) -> bool:
+    """Whether the mixes of all answers have seats together while these instances stay where they run."""
+    mixes = {need.service: mix for question, a in answered for need, mix in zip(question.needs, a.mixes, strict=True)}
+    served = [need for need in needs if need.service in mixes]
+    return is_feasible(_question(snapshot, served, settings, stay), tuple(mixes[need.service] for need in served))
+
+
+def _answer_by_priority(
+    snapshot: Snapshot,
+    needs: list[Need],
+    settings: MixSettings,
+    budget: Budget,
+    memory: SearchMemory,
+    stay: Collection[Claimant],
+) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
-    everything, terms = _question(snapshot, needs, settings), Terms(settings.gap)
+    everything, terms = _question(snapshot, needs, settings, stay), Terms(settings.gap)
     known: Mapping[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
         questions = [replace(everything, needs=(need,)) for need in everything.needs]
@@ -134,7 +172,7 @@ def _answer_by_priority(
             if _fit_together(everything, apart):
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, MixAnswer)], {}
             known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
-    return answer_shared(lambda some: _question(snapshot, some, settings), needs, known, budget, terms, memory)
+    return answer_shared(lambda some: _question(snapshot, some, settings, stay), needs, known, budget, terms, memory)
 
 
 def _cheapest(questions: Sequence[MixQuestion], begun: Sequence[SearchState]) -> dict[str, Mixes]:

@@ -1,6 +1,6 @@
 """Builder of the stock from a snapshot: nodes, and the instances that may use them, or inventories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,19 +29,23 @@ class Room:
     """Instances that may be there."""
 
 
-def stocked(snapshot: Snapshot, needs: Sequence[Need]) -> tuple[tuple[Need, ...], dict[str, Stock]]:
+def stocked(
+    snapshot: Snapshot, needs: Sequence[Need], stay: Collection[Claimant] = ()
+) -> tuple[tuple[Need, ...], dict[str, Stock]]:
     """Needs whose offers name the stocks that they may use, and these stocks.
 
     With nodes: those of a GPU type that the same instances may use are one stock, of their whole free devices, CPU and
     memory, and of what the services' own instances hold. So an instance that is sold has a seat, wherever its service
     may run. Without nodes: the GPU types' inventories.
+
+    stay: instances that stay where they run; others may start where they stop.
     """
     if not len(snapshot.nodes):
         used = {offer.gpu_type for need in needs for offer in need.offers}
         types = (each for each in snapshot.gpu_types if each.inventory is not None and each.name in used)
         return tuple(needs), {each.name: Stock(each.inventory or 0) for each in types}
     offers = {(need.service, offer.instance_type): offer for need in needs for offer in need.offers}
-    rooms = _rooms(snapshot, offers)
+    rooms = _rooms(snapshot, offers, stay)
     stock: dict[str, Stock] = {}
     places: dict[Claimant, tuple[str, ...]] = {}
     for gpu_type in dict.fromkeys(offer.gpu_type for offer in offers.values()):
@@ -80,11 +84,11 @@ def _of_type(
     return stock, {claimant: own or (nowhere,) for claimant, own in places.items()}
 
 
-def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer]) -> list[Room]:
+def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collection[Claimant]) -> list[Room]:
     """Rooms of all nodes for these instances.
 
     What the services' running instances hold counts as free on nodes where they may start. Elsewhere, such as on a
-    cordoned node, it is a room for the same instance alone.
+    cordoned node, and where they stay, it is a room for the same instance alone.
     """
     allowed = _allowed(snapshot, offers)
     services = {service for service, _ in offers}
@@ -98,7 +102,7 @@ def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer]) -> list[Room]:
         on_type = int(snapshot.nodes.gpu_type[node])
         known = snapshot.gpu_type_names[on_type] if on_type >= 0 else ""
         claimant = pods.owner[row], instance_type_of(shape) or InstanceType(known, shape.gpus)
-        if claimant in allowed and not allowed[claimant][node]:
+        if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
             rooms.append(Room(footprint_of(shape), frozenset((claimant,))))
         elif usable[node]:
             free.cpu_milli[node] += shape.cpu_milli

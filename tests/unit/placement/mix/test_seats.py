@@ -7,7 +7,7 @@ from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.mix.planner import plan_mix
 from placement.seating.footprint import Footprint, patterns_of
 from placement.seating.stock import Stock, stock_of_nodes
-from tests.builders.fleet import node, world
+from tests.builders.fleet import node, pod, world
 from tests.builders.mix import ample, of_types, profile, service
 
 GIB = 2**30
@@ -50,6 +50,31 @@ def test_memory_of_instances_bounds_the_mix() -> None:
     plan = plan_mix(world(nodes, services=[chat], profiles=[profile("A100", [[1.0]])]), ample())
 
     assert [each.refusal.code for each in plan.services if each.refusal] == ["InventoryShort"]
+
+
+@pytest.mark.parametrize(
+    ("narrow_rate", "served"),
+    [
+        pytest.param(2.0, ["ns/narrow"], id="both stay"),
+        pytest.param(1.0, ["ns/wide", "ns/narrow"], id="one stops and leaves its node free"),
+    ],
+)
+def test_running_instances_that_stay_leave_no_seat_for_a_wider_one(narrow_rate: float, served: list[str]) -> None:
+    """Two nodes of 4 GPUs, a running instance of one GPU on each, and a service of 4 GPUs that comes first."""
+    nodes = [node("a", gpus=4), node("b", gpus=4)]
+    profiles = [profile("A100", [[1.0]]), profile("A100", [[1.0]], model="w", gpus_per_instance=4)]
+    wide = service("ns/wide", model="w", priority=10)
+    narrow = service("ns/narrow", rate=narrow_rate, replicas={InstanceType("A100"): 2})
+    pods = [
+        pod(
+            f"ns/narrow-{n}", 1, on=n, devices=(0,), owner="ns/narrow", gpu_types=("A100",), cpu_milli=0, memory_bytes=0
+        )
+        for n in "ab"
+    ]
+
+    plan = plan_mix(world(nodes, pods, services=[wide, narrow], profiles=profiles), ample())
+
+    assert list(mixes(plan)) == served
 
 
 def test_more_than_sixty_four_overlapping_sets_of_nodes_are_still_exact() -> None:
