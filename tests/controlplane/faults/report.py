@@ -70,6 +70,8 @@ def played(stage: Stage, name: str, *, pods: int, rounds: int | None = None, has
     """Plays one scenario in a namespace of its own and cleans up after it."""
     scenario, usual = SCENARIOS[name]
     play = Play(stage, f"f-{name}", Random(f"{stage.seed}-{name}"), pods, has_canaries=has_canaries)  # noqa: S311
+    # What a try before this one has left would hold devices that this one counts on.
+    stage.admin("delete", "namespace", play.namespace, "--ignore-not-found", "--timeout=180s")
     stage.admin("create", "namespace", play.namespace)
     before, failure = stage.witness.ledger.judged, ""
     try:
