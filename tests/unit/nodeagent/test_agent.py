@@ -307,6 +307,32 @@ def test_without_its_record_an_agent_raises_nothing(tmp_path: Path) -> None:
     lived(story)
 
 
+@pytest.mark.parametrize("cap_w", [350.0, 600.0], ids=["as it is", "higher"])
+def test_while_the_disk_takes_no_record_nothing_is_raised_and_no_lease_is_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap_w: float
+) -> None:
+    """After a crash, a limit without a record would be taken for the administrator's, and a lease be forgotten."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": cap_w}))
+        with monkeypatch.context() as disk:
+            disk.setattr("nodeagent.record_writer.write_record", full)
+            report = await node.passes(1.0)
+        assert node.devices.orders == [("g", 350.0)]
+        assert (report.epoch, report.sequence) == (-1, -1)
+
+        report = await node.passes(1.0)
+        assert (report.epoch, report.sequence) == (1, 1)
+        assert node.devices.orders[-1] == ("g", cap_w)
+
+    lived(story)
+
+
 def test_the_limit_that_was_requested_is_restored_and_not_what_a_bmc_enforced_meanwhile(tmp_path: Path) -> None:
     class HeldByBmc(RecordingDevices):
         def read(self) -> Mapping[str, DeviceReading | DeviceError]:

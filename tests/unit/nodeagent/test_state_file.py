@@ -70,6 +70,18 @@ def test_a_lease_of_an_earlier_start_of_the_machine_or_one_that_cannot_be_read_i
     assert read_record(path) == Record(RECORD.previous, "boot-2")
 
 
+def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> None:
+    """The older one may allow more."""
+    path = tmp_path / "record"
+    write_record(path, RECORD)
+    lease_path(path).with_name(f".{lease_path(path).name}.new").mkdir()  # where the new one would be written
+
+    with pytest.raises(OSError, match="directory"):
+        write_record(path, replace(RECORD, holder=Holder("n1", "life", {}, epoch=2)), RECORD)
+
+    assert read_record(path) == replace(RECORD, holder=None)
+
+
 def test_an_unreadable_record_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "record").write_bytes(b"\xc1")
 

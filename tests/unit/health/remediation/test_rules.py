@@ -5,7 +5,7 @@ from dataclasses import replace
 from health.remediation.breakers import Harm
 from health.remediation.evidence import NodeKey, Source
 from health.remediation.facts import OurTaint
-from health.remediation.folding import with_taint
+from health.remediation.folding import folded, with_taint
 from health.remediation.incidents import Incident, Phase, Remedy
 from health.remediation.intents import JobIntent, NodeIntent
 from health.remediation.levels import intents
@@ -43,6 +43,16 @@ def test_evidence_about_a_node_that_was_replaced_is_not_relevant() -> None:
     assert is_relevant(heard, world.situation(), world.policy)
     before = replace(heard, nodes=(NodeKey("n3", "uid-of-its-predecessor"),))
     assert not is_relevant(before, world.situation(), world.policy)
+
+
+def test_a_domain_that_was_opened_again_takes_no_evidence_from_before_its_closing() -> None:
+    world = fleet()
+    again = replace(acting(world), id="domain/rack-1", domain="rack-1", generation=2, closed_s=AT_S + 50.0)
+    heard = evidence(world.jobs["train/a"], "n3", at_s=AT_S + 40.0, source=Source.NODE)
+
+    assert folded({again.id: again}, [heard], world.situation()) == {again.id: again}
+    later = replace(heard, at_s=AT_S + 60.0)
+    assert folded({again.id: again}, [later], world.situation())[again.id].seen_s == AT_S + 60.0
 
 
 def test_a_domain_takes_no_evidence_that_is_older_than_its_suspects_last_closing() -> None:
