@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -46,12 +47,15 @@ Mood = Literal[
     "no_text",
     "infeasible",
     "absurd",
+    "too_many",
+    "to_nothing",
 ]
 """Behaviour of the fake brain. well: plans. late: plans, and answers when `let_go` is set. mute: reads but sends
 nothing, as a frozen process. wrong_...: answers another request. garbage: sends an invalid message. dead: closes the
 stream when a plan is requested. strange: plans for a pod and a node that do not exist. no_text: sends a message with a
-byte that is no UTF-8. infeasible: starts every pod on the first node, on devices that it does not have. absurd: scales
-every service to 10^10 instances."""
+byte that is no UTF-8. infeasible: starts every pod on the first node, on devices that it does not have. absurd,
+too_many, to_nothing: scales every service to a number of instances (`INSTANCES`)."""
+INSTANCES: Mapping[Mood, int] = {"absurd": 10**10, "too_many": 1_000_000, "to_nothing": 0}
 LONG_S = 30.0
 
 
@@ -122,7 +126,7 @@ class FakeBrain:
                 sound = bytes(written(Failed(ask.request, ask.epoch, "busy", "why"))[0])
                 stream.sendall(sound.replace(b"why", b"w\xffy"))
                 return
-            case "infeasible" | "absurd":
+            case "infeasible" | "absurd" | "too_many" | "to_nothing":
                 say(Answer(ask.request, ask.epoch, 0.0), plan_frame(_wrong(self.mood, snapshot_from_frame(frame))))
                 return
             case "late":
@@ -134,10 +138,9 @@ class FakeBrain:
 
 
 def _wrong(mood: Mood, seen: Snapshot) -> Plan:
-    if mood == "absurd":
-        actions: list[Action] = [
-            Scale(each.name, {InstanceType(seen.gpu_type_names[0]): 10**10}) for each in seen.services
-        ]
+    if mood in INSTANCES:
+        instances = {InstanceType(seen.gpu_type_names[0]): INSTANCES[mood]}
+        actions: list[Action] = [Scale(each.name, instances) for each in seen.services]
     else:
         actions = [Bind(name, seen.nodes.names[0], (99,)) for name in seen.pods.names]
     steps = tuple(Step(action, Reason("LeastCost", "made up")) for action in actions)

@@ -3,26 +3,30 @@
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plan_cases import fleet, odd_asks, with_batch
-from cluster.actions import Bind
+from cluster.actions import Bind, Scale
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.brain.circuit_breaker import FAILURES
-from controller.brain.fake_brain import FakeBrain, Mood
+from controller.brain.fake_brain import INSTANCES, FakeBrain, Mood
 from controller.brain.frames import plan_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.remote import LATE_S, RayBrain, late_decisions, usable
 from controller.brain.session import SILENT_S
 from controller.brain.supervisor import PATIENCE_S, Link
+from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
+from controller.guard import Limits
 from controller.ports import PLANNED_LOCALLY
+from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.snapshot_content import plain
@@ -65,6 +69,12 @@ def bench() -> Iterator[Bench]:
 def seen() -> Snapshot:
     service_, profile_ = service(), profile("A100", ((2.0,),))
     return world([node("a", 4), node("b", 2)], [pod("d/p", 2), pod("d/q", 1)], services=[service_], profiles=[profile_])
+
+
+def serving(instances: int = 2) -> Snapshot:
+    """The same with a service that has instances, and demand for them."""
+    (chat,) = seen().services
+    return replace(seen(), services=(replace(chat, replicas={InstanceType("A100"): instances}),))
 
 
 def binds(plan: object) -> int:
@@ -135,6 +145,25 @@ def test_a_brain_whose_plan_the_guard_would_refuse_is_distrusted_and_replaced(be
     bench.clock.ahead_s += PATIENCE_S
     until(lambda: bench.peer.opened == 2 and bench.brain.standing.trusted, "another brain has come")
     until(lambda: bench.brain.plan(seen(), LONG_S) and bench.brain.counts.plans["ray"], "it is asked")
+
+
+@pytest.mark.parametrize("mood", ["absurd", "too_many", "to_nothing"])
+def test_a_brain_that_scales_past_the_fleet_or_to_nothing_is_not_heeded_and_pods_are_placed(
+    bench: Bench, mood: Mood
+) -> None:
+    """In the same cycle, with as little work as any other plan: no table is made of instances that nobody can have."""
+    bench.is_up()
+    bench.peer.mood = mood
+
+    cycle = run_cycle(SimulatedWorld(serving()), bench.brain, Limits(), LONG_S)
+
+    here = InlineBrain(Decisions(), time.monotonic).plan(serving(), LONG_S)
+    assert bench.brain.counts.fallbacks == {"infeasible": 1}
+    assert tuple(step.action for step in cycle.outcome.done) == here.actions
+    assert binds(cycle.plan) >= 2
+    assert not any(
+        isinstance(action, Scale) and INSTANCES[mood] in action.instances.values() for action in here.actions
+    )
 
 
 def test_a_message_that_is_no_text_ends_the_brain_and_not_the_link(bench: Bench) -> None:
