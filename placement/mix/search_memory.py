@@ -4,16 +4,18 @@ A limit of work ends a search before its gap is closed. Without memory the next 
 same gap; with it each plan adds to what is known, and a question that is solved costs nothing more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from cluster.plans import Reason
 from placement.budget import Budget
+from placement.mix.ample_stock import stock_that_counts
 from placement.mix.columns import ColumnPool
 from placement.mix.feasibility import is_feasible
 from placement.mix.problem import MixQuestion, Need, objective_of
 from placement.mix.search import SearchState, begun
+from placement.seating.stock import Stock
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +27,7 @@ class Kept:
     running: bytes
     """Digest of the running instances, where the objective counts changes."""
     stock: bytes
-    """Digest of the stock."""
+    """Digest of the stock, as far as the need's mixes depend on it."""
     state: SearchState
     counts_changes: bool
     """Whether the bound includes the price of changes: it then holds for the same running instances alone."""
@@ -43,13 +45,14 @@ class SearchMemory:
     def begun(self, question: MixQuestion, budget: Budget) -> SearchState:
         """State of the search for a question of one need: the kept one, or a new one that starts from its best mix.
 
-        The kept bound holds for the same stock alone and, where it includes changes, for the same running instances.
+        The kept bound holds for the same stock alone, or for any that is ample, and, where it includes changes, for the
+        same running instances.
         """
         (need,) = question.needs
         kept = self.kept.get(need.service)
         if kept is None or kept.need != _need_digest(question, need):
             return begun(question, budget=budget)
-        is_same_stock = kept.stock == _stock_digest(question)
+        is_same_stock = kept.stock == _own_stock_digest(question, need)
         if is_same_stock and kept.running == _running_digest(question, need):
             return kept.state
         best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
@@ -62,7 +65,7 @@ class SearchMemory:
             question.needs[0].service: Kept(
                 _need_digest(question, question.needs[0]),
                 _running_digest(question, question.needs[0]),
-                _stock_digest(question),
+                _own_stock_digest(question, question.needs[0]),
                 state,
                 question.counts_changes,
             )
@@ -131,5 +134,13 @@ def _need_digest(question: MixQuestion, need: Need) -> bytes:
     return found.digest()
 
 
+def _own_stock_digest(question: MixQuestion, need: Need) -> bytes:
+    return _digest_of(stock_that_counts(question, need))
+
+
 def _stock_digest(question: MixQuestion) -> bytes:
-    return blake2b(repr(sorted(question.stock.items())).encode(), digest_size=16).digest()
+    return _digest_of(question.stock)
+
+
+def _digest_of(stock: Mapping[str, Stock]) -> bytes:
+    return blake2b(repr(sorted(stock.items())).encode(), digest_size=16).digest()

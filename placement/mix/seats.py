@@ -34,13 +34,23 @@ def seats_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> Seating | None:
 
 def seating(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating | None:
     """Seats for all these instances; None where there are not enough. Tried without a solver first."""
-    limited = {group: count for group, count in wanted.items() if count and all(name in stock for name in group.stocks)}
+    limited = _limited(stock, wanted)
     found = _simple(stock, limited)
     if found is not None or all(len(g.stocks) == 1 and not stock[g.stocks[0]].rooms for g in limited):
         return found
     most = most_seats({name: stock[name] for group in limited for name in group.stocks}, limited)
     full = sum(most.values()) == sum(limited.values())
     return most if full else None
+
+
+def seats_at_once(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating | None:
+    """Seats for all these instances, found without a solver; None where they are not found so."""
+    return _simple(stock, _limited(stock, wanted))
+
+
+def _limited(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> dict[Group, int]:
+    """Those of the wanted instances that no unlimited stock has seats for."""
+    return {group: count for group, count in wanted.items() if count and all(name in stock for name in group.stocks)}
 
 
 def _simple(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating | None:

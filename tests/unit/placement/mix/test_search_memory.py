@@ -121,3 +121,35 @@ def test_columns_for_other_running_instances_keep_their_mixes_and_the_bounds_tha
     assert sum(map(len, memory.shared[3].columns)) >= columns
     assert not plan.actions, "a change costs more than it can save"
     assert plan.certificates["mix"].bound <= plan.certificates["mix"].objective
+
+
+def with_devices_taken(snapshot: Snapshot, share: float) -> Snapshot:
+    """The same nodes, of which this share has a single device left, as where other pods hold the others."""
+    nodes = snapshot.nodes
+    gpus = nodes.gpus.copy()
+    gpus[: round(share * len(gpus))] = 1
+    return replace(snapshot, nodes=replace(nodes, gpus=gpus))
+
+
+def test_devices_that_others_take_of_an_ample_stock_cost_no_work_and_change_no_mix() -> None:
+    snapshot, memory = cluster(load=0.02), SearchMemory()
+    plans = [planned(snapshot, memory, within_s=2.0) for _ in range(4)]
+    assert plans[-1][1] == 0.0, "the searches must be done, or this test shows nothing"
+
+    after, work = planned(with_devices_taken(snapshot, 0.1), memory)
+
+    assert work == 0.0
+    assert [each.instances for each in after.services] == [each.instances for each in plans[-1][0].services]
+
+
+def test_a_stock_that_binds_is_searched_anew_when_it_changes() -> None:
+    snapshot, memory = cluster(load=0.6, count=1), SearchMemory()
+    planned(snapshot, memory, within_s=5.0)
+    fewer = with_devices_taken(snapshot, 0.9)
+
+    plan, work = planned(fewer, memory, within_s=5.0)
+
+    fresh, _ = planned(fewer, SearchMemory(), within_s=5.0)
+    assert work > 0.0
+    assert [each.refusal for each in plan.services] == [each.refusal for each in fresh.services]
+    assert plan.services[0].cost_per_hour == fresh.services[0].cost_per_hour
