@@ -134,7 +134,8 @@ def obstacles(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Ob
     meets_terms = checks.meets_terms(shape.node_terms)
     modes = (PLACEMENT_MODE_LABEL, SHARES_LABEL)
     any_mode = tuple(tuple(r for r in term if r.key not in modes) for term in shape.node_terms)
-    bar("way", meets_terms | ~checks.meets_terms(any_mode))
+    meets_others = meets_terms if any_mode == shape.node_terms else checks.meets_terms(any_mode)
+    bar("way", meets_terms | ~meets_others)
     bar("selector", meets_terms)
     bar("taint", checks.tolerated(shape.tolerations))
     ledger = packer.ledger

@@ -7,6 +7,7 @@ plans, never where nothing waits, and always used from the next plan on: when th
 
 from collections.abc import Callable
 
+from cluster.nodes import LabelMatches
 from cluster.snapshot import Snapshot
 from placement.engine.ledger import Ledger
 from placement.engine.node_order import content_rank
@@ -32,6 +33,7 @@ class LivePacker:
         """None before the first snapshot."""
         self._seen: Population | None = None
         self._planned: Ledger | None = None
+        self._matches: LabelMatches | None = None
 
     def observe(self, snapshot: Snapshot) -> Policy:
         """Tells the policy what changed since the snapshot before.
@@ -58,7 +60,8 @@ class LivePacker:
         A policy that has evidence and no prices at all makes them here, in this call.
         """
         policy = self.policy or self.observe(snapshot)
-        packer = Packer.of(snapshot, policy, rank=content_rank(snapshot))
+        packer = Packer.of(snapshot, policy, rank=content_rank(snapshot), matches=self._matches)
+        self._matches = packer.filter.matches
         if policy.is_cold:
             policy.upkeep(packer.ledger)
         self._planned = packer.ledger

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.nodes import NodeFilter, NodeTable
+from cluster.nodes import LabelMatches, NodeFilter, NodeTable
 from cluster.pods import device_numbers
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import Snapshot
@@ -65,12 +65,13 @@ class Packer:
         rank: IntArray | None = None,
         row_bytes: int = ROW_BYTES,
         power: PowerHeadroom | None = None,
+        matches: LabelMatches | None = None,
     ) -> None:
         """rank: shape (nodes,), all different; among nodes of equal cost, the one with the lowest rank is taken.
 
         None takes the first in the table. Names then decide where tables are sorted by name: see
         placement/engine/node_order.py. power: power headroom that allows and prefers nodes as the ledger changes; None:
-        power decides nothing.
+        power decides nothing. matches: what the last plan knew of the nodes' labels; None: nothing.
         """
         self.nodes = nodes
         self.gpu_type_names = gpu_type_names
@@ -83,15 +84,18 @@ class Packer:
         self._version = policy.version
         self._all = np.arange(len(nodes), dtype=np.int64)
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
-        self.filter = NodeFilter(nodes, gpu_type_names)
+        self.filter = NodeFilter(nodes, gpu_type_names, matches)
         self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
 
     @classmethod
-    def of(cls, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None) -> "Packer":
+    def of(
+        cls, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None, matches: LabelMatches | None = None
+    ) -> "Packer":
         """Engine for a snapshot's nodes with its bound pods charged; the policy begins a draft with those pods."""
         policy.begin(snapshot)
         power = PowerHeadroom.of(snapshot)
-        return cls(snapshot.nodes, snapshot.gpu_type_names, Ledger.of(snapshot), policy, rank, power=power)
+        ledger = Ledger.of(snapshot)
+        return cls(snapshot.nodes, snapshot.gpu_type_names, ledger, policy, rank, power=power, matches=matches)
 
     def choose(self, shape: PodShape, among: BoolArray | None = None, owner: str = "") -> Choice | None:
         """Cheapest choice for a pod of this shape now; None when it fits nowhere. Changes nothing.

@@ -58,8 +58,12 @@ class Draft:
     def shape(self, row: int) -> PodShape:
         return self.snapshot.pods.shapes[int(self.snapshot.pods.shape[row])]
 
+    def shape_number(self, row: int) -> int:
+        """Number of the row's shape in the table of shapes, where each is once."""
+        return int(self.snapshot.pods.shape[row])
+
     def kind(self, row: int) -> Kind:
-        return int(self.snapshot.pods.shape[row]), self.snapshot.pods.owner[row], self.may_preempt(row)
+        return self.shape_number(row), self.snapshot.pods.owner[row], self.may_preempt(row)
 
     def may_preempt(self, row: int) -> bool:
         """Whether pods of lower priority may be stopped for a pod."""

@@ -22,8 +22,9 @@ UNEXPLAINED = Reason("NoNodeFits", f"no node can take it now; a plan says why fo
 class _Ask:
     """All that decides the reason of a unit: units with the same are explained once."""
 
-    count: tuple[tuple[PodShape, int], ...]
-    """Pending pods by shape, in order of service."""
+    count: tuple[tuple[int, int], ...]
+    """Pending pods by number of their shape, in order of service. The number stands for the shape, whose hash takes as
+    long as its constraints are."""
     need: int
     within: str | None = None
     domain: int = -1
@@ -49,7 +50,7 @@ class Reasons:
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._known: dict[_Ask, Reason] = {}
-        self._copies: dict[PodShape, IntArray] = {}
+        self._copies: dict[int, IntArray] = {}
         self._domains: dict[str, IntArray] = {}
 
     def of(self, unit: Unit) -> Reason:
@@ -62,7 +63,7 @@ class Reasons:
         return self._known[ask]
 
     def _ask(self, unit: Unit) -> _Ask:
-        count = tuple(Counter(map(self._draft.shape, unit.rows)).items())
+        count = tuple(Counter(map(self._draft.shape_number, unit.rows)).items())
         if unit.gang < 0:
             return _Ask(count, 1)
         within = self._draft.snapshot.gangs[unit.gang].within
@@ -77,7 +78,7 @@ class Reasons:
         scope = None
         if ask.within is not None:
             scope = self._inside(ask.within, ask.domain) if ask.domain >= 0 else self._labelled(ask.within)
-        return shortage(self._draft.packer, ask.count[0][0], scope)
+        return shortage(self._draft.packer, self._shape(ask.count[0][0]), scope)
 
     def _held_back(self, ask: _Ask) -> Reason:
         """Reason of a gang of which too few members fit: what is short where most of them fit."""
@@ -118,12 +119,15 @@ class Reasons:
         for shape, wanted in ask.count:
             copies = self._copies_of(shape)
             if (copies if best.scope is None else copies[best.scope.nodes]).sum() < wanted:
-                return shape
-        return ask.count[0][0]
+                return self._shape(shape)
+        return self._shape(ask.count[0][0])
 
-    def _copies_of(self, shape: PodShape) -> IntArray:
+    def _shape(self, number: int) -> PodShape:
+        return self._draft.snapshot.pods.shapes[number]
+
+    def _copies_of(self, shape: int) -> IntArray:
         if shape not in self._copies:
-            self._copies[shape] = copies_now(self._draft.packer, shape)
+            self._copies[shape] = copies_now(self._draft.packer, self._shape(shape))
         return self._copies[shape]
 
     def _domain(self, label: str) -> IntArray:

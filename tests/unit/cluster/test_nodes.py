@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.nodes import NodeFilter, Taint, meets, meets_terms, tolerates_all
+from cluster.nodes import LabelMatches, NodeFilter, Taint, meets, meets_terms, tolerates_all
 from cluster.workloads import Operator, PodShape, Requirement, Toleration
 from tests.builders.fleet import node, world
 
@@ -111,3 +111,23 @@ def test_of_all_nodes_at_once_terms_are_alternatives_and_each_is_met_whole() -> 
     asked = PodShape(node_terms=((zone_a, ssd), (Requirement("zone", "In", ("b",)),)))
 
     assert NodeFilter(nodes, ()).eligible(asked).tolist() == [True, False, False, True, False]
+
+
+def test_what_was_known_of_other_labels_is_not_used() -> None:
+    ssd = PodShape(node_terms=((Requirement("disk", "In", ("ssd",)),),))
+    before, after = (world([node("n", labels={"disk": disk})]).nodes for disk in ("hdd", "ssd"))
+    known = NodeFilter(before, ())
+    assert not known.eligible(ssd).any()
+
+    assert NodeFilter(after, (), known.matches).eligible(ssd).all()
+
+
+def test_what_no_plan_asked_again_is_forgotten() -> None:
+    nodes = world([node("n", labels={"disk": "ssd"})]).nodes
+    terms = ((Requirement("disk", "In", ("ssd",)),),)
+    known = LabelMatches(nodes.labels)
+    known.meets_terms(terms)
+
+    known.for_next(nodes.labels).for_next(nodes.labels).meets_terms(terms)
+
+    assert known.evaluated == 2

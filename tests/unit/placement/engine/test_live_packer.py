@@ -1,8 +1,10 @@
 """A packing policy that is kept from plan to plan: when it learns, and when prices are made."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cluster.snapshot import Snapshot
+from cluster.workloads import Requirement
 from placement.engine.live_packer import LivePacker
 from placement.engine.policy import Knowledge, Policy
 from placement.policies.bid_price import BidPrice
@@ -154,3 +156,28 @@ def test_every_packer_starts_from_the_snapshot_alone() -> None:
     assert again.ledger.gpu_milli.tolist() == now.free().gpu_milli.tolist()
     assert policy is tried.policy
     assert again.choose(shape(1)) == choice
+
+
+def odd_ones(count: int) -> list[Pod]:
+    """Pods that fit nowhere, each with constraints of its own: five requirements."""
+    odd = []
+    for number in range(count):
+        terms = tuple((Requirement("disk", "In", (f"v{number}-{n}",)),) for n in range(5))
+        odd.append(Pod(f"odd-{number}", replace(shape(9), node_terms=terms)))
+    return odd
+
+
+def test_constraints_of_pods_that_wait_are_evaluated_once_and_not_in_every_plan() -> None:
+    """A flood of pods that fit nowhere takes this work once; another label on a node brings it back."""
+    live, pods = LivePacker(bid_price), odd_ones(20)
+    labelled = [node(name, gpus=8, labels={"disk": "v3-1"}) for name in "abcd"]
+
+    def work(nodes: Sequence[Node]) -> int:
+        """Requirements that a plan evaluates."""
+        packer = live.packer(seen(pods, nodes))
+        before = packer.filter.matches.evaluated
+        for each in pods:
+            packer.eligible(each.shape)
+        return packer.filter.matches.evaluated - before
+
+    assert [work(NODES), work(NODES), work(labelled), work(labelled)] == [100, 0, 100, 0]
