@@ -12,7 +12,7 @@ from tests.controlplane.auditor import audit
 from tests.controlplane.faults.canaries import Waits
 from tests.controlplane.faults.scenarios import EXPECTED_DOUBLE, MACHINERY, Scenario
 from tests.controlplane.faults.stage import NotConvergedError, Play, Stage
-from tests.controlplane.faults.tenants import TENANTS
+from tests.controlplane.faults.tenants.registry import TENANTS
 
 SCENARIOS: Mapping[str, tuple[Scenario, int]] = {**MACHINERY, **TENANTS}
 CANARY_P95_S = 2.0

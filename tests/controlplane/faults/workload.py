@@ -18,6 +18,7 @@ PLACEMENT_MODES: Mapping[str, Mapping[str, Any]] = {
     "bind": {"schedulerName": "tonnage"},
     "gate": {"schedulingGates": [{"name": "tonnage.dev/placement"}]},
 }
+SHARE = {"tonnage.dev/gpu-milli": "1000"}
 TIGHT = 2
 """Nodes in a corner of the bind pool that one scenario fills to the last device."""
 RESERVED = 4
@@ -113,3 +114,17 @@ def service(namespace: str) -> Object:
     }
     found["metadata"]["namespace"] = namespace
     return {**found, "spec": {**found["spec"], "template": template}}
+
+
+def share(name: str, namespace: str, mode: str = "bind") -> Object:
+    """A pod that asks for all of one device, as a share of it."""
+    made = placed(name, namespace, mode, gpus=0)
+    made["metadata"]["annotations"] = dict(SHARE)
+    return made
+
+
+def small_service(namespace: str) -> Object:
+    """A service of one or two instances."""
+    made = service(namespace)
+    made["spec"]["demand"]["requestsPerSecond"] = 0.5
+    return made
