@@ -80,6 +80,8 @@ def plan_mix(
     )
 
 
+UNDECIDED_CODES = ("WorkUsedUp", "DeadlinePassed")
+"""Refusals for lack of work or time, where more of it might serve the service."""
 OUT_OF_TIME = Reason("MixOutOfTime", "time for services ran out before the work for them was done")
 
 
@@ -128,15 +130,20 @@ def _answer_around_running(
     """The same with seats around the running instances that stay.
 
     First all of them might stop, so that others find the room that they would leave. Where those that do not stop are
-    in the way, they count as where they are, and the question is answered again.
+    in the way, they count as where they are, and the question is answered again. An answer that this deadline's work
+    does not suffice for is not taken: the one before serves more, if one instance of it may have to wait.
     """
+    answered, short = _answer_by_priority(snapshot, needs, settings, budget, memory, ())
     stay: frozenset[Claimant] = frozenset()
     while True:
-        answered, short = _answer_by_priority(snapshot, needs, settings, budget, memory, stay)
         more = staying(answered) - stay
         if not may_be_in_the_way(more, needs) or _have_seats(snapshot, needs, answered, settings, stay | more):
             return answered, short
         stay |= more
+        again, short_then = _answer_by_priority(snapshot, needs, settings, budget, memory.in_place, stay)
+        if any(short_then[name].code in UNDECIDED_CODES for name in short_then.keys() - short.keys()):
+            return answered, short
+        answered, short = again, short_then
 
 
 def _have_seats(

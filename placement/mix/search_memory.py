@@ -41,6 +41,14 @@ class SearchMemory:
     """By service."""
     shared: tuple[bytes, bytes, bytes, ColumnPool] | None = None
     """Digests of the needs that compete for a stock, of that stock, of the running instances, and their columns."""
+    _in_place: "SearchMemory | None" = None
+
+    @property
+    def in_place(self) -> "SearchMemory":
+        """Memory of the same plan's searches in which running instances stay where they are: their stock is another."""
+        if self._in_place is None:
+            self._in_place = SearchMemory()
+        return self._in_place
 
     def begun(self, question: MixQuestion, budget: Budget) -> SearchState:
         """State of the search for a question of one need: the kept one, or a new one that starts from its best mix.
