@@ -117,11 +117,13 @@ def _by_cbc(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap: 
         model.solve(cbc(gapRel=gap, maxNodes=most_nodes, **options))
         took_s = model.solutionTime
         work += CBC_WORK_PER_NODE * (most_nodes or 0)
-    if model.status == pulp.LpStatusInfeasible:
+    is_over = took_s >= limit_s
+    # CBC also calls a model infeasible that it had no time to look at.
+    if model.status == pulp.LpStatusInfeasible and not is_over:
         return Solved("infeasible", math.inf, "CBC", work)
     proven = model.sol_status == pulp.LpSolutionOptimal
     # CBC's own reason does not reach PuLP's status: a solve that took all of the time was ended by it.
-    cut: CutShort = "" if proven else "time" if took_s >= limit_s else "work"
+    cut: CutShort = "" if proven else "time" if is_over else "work"
     # CBC returns the relaxation's values when it found no whole-number solution: only sol_status shows it.
     if model.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) or not _holds(model, fractions):
         return Solved("unknown", relaxed, "CBC", work, cut)
