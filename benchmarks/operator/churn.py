@@ -121,7 +121,7 @@ def _on_a_server(trace: Snapshot, stream: ChurningStream, batch: int, placer: st
             server = up(folder, Settings(manifests=str(manifests), lease_s=LEASE_S), programs)
             site = installed_on(server, programs)
             site.kubectl("apply", "--server-side", "-f", "-", stdin=_list(gpu_type_objects(trace.gpu_type_names)))
-            # The lists have shares of GPUs, which the chart's pool does not place: its nodes may have another scheduler.
+            # Lists have shares of GPUs, which the chart's pool does not place: its nodes may have another scheduler.
             overrides = {"pools": [{"placer": placer, **({"shares": True} if placer == "gate" else {})}]}
             click.echo(f"settings: {chart_settings() | overrides}", err=True)
             with operator_of(site, overrides):
