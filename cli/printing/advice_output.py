@@ -96,6 +96,8 @@ th:first-child,td:first-child{text-align:left}
 article{border-left:4px solid var(--mark);padding:.2rem 1rem;margin:1.2rem 0;break-inside:avoid}
 article h2{font-size:1.05rem;margin:.2rem 0}.dollars{color:var(--mark);font-weight:700}
 summary{cursor:pointer;color:var(--soft)}code{overflow-wrap:anywhere}
+@media screen and (max-width:30rem){th,td{padding:.4rem .25rem;font-size:.85rem}main{padding:1rem .7rem}}
+@media print{details::details-content{content-visibility:visible;block-size:auto}}
 @media print{:root{--ink:#000;--soft:#333;--line:#999;--page:#fff;--mark:#000}main{padding:0}}
 """
 
@@ -103,14 +105,15 @@ summary{cursor:pointer;color:var(--soft)}code{overflow-wrap:anywhere}
 def as_html(found: Report, prices: str, at: datetime) -> str:
     """Page of the advice. at: when it was made."""
     rows = "".join(
-        f"<tr><th scope=row>{escape(each.name)}</th><td>{each.nodes}</td><td>{each.gpus}</td><td>{each.used:.4g}</td>"
-        f"<td>{100 * each.used_share:.0f} %</td><td>{money(each.cost_per_hour)}</td>"
+        f"<tr><th scope=row>{escape(each.name)}</th><td>{each.nodes}</td><td>{each.gpus}</td>"
+        f"<td>{each.used:.4g} ({100 * each.used_share:.0f} %)</td><td>{money(each.cost_per_hour)}</td>"
         f"<td>{money(each.idle_cost_per_hour)}</td></tr>"
         for each in found.by_type
     )
-    heads = "".join(f"<th scope=col>{h}</th>" for h in ("GPU type", "Nodes", "GPUs", "Used", "Used", "$/h", "Idle $/h"))
+    heads = "".join(f"<th scope=col>{h}</th>" for h in ("GPU type", "Nodes", "GPUs", "Used", "$/h", "Idle $/h"))
     advice = "".join(
-        f"<article><h2>{_amount(each.dollars_per_hour)}{escape(each.headline)}</h2><p>{escape(each.remedy)}</p>"
+        f"<article><h2>{_amount(each.dollars_per_hour)}{escape(each.headline)}</h2>"
+        f'<p><span class="soft">What helps:</span> {escape(each.remedy)}</p>'
         f"<details><summary>{len(each.about)} concerned</summary><code>{escape(', '.join(each.about))}</code></details>"
         "</article>"
         for each in found.advice

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,13 +115,10 @@ def as_html(result: WhatIfResult) -> str:
                 ("machine", machine_description()),
                 ("version", f"Tonnage {VERSION}"),
             ),
-            headline=f"The unchanged fleet: services cost ${money(today.services_per_hour)} per hour, "
-            f"{today.running} pods run and {today.unplaced} are unplaced.",
+            headline=f"The unchanged fleet: services cost ${money(today.services_per_hour)} per hour; "
+            f"{today.running} pods run, {today.unplaced} unplaced.",
             tables=(PageTable("One line per scenario, first the unchanged fleet.", COLUMNS, rows),),
-            charts=(
-                _chart(result, "Cost", "Dollars per hour of all services.", lambda a: a.services_per_hour),
-                _chart(result, "Unplaced pods", "Pods that stay pending after the plan.", lambda a: a.unplaced),
-            ),
+            charts=tuple(_charts(result)),
             terms=TERMS,
             made_by="tonnage whatif",
             legend=tuple(
@@ -146,15 +143,31 @@ def _lines_of(result: WhatIfResult) -> dict[str, list[tuple[float, Answer]]]:
     return {name: sorted(line, key=lambda point: point[0]) for name, line in lines.items() if len(line) > 1}
 
 
-def _chart(result: WhatIfResult, title: str, caption: str, value: Callable[[Answer], float]) -> Chart:
+def _charts(result: WhatIfResult) -> Iterator[Chart]:
+    """Cost of the services that every scenario plans, so that a refused one saves nothing; other figures that vary."""
+    answers = [answer for _, answer in result.swept.done]
+    common = set.intersection(*(set(answer.cost_of) for answer in answers))
+    left_out = sorted({name for answer in answers for name in answer.cost_of} - common)
+    caption = f"Dollars per hour of {'the services that every scenario plans' if left_out else 'all services'}."
+    without = f" Not in all: {', '.join(left_out)}." if left_out else ""
+    yield _chart(result, "Cost", caption, lambda a: sum(a.cost_of[name] for name in common), more=without)
+    if len({answer.unplaced for answer in answers}) > 1:
+        yield _chart(result, "Unplaced pods", "Pods that stay pending after the plan.", lambda a: a.unplaced)
+    yield _chart(result, "Allocated GPUs", "GPUs that pods hold after the plan.", lambda a: a.gpus_used)
+
+
+def _chart(result: WhatIfResult, title: str, caption: str, value: Callable[[Answer], float], more: str = "") -> Chart:
+    """more: what follows the caption, and does not name the axis."""
     lines = _lines_of(result)
     if lines:
         return Chart(
-            title, f"{caption} By demand.", drawn(title, lambda axes: _draw_lines(axes, lines, value, caption))
+            title, f"{caption} By demand.{more}", drawn(title, lambda axes: _draw_lines(axes, lines, value, caption))
         )
     names = [_name(scenario, _several(result)) for scenario, _ in result.swept.done]
     values = [value(answer) for _, answer in result.swept.done]
-    return Chart(title, f"{caption} By scenario.", drawn(title, lambda axes: _draw_bars(axes, names, values, caption)))
+    return Chart(
+        title, f"{caption} By scenario.{more}", drawn(title, lambda axes: _draw_bars(axes, names, values, caption))
+    )
 
 
 def _draw_lines(

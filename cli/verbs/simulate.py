@@ -187,6 +187,12 @@ def _command() -> str:
     show_default=True,
     help="Shortest duration on a terminal, so that the day can be watched.",
 )
+@click.option(
+    "--baseline/--no-baseline",
+    default=True,
+    show_default=True,
+    help="Simulate the same day with services at their peak on one GPU type each, and pods by best fit.",
+)
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def day(
@@ -196,6 +202,7 @@ def day(
     polish: float,
     brain: Literal["inline", "embedded"],
     seconds: float,
+    baseline: bool,
     report: Path | None,
     output: str,
     **options: object,
@@ -219,6 +226,7 @@ def day(
         polish=polish,
         brain=brain,
         seconds=seconds,
+        baseline=baseline,
         report=report,
         output=output,
         command=_command(),

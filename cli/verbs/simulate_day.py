@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -19,6 +19,7 @@ from cli.printing.day_progress import watching
 from cli.printing.errors import INTERRUPTED
 from cli.printing.tables import table
 from cluster.errors import ConfigError, Mistake, tried
+from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.brain.from_settings import brain_from, decisions_from
 from controller.brain.inline import InlineBrain
@@ -26,8 +27,10 @@ from controller.brain.remote import RayBrain
 from controller.ports import Brain
 from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
-from simulator.day.report import as_html, summary_of
-from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
+from simulator.day.baseline import static_day
+from simulator.day.moment import HOUR_S, Moment
+from simulator.day.report import Baseline, as_html, summary_of
+from simulator.day.simulation import DaySettings, check_day, live
 
 RAY_STARTS_S = 60.0
 
@@ -40,11 +43,15 @@ def simulate_day(
     polish: float,
     brain: Literal["inline", "embedded"],
     seconds: float,
+    baseline: bool,
     report: Path | None,
     output: str,
     command: str,
 ) -> None:
-    """Simulate the day with progress on standard error, print its figures, and write the report."""
+    """Simulate the day with progress on standard error, print its figures, and write the report.
+
+    baseline: whether to simulate the same day with static services and best fit, too.
+    """
     mistakes = []
     if policy not in POLICIES:
         mistakes.append(
@@ -78,8 +85,10 @@ def simulate_day(
             if not moments:
                 raise
             stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
-    figures = summary_of(moments)
-    click.echo(_json(moments) if output == "json" else table(("SIMULATED DAY", "FIGURE"), figures), nl=False)
+    beside = _baseline(observed.snapshot, settings, moments) if baseline and not stopped else None
+    columns = ("SIMULATED DAY", "TONNAGE", "BASELINE") if beside else ("SIMULATED DAY", "TONNAGE")
+    text = _json(moments, beside) if output == "json" else table(columns, summary_of(moments, beside))
+    click.echo(text, nl=False)
     if report is not None:
         wall_s = time.perf_counter() - began
         facts = (
@@ -89,9 +98,8 @@ def simulate_day(
             ("brain", brain),
             ("machine", machine_description()),
             ("version", f"Tonnage {VERSION}"),
-            *((("stopped", stopped),) if stopped else ()),
         )
-        save_report(report, as_html(moments, facts))
+        save_report(report, as_html(moments, facts, beside, stopped))
     if stopped:
         click.echo(f"stopped: {stopped}", err=True)
         click.get_current_context().exit(INTERRUPTED)
@@ -116,6 +124,21 @@ def _ready(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
         brain.close()
 
 
-def _json(moments: Sequence[Moment]) -> str:
-    record = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}
+def _baseline(fleet: Snapshot, settings: DaySettings, day: Sequence[Moment]) -> Baseline | None:
+    """The same day with static services and best fit, with a line of progress; None when interrupted."""
+    click.echo("the same day as a baseline: services at their peak on one GPU type each, pods by best fit", err=True)
+    lost = next((moment.lost for moment in day if moment.lost), "")
+    try:
+        static, moments = static_day(fleet, settings, time.perf_counter, lost)
+        return Baseline(tuple(moments), static)
+    except KeyboardInterrupt:
+        click.echo("the baseline was interrupted, and is left out", err=True)
+        return None
+
+
+def _json(moments: Sequence[Moment], beside: Baseline | None) -> str:
+    record: dict[str, Any] = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}
+    if beside:
+        types, other = dict(beside.static.types), [asdict(moment) for moment in beside.day]
+        record["baseline"] = {"gpu_types": types, "moments": other}
     return json.dumps(record, indent=2) + "\n"

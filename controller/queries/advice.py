@@ -97,7 +97,7 @@ def _stranded(nodes: list[Usage]) -> Iterator[Advice]:
         count = sum(each.stranded for each in stranded)
         yield Advice(
             "stranded",
-            f"{count:.4g} idle GPUs cannot be used by typical pods: too little of another resource is left beside them",
+            f"{count:.1f} idle GPUs cannot be used by typical pods: too little of another resource is left beside them",
             "request less CPU and memory where pods do not use it, and let Tonnage place the pods",
             sum(each.stranded * each.cost_per_hour / each.gpus for each in stranded),
             tuple(each.name for each in stranded),

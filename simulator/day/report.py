@@ -1,43 +1,95 @@
-"""Report of a simulated day: allocated GPUs, waiting pods, prices, and planning times."""
+"""Report of a simulated day: its result beside a baseline, charts, and the log."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.day.simulation import HOUR_S, Moment, clock_words
-from simulator.reports.charts import INK, Chart, colour, dash, drawn
+from simulator.day.baseline import StaticPeak
+from simulator.day.moment import HOUR_S, Moment, clock_words
+from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.page import Legend, Page, PageTable, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TERMS = {
+    "baseline": "The same day, jobs and failure, with every service at its peak all day on the one GPU type that "
+    "serves it at the least cost, and pods placed by best fit. Of either day only instances that run are paid for.",
     "allocated": "GPUs that a pod holds, as a fraction of the GPUs that are up; half a GPU counts as half.",
+    "whole": "A service that has a mix, all of whose instances run.",
     "waiting": "Pods without a node, including services' instances.",
+    "jobs": "Pods of no service: those of the manifests, and the copies of them that arrive during the day.",
     "demand": "Request rate of the services, as a fraction of the day's peak.",
     "gap": "Fraction of a mix's price that is not proven to be needed; left out where every mix is proven cheapest.",
     "planning": "Real time from the controller's snapshot to its plan, on the machine of this run.",
 }
+LOST, BACK = "node lost", "back"
+REASONS = STYLES - 1
+"""Reasons for waiting with a colour of their own; the rarer ones are drawn together."""
 
 
-def summary_of(day: Sequence[Moment]) -> tuple[tuple[str, str], ...]:
-    """Figures of the day, as (word, figure)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Baseline:
+    """Moments of the baseline's day, and what each service runs on in it."""
+
+    day: Sequence[Moment]
+    static: StaticPeak
+
+
+def summary_of(day: Sequence[Moment], baseline: Baseline | None = None) -> tuple[tuple[str, ...], ...]:
+    """Figures of the day, as (term, figure), or as (term, figure, baseline's figure) beside a baseline."""
+    figures = dict(_figures(day))
+    if baseline is None:
+        return tuple(figures.items())
+    others = dict(_figures(baseline.day))
+    return tuple((name, figures.get(name, ""), others.get(name, "")) for name in {**figures, **others})
+
+
+def _figures(day: Sequence[Moment]) -> Iterator[tuple[str, str]]:
     plan_ms = np.array([moment.plan_s for moment in day]) * 1000
     used = np.array([moment.gpus_used for moment in day])
     up = np.array([moment.gpus for moment in day])
-    step_h = (day[1].at_s - day[0].at_s) / HOUR_S if len(day) > 1 else 0.0
-    return (
-        ("GPUs allocated, mean", f"{100 * used.sum() / max(up.sum(), 1):.1f} %"),
-        ("most pods waiting", f"{max(moment.waiting for moment in day)}"),
-        ("pods bound", f"{sum(moment.bound for moment in day):,}"),
-        ("pods preempted", f"{sum(moment.evicted for moment in day):,}"),
-        ("services scaled", f"{sum(moment.scaled for moment in day)} times"),
-        ("actions that failed", f"{sum(moment.failed for moment in day)}"),
-        ("services, whole day", f"${sum(moment.services_per_hour for moment in day) * step_h:,.2f}"),
-        *_gap(day),
-        ("planning p50 / p99", f"{np.quantile(plan_ms, 0.5):.0f} / {np.quantile(plan_ms, 0.99):.0f} ms"),
-    )
+    yield "services, whole day", f"${services_cost(day):,.2f}"
+    yield "services whole, share of the day", f"{100 * whole_share(day):.1f} %"
+    yield "GPU hours of jobs", f"{jobs_hours(day):,.0f}"
+    yield "pods waiting, mean", f"{np.mean([moment.waiting for moment in day]):.1f}"
+    yield "most pods waiting", f"{max(moment.waiting for moment in day)}"
+    yield "GPUs allocated, mean", f"{100 * used.sum() / max(up.sum(), 1):.1f} %"
+    yield "pods bound", f"{sum(moment.bound for moment in day):,}"
+    yield "pods preempted", f"{sum(moment.evicted for moment in day):,}"
+    yield "services scaled", f"{sum(moment.scaled for moment in day)} times"
+    yield "actions that failed", f"{sum(moment.failed for moment in day)}"
+    yield from _gap(day)
+    yield "planning p50 / p99", f"{np.quantile(plan_ms, 0.5):.0f} / {np.quantile(plan_ms, 0.99):.0f} ms"
+
+
+def step_h(day: Sequence[Moment]) -> float:
+    """Hours between two moments."""
+    return (day[1].at_s - day[0].at_s) / HOUR_S if len(day) > 1 else 0.0
+
+
+def services_cost(day: Sequence[Moment]) -> float:
+    """Dollars of the services' running instances over the day."""
+    return sum(moment.services_per_hour for moment in day) * step_h(day)
+
+
+def jobs_hours(day: Sequence[Moment]) -> float:
+    """GPU hours that jobs held."""
+    return sum(moment.jobs_gpus for moment in day) * step_h(day)
+
+
+def served(day: Sequence[Moment]) -> frozenset[str]:
+    """Services that were whole at some time."""
+    return frozenset(name for moment in day for name in moment.whole)
+
+
+def whole_share(day: Sequence[Moment]) -> float:
+    """Fraction of the day during which services were whole, mean over those that ever were."""
+    most = len(served(day)) * len(day)
+    return sum(len(moment.whole) for moment in day) / most if most else 0.0
 
 
 def _gap(day: Sequence[Moment]) -> Iterator[tuple[str, str]]:
@@ -49,65 +101,157 @@ def _gap(day: Sequence[Moment]) -> Iterator[tuple[str, str]]:
         yield "plans that time cut short", f"{cut}"
 
 
-def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
-    """Report as one HTML document."""
-    figures = summary_of(day)
-    events = tuple((clock_words(moment.at_s), words) for moment in day for words in moment.news)
+def headline(day: Sequence[Moment], baseline: Baseline | None) -> str:
+    """Result in a sentence; it names a saving only where the day serves all that the baseline serves."""
+    cost = services_cost(day)
+    if baseline is None:
+        return f"Services cost ${cost:,.2f} for the day, and jobs held {jobs_hours(day):,.0f} GPU hours."
+    other = services_cost(baseline.day)
+    jobs = (
+        f"Jobs held {jobs_hours(day):,.0f} GPU hours, against {jobs_hours(baseline.day):,.0f} under best fit; services "
+        f"were whole {_percent(whole_share(day))} of the day, against {_percent(whole_share(baseline.day))}."
+    )
+    missing = served(baseline.day) - served(day)
+    if missing or not other:
+        why = f", which serves {_names(missing)} too" if missing else ""
+        return f"Services cost ${cost:,.2f} for the day, and ${other:,.2f} in the baseline{why}. {jobs}"
+    word = "less" if cost <= other else "more"
+    short = served(day) - served(baseline.day)
+    lacks = f", which never had room for all of {_names(short)}" if short else ""
+    return (
+        f"Services cost ${cost:,.2f} for the day: {_percent(abs(1 - cost / other), 0)} {word} than the ${other:,.2f} "
+        f"of the baseline, with each at its peak on its one cheapest GPU type "
+        f"({_types(baseline.static.types)}){lacks}. {jobs}"
+    )
+
+
+def _percent(share: float, digits: int = 1) -> str:
+    """Fraction as per cent, without a line break before the sign."""
+    return f"{100 * share:.{digits}f}\u00a0%"
+
+
+def _names(services: Iterable[str]) -> str:
+    return ", ".join(sorted(services))
+
+
+def _types(types: Mapping[str, str]) -> str:
+    names = sorted(set(types.values()))
+    if len(names) == 1:
+        return f"{names[0]} for all"
+    return ", ".join(f"{name.partition('/')[2] or name}: {gpu_type}" for name, gpu_type in sorted(types.items()))
+
+
+def as_html(
+    day: Sequence[Moment], facts: tuple[tuple[str, str], ...], baseline: Baseline | None = None, stopped: str = ""
+) -> str:
+    """Report as one HTML document. stopped: why the day is not complete."""
+    events = tuple((clock_words(moment.at_s), text) for moment in day for text in moment.news)
+    columns = ("What", "Tonnage", "Baseline") if baseline else ("What", "Tonnage")
+    lines = [Legend("Tonnage", "var(--policy-0)", "")]
+    if baseline:
+        lines.append(Legend("baseline", "var(--policy-2)", _DASHES))
+    lines.append(Legend("demand of the services, % of its peak", "var(--policy-1)", "2 3"))
     return render(
         Page(
             title="A day",
             lead="The controller's own loop in a simulated datacenter. No cluster was changed.",
             facts=facts,
-            headline=f"{dict(figures)['GPUs allocated, mean']} of the GPUs were allocated; "
-            f"{dict(figures)['pods bound']} pods were placed in {len(day)} cycles.",
-            tables=(PageTable("The day in figures.", ("What", "Figure"), figures),),
+            headline=headline(day, baseline),
+            tables=(PageTable("The day in figures.", columns, summary_of(day, baseline)),),
             log=PageTable("What happened.", ("When", "What"), events),
-            charts=tuple(_charts(day)),
-            terms=TERMS,
+            charts=tuple(_charts(day, baseline.day if baseline else ())),
+            terms=dict(_terms(day, baseline)),
             made_by="tonnage simulate day",
-            legend=(
-                Legend("the fleet", "var(--policy-0)", ""),
-                Legend("demand of the services, fraction of its peak", "var(--policy-1)", " ".join(["12", "4"])),
-            ),
+            legend=tuple(lines),
+            warning=stopped,
         )
     )
 
 
-def _charts(day: Sequence[Moment]) -> list[Chart]:
-    hours = [moment.at_s / HOUR_S for moment in day]
-    lost = [hour for hour, moment in zip(hours, day, strict=True) if any("is lost" in words for words in moment.news)]
-    back = [hour for hour, moment in zip(hours, day, strict=True) if any("is back" in words for words in moment.news)]
+def _terms(day: Sequence[Moment], baseline: Baseline | None) -> Iterator[tuple[str, str]]:
+    """The terms of the report, and an example of every reason for waiting."""
+    yield from ((term, meaning) for term, meaning in TERMS.items() if baseline or term != "baseline")
+    examples = {code: words for moment in day for code, words in moment.why.items()}
+    yield from ((code, f"Reason for waiting, such as: {words}") for code, words in sorted(examples.items()))
 
+
+_DASHES = "9 4"
+
+
+def _charts(day: Sequence[Moment], other: Sequence[Moment]) -> Iterator[Chart]:
     def chart(title: str, says: str, value: Callable[[Moment], float], *, tide: bool = False) -> Chart:
         def draw(axes: "Axes") -> None:
-            values = [value(moment) for moment in day]
-            axes.plot(hours, values, color=colour(0))
+            if other:
+                axes.plot(_hours(other), [value(moment) for moment in other], color=colour(2), linestyle=dash(1))
             if tide:
-                axes.plot(hours, [100 * m.demand_share for m in day], color=colour(1), linestyle=dash(1))
-            for hour in lost:
-                axes.axvline(hour, color=INK, linewidth=0.8)
-                axes.text(hour, axes.get_ylim()[1], " node lost", va="top", fontsize=8)
-            for hour in back:
-                axes.axvline(hour, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
-            axes.set_xlim(hours[0], max(hours[-1], hours[0] + 0.1))
-            axes.set_ylim(bottom=0)
-            axes.set_xlabel("hour of the day")
-            axes.set_ylabel(title.lower())
+                axes.plot(_hours(day), [100 * m.demand_share for m in day], color=colour(1), linestyle=dash(2))
+            axes.plot(_hours(day), [value(moment) for moment in day], color=colour(0))
+            _over_the_day(axes, day, title)
 
         return Chart(title, says, drawn(title, draw))
 
-    return [
-        chart(
-            "GPUs allocated, %",
-            "Fraction of the GPUs that are up. Higher is better.",
-            lambda m: 100 * m.gpus_used / max(m.gpus, 1),
-            tide=True,
-        ),
-        chart("Pods waiting", "Pods without a node after each cycle. Lower is better.", lambda m: m.waiting),
-        chart(
-            "Services, $ per hour",
-            "Price of the services' instances: it follows their demand.",
-            lambda m: m.services_per_hour,
-        ),
-        chart("Planning, ms", "Real time of each plan.", lambda m: 1000 * m.plan_s),
-    ]
+    yield chart(
+        "Services, $ per hour",
+        "Price of the services' running instances, on spot nodes at the spot price. Lower is better.",
+        lambda m: m.services_per_hour,
+    )
+    yield chart("GPUs of jobs", "GPUs that pods of no service hold. Higher is better.", lambda m: m.jobs_gpus)
+    yield chart("Pods waiting", "Pods without a node after each cycle. Lower is better.", lambda m: m.waiting)
+    yield _why_pods_wait(day)
+    yield chart(
+        "GPUs allocated, %",
+        "Fraction of the GPUs that are up, for services and jobs together.",
+        lambda m: 100 * m.gpus_used / max(m.gpus, 1),
+        tide=True,
+    )
+    yield chart("Planning, ms", "Real time of each plan; it rises with the pods that wait.", lambda m: 1000 * m.plan_s)
+
+
+def _why_pods_wait(day: Sequence[Moment]) -> Chart:
+    """Waiting pods by reason, stacked; the commonest reasons at the bottom."""
+    title = "Why pods wait"
+    totals = Counter[str]()
+    for moment in day:
+        totals.update(moment.waits)
+    named = [code for code, _ in totals.most_common(REASONS)]
+    rest = [code for code in totals if code not in named]
+    layers = {code: [moment.waits.get(code, 0) for moment in day] for code in named}
+    if rest:
+        layers["other reasons"] = [sum(moment.waits.get(code, 0) for code in rest) for moment in day]
+
+    def draw(axes: "Axes") -> None:
+        if layers:
+            colours = [colour(number) for number in range(len(layers))]
+            areas = axes.stackplot(_hours(day), *layers.values(), labels=list(layers), colors=colours, step="post")
+            handles = list(zip(areas, layers, strict=True))[::-1]
+            axes.legend(*zip(*handles, strict=True), loc="upper left", fontsize=8, frameon=False)
+        _over_the_day(axes, day, "pods waiting")
+
+    return Chart(
+        title, "Waiting pods of Tonnage's day, by the reason that the plan gives for them.", drawn(title, draw)
+    )
+
+
+def _hours(day: Sequence[Moment]) -> list[float]:
+    return [moment.at_s / HOUR_S for moment in day]
+
+
+def _over_the_day(axes: "Axes", day: Sequence[Moment], label: str) -> None:
+    """Axes that all charts share, with the instants at which a node failed and came back."""
+    hours = _hours(day)
+    axes.set_xlim(hours[0], max(hours[-1], hours[0] + 0.1))
+    axes.set_ylim(bottom=0)
+    for hour, event in _failures(day):
+        axes.axvline(hour, color=INK, linewidth=0.8, linestyle=dash(2))
+        side = "right" if event == LOST else "left"
+        axes.text(hour, 1.01, event, transform=axes.get_xaxis_transform(), ha=side, va="bottom", fontsize=8)
+    axes.set_xlabel("hour of the day")
+    axes.set_ylabel(label[:1].lower() + label[1:] if label[1:2].islower() else label)
+
+
+def _failures(day: Sequence[Moment]) -> Iterable[tuple[float, str]]:
+    before = ""
+    for moment in day:
+        if moment.lost != before:
+            yield moment.at_s / HOUR_S, LOST if moment.lost else BACK
+        before = moment.lost

@@ -17,14 +17,16 @@ from cluster.workloads import Gang
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
 from controller.ports import Brain
+from simulator.day.moment import HOUR_S, Moment, jobs_gpus, services_per_hour, waits, whole_services
 from simulator.world import SimulatedWorld
 
-HOUR_S = 3600.0
 NIGHT_SHARE = 0.35
 """Lowest demand at night, as a fraction of the peak. The ServeGen m-large trace has P1/mean 0.32 and peak/mean 3."""
 PEAK_HOUR = 15.0
 JOB_SPREAD = 1.0
 """Sigma of the jobs' lognormal durations: one in six runs longer than e times the median."""
+JOBS = "day/job-"
+"""Start of the names of the day's jobs; their number follows."""
 FIRST_SERVICES_SHARE = 0.5
 """Fraction of a fleet with services that is offered to jobs: the services use the rest as their demand rises."""
 
@@ -48,44 +50,9 @@ class DaySettings:
     repair_hours: float = 3.0
     deadline_s: float = 5.0
     """Deadline of each plan, in real seconds: the last resort. The brain's settings say how much work it is."""
+    steady: bool = False
+    """Whether the services' demand stays at its peak all day; that of jobs varies in any case."""
     seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """State after one cycle, for the live output and for the report."""
-
-    at_s: float
-    """Simulated seconds since midnight."""
-    gpus: int
-    """GPUs on nodes that are up or cordoned, without those of a lost node."""
-    gpus_used: float
-    running: int
-    waiting: int
-    services_per_hour: float
-    """Price per hour of the services' running instances, on demand, in dollars."""
-    demand_share: float
-    """Demand as a fraction of the peak."""
-    bound: int
-    """Pods bound in this cycle."""
-    evicted: int
-    scaled: int
-    failed: int
-    """Failed actions."""
-    plan_s: float
-    """Real seconds from the snapshot to the plan before the guard."""
-    gap: float
-    """Widest optimality gap of a service's mix: fraction of its price that is not proven to be needed."""
-    out_of_time: int
-    """Number of parts of the plan that time cut off."""
-    news: tuple[str, ...]
-    """Events of the cycle, in words."""
-
-
-def clock_words(at_s: float) -> str:
-    """Seconds since midnight as `13:05`."""
-    minutes = round(at_s / 60)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
 def tide(hour: float) -> float:
@@ -117,7 +84,8 @@ def live(
     """Moments of the day, in order. Jobs copy the fleet's own pods that request GPUs; whole gangs arrive together.
 
     clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day, except where a
-    plan is out of time. Raises ConfigError (check_day).
+    plan is out of time. With one seed, days of any brain have the same jobs, which last the same time once they start.
+    Raises ConfigError (check_day).
     """
     check_day(fleet, settings)
     within = world or SimulatedWorld(replace(fleet, at_s=0.0, observed_at_s={}))
@@ -143,11 +111,15 @@ class _Day:
             news = tuple(self._nodes_fail(at_s))
             self._jobs_end(at_s)
             self._jobs_arrive(at_s)
-            self._world.demand({name: rate * tide(at_s / HOUR_S) for name, rate in self._peak.items()})
+            share = self._demand_share(at_s)
+            self._world.demand({name: rate * share for name, rate in self._peak.items()})
             self._world.pass_time(at_s - self._world.observe().at_s)
             done = run_cycle(self._world, self._brain, Limits(), self._settings.deadline_s, self._clock)
             self._jobs_start(at_s, done)
             yield self._moment(at_s, done, (*news, *_news(done, self._world.observe())))
+
+    def _demand_share(self, at_s: float) -> float:
+        return 1.0 if self._settings.steady else tide(at_s / HOUR_S)
 
     def _nodes_fail(self, at_s: float) -> Iterator[str]:
         wanted = self._settings
@@ -187,19 +159,20 @@ class _Day:
             self._world.arrive(pods, gangs)
 
     def _jobs_start(self, at_s: float, done: Cycle) -> None:
-        """Draws a duration for every newly bound job; members of a gang end together."""
-        seen = self._world.observe().pods
-        ends_of_gang: dict[int, float] = {}
+        """Sets the end of every newly bound job; one that was stopped starts from its beginning."""
+        pods = self._world.observe().pods
         for change in (change for step in done.outcome.done for change in step.action.seat_changes):
-            row = seen.names.row(change.pod) if change.node_before is None else None
+            row = pods.names.row(change.pod) if change.node_before is None else None
             if change.node_after is None:
                 self._ends_at_s.pop(change.pod, None)
-            if row is None or not seen.names[row].startswith("day/") or seen.node[row] == PENDING:
-                continue
-            lasts_s = self._settings.job_hours * HOUR_S * float(self._rng.lognormal(0.0, JOB_SPREAD))
-            gang = int(seen.gang[row])
-            end_s = at_s + lasts_s if gang < 0 else ends_of_gang.setdefault(gang, at_s + lasts_s)
-            self._ends_at_s[seen.names[row]] = end_s
+            if row is not None and change.pod.startswith(JOBS) and pods.node[row] != PENDING:
+                self._ends_at_s[change.pod] = at_s + self._lasts_s(change.pod)
+
+    def _lasts_s(self, pod: str) -> float:
+        """Duration of the pod's job, by the seed and its number alone: the same in every day of the seed."""
+        number = int(pod.removeprefix(JOBS).partition("-")[0])
+        drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
+        return self._settings.job_hours * HOUR_S * float(drawn)
 
     def _moment(self, at_s: float, done: Cycle, news: tuple[str, ...]) -> Moment:
         seen = self._world.observe()
@@ -212,8 +185,12 @@ class _Day:
             gpus_used=float(seen.nodes.gpus[up].sum() - free_milli[up].sum() / 1000),
             running=int((seen.pods.node != PENDING).sum()),
             waiting=int((seen.pods.node == PENDING).sum()),
-            services_per_hour=_services_per_hour(seen),
-            demand_share=tide(at_s / HOUR_S),
+            waits=waits(seen, done.plan),
+            why={each.reason.code: f"{each.workload}: {each.reason.words}" for each in done.plan.unplaced},
+            services_per_hour=services_per_hour(seen),
+            jobs_gpus=jobs_gpus(seen),
+            whole=whole_services(seen, done.plan),
+            demand_share=self._demand_share(at_s),
             bound=sum(change.node_before is None for change in changes),
             evicted=sum(change.node_before is not None for change in changes),
             scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
@@ -221,6 +198,7 @@ class _Day:
             plan_s=done.stage_s["plan"],
             gap=max((each.certificate.gap for each in done.plan.services if each.certificate), default=0.0),
             out_of_time=len(done.plan.cut_short),
+            lost=self._lost,
             news=news,
         )
 
@@ -270,9 +248,9 @@ def _jobs(fleet: Snapshot) -> list[_Job]:
 def _fresh(fleet: Snapshot, job: _Job, number: int, gangs: int) -> tuple[PodTable, tuple[Gang, ...]]:
     """The job's pods under new names, pending, and its gang."""
     size, pods = len(job.rows), fleet.pods
-    new = (replace(job.gang, name=f"day/job-{number}"),) if job.gang else ()
+    new = (replace(job.gang, name=f"{JOBS}{number}"),) if job.gang else ()
     table = PodTable(
-        names=Names([f"day/job-{number}-{member}" for member in range(size)]),
+        names=Names([f"{JOBS}{number}-{member}" for member in range(size)]),
         shape=np.arange(size, dtype=np.int64),
         shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
         node=np.full(size, PENDING),
@@ -283,14 +261,6 @@ def _fresh(fleet: Snapshot, job: _Job, number: int, gangs: int) -> tuple[PodTabl
         movable=pods.movable[job.rows],
     )
     return table, new
-
-
-def _services_per_hour(seen: Snapshot) -> float:
-    pods = seen.pods
-    price = [each.price_per_hour for each in seen.gpu_types]
-    rows = (row for row, owner in enumerate(pods.owner) if owner and pods.node[row] != PENDING)
-    types = ((pods.shapes[pods.shape[row]], int(seen.nodes.gpu_type[pods.node[row]])) for row in rows)
-    return float(sum(shape.total_gpu_milli / 1000 * price[gpu_type] for shape, gpu_type in types if gpu_type >= 0))
 
 
 def _news(done: Cycle, after: Snapshot) -> Iterator[str]:

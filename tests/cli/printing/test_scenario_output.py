@@ -1,9 +1,10 @@
 """What-if results: scenarios are compared by what they have in common."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from cli.inputs.scenarios import WhatIfResult
-from cli.printing.scenario_output import as_json, as_table
+from cli.printing.scenario_output import as_html, as_json, as_table
 from simulator.scenarios import Answer, Scenario, change_per_hour
 from simulator.sweep.runner import Swept
 
@@ -37,13 +38,35 @@ def test_a_refused_service_is_no_saving() -> None:
     assert change_per_hour(DOUBLED, TODAY) == 19.0
 
 
+def of(*answers: Answer) -> WhatIfResult:
+    """Results for 1, 2, ... times the demand."""
+    scenarios = tuple(Scenario(demand=float(number)) for number in range(1, len(answers) + 1))
+    return WhatIfResult(scenarios, Swept(done=tuple(zip(scenarios, answers, strict=True))), AT, 1.0)
+
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
 def test_a_refused_service_is_named() -> None:
-    scenarios = (Scenario(), Scenario(demand=2.0))
-    swept = Swept(done=tuple(zip(scenarios, (TODAY, DOUBLED), strict=True)))
-    result = WhatIfResult(scenarios, swept, datetime(2026, 1, 1, tzinfo=UTC), 1.0)
+    result = of(TODAY, DOUBLED)
 
     (row,) = (line.split() for line in as_table(result).splitlines() if line.startswith("demand × 2"))
 
     assert "+19.00" in row
     assert row[-1] == "search"
     assert '"cost_of": {' in as_json(result)
+
+
+def test_the_chart_of_costs_shows_only_services_that_every_scenario_plans() -> None:
+    page = as_html(of(TODAY, DOUBLED))
+
+    assert "Dollars per hour of the services that every scenario plans. By demand. Not in all: search." in page
+    # The axis ends with the cost of chat alone, $39, and not with today's sum, $50.
+    cost = page.partition("<h3>Cost</h3>")[2].partition("</figure>")[0]
+    assert ">35<" in cost
+    assert ">45<" not in cost
+
+
+def test_a_figure_that_never_varies_has_no_chart() -> None:
+    assert "<h3>Unplaced pods</h3>" not in as_html(of(TODAY, DOUBLED))
+    assert "<h3>Unplaced pods</h3>" in as_html(of(TODAY, replace(DOUBLED, unplaced=3)))

@@ -1,7 +1,13 @@
-"""Report of a simulated day: what matters comes first, the log last and folded."""
+"""Report of a simulated day: its result beside the baseline comes first, the log last and folded."""
 
-from simulator.day.report import as_html
-from simulator.day.simulation import Moment
+from dataclasses import replace
+
+import pytest
+
+from simulator.day.baseline import StaticPeak
+from simulator.day.moment import Moment
+from simulator.day.report import Baseline, as_html, headline, summary_of
+from tests.builders.fleet import node, world
 
 
 def moment(at_s: float, *news: str) -> Moment:
@@ -11,7 +17,11 @@ def moment(at_s: float, *news: str) -> Moment:
         gpus_used=4.0,
         running=4,
         waiting=1,
+        waits={"NoNodeFits": 1},
+        why={"NoNodeFits": "Pod/ns/wide: all 8 GPUs of every node are held"},
         services_per_hour=10.0,
+        jobs_gpus=2.0,
+        whole=("ns/chat",),
         demand_share=0.5,
         bound=1,
         evicted=0,
@@ -20,15 +30,69 @@ def moment(at_s: float, *news: str) -> Moment:
         plan_s=0.1,
         gap=0.0,
         out_of_time=0,
+        lost="",
         news=news,
     )
 
 
+DAY = (moment(0.0, "node a is lost"), moment(3600.0, "node a is back"))
+
+
+def beside(*day: Moment) -> Baseline:
+    return Baseline(day, StaticPeak(world([node("a")], []), {"ns/chat": "a100"}))
+
+
 def test_charts_stand_before_the_log_and_the_log_is_folded() -> None:
-    html = as_html([moment(0.0, "node a is lost"), moment(600.0, "node a is back")], facts=())
+    html = as_html(DAY, facts=())
 
     before, _, log = html.partition('<details class="log">')
     assert before.count("<figure") == html.count("<figure") > 0
     assert "<summary>What happened. 2 lines</summary>" in log
     assert "node a is lost" in log.partition("</details>")[0]
     assert "node a is lost" not in before
+
+
+def test_the_headline_says_what_the_day_saves_on_its_baseline() -> None:
+    dearer = [replace(each, services_per_hour=16.0, jobs_gpus=1.0) for each in DAY]
+
+    said = headline(DAY, beside(*dearer))
+
+    # Two hours: 2 x $10 against 2 x $16, 37.5 % less; jobs held 2 x 2 GPUs against 2 x 1.
+    assert said.startswith("Services cost $20.00 for the day: 38\u00a0% less than the $32.00 of ")
+    assert "a100 for all" in said
+    assert "Jobs held 4 GPU hours, against 2 under best fit" in said
+    assert "100.0\u00a0% of the day, against 100.0\u00a0%" in said
+
+
+def test_no_saving_is_named_where_the_baseline_serves_more() -> None:
+    refused = [replace(each, whole=()) for each in DAY]
+    dearer = [replace(each, services_per_hour=16.0) for each in DAY]
+
+    said = headline(refused, beside(*dearer))
+
+    assert "less than" not in said
+    assert "the baseline, which serves ns/chat too" in said
+
+
+def test_services_that_only_the_day_serves_are_named() -> None:
+    short = [replace(each, services_per_hour=16.0, whole=()) for each in DAY]
+
+    assert "38\u00a0% less" in headline(DAY, beside(*short))
+    assert "which never had room for all of ns/chat" in headline(DAY, beside(*short))
+
+
+@pytest.mark.parametrize("baseline", [None, beside(*DAY)])
+def test_figures_have_a_column_for_each_day(baseline: Baseline | None) -> None:
+    assert {len(row) for row in summary_of(DAY, baseline)} == {3 if baseline else 2}
+
+
+def test_reasons_for_waiting_are_drawn_and_explained() -> None:
+    html = as_html(DAY, (), beside(*DAY))
+
+    chart = html.partition("Why pods wait")[2].partition("</figure>")[0]
+    assert "NoNodeFits" in chart
+    assert "all 8 GPUs of every node are held" in html.partition('id="terms"')[2]
+
+
+def test_a_day_that_was_stopped_says_so() -> None:
+    assert "interrupted after 2 hours" in as_html(DAY, (), stopped="interrupted after 2 hours").partition("<h2")[0]
