@@ -103,6 +103,10 @@ dashboards: $(READY) ## Make deploy/dashboards from the tables of panels beside 
 chart: $(READY) ## Bring the chart's CRDs, rights, dashboards and alerts up to date
 	$(BIN)/python -m deploy.chart_files
 
+.PHONY: release
+release: $(READY) ## Build what a release ships and this machine can build: the wheel and the chart's package, in out/release
+	$(BIN)/python -m deploy.release_files build out/release
+
 .PHONY: constraints
 constraints: $(READY) ## Take the newest releases that pyproject.toml allows, and pin the image and developers to them
 	$(BIN)/python -m pip install --upgrade --upgrade-strategy eager --editable '.[dev,nvidia]'

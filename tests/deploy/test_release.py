@@ -1,0 +1,143 @@
+"""Release: the workflow names what exists, versions agree with the tag, and the files are valid."""
+
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cluster.version import VERSION
+from deploy import release_files
+from deploy.constraints import ARCHITECTURES, HASHED_FILE, hashed_lines, pinned
+from deploy.release import NoHelmError
+
+ROOT = Path(__file__).parents[2]
+WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+COMMANDS = "\n".join(
+    step.get("run", "") for job in WORKFLOW["jobs"].values() for step in job["steps"]
+)  # fmt: skip
+
+
+def steps_of(job: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = WORKFLOW["jobs"][job]["steps"]
+    return found
+
+
+def test_every_target_and_command_of_the_workflow_exists() -> None:
+    subcommands = re.findall(r"-m deploy\.release_files (\w+)", COMMANDS)
+    targets = re.findall(r"^make ([\w-]+)", COMMANDS, re.MULTILINE)
+
+    assert set(targets) >= {"check", "test", "release"}
+    assert set(targets) <= TARGETS
+    assert set(subcommands) == {"check", "krew"}
+    assert set(subcommands) <= set(release_files.main.commands)
+
+
+def test_every_file_that_the_workflow_builds_from_exists() -> None:
+    (build,) = (step["with"] for step in steps_of("image") if "build-push" in step.get("uses", ""))
+    (upload,) = (step["with"]["path"] for step in steps_of("build") if "upload" in step.get("uses", ""))
+
+    assert (ROOT / build["file"]).is_file()
+    assert all((ROOT / path).is_file() for path in re.findall(r"\bdeploy/[\w./-]+", COMMANDS))
+    assert f"release_files build {upload}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_jobs_wait_for_jobs_that_exist_and_nothing_is_published_unchecked() -> None:
+    jobs = WORKFLOW["jobs"]
+    needs = {name: {job["needs"]} if isinstance(job.get("needs"), str) else set(job.get("needs", ())) for name, job in jobs.items()}  # fmt: skip # noqa: E501
+
+    def before(name: str) -> set[str]:
+        return needs[name].union(*(before(each) for each in needs[name]))
+
+    assert set().union(*needs.values()) <= set(jobs)
+    assert all("check" in before(name) for name in jobs if name != "check")
+
+
+def test_the_image_is_built_for_both_architectures_on_a_base_pinned_by_digest_with_an_sbom() -> None:
+    (build,) = (step["with"] for step in steps_of("image") if "build-push" in step.get("uses", ""))
+    base = WORKFLOW["env"]["BASE"]
+
+    assert build["platforms"] == "linux/amd64,linux/arm64"
+    assert build["sbom"] is True
+    assert build["build-args"] == "BASE=${{ steps.base.outputs.reference }}"
+    assert f"ARG BASE={base}\n" in (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
+    assert "$BASE@$digest" in COMMANDS
+
+
+def test_only_a_tag_of_the_version_is_released() -> None:
+    run = CliRunner().invoke(release_files.main, ["check", f"v{VERSION}"])
+    other = CliRunner().invoke(release_files.main, ["check", "v99.0.0"])
+
+    assert run.exit_code == 0, run.output
+    assert other.exit_code == 1
+    assert all(
+        place in other.output for place in ("pyproject.toml", "cluster/version.py", "chart tonnage", "chart crds")
+    )
+
+
+def test_every_pinned_package_has_checksums() -> None:
+    lines = HASHED_FILE.read_text(encoding="utf-8").splitlines()[1:]
+
+    assert pinned(HASHED_FILE) == pinned(), "run `make constraints`"
+    assert all(1 <= line.count("--hash=sha256:") <= len(ARCHITECTURES) for line in lines)
+
+
+def test_a_package_has_the_checksum_of_each_architecture_once() -> None:
+    pins = {"native": "1.0", "pure": "2.0"}
+    known = [{"native": "aa", "pure": "cc"}, {"native": "bb", "pure": "cc"}]
+
+    assert list(hashed_lines(pins, known)) == [
+        "native==1.0 --hash=sha256:aa --hash=sha256:bb",
+        "pure==2.0 --hash=sha256:cc",
+    ]
+
+
+def test_the_krew_manifest_names_each_archive_with_its_checksum(tmp_path: Path) -> None:
+    """The rules are those of krew's validator: names, version, and what each platform must have."""
+    for platform in release_files.PLATFORMS:
+        (tmp_path / release_files.archive_name(platform)).write_bytes(platform.encode())
+
+    run = CliRunner().invoke(release_files.main, ["krew", str(tmp_path), "--repository", "owner/tonnage"])
+
+    assert run.exit_code == 0, run.output
+    made = yaml.safe_load((tmp_path / "tonnage.yaml").read_text(encoding="utf-8"))
+    assert (made["apiVersion"], made["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert made["metadata"]["name"] == "tonnage"
+    assert made["spec"]["version"] == f"v{VERSION}"
+    assert len(made["spec"]["shortDescription"]) <= 50
+    assert not made["spec"]["shortDescription"].endswith(".")
+    platforms = made["spec"]["platforms"]
+    assert [each["selector"]["matchLabels"] for each in platforms] == [
+        {"os": "linux", "arch": "amd64"},
+        {"os": "linux", "arch": "arm64"},
+    ]
+    for each in platforms:
+        assert each["uri"].startswith(f"https://github.com/owner/tonnage/releases/download/v{VERSION}/kubectl-tonnage-")
+        assert re.fullmatch(r"[0-9a-f]{64}", each["sha256"])
+        assert each["bin"] == "kubectl-tonnage"
+    assert platforms[0]["sha256"] != platforms[1]["sha256"]
+
+
+def test_a_krew_manifest_without_an_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / release_files.archive_name("linux-amd64")).write_bytes(b"x")
+
+    run = CliRunner().invoke(release_files.main, ["krew", str(tmp_path), "--repository", "owner/tonnage"])
+
+    assert run.exit_code == 1
+    assert "kubectl-tonnage-linux-arm64.tar.gz" in run.output
+
+
+def test_the_packaged_chart_has_its_schema_and_its_kinds(tmp_path: Path) -> None:
+    try:
+        package = release_files.chart_package(tmp_path)
+    except (NoHelmError, ImportError):
+        pytest.skip("neither helm nor helm-python-sdk is installed")
+
+    with tarfile.open(package) as archive:
+        names = archive.getnames()
+    assert "tonnage/values.schema.json" in names
+    assert any(name.startswith("tonnage/charts/crds/") for name in names)
