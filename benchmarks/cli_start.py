@@ -54,7 +54,7 @@ def main(runs: int) -> None:
         rows = []
         for name, words in OURS.items():
             environment = plain if words else {**plain, **COMPLETED}
-            ours = cpu_s((sys.executable, "-m", "cli.main", *words), environment, runs)
+            ours = cpu_s((sys.executable, "-m", "tonnage", *words), environment, runs)
             theirs = cpu_s((kubectl, *KUBECTL[name]), plain, runs) if kubectl and name in KUBECTL else None
             rows.append((name, f"{ours:.3f}", "-" if theirs is None else f"{theirs:.3f}"))
         alone = {code: cpu_s((sys.executable, "-c", code), plain, runs) for code in ALONE}

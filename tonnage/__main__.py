@@ -4,9 +4,14 @@ Tonnage's folders have general names (`cli`, `cluster`). PYTHONPATH, which many 
 before installed packages. What Tonnage starts as processes of its own inherits it.
 """
 
+import gc
 import os
 import sys
 from importlib import import_module
+
+YOUNG_OBJECTS = 10_000
+"""New objects between two garbage collections. With Python's 700, a command collects 40 times while it loads, which is
+6 % of its CPU time."""
 
 
 def own_folders_first() -> None:
@@ -19,12 +24,14 @@ def own_folders_first() -> None:
 
 def main() -> None:
     """`tonnage` and `kubectl tonnage`."""
+    gc.set_threshold(YOUNG_OBJECTS)
     own_folders_first()
     import_module("cli.main").main()
 
 
 def complete() -> None:
     """`kubectl_complete-tonnage`."""
+    gc.set_threshold(YOUNG_OBJECTS)
     own_folders_first()
     import_module("cli.kubectl_completion").main()
 

@@ -66,3 +66,16 @@ def test_wrong_use_and_help_load_nothing_of_a_cluster() -> None:
         loaded = loaded_by(*words)
 
         assert not loaded & (PLANNING | KINDS | OPERATOR | {"http", "yaml"}), words
+
+
+def test_a_command_collects_little_garbage_while_it_loads() -> None:
+    """Python's own threshold would collect some twenty times for the list of verbs alone, and find nothing."""
+    count = "gc.get_stats()[0]['collections']"
+    told = f"before = {count}; atexit.register(lambda: print({count} - before, file=sys.stderr))"
+    command = (
+        f"import atexit, gc, sys; {told}; sys.argv = ['tonnage', '--help']; import tonnage.__main__ as t; t.main()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)  # noqa: S603
+
+    assert int(done.stderr) <= 3

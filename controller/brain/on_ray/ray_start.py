@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import sys
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +36,12 @@ def environment(start: RayStart, given: Mapping[str, str]) -> dict[str, str]:
     given: the parent's. Credentials are removed: no Ray process talks to Kubernetes.
     """
     kept = {k: v for k, v in given.items() if not k.startswith(("RAY_", "KUBE", "TONNAGE_"))}
-    here = str(Path(__file__).resolve().parents[3])
     return {
         **kept,
         **({} if start.address else SILENT_NODE),
         "HOME": start.folder,
         "TMPDIR": start.folder,
-        "PYTHONPATH": os.pathsep.join(filter(None, (here, given.get("PYTHONPATH", "")))),
+        "PYTHONPATH": os.pathsep.join((*_search_path(), *filter(None, [given.get("PYTHONPATH", "")]))),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": start.token_file or _own_token(Path(start.folder)),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -51,6 +52,18 @@ def environment(start: RayStart, given: Mapping[str, str]) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+def _search_path() -> list[str]:
+    """Folders of the standard library, of Tonnage and of installed packages: they go before those that a user adds.
+
+    Otherwise a folder of the user's with a `controller/` or a `random.py`, named by PYTHONPATH, would end every process
+    of Ray.
+    """
+    library, here = os.path.dirname(os.__file__), str(Path(__file__).resolve().parents[3])
+    standard = [path for path in sys.path if path.startswith(library) and "-packages" not in path]
+    packages = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    return [*standard, here, *(path for path in packages if path != here)]
 
 
 def _own_token(folder: Path) -> str:
