@@ -5,6 +5,7 @@ one, so repeated work costs no more than new work.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -106,26 +107,38 @@ def search(
 ) -> list[SearchState | Reason]:
     """Rounds of search until every problem is solved to within the gap, or the budget is used up.
 
-    Every problem has its first round before one has its second; within a round the widest gap comes first. Work that
-    one problem leaves is available to the others. A reason in place of a state is proven.
+    Every problem has its first round before one has its second. Within a round the namespace that has had fewest turns
+    comes first, so that many services of one do not keep those of another from theirs; of its problems, that of the
+    widest gap. Work that one problem leaves is available to the others. A reason in place of a state is proven.
     """
     now = list(known)
     waiting = {
         k: each for k, each in enumerate(known) if isinstance(each, SearchState) and _is_open(questions[k], each, terms)
     }
+    namespaces, turns = [_namespace(each) for each in questions], Counter[str]()
+
+    def turn(k: int) -> tuple[int, int, float, int]:
+        return waiting[k].nodes, turns[namespaces[k]], -_gap(questions[k], waiting[k]), k
+
     while waiting:
-        k = min(waiting, key=lambda k: (waiting[k].nodes, -_gap(questions[k], waiting[k]), k))
+        k = min(waiting, key=turn)
         if not budget.allows_more():
             for n, each in waiting.items():
                 now[n] = replace(each, cut_short=budget.cut_short)
             break
         before = waiting.pop(k)
+        turns[namespaces[k]] += 1
         nodes = _nodes_within(budget, before)
         after = _one_round(questions[k], before, nodes, budget, terms) if nodes else replace(before, cut_short="work")
         if nodes and isinstance(after, SearchState) and _is_open(questions[k], after, terms):
             waiting[k] = after
         now[k] = after
     return now
+
+
+def _namespace(question: MixQuestion) -> str:
+    """Namespace of a question's services; of several namespaces, the first one's."""
+    return question.needs[0].service.rpartition("/")[0]
 
 
 def _is_open(question: MixQuestion, found: SearchState, terms: Terms) -> bool:
