@@ -26,6 +26,9 @@ SKEW_WARNING_S, SKEW_FAILURE_S = 2.0, 10.0
 and leadership is safe by monotonic clocks, but times in status and Events already mislead."""
 SWITCHED = {"evict": "evictions", "serve": "deployments"}
 """Features that the chart can omit, with the value that enables them."""
+OF_A_RELEASE = "meta.helm.sh/release-name"
+"""Annotation by which Helm knows its objects."""
+TAKE_OVER = "upgrade with helm upgrade --force-conflicts (docs/operations.md#upgrade-and-uninstall)"
 INSTALL = (
     "install or upgrade the chart (docs/operations.md); kinds alone: tonnage crds | kubectl apply --server-side -f -"
 )
@@ -126,10 +129,25 @@ def _crds(facts: InstallationFacts) -> Iterator[Finding]:
             continue
         if not _is_established(stored):
             yield Finding("crds", "failure", f"{name} is not served", f"see kubectl describe crd {name}")
+        elif writers := _writers(stored):
+            words = f"{name} was written by {few(writers)}: an upgrade that changes it ends half way, at a conflict"
+            yield Finding("crds", "warning", words, TAKE_OVER)
         elif different := _difference(crd(kind), stored):
             yield Finding("crds", "warning", f"{name} is from another release: {different}", INSTALL)
         else:
             yield Finding("crds", "ok", f"{name} {VERSION} is from this release")
+
+
+def _writers(stored: Object) -> list[str]:
+    """Field managers of a definition that Helm installed, where there are others, which it does not overrule."""
+    metadata = stored["metadata"]
+    managers = {
+        str(each.get("manager"))
+        for each in metadata.get("managedFields") or ()
+        if "f:spec" in (each.get("fieldsV1") or {}) and not each.get("subresource")
+    }
+    is_of_release = OF_A_RELEASE in (metadata.get("annotations") or {})
+    return sorted(managers) if is_of_release and len(managers) > 1 else []
 
 
 def _is_established(stored: Object) -> bool:

@@ -340,6 +340,27 @@ def test_the_doctor_names_the_right_that_was_taken_from_the_account(installed: K
     assert status == 1
 
 
+def test_the_doctor_names_a_kind_that_somebody_changed_beside_helm(installed: Kubectl) -> None:
+    """Helm ends an upgrade at such a definition, after it changed other objects."""
+    schema = "/spec/versions/0/schema/openAPIV3Schema/description"
+    before = installed.get("crd/gangs.tonnage.dev")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"]
+
+    def described(words: str) -> None:
+        change = [{"op": "replace", "path": schema, "value": words}]
+        installed("patch", "crd/gangs.tonnage.dev", "--type=json", "-p", json.dumps(change))
+
+    described("changed by hand")
+    try:
+        _, found = examined(installed)
+    finally:
+        described(before)
+
+    (warning,) = [each for each in found["crds"] if each["verdict"] == "warning"]
+    assert warning["words"].startswith("gangs.tonnage.dev was written by ")
+    assert "kubectl" in warning["words"]
+    assert "--force-conflicts" in warning["remedy"]
+
+
 def examined(kubectl: Kubectl) -> tuple[int, dict[str, list[dict[str, str]]]]:
     """Exit status and findings of `tonnage doctor`, by check."""
     asked = ["doctor", "-o", "json", "--kubeconfig", str(kubectl.kubeconfig)]

@@ -100,6 +100,35 @@ def test_a_kind_that_is_missing_or_of_another_release_is_named() -> None:
     assert sorted(f.verdict for f in findings if f.verdict != "ok") == ["failure", "warning"]
 
 
+def managed(stored: dict[str, Any], *managers: str, is_of_release: bool) -> dict[str, Any]:
+    fields = [{"manager": each, "fieldsV1": {"f:spec": {"f:versions": {}}}} for each in managers]
+    server = {"manager": "kube-apiserver", "subresource": "status", "fieldsV1": {"f:status": {}}}
+    annotations = {"meta.helm.sh/release-name": "tonnage"} if is_of_release else {}
+    metadata = {**stored["metadata"], "annotations": annotations, "managedFields": [*fields, server]}
+    return {**stored, "metadata": metadata}
+
+
+@pytest.mark.parametrize(
+    ("managers", "is_of_release", "words"),
+    [
+        (("helm", "kubectl-edit"), True, "was written by helm, kubectl-edit"),
+        (("helm",), True, "is from this release"),
+        (("kubectl", "kubectl-edit"), False, "is from this release"),  # without Helm there is no conflict with it
+    ],
+)
+def test_a_definition_that_others_wrote_beside_helm_is_named_before_an_upgrade_ends_half_way(
+    managers: tuple[str, ...], words: str, *, is_of_release: bool
+) -> None:
+    name = min(WELL.crds)
+    touched = managed(WELL.crds[name], *managers, is_of_release=is_of_release)
+
+    findings = found(replace(WELL, crds={**WELL.crds, name: touched}), "crds")
+
+    (finding,) = [each for each in findings if each.words.startswith(f"{name} ")]
+    assert words in finding.words
+    assert ("--force-conflicts" in finding.remedy) == (finding.verdict == "warning")
+
+
 def test_missing_kinds_are_one_finding_with_one_remedy() -> None:
     unread = dict.fromkeys(("nodes", "waiting"), NOT_INSTALLED)
     found = [f for f in examine(replace(WELL, crds={}, unread=unread), NOW_S) if f.verdict != "ok"]
