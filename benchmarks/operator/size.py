@@ -44,11 +44,14 @@ REST_S = 5.0
 """Time without a write after which all reports are done, seconds."""
 QUIET_S = 60.0
 """Time without one more bound pod after which the fill is over, seconds."""
+SAYS_EVERY_S = 10.0
+"""Time between two lines of progress, seconds."""
 SERVED_SHARE = 0.1
 """Of the fleet's dollars for the services, roughly."""
 SETTINGS: Mapping[str, Any] = {"pools": [{"placer": "bind"}]}
 """Settings of the chart that are not its defaults: a mode in which pods may share devices."""
 REQUESTS = re.compile(r'^tonnage_api_requests_total\{[^}]*verb="(\w+)"[^}]*\} (\S+)$', re.M)
+DONE = re.compile(r'^tonnage_actions_total\{action="(\w+)",result="done"\} (\S+)$', re.M)
 WRITES = ("create", "patch", "delete")
 """Verbs of all writes but the renewals of the Lease, which alone are updates."""
 
@@ -66,6 +69,12 @@ Record = dict[str, object]
 )
 @click.option("--phase-s", type=click.IntRange(10), default=60, help="Length of each phase after the fill, seconds.")
 @click.option("--seed", type=click.IntRange(0), default=42, help="Seed of the services.")
+@click.option(
+    "--within-min",
+    type=click.IntRange(1),
+    default=30,
+    help="Longest time after the start of the fill, minutes; then it ends with the phases that it has.",
+)
 @click.option("--inline", is_flag=True, help="Plan in the operator's process instead of on its embedded Ray.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
@@ -85,8 +94,8 @@ def main(json_to: str | None, **given: Any) -> None:
         Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 160).print(table_of(records))
 
 
-def measured(inline: bool, nodes: int, count: int, seed: int, **rest: int) -> Iterator[Record]:
-    """Records of the phases. Raises ControlPlaneError."""
+def measured(inline: bool, nodes: int, count: int, seed: int, within_min: int, **rest: int) -> Iterator[Record]:
+    """Records of the phases. Raises ControlPlaneError, also when they take longer than they may."""
     programs = control_plane_programs(progress_on(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="tonnage-size-", ignore_cleanup_errors=True) as path:
         folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
@@ -99,12 +108,24 @@ def measured(inline: bool, nodes: int, count: int, seed: int, **rest: int) -> It
             # Quiet cycles are debug lines.
             overrides = {**SETTINGS, "log_level": "debug", **({"brain": {"mode": "inline"}} if inline else {})}
             with operator_of(site, overrides) as (running, _), asyncio.Runner() as runner:
+                over_at_s = time.monotonic() + 60.0 * within_min
                 phases = _phases(site, running, nodes, **rest)
-                while (record := runner.run(anext(phases, None))) is not None:
+                while (record := runner.run(_next(phases, over_at_s))) is not None:
                     yield record
         finally:
             if folder.state.exists():
                 down(folder, delete=True)
+
+
+async def _next(phases: AsyncIterator[Record], over_at_s: float) -> Record | None:
+    """The next record; None when there is none. over_at_s: monotonic. Raises ControlPlaneError at that instant."""
+    try:
+        async with asyncio.timeout(over_at_s - time.monotonic()) as limit:
+            return await anext(phases, None)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise ControlPlaneError("the time for all phases has passed; --within-min allows more") from error
 
 
 @dataclass
@@ -145,12 +166,21 @@ class _Meter:
 
 def requests(running: Running) -> dict[str, int]:
     """Requests that the operator has sent, by verb."""
-    with urlopen(f"http://{HOST}:{running.metrics_port}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
     found: dict[str, int] = {}
-    for verb, number in REQUESTS.findall(text):
+    for verb, number in REQUESTS.findall(_metrics(running)):
         found[verb] = found.get(verb, 0) + round(float(number))
     return found
+
+
+def done(running: Running, action: str) -> int:
+    """Actions of a kind that were done."""
+    return round(sum(float(number) for kind, number in DONE.findall(_metrics(running)) if kind == action))
+
+
+def _metrics(running: Running) -> str:
+    with urlopen(f"http://{HOST}:{running.metrics_port}/metrics", timeout=60) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 async def _phases(
@@ -206,11 +236,15 @@ def pod(number: int, namespace: str, gpus: int | None = None) -> Object:
 
 
 async def _create(api: Connection, objects: list[Object]) -> None:
-    queue = iter(objects)
+    queue, says_at_s = iter(enumerate(objects, start=1)), time.monotonic() + SAYS_EVERY_S
 
     async def worker() -> None:
-        for each in queue:
+        nonlocal says_at_s
+        for number, each in queue:
             await api.write("POST", pods_path(each["metadata"]["namespace"]), each)
+            if time.monotonic() >= says_at_s:
+                says_at_s = time.monotonic() + SAYS_EVERY_S
+                click.echo(f"{number} of {len(objects)} pods are created", err=True)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
@@ -219,13 +253,17 @@ async def _create(api: Connection, objects: list[Object]) -> None:
 
 async def _filled(running: Running) -> int:
     """Placements that were made once none was for a while."""
-    bound, last_at_s = -1, time.monotonic()
+    bound = -1
+    last_at_s = says_at_s = time.monotonic()
     while time.monotonic() - last_at_s < QUIET_S:
-        now = requests(running).get("create", 0)
+        now = done(running, "Bind")
         if now != bound:
             bound, last_at_s = now, time.monotonic()
+        if time.monotonic() >= says_at_s:
+            says_at_s = time.monotonic() + SAYS_EVERY_S
+            click.echo(f"{bound} pods are bound", err=True)
         await asyncio.sleep(2.0)
-    return running.log.read_bytes().count(b'"action": "Bind"')
+    return bound
 
 
 async def _at_rest(running: Running, within_s: float = 900.0) -> None:
