@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def nodes(draw: st.DrawFn, *, honest: bool, priorities: tuple[int, ...] = (0,)) 
     return node
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(nodes(honest=True))
 def test_calls_that_keep_their_claims_never_dead_lock_and_none_is_killed(node: PretendNode) -> None:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.plan_growth import plans_of
 from benchmarks.plan_heavy_cases import HeavyCase, heavy_batch, random_case
 
-SEEDS = (4, 14, 20, 25)
+SEEDS = (4, 14, pytest.param(20, marks=pytest.mark.slow), 25)
 """A few instances of `python -m benchmarks.plan_growth`, which runs two hundred. Each of these once got worse."""
 
 
