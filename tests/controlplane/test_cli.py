@@ -97,6 +97,7 @@ def same_as_kubectl(kubectl: Kubectl, run: Any, command: str) -> None:
      "gput -o custom-columns=Name:.metadata.name,Price:.spec.pricePerHour,None:.spec.none",
      "gput,msvc --sort-by=.metadata.name -o custom-columns=NAME:.metadata.name,KIND:kind",
      "nodes --no-headers -o custom-columns=N:{.metadata.name},C:.status.conditions[*].type,T:.spec.taints",
+     "nodes -L nvidia.com/gpu.product", "nodes -L nvidia.com/gpu.product,none --show-labels",
      "gangs -o custom-columns=NAME:.metadata.name", "nodes --as=somebody --as-group=system:masters -o name"],
 )  # fmt: skip
 def test_get_prints_what_kubectl_prints(command: str, kubectl: Kubectl, run: Any) -> None:
@@ -276,6 +277,27 @@ def test_a_dry_run_shows_the_difference_and_the_new_plan_and_writes_nothing(kube
         assert "~ ModelService/default/chat: " in result
 
     assert kubectl.get("msvc", "chat") == before
+
+
+def test_diff_ends_with_1_where_something_differs_and_with_2_where_it_could_not_look(run: Any) -> None:
+    applied = yaml.safe_load((EXAMPLES / "services.yaml").read_text(encoding="utf-8").split("---")[0])
+    busier = {**applied, "spec": {**applied["spec"], "priority": 7}}
+    unknown = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "Not A Name"}}
+
+    same, other, refused = (run("diff -f -", each) for each in (applied, busier, unknown))
+
+    assert (same.exit_code, same.stdout) == (0, "")
+    assert other.exit_code == 1
+    assert "+  priority: 7" in other.stdout
+    assert refused.exit_code == 2
+
+
+def test_objects_of_a_file_are_listed_and_missing_ones_are_no_error_on_request(run: Any) -> None:
+    service, nowhere = str(EXAMPLES / "services.yaml"), "get msvc nowhere"
+
+    assert "modelservice.tonnage.dev/chat\n" in said(run(f"get -f {service} -o name"))
+    assert run(nowhere).exit_code == 1
+    assert said(run(f"{nowhere} --ignore-not-found")) == ""
 
 
 def test_applying_twice_changes_nothing(run: Any) -> None:
