@@ -36,7 +36,6 @@ SETTINGS: Mapping[str, Mapping[str, float]] = {
         "low_floor_room": WHOLE.low_bursts_room - NONE,
         "floor_room": WHOLE.bursts_room - NONE,
     },
-    "smoothed excess": {"alternating_share": 1 / NONE},
     "a week's memory of spikes": {"spike_memory_s": 86_400.0},
     "a guess before the first spike": {"first_spike_share": 0.0},
     "waiting while calm": {"calm_look_share": NONE},

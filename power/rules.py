@@ -4,6 +4,9 @@ from dataclasses import dataclass, fields
 
 from cluster.errors import ConfigError, Mistake
 
+MEANT_W = 1.0
+"""Resolution of caps: whole watts above the lowest limit; differences below one watt do not count."""
+
 
 @dataclass(frozen=True, slots=True)
 class PowerRules:
@@ -32,14 +35,10 @@ class PowerRules:
     is more."""
     probe_share: float = 0.15
     """Increase granted on trial to a device held back by its cap, as a fraction of its highest limit."""
-    known_s: float = 60.0
-    """Time for which a known need is used: a device without bursts that was recently content with some power is not
-    tried above that while it has less (power/estimation/known_need.py). Where power is short, caps would otherwise move
-    for ever."""
     mean_s: float = 8.0
     """Time constant of the mean draw from which a need is derived: longer than a prompt, shorter than a request."""
     burst_share: float = 1.0
-    """Fraction used of the bursts that breakers tolerate (power/bursts/burst_credit.py); 0 makes every lease a hard
+    """Fraction used of the bursts that breakers tolerate (power/safety/burst_credit.py); 0 makes every lease a hard
     limit."""
     credit_back_s: float = 300.0
     """Time in which used burst credit is restored: no sooner than a breaker cools."""
@@ -56,15 +55,13 @@ class PowerRules:
     """Room below a budget, in measured spikes, above which bursts of all classes but the first are unrestricted. With
     less room they end lower in proportion."""
     low_floor_room: float = 0.5
-    """Room, in measured spikes, at which those bursts end at the useful floor, where that is above the lease; with no
-    room they end at the lease."""
+    """Room, in measured spikes, below which there are no such bursts."""
     bursts_room: float = 0.8
     floor_room: float = 0.3
-    """Room, in measured spikes, above which bursts of the first class are unrestricted; `floor_room` is where they end
-    at the useful floor."""
+    """The same for bursts of the first class."""
     calm_look_s: float = 8.0
-    """Shortest interval between changes of caps while every domain is far from its budget, unless a device starts to
-    work whose lease is below what it usually needs."""
+    """Shortest interval between decisions of the policy while every domain is far from its budget: until then a burst
+    carries what begins to work."""
     calm_look_share: float = 0.85
     """Fraction of the budget below which a domain counts as far from it. Leaves room for the largest rise within a
     control delay, which was about a tenth (Poisson)."""
@@ -72,12 +69,9 @@ class PowerRules:
     """Margin above the present draw that counts as part of the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Deadband of caps, as a fraction of the highest limit: a cap closer than this to its target is not changed."""
-    reserve_spikes: float = 1.4
-    """Reserve that present needs leave free, in measured spikes: the largest spike seen so far is not the largest
-    possible."""
-    alternating_share: float = 0.6
-    """Fraction of the largest excess over the smoothed draw that is planned for where phases alternate
-    (power/bursts/headroom.py)."""
+    reserve_spikes: float = 1.0
+    """Reserve that present needs leave free, in measured spikes (docs/benchmarks.md: more costs both classes latency
+    and saves no second over the budget)."""
     reserve_most_share: float = 0.15
     """Upper bound of the reserve as a fraction of the budget, however large a spike was."""
     spike_memory_s: float = 604_800.0
@@ -86,8 +80,6 @@ class PowerRules:
     first_spike_share: float = 0.08
     """Assumed spike, as a fraction of the budget, until one was measured, as after a restart in a busy hour. Rows of
     inference servers rise by 7 to 12 % within a control delay."""
-    rise_memory_s: float = 3600.0
-    """Time constant with which the rises of a device's demand are forgotten."""
     culprit_periods: float = 3.0
     """Control delays without effect after which a device is reported as not enforcing its cap."""
 

@@ -26,7 +26,7 @@ from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
 from controller.process.part import Clocks, Surroundings
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
-from power.estimation.daily_profile import DailyProfile, complete_profiles, profiles_after
+from power.control.daily_profile import DailyProfile, complete_profiles, profiles_after
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 

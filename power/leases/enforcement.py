@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
-from power.bursts.burst_credit import credit_after, may_burst
 from power.devices.backend import DeviceReading
+from power.safety.burst_credit import credit_after, may_burst
 
 R = TypeVar("R")
 TOLERANCE_W = 1.0

@@ -1,6 +1,6 @@
 """The controller's side of leases: which reports count, how old their readings can be, and the leases that answer them.
 
-No caps are decided here: `power/allocator/step.py` does that. This is the border between its columns and the messages
+No caps are decided here: `power/control/step.py` does that. This is the border between its columns and the messages
 of nodes.
 """
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.power import NEVER_S, PHASE_UNKNOWN, PowerLeases, PowerReadings, PowerTable
-from power.allocator.speed_curves import PHASES
-from power.allocator.state import Grants
+from power.control.speed_curves import PHASES
+from power.control.state import Grants
 from power.leases.messages import Lease, Refusal, Report
 
 _HIGHEST = 2**62

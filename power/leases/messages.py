@@ -102,7 +102,7 @@ class Lease:
     safe_w: Mapping[str, float]
     """Limits after the lease has ended."""
     burst_j: Mapping[str, float] = field(default_factory=dict)
-    """Energy in joules above the cap (power/bursts/burst_credit.py); devices that are not named may not burst."""
+    """Energy in joules above the cap (power/safety/burst_credit.py); devices that are not named may not burst."""
     burst_to_w: Mapping[str, float] = field(default_factory=dict)
     """Highest limit of a burst that begins now; the device's own highest limit where none is named."""
     credit_back_s: float = 300.0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
-from power.bursts.burst_credit import credit_after, may_burst
+from power.safety.burst_credit import credit_after, may_burst
 from simulator.power.faults import Fault
 from simulator.power.row import AGENT_LOOKS_S
 

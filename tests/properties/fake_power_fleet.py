@@ -8,8 +8,8 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
-from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.allocator.step import step
+from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.control.step import step
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
 from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
 from power.leases.messages import DeviceReport, Keys, Lease, Refusal, Report, opened, sealed

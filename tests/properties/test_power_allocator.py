@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerReadings, PowerTable
-from power.allocator.marginal_utility import pieces
-from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.allocator.step import step
-from power.allocator.water_filling import pour
+from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.control.step import step
+from power.policy.levels import levels_of, widths_w
+from power.policy.water_filling import pour, pouring_of
 from power.rules import PowerRules
 from tests.builders.power import Device, Domain, power_table
 
@@ -163,9 +163,10 @@ def poured(allocator: Allocator, fleet: Fleet, scale: float | FloatArray) -> Flo
     """What devices get above their lowest limits of budgets times `scale`, whatever came before."""
     devices, tree = fleet.table.devices, allocator.tree
     need_w = np.clip(np.array(fleet.demand_w), devices.floor_w, devices.max_w)
-    width_w, level = pieces(allocator.appetite, need_w, need_w, np.array(fleet.phase), np.zeros(len(need_w)))
+    levels, idle = levels_of(tree, tree.nobody), np.array(fleet.phase) == PHASE_IDLE
+    width_w = widths_w(tree, devices.min_w, need_w, need_w, idle, tree.nobody, tree.everyone)
     free_w = scale * tree.budget_w - allocator.fixed_w - tree.through(tree.burden * devices.min_w)
-    return pour(allocator.pouring, width_w, level, np.tile(free_w, (allocator.appetite.levels, 1)))
+    return pour(pouring_of(tree, levels.count), width_w, levels.level, np.tile(free_w, (levels.count, 1)))
 
 
 @many

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.power import BreakerCurve
-from power.bursts.burst_credit import burst_of, credit_after, may_burst
 from power.domains.breaker import burst_share_s, opens_after_s
 from power.domains.tree import tree_of
+from power.safety.burst_credit import burst_of, credit_after, may_burst
 from simulator.power.protection import BreakerHeat
 from tests.builders.power import Device, row_of
 

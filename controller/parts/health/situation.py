@@ -20,7 +20,7 @@ from controller.parts.health.stream import HealthStream, OwnLimit
 from health.remediation.evidence import NodeKey
 from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
 from health.remediation.policy import Policy
-from power.allocator.speed_curves import speed_of
+from power.control.speed_curves import speed_of
 
 
 @dataclass(frozen=True, slots=True)

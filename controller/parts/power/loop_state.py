@@ -9,9 +9,9 @@ from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from controller.parts.power.domain_tree import PoweredNode, PowerTree
 from controller.parts.power.watcher import PowerView
-from power.allocator.admission import headroom_w
-from power.allocator.state import Allocator, AllocatorState
-from power.estimation.meters import Meters
+from power.control.admission import headroom_w
+from power.control.state import Allocator, AllocatorState
+from power.safety.meters import Meters
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """One term of the fast loop, without its transport: from agents' messages to their leases. Pure apart from its memory.
 
-The allocator decides (power/allocator/step.py). This module maintains what it decides about: the devices reported by
+The allocator decides (power/control/step.py). This module maintains what it decides about: the devices reported by
 agents, their positions by the power domains, and the earlier grants whenever either of them changes.
 """
 
@@ -11,14 +11,14 @@ import numpy as np
 
 from cluster.errors import ConfigError
 from cluster.power import PowerTable, never_read
-from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.allocator.state_transfer import carried
-from power.allocator.step import step
+from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.control.state_transfer import carried
+from power.control.step import step
 from power.domains.tree import tree_of
-from power.estimation.meters import Metering, Meters, metered, metering_of, no_meters
 from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
 from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
+from power.safety.meters import Metering, Meters, metered, metering_of, no_meters
 
 TableOf = Callable[[Mapping[str, Inventory]], PowerTable]
 """Constructor of the power table for these nodes, without readings and leases. Raises ConfigError."""

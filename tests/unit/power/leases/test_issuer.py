@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cluster.power import NEVER_S, PHASE_UNKNOWN
-from power.allocator.state import allocator_of, first_state
-from power.allocator.step import step
+from power.control.state import allocator_of, first_state
+from power.control.step import step
 from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
 from power.leases.messages import DeviceReport, Report
 from tests.builders.power import Device, row_of

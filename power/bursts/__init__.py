@@ -1,1 +1,0 @@
-"""Bursts: short draws above a lease, within what breakers tolerate and the headroom allows."""

@@ -1,0 +1,210 @@
+"""One control step, from readings to grants: what a policy wants, the safety layer grants or trims.
+
+Whatever the readings are and whatever the policy wants, the worst cases of all grants that may still be held add up to
+at most the budget of every domain, less the power drawn there by anything other than a leased device. Readings only
+decide how the budget is divided. A reduced budget is the one exception, for as long as lowering takes.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, all_of, any_of
+from cluster.power import NEVER_S, PowerReadings
+from power.control.state import Allocator, AllocatorState, Grants
+from power.policy.interface import Seen, Wants
+from power.safety.brake import Braking, is_full, is_watched, watched
+from power.safety.burst_account import BurstAccount, counted, restoring
+from power.safety.commitments import Book, confirmed, granted
+from power.safety.estimator import FINE, STALE, Estimate, Trust, distrusting, estimate, heard_again, obeyed
+from power.safety.grants import as_found_w, granted_w, is_governed
+
+
+def step(
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    now_s: float,
+    budget_w: FloatArray | None = None,
+) -> tuple[AllocatorState, Grants]:
+    """The grants to send now, and the state after this step.
+
+    readings: the newest of each device; a second call with the same ones grants nothing more.
+    now_s: seconds of the controller's clock, the one that the readings' instants are on.
+    budget_w: shape (limits,), in the order of `allocator.tree.limit`, when budgets differ from the table's.
+
+    At every instant between two steps, the sum over each domain of the worst cases that devices may hold is at most its
+    budget, or falls towards it as fast as devices obey.
+    """
+    tree, rules = allocator.tree, allocator.rules
+    budget_w = tree.budget_w if budget_w is None else budget_w
+    readings, state = _sound(readings), _listening(state, now_s, rules.stale_s)
+
+    # Safety: what is believed, and what each device may still hold.
+    account, overdrew = counted(state.account, tree, rules, allocator.burst_j, readings)
+    trust = state.trust
+    if any_of(overdrew):
+        trust = distrusting(trust, overdrew, now_s + rules.distrust_s)
+    trust, seen = estimate(tree, rules, trust, state.book, readings, now_s)
+    book = confirmed(state.book, readings.sequence, *obeyed(tree, rules, state.book, readings, seen))
+    if seen.clean and book is not state.book:
+        seen = replace(seen, held_w=np.maximum(book.ceiling_w, readings.cap_w))
+    drawn_w = tree.drawn(seen.draw_w) + allocator.fixed_w
+    braking = _braking(allocator, state, readings, drawn_w, budget_w, now_s)
+
+    # Policy: what is wanted.
+    room_w = budget_w - allocator.fixed_w
+    shown = _seen(allocator, state, trust, book, seen, readings, braking, now_s, drawn_w, budget_w, room_w)
+    memory, wants = allocator.policy.wants(state.memory, shown)
+
+    # Safety: what of it is granted now.
+    cap_w, burst = book.cap_w, book.burst
+    if wants is not state.wants or not (seen.clean and book.settled):
+        awaited = _awaited(allocator, book, seen, room_w, now_s - state.started_s)
+        cap_w = granted_w(tree, trust, book, seen, awaited, wants.cap_w, wants.need_w, room_w)
+        burst = allocator.plant.bursts if seen.clean else allocator.plant.bursts & (seen.fault == FINE)
+        if not all_of(state.book.met):
+            cap_w = as_found_w(tree, state.book, book, readings, cap_w)
+    changed = ((cap_w != book.cap_w) | (burst != book.burst)) & tree.table.devices.managed
+    if any_of(changed):
+        book = granted(book, cap_w, burst, changed, now_s)
+    account = restoring(account, tree, rules, drawn_w, budget_w, now_s, braked=braking.holds)
+    told = _grants(allocator, state, book, account, wants, braking, changed)
+    return AllocatorState(
+        book=book,
+        trust=trust,
+        estimate=seen,
+        account=account,
+        braking=braking,
+        memory=memory,
+        wants=wants,
+        started_s=state.started_s,
+        at_s=now_s,
+        told=told,
+    ), told
+
+
+def _sound(readings: PowerReadings) -> PowerReadings:
+    """The readings; an unknown limit counts as none."""
+    unknown = np.isnan(readings.cap_w)
+    return replace(readings, cap_w=np.where(unknown, np.inf, readings.cap_w)) if any_of(unknown) else readings
+
+
+def _listening(state: AllocatorState, now_s: float, stale_s: float) -> AllocatorState:
+    """The state with its clocks started at the first step, or again after a pause.
+
+    Earlier grants count as granted now, so that no device is late yet; nor is silence during a pause held against any.
+    """
+    if state.at_s == NEVER_S:
+        now: FloatArray = np.full(len(state.book.cap_w), now_s)
+        return replace(state, book=replace(state.book, granted_at_s=now, due_since_s=now), started_s=now_s)
+    if now_s - state.at_s > stale_s:
+        return replace(state, trust=heard_again(state.trust, now_s))
+    return state
+
+
+def _seen(
+    allocator: Allocator,
+    state: AllocatorState,
+    trust: Trust,
+    book: Book,
+    seen: Estimate,
+    readings: PowerReadings,
+    braking: Braking,
+    now_s: float,
+    drawn_w: FloatArray,
+    budget_w: FloatArray,
+    room_w: FloatArray,
+) -> Seen:
+    """What the policy is shown. Devices that no grant may govern are subtracted at what they may hold."""
+    tree, rules = allocator.tree, allocator.rules
+    governed, free_w = is_governed(tree, seen), room_w
+    if not all_of(governed):
+        free_w = room_w - tree.at_worst(np.where(tree.table.devices.managed & ~governed, seen.held_w, 0.0))
+    limit_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
+    base_w = tree.table.devices.min_w
+    return Seen(
+        at_s=now_s,
+        for_s=now_s - state.at_s if state.at_s != NEVER_S else 0.0,
+        draw_w=seen.draw_w,
+        shown_w=readings.draw_w,
+        phase=readings.phase,
+        limit_w=limit_w,
+        lease_w=book.cap_w,
+        shows=(readings.at_s > book.granted_at_s + 2 * rules.control_delay_s)
+        | (seen.draw_w < rules.pinned_share * book.before_w),
+        governed=governed,
+        base_w=base_w if trust.clean else np.maximum(base_w, trust.least_w),
+        free_w=free_w,
+        drawn_w=drawn_w,
+        budget_w=budget_w,
+        is_clean=seen.clean and trust.clean,
+        slowed=braking.slowed if braking.holds else None,
+    )
+
+
+def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArray, for_s: float) -> BoolArray:
+    """Devices not yet heard by a new controller that may keep what they have, because it fits the budget.
+
+    For as long as a reading may be old: a restart of the controller must not send a row to its floors. for_s: time
+    since the restart.
+    """
+    tree = allocator.tree
+    if for_s >= allocator.rules.stale_s or all_of(book.met):
+        return tree.nobody
+    leased_w = np.where(tree.table.devices.managed, book.cap_w, 0.0)
+    fits = tree.least(room_w - tree.at_worst(leased_w)) >= 0
+    awaited: BoolArray = ~book.met & (seen.fault == STALE) & fits
+    return awaited
+
+
+def _braking(
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    drawn_w: FloatArray,
+    budget_w: FloatArray,
+    now_s: float,
+) -> Braking:
+    """Whether a hardware brake is engaged, judged by the draw of devices against what they need."""
+    if not is_watched(state.braking, now_s) and not any_of(is_full(drawn_w, budget_w)):
+        return state.braking
+    devices = allocator.tree.table.devices
+    usual_w = np.minimum(state.book.cap_w, state.need_w / (1 + allocator.rules.margin_share))
+    return watched(
+        state.braking,
+        allocator.tree,
+        draw_w=readings.draw_w,
+        at_work_w=np.where(state.need_w <= devices.floor_w, 0.0, usual_w),
+        drawn_w=drawn_w,
+        budget_w=budget_w,
+        let_go_s=allocator.rules.control_delay_s,
+        now_s=now_s,
+    )
+
+
+def _grants(
+    allocator: Allocator,
+    state: AllocatorState,
+    book: Book,
+    account: BurstAccount,
+    wants: Wants,
+    braking: Braking,
+    changed: BoolArray,
+) -> Grants:
+    """The grants, the same object while nothing changes. Below an engaged brake no device exceeds its lease."""
+    told = state.told
+    same = wants is state.wants and account.back_s is state.account.back_s and braking is state.braking
+    if told is not None and same and told.changed is allocator.tree.nobody and not any_of(changed):
+        return told
+    to_w = np.maximum(wants.burst_to_w, book.cap_w)
+    return Grants(
+        changed=changed if any_of(changed) else allocator.tree.nobody,
+        cap_w=book.cap_w,
+        burst_j=allocator.burst_j if all_of(book.burst) else np.where(book.burst, allocator.burst_j, 0.0),
+        burst_to_w=np.where(braking.under, book.cap_w, to_w) if braking.holds else to_w,
+        credit_back_s=account.back_s,
+        sequence=book.sequence,
+        safe_w=np.minimum(allocator.tree.table.devices.floor_w, book.cap_w),
+        met=book.met,
+    )

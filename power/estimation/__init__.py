@@ -1,1 +1,0 @@
-"""State estimation: what each device draws, holds, needs and obeys, as far as readings prove it."""

@@ -1,0 +1,147 @@
+"""Tonnage's policy: floors, then needs, class by class, with the measured spike kept free; bursts as room permits."""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, all_of
+from cluster.power import NEVER_S, PHASE_IDLE, PHASE_MEMORY_BOUND
+from power.policy.demand import Demand, needed, no_demand, observed
+from power.policy.interface import Carry, Plant, Seen, Wants, unbounded
+from power.policy.levels import levels_of, widths_w
+from power.policy.spikes import Spikes, with_draw
+from power.policy.water_filling import pour, pouring_of
+from power.rules import MEANT_W
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """What the policy remembers between steps."""
+
+    demand: Demand
+    spikes: Spikes
+    wants: Wants | None
+    """What it wanted last."""
+    decided_s: float
+    """Instant when it last decided."""
+    free_w: FloatArray
+    """What it could distribute then, shape (limits,)."""
+
+    @property
+    def need_w(self) -> FloatArray:
+        return self.demand.need_w
+
+    @property
+    def spike_w(self) -> FloatArray:
+        return self.spikes.spike_w
+
+
+class ByClass:
+    """The shipped policy. Power fills levels in order until domains are full (`levels.py`), so low classes give way
+    first; the largest rise of the draw within a control delay stays free of needs, since no grant can prevent it.
+    """
+
+    name = "by-class"
+
+    def __init__(self, plant: Plant) -> None:
+        self.plant, self._levels = plant, levels_of(plant.tree, plant.bursts)
+        self._pouring = pouring_of(plant.tree, self._levels.count)
+
+    def first(self) -> Memory:
+        plant = self.plant
+        spikes = Spikes((), plant.rules.first_spike_share * plant.tree.budget_w)
+        return Memory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
+
+    def wants(self, memory: Memory, seen: Seen) -> tuple[Memory, Wants]:
+        plant, rules = self.plant, self.plant.rules
+        spikes = memory.spikes
+        if seen.slowed is not None:  # the recovery after a brake is no rise of demand
+            spikes = replace(spikes, window=())
+        elif seen.is_clean:  # nor is a device that falls silent and counts for more at once
+            spikes = with_draw(spikes, seen.drawn_w, seen.at_s, rules.control_delay_s, rules.spike_memory_s)
+        demand = observed(plant, memory.demand, seen)
+        if memory.wants is not None and self._may_wait(memory, seen):
+            return Memory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
+        demand = needed(plant, demand, seen, seen.at_s - memory.decided_s if memory.wants is not None else 0.0)
+        wants = self._decided(demand, spikes, seen)
+        return Memory(demand, spikes, wants, seen.at_s, seen.free_w), wants
+
+    def carried(self, fresh: Memory, before: Memory, of_devices: Carry, of_limits: Carry) -> Memory:
+        was, new = before.demand, fresh.demand
+        columns = {field.name: of_devices(getattr(was, field.name), getattr(new, field.name)) for field in fields(new)}
+        # The window of spikes starts again: a new device is not a rise of the draw.
+        return replace(
+            fresh, demand=replace(new, **columns), spikes=Spikes((), of_limits(before.spike_w, fresh.spike_w))
+        )
+
+    def _may_wait(self, memory: Memory, seen: Seen) -> bool:
+        """Whether the row is so far from its budget that bursts carry any new work until the next decision."""
+        rules = self.plant.rules
+        return (
+            self.plant.all_burst
+            and seen.at_s < memory.decided_s + rules.calm_look_s
+            and self._is_far(seen)
+            and all_of(seen.free_w == memory.free_w)
+        )
+
+    def _is_far(self, seen: Seen) -> bool:
+        return seen.is_clean and all_of(seen.drawn_w < self.plant.rules.calm_look_share * seen.budget_w)
+
+    def _decided(self, demand: Demand, spikes: Spikes, seen: Seen) -> Wants:
+        plant, tree, rules, levels = self.plant, self.plant.tree, self.plant.rules, self._levels
+        width_w = widths_w(
+            tree, seen.base_w, demand.need_w, demand.usual_w, demand.phase == PHASE_IDLE, plant.bursts, seen.governed
+        )
+        shown_w = np.minimum(demand.need_w, seen.draw_w * (1 + rules.margin_share))
+        margin_w = np.maximum(tree.at_worst(shown_w) + plant.fixed_w - seen.drawn_w, 0.0)
+        reserve_w = np.maximum(rules.reserve_spikes * spikes.spike_w - margin_w, 0.0)
+        reserve_w = np.minimum(reserve_w, rules.reserve_most_share * seen.budget_w)
+        free_w = seen.free_w - tree.at_worst(np.where(seen.governed, seen.base_w, 0.0))
+        got_w = pour(self._pouring, width_w, levels.level, free_w - levels.keeps_reserve * reserve_w)
+        target_w = np.minimum(seen.base_w + np.floor(got_w / MEANT_W + 1e-9) * MEANT_W, tree.table.devices.max_w)
+        pool_w = np.minimum(spikes.spike_w, rules.reserve_most_share * seen.budget_w)
+        needs_w = demand.need_w
+        if self._is_far(seen):  # an idle device keeps its power until others need it
+            devices, rests = tree.table.devices, plant.bursts & (demand.phase == PHASE_IDLE)
+            needs_w = np.where(rests, needs_w - devices.floor_w + devices.min_w, needs_w)
+        cap_w = _without_useless_moves(plant, seen, needs_w, target_w, seen.free_w - pool_w)
+        gives = (target_w < demand.need_w - MEANT_W) & (demand.phase == PHASE_MEMORY_BOUND)
+        return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, gives))
+
+
+def _without_useless_moves(
+    plant: Plant, seen: Seen, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
+) -> FloatArray:
+    """Caps to move to now: the targets, without moves that have no use.
+
+    A device that has what it needs keeps any surplus until others need the power. A device that must do with less than
+    it needs is lowered at once, and raised when the gain is worth it.
+    """
+    band_w = plant.rules.band_share * plant.tree.table.devices.max_w
+    squeezed = target_w < need_w - MEANT_W
+    near = squeezed & (seen.lease_w <= target_w) & (seen.lease_w >= target_w - band_w)
+    content = ~squeezed & (seen.lease_w >= need_w - MEANT_W) & (seen.lease_w >= target_w - 3 * band_w)
+    kept_w = np.where((content | near) & seen.governed, seen.lease_w, target_w)
+    fits = plant.tree.at_worst(np.where(seen.governed, kept_w, 0.0)) <= room_w
+    return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
+
+
+def burst_ends_w(plant: Plant, spikes: Spikes, seen: Seen, gives: BoolArray) -> FloatArray:
+    """Highest limits of bursts: the nearer a domain is to its budget, the lower, and low classes first.
+
+    With `low_bursts_room` measured spikes of room all bursts are unrestricted; with less they end lower in proportion,
+    at the lease with `low_floor_room`. A gradual bound: devices that are stopped abruptly accumulate work, and start
+    all of it together when there is room again.
+
+    gives: devices in token generation with less than they need, so that others have room. They keep to their leases as
+    soon as room is scarce: a burst would undo that, and leave no credit for their next prompt, where it is worth most.
+    """
+    tree, rules, open_w = plant.tree, plant.rules, unbounded(plant, seen.lease_w)
+    room = (seen.budget_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
+    if all_of(room >= max(rules.bursts_room, rules.low_bursts_room)):
+        return open_w
+    room, low = tree.least(room), tree.below_first
+    none = np.where(low, rules.low_floor_room, rules.floor_room)
+    part = (room - none) / (np.where(low, rules.low_bursts_room, rules.bursts_room) - none)
+    to_w: FloatArray = seen.lease_w + np.clip(part, 0.0, 1.0) * np.maximum(open_w - seen.lease_w, 0.0)
+    return np.where(gives, seen.lease_w, to_w)

@@ -1,0 +1,107 @@
+"""Interface of policies: what a policy may know, and what it wants; the safety layer grants or trims it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from cluster.arrays import Array, BoolArray, FloatArray, IntArray
+from power.domains.tree import Tree
+from power.rules import PowerRules
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plant:
+    """Constant data: the tree, the settings, and what no lease governs."""
+
+    tree: Tree
+    rules: PowerRules
+    fixed_w: FloatArray
+    """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
+    bursts: BoolArray
+    """Devices whose leases may allow bursts above them, shape (devices,)."""
+    all_burst: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What the safety layer believes at this step; shape (devices,) unless stated otherwise."""
+
+    at_s: float
+    for_s: float
+    """Time since the previous step; 0 at the first."""
+    draw_w: FloatArray
+    """Believed draw: the reading, else the worst case of what the device may hold."""
+    shown_w: FloatArray
+    """The reading, believed or not."""
+    phase: IntArray
+    """Phase of work as reported: PHASE_…"""
+    limit_w: FloatArray
+    """Limit in force: the one reported, as far as it may be held."""
+    lease_w: FloatArray
+    """Newest grant."""
+    shows: BoolArray
+    """Whether the newest grant is old enough to show in the reading."""
+    governed: BoolArray
+    """Devices that a new grant may govern: managed, heard from, and not seen to exceed their limits."""
+    base_w: FloatArray
+    """Lowest cap that the device would keep; more than its lowest limit where it clamps."""
+    free_w: FloatArray
+    """What governed devices together may be granted, in watts at each limit; shape (limits,)."""
+    drawn_w: FloatArray
+    """Draw through each limit, everything else at its worst case; shape (limits,)."""
+    budget_w: FloatArray
+    """Shape (limits,)."""
+    is_clean: bool
+    """Whether every reading is believed and every device obeys."""
+    slowed: BoolArray | None
+    """Devices whose draw a hardware brake holds down; None while none does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wants:
+    """What a policy wants; shape (devices,) each. A policy that returns the same object again wants no change."""
+
+    cap_w: FloatArray
+    """Caps to move to now."""
+    need_w: FloatArray
+    """What each device would draw without its cap, with a margin. Rises are granted up to it first, class by class."""
+    burst_to_w: FloatArray
+    """Highest limit of bursts that begin now."""
+
+
+Carry = Callable[[Array, Array], Array]
+
+
+class Policy(Protocol):
+    """A policy for one plant, without memory of its own: what it remembers is a dataclass that it is given back.
+
+    The memory has `need_w`, what each device would draw, and `spike_w`, how far the draw through each limit may rise
+    before a grant takes effect, which status, explanations and placement read.
+    """
+
+    name: str
+
+    def first(self) -> Any:
+        """Memory before the first step."""
+        ...
+
+    def wants(self, memory: Any, seen: Seen) -> tuple[Any, Wants]:
+        """What it wants now, and the memory for the next step. Called once per step."""
+        ...
+
+    def carried(self, fresh: Any, before: Any, of_devices: Carry, of_limits: Carry) -> Any:
+        """Memory for this plant of what another policy of this kind remembered of a plant before.
+
+        of_devices, of_limits: the column for this plant, of a column of before and a fresh one.
+        """
+        ...
+
+
+MakePolicy = Callable[[Plant], Policy]
+
+
+def unbounded(plant: Plant, lease_w: FloatArray) -> FloatArray:
+    """Highest limits of bursts where nothing bounds them: the highest limit, or the lease where no burst is allowed."""
+    return np.where(plant.bursts, plant.tree.table.devices.max_w, lease_w)

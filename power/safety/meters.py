@@ -1,0 +1,210 @@
+"""Comparison of a meter with the sum of the devices behind it: contradictions are reported, and the larger value
+counts.
+
+A meter belongs to a node or to a whole domain. It may show more than all devices and the worst case of everything else
+together can draw. Then it has found power that no lease governs: devices that report less than they draw, or a load
+that is not configured. That power is deducted from every budget that it is drawn through (`step(..., budget_w=budget_w
+- meters.excess_w)`), for as long as the meter shows it. A meter that shows less than its devices is wrong itself and is
+reported; power is never granted on the basis of a meter.
+"""
+
+from dataclasses import dataclass, replace
+from math import exp
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.power import NEVER_S, PowerReadings
+from power.domains.tree import Tree
+from power.rules import PowerRules
+from power.safety.estimator import Estimate
+
+AGREES, STALE, IMPOSSIBLE, WRONG_UNIT, SHOWS_LESS, SHOWS_MORE = range(6)
+"""Results of comparing a meter with its devices; AGREES also where there is no meter."""
+
+FAULTS = ("", "MeterStale", "MeterImpossible", "MeterWrongUnit", "MeterShowsLess", "MeterShowsMore")
+"""Names of the results, as reasons in conditions and events."""
+
+FAULT_WORDS = (
+    "",
+    "has not been heard from for too long: only its devices' readings are used",
+    "shows more than everything behind it could draw: ignored",
+    "is wrong by a factor of a thousand, as when kilowatts are taken for watts: ignored",
+    "shows less than its devices report: their readings are used, check the meter",
+    "shows more than everything known there can draw: look for devices that report too little, and for other loads",
+)
+
+_SLACK_W = 20.0
+"""Absolute tolerance of a meter, in addition to the relative one: some steps of 10 W."""
+_IMPOSSIBLE_SHARE = 1.5
+"""Fraction of the worst case of everything; a reading above it is an error of the meter, not a forgotten load."""
+_LAG_S = 30.0
+"""Lag of meters. Chosen: BMCs average over up to 20 s and are polled every 5 s."""
+_FADES_S = 60.0
+"""Time constant with which an excess that is no longer shown is released: over several readings, not by a single
+one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metering:
+    """Data that stays constant from reading to reading."""
+
+    tree: Tree
+    metered: BoolArray
+    """Domains whose meters are used here, shape (domains,): nodes with devices, and domains with a budget."""
+    surely: BoolArray
+    """Whether all that the device draws goes through that limit, and no part through another feed; shape (paths,)."""
+    worst_w: FloatArray
+    """Worst case of everything in each domain, shape (domains,)."""
+    node: IntArray
+    """Node with devices, a row of the domain table, for each limit that it draws through; shape (feeds of nodes,)."""
+    limit: IntArray
+    share: FloatArray
+    """Fraction of the node's power that the limit must be able to carry."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meters:
+    """Result of comparing all meters with their devices."""
+
+    excess_w: FloatArray
+    """Power that no device and no known load accounts for, shape (limits,), found by the limit's own meter or by those
+    of the nodes that draw through it. The budget is reduced by it. Never negative."""
+    own_w: FloatArray
+    """The same by each domain's own meter, shape (domains,)."""
+    fault: IntArray
+    """Result per domain, shape (domains,): AGREES, STALE, …"""
+    at_s: float
+    span: "_Span"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Span:
+    """Largest and smallest recent draws of devices, shape (domains,), in two windows of `_LAG_S` each."""
+
+    since_s: float
+    most_w: FloatArray
+    least_w: FloatArray
+    former_most_w: FloatArray
+    former_least_w: FloatArray
+
+
+def metering_of(tree: Tree) -> Metering:
+    devices, domains = tree.table.devices, len(tree.table.domains)
+    metered = np.zeros(domains, dtype=np.bool_)
+    metered[tree.limit] = metered[devices.domain] = True
+    # All devices of a node draw through the same limits, so the first one represents it.
+    _, first = np.unique(devices.domain, return_index=True)
+    of_nodes = np.isin(tree.path_device, first)
+    worst_w = _drawn_w(tree, tree.burden * np.maximum(devices.max_w, devices.default_w))
+    return Metering(
+        tree=tree,
+        metered=metered,
+        surely=_surely(tree),
+        worst_w=worst_w,
+        node=devices.domain[tree.path_device[of_nodes]],
+        limit=tree.path_limit[of_nodes],
+        share=tree.path_share[of_nodes],
+    )
+
+
+def no_meters(metering: Metering) -> Meters:
+    domains, limits = len(metering.worst_w), metering.tree.limits
+    nothing, all_w = np.zeros(domains), np.full(domains, np.inf)
+    span = _Span(NEVER_S, nothing, all_w, nothing, all_w)
+    return Meters(np.zeros(limits), nothing, np.full(domains, AGREES), NEVER_S, span)
+
+
+def metered(
+    metering: Metering, rules: PowerRules, before: Meters, seen: Estimate, readings: PowerReadings, now_s: float
+) -> Meters:
+    """Result of comparing meters and devices now.
+
+    seen: estimate of the devices (`AllocatorState.estimate`). A device that is not believed counts at its worst case in
+    the upper bound and at nothing in the lower one. readings: only its meter columns are used, one entry per domain of
+    the table.
+
+    Meters lag: they average, and are read seconds after the devices. So a meter contradicts its devices only where it
+    disagrees with every instant of the last `_LAG_S`.
+    """
+    tree, at_s, meter_w = metering.tree, readings.meter_at_s, readings.meter_w
+    there = metering.metered & (at_s > NEVER_S)
+    if not there.any() and not before.own_w.any():
+        return replace(before, fault=np.full(len(there), AGREES), at_s=now_s)
+    most_w = _drawn_w(tree, tree.overhead * seen.draw_w)
+    least_w = _surely_w(metering, tree.overhead * np.where(seen.believed, seen.draw_w, 0.0))
+    span = _with_draws(before.span, most_w, least_w, now_s)
+    high_w, low_w = np.maximum(span.most_w, span.former_most_w), np.minimum(span.least_w, span.former_least_w)
+    fresh = (at_s >= now_s - rules.stale_s) & (at_s <= now_s + rules.control_delay_s)
+    possible = (meter_w >= 0) & (meter_w <= _IMPOSSIBLE_SHARE * metering.worst_w)
+    more = meter_w > high_w * (1 + rules.tolerance_share) + _SLACK_W
+    less = meter_w < low_w * (1 - rules.tolerance_share) - _SLACK_W
+    unit = _is_unit(meter_w, least_w, most_w, rules.tolerance_share)
+    cases = [~there, ~fresh, unit, ~possible, more, less]
+    fault = np.select(cases, [AGREES, STALE, WRONG_UNIT, IMPOSSIBLE, SHOWS_MORE, SHOWS_LESS], AGREES)
+    shown_w = np.where(fault == SHOWS_MORE, meter_w - high_w, 0.0)
+    kept_w = before.own_w * exp(-max(now_s - before.at_s, 0.0) / _FADES_S)
+    own_w = np.maximum(shown_w, np.where(kept_w >= 1.0, kept_w, 0.0))
+    return Meters(_at_limits(metering, own_w), own_w, fault, now_s, span)
+
+
+def _with_draws(span: _Span, most_w: FloatArray, least_w: FloatArray, now_s: float) -> _Span:
+    if now_s - span.since_s >= _LAG_S:
+        return _Span(now_s, most_w, least_w, span.most_w, span.least_w)
+    return replace(span, most_w=np.maximum(span.most_w, most_w), least_w=np.minimum(span.least_w, least_w))
+
+
+def _at_limits(metering: Metering, own_w: FloatArray) -> FloatArray:
+    """Excess at each limit, shape (limits,). A node's meter and the row's show the same power, so the larger value
+    counts.
+    """
+    tree = metering.tree
+    of_nodes = np.bincount(metering.limit, metering.share * own_w[metering.node], tree.limits)
+    return np.asarray(np.maximum(of_nodes, own_w[tree.limit]), dtype=np.float64)
+
+
+def _drawn_w(tree: Tree, watts: FloatArray) -> FloatArray:
+    """Power through each domain that may have a meter, shape (domains,), for watts at the feed per device, with
+    everything else there at its worst case.
+    """
+    domains = tree.table.domains
+    made = np.bincount(tree.table.devices.domain, watts, len(domains)) + domains.other_w
+    made[tree.limit] = tree.through(watts) + tree.other_w
+    return np.asarray(made, dtype=np.float64)
+
+
+def _is_unit(meter_w: FloatArray, least_w: FloatArray, most_w: FloatArray, tolerance_share: float) -> BoolArray:
+    """Whether the figure disagrees with the devices, but would agree if it were a thousand times larger or smaller."""
+    low, high = least_w * (1 - tolerance_share), most_w * (1 + tolerance_share) + _SLACK_W
+    off = (meter_w > high) | (meter_w < low)
+    scaled: BoolArray = ((meter_w / 1000 >= low) & (meter_w / 1000 <= high)) | (
+        (meter_w * 1000 >= low) & (meter_w * 1000 <= high)
+    )
+    return off & scaled & (meter_w > 0) & (least_w > 0)
+
+
+def _surely_w(metering: Metering, watts: FloatArray) -> FloatArray:
+    """Power that certainly passes through each domain that may have a meter, shape (domains,), for watts per device."""
+    tree = metering.tree
+    made = np.bincount(tree.table.devices.domain, watts, len(tree.table.domains))
+    carried = np.where(metering.surely, tree.path_share * watts[tree.path_device], 0.0)
+    made[tree.limit] = np.bincount(tree.path_limit, carried, tree.limits)
+    return np.asarray(made, dtype=np.float64)
+
+
+def _surely(tree: Tree) -> BoolArray:
+    """Whether every domain between the device and the limit has a single feed, for each path."""
+    table = tree.table
+    feeds = np.bincount(table.feeds.child, minlength=len(table.domains))
+    only_parent = np.full(len(table.domains), -1)
+    only_parent[table.feeds.child] = table.feeds.parent
+    only_parent[feeds != 1] = -1
+    above: list[frozenset[int]] = []
+    for domain in range(len(table.domains)):
+        found, here = set[int](), domain
+        while here >= 0:
+            found.add(here)
+            here = int(only_parent[here])
+        above.append(frozenset(found))
+    pairs = zip(table.devices.domain[tree.path_device].tolist(), tree.limit[tree.path_limit].tolist(), strict=True)
+    return np.array([limit in above[domain] for domain, limit in pairs], dtype=np.bool_)

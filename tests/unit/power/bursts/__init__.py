@@ -1,1 +1,0 @@
-"""Tests of bursts above a lease."""

@@ -1,1 +1,0 @@
-"""Tests of estimates of devices and limits."""

@@ -1,0 +1,106 @@
+"""The shipped policy: levels in their order, the spike kept free, and bursts that end lower the less room there is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cluster.arrays import BoolArray, FloatArray
+from cluster.power import PHASE_MEMORY_BOUND
+from power.control.state import allocator_of
+from power.policy.by_class import ByClass, Memory, burst_ends_w
+from power.policy.interface import Plant, Seen, Wants
+from power.policy.spikes import Spikes
+from power.rules import PowerRules
+from tests.builders.power import Device, row_of
+
+RULES = PowerRules(reserve_spikes=1.0)
+LEASE_W, MOST_W, FLOOR_W, BUDGET_W, SPIKE_W = 200.0, 400.0, 150.0, 2000.0, 100.0
+
+
+def plant(budget_w: float = BUDGET_W, rules: PowerRules = RULES) -> Plant:
+    devices = [Device(f"g{n}", f"n{n}", "high" if n < 2 else "low", floor_w=FLOOR_W) for n in range(4)]
+    return allocator_of(row_of(devices, budget_w), rules).plant
+
+
+def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> Seen:
+    yes = np.ones(4, dtype=np.bool_)
+    return Seen(
+        at_s=at_s,
+        for_s=2.0,
+        draw_w=draw_w,
+        shown_w=draw_w,
+        phase=np.full(4, PHASE_MEMORY_BOUND),
+        limit_w=np.full(4, MOST_W),
+        lease_w=np.full(4, LEASE_W),
+        shows=yes,
+        governed=yes,
+        base_w=of.tree.table.devices.min_w,
+        free_w=of.tree.budget_w,
+        drawn_w=np.array([draw_w.sum()]),
+        budget_w=of.tree.budget_w,
+        is_clean=True,
+        slowed=None,
+    )
+
+
+def spiking(spike_w: float) -> Spikes:
+    return Spikes((), np.array([spike_w]))
+
+
+def ends_w(room_in_spikes: float, gives: tuple[int, ...] = ()) -> FloatArray:
+    """Ends of bursts with this many measured spikes of room below the budget; every lease is 200 W."""
+    row = plant()
+    shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([BUDGET_W - room_in_spikes * SPIKE_W]))
+    which: BoolArray = np.isin(np.arange(4), gives)
+    return burst_ends_w(row, spiking(SPIKE_W), shown, which)
+
+
+@pytest.mark.parametrize(
+    ("room_in_spikes", "high_w", "low_w"),
+    [
+        (1.6, MOST_W, MOST_W),
+        (1.0, MOST_W, 300.0),  # halfway between 0.5 spikes and 1.5, so halfway from the lease to the highest limit
+        (0.55, 300.0, 210.0),
+        (0.25, LEASE_W, LEASE_W),
+        (-1.0, LEASE_W, LEASE_W),
+    ],
+)
+def test_bursts_end_lower_the_less_room_there_is_and_those_of_low_classes_first(
+    room_in_spikes: float, high_w: float, low_w: float
+) -> None:
+    assert ends_w(room_in_spikes) == pytest.approx([high_w, high_w, low_w, low_w], abs=0.01)
+
+
+def test_tokens_that_give_way_keep_to_their_leases_as_soon_as_room_is_scarce() -> None:
+    assert ends_w(1.6, gives=(0, 2)).tolist() == [MOST_W] * 4
+    assert ends_w(1.4, gives=(0, 2)) == pytest.approx([LEASE_W, MOST_W, LEASE_W, 380.0])
+
+
+def wanted(budget_w: float, draw_w: FloatArray, spike_w: float) -> Wants:
+    """What the policy wants after a minute of this draw, the spike being known."""
+    row = plant(budget_w)
+    policy = ByClass(row)
+    memory: Memory = replace(policy.first(), spikes=spiking(spike_w))
+    for second in range(0, 60, 2):
+        memory, wants = policy.wants(memory, seen(row, draw_w, float(second)))
+    return wants
+
+
+def test_the_low_class_gives_way_first_and_the_spike_stays_free_of_needs() -> None:
+    """Each draws 300 W and needs 315 W; of 1,100 W a spike of 100 W less the margin of 60 W stays free: 1,060 W.
+
+    The high class gets its 630 W, so 430 W are left for the low one, 215 W for each.
+    """
+    wants = wanted(1100.0, np.full(4, 300.0), spike_w=100.0)
+
+    assert wants.cap_w[:2] == pytest.approx([315.0, 315.0], abs=1.0)
+    assert wants.cap_w[2:] == pytest.approx([215.0, 215.0], abs=16.0)  # within the deadband of the lease
+
+
+def test_the_same_readings_want_nothing_else() -> None:
+    row = plant()
+    policy = ByClass(row)
+    memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0), 0.0))
+
+    assert policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1] is first

@@ -1,0 +1,143 @@
+"""Grants in transit: what may still be held, and which devices are late since when."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.power import NEVER_S, PowerLeases
+from power.safety.commitments import Book, confirmed, first_book, granted
+
+PERIOD_S, DELAY_S = 2.0, 6.0
+
+
+@dataclass
+class World:
+    """One device that is lowered by 10 W every period, and hears of it three periods late."""
+
+    clamp_w: float = 0.0
+    """It enforces no less."""
+
+    def __post_init__(self) -> None:
+        first = PowerLeases(
+            np.array([400.0]), np.array([400.0]), sequence=np.array([0]), expires_at_s=np.array([NEVER_S])
+        )
+        yes = np.array([True])
+        self.now_s = 0.0
+        self.book = confirmed(first_book(first), np.array([0]), yes, yes)
+        self.sent = [(0.0, 0, 400.0)]
+
+    def lower(self) -> None:
+        cap_w = self.book.cap_w - 10.0
+        self.book = granted(self.book, cap_w, np.array([False]), np.array([True]), self.now_s)
+        self.sent.append((self.now_s, int(self.book.sequence[0]), float(cap_w[0])))
+
+    def hear(self) -> None:
+        at_s, number, cap_w = [each for each in self.sent if each[0] <= max(self.now_s - DELAY_S, 0.0)][-1]
+        holds_w = max(cap_w, self.clamp_w)
+        newest = np.array([holds_w <= self.book.cap_w[0] and at_s >= self.book.granted_at_s[0]])
+        keeps_mark = np.array([holds_w <= self.book.since_mark_w[0]])
+        self.book = confirmed(self.book, np.array([number]), newest, keeps_mark)
+        assert self.book.ceiling_w[0] >= holds_w
+
+    def pass_time(self, seconds: float) -> Book:
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s += PERIOD_S
+            self.hear()
+            self.lower()
+        return self.book
+
+    @property
+    def late_s(self) -> float:
+        return float(self.now_s - self.book.due_since_s[0]) if self.book.open[0] else 0.0
+
+
+def test_who_is_always_a_step_behind_is_not_late_and_its_ceiling_follows() -> None:
+    world = World()
+
+    for _ in range(15):
+        book = world.pass_time(PERIOD_S)
+        assert world.late_s <= 2 * DELAY_S
+        if world.now_s > 2 * DELAY_S:
+            assert book.ceiling_w[0] <= book.cap_w[0] + 10.0 * 2 * DELAY_S / PERIOD_S
+
+
+def test_who_keeps_a_higher_limit_is_late_since_it_was_first_asked_for_less_however_often_it_is_asked_anew() -> None:
+    world = World(clamp_w=345.0)
+
+    world.pass_time(40.0)
+
+    first_asked_s = next(at_s for at_s, _, cap_w in world.sent if cap_w < 345.0)
+    assert world.book.ceiling_w[0] >= 345.0
+    assert world.book.due_since_s[0] <= first_asked_s
+
+
+def test_a_device_that_is_new_is_due_since_its_first_grant() -> None:
+    one = np.array([0.0])
+    first = first_book(PowerLeases(one + 300.0, one + 300.0, np.array([-1]), one + NEVER_S))
+
+    book = granted(first, one + 250.0, np.array([False]), np.array([True]), 1000.0)
+
+    assert book.due_since_s == [1000.0]
+    assert book.ceiling_w == [300.0]
+
+
+def test_who_was_lowered_and_keeps_it_may_hold_no_more_than_the_newest_grant() -> None:
+    world = World()
+    world.pass_time(8.0)
+
+    for _ in range(8):
+        world.now_s += PERIOD_S
+        world.hear()
+
+    assert world.book.settled
+    assert world.book.ceiling_w[0] == world.book.cap_w[0]
+
+
+def lowered() -> Book:
+    """One device that had 400 W, was granted 300 W with number 5, and has confirmed nothing since."""
+    leases = PowerLeases(np.array([400.0]), np.array([400.0]), np.array([4]), np.array([NEVER_S]))
+    yes = np.array([True])
+    book = confirmed(first_book(leases), np.array([4]), yes, yes)
+    return granted(book, np.array([300.0]), np.array([False]), yes, 100.0)
+
+
+def ceiling_w(book: Book, heard: int, *, obeys: bool, keeps: bool) -> float:
+    made = confirmed(book, np.array([heard]), np.array([obeys]), np.array([keeps]))
+    return float(made.ceiling_w[0])
+
+
+def test_a_grant_is_confirmed_by_a_device_that_has_heard_it_and_obeys_it() -> None:
+    book = lowered()
+
+    assert ceiling_w(book, 5, obeys=True, keeps=True) == 300.0
+    assert ceiling_w(book, 4, obeys=True, keeps=True) == 400.0, "it may draw little and raise itself again"
+    assert ceiling_w(book, 5, obeys=False, keeps=False) == 400.0, "its agent has heard it, the device does not keep it"
+
+
+def test_a_device_that_keeps_to_less_without_having_heard_the_grant_may_hold_an_older_one() -> None:
+    """The mark is the first grant that is not yet obeyed: only when it was heard, older grants no longer matter."""
+    yes = np.array([True])
+    twice = granted(lowered(), np.array([250.0]), np.array([False]), yes, 102.0)
+
+    assert ceiling_w(twice, 4, obeys=False, keeps=True) == 400.0
+    assert ceiling_w(twice, 5, obeys=False, keeps=True) == 300.0
+
+
+def test_a_confirmation_never_raises_a_ceiling() -> None:
+    book = replace(lowered(), ceiling_w=np.array([280.0]))
+
+    assert ceiling_w(book, 5, obeys=True, keeps=True) == 280.0
+    assert ceiling_w(book, 5, obeys=False, keeps=True) == 280.0
+
+
+def test_a_grant_that_was_sent_counts_at_once_and_a_lower_one_does_not_lower_the_ceiling() -> None:
+    assert lowered().ceiling_w.tolist() == [400.0]
+    raised = granted(lowered(), np.array([500.0]), np.array([False]), np.array([True]), 101.0)
+    assert raised.ceiling_w.tolist() == [500.0]
+
+
+def test_every_grant_has_a_higher_number() -> None:
+    book = granted(lowered(), np.array([350.0]), np.array([False]), np.array([True]), 101.0)
+
+    assert book.sequence.tolist() == [6]
