@@ -206,11 +206,15 @@ bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given 
 	$(BIN)/python -m tests.controlplane.faults
 
 .PHONY: bench-power
-bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row, 14 days, five seeds (hours)
-	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
-	  --extra 0.3,0.4,0.5 --policy no-cap,polca,tonnage --seeds 1-5 --jobs $(JOBS) --json
-	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
-	  --extra 0.3 --burstiness 0.2 --policy no-cap,polca --seeds 1-2 --jobs $(JOBS) --json
+bench-power: $(READY) ## Power (simulated): Tonnage, two clocks, POLCA and no cap as shipped, 14 days, five seeds (hours)
+	$(foreach load,m-large m-small,$(BIN)/python -m benchmarks.power \
+	  --rate $(DATA)/power/servegen_rate_language_$(load).csv.gz --extra 0.3,0.4 \
+	  --policy no-cap,polca,two-clocks,tonnage --seeds 1-5 --jobs $(JOBS) &&) true
+	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz --mix code \
+	  --lengths $(DATA)/power/azure_llm_2023_code.csv.gz --extra 0.3,0.4 \
+	  --policy no-cap,polca,two-clocks,tonnage --seeds 1-5 --jobs $(JOBS)
+	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz --batch 16 --mix code \
+	  --days 7 --extra 0.3 --policy no-cap,polca,two-clocks,tonnage --seeds 1 --jobs $(JOBS)
 
 .PHONY: bench-load-fits
 bench-load-fits: $(READY) ## Forecasts of 2,000 services fitted on the brain, and plans meanwhile (a quiet machine, 15 minutes)
