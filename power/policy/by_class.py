@@ -49,7 +49,8 @@ class ByClass:
 
     def first(self) -> Memory:
         plant = self.plant
-        spikes = Spikes((), plant.rules.first_spike_share * plant.tree.budget_w)
+        first_w = plant.rules.first_spike_share * plant.tree.budget_w
+        spikes = Spikes((), first_w, first_w)
         return Memory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
 
     def wants(self, memory: Memory, seen: Seen) -> tuple[Memory, Wants]:
@@ -58,7 +59,9 @@ class ByClass:
         if seen.slowed is not None:  # the recovery after a brake is no rise of demand
             spikes = replace(spikes, window=())
         elif seen.is_clean:  # nor is a device that falls silent and counts for more at once
-            spikes = with_draw(spikes, seen.drawn_w, seen.at_s, rules.control_delay_s, rules.spike_memory_s)
+            spikes = with_draw(
+                spikes, seen.drawn_w, seen.at_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s
+            )
         demand = observed(plant, memory.demand, seen)
         if memory.wants is not None and self._may_wait(memory, seen):
             return Memory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
@@ -71,7 +74,11 @@ class ByClass:
         columns = {field.name: of_devices(getattr(was, field.name), getattr(new, field.name)) for field in fields(new)}
         # The window of spikes starts again: a new device is not a rise of the draw.
         return replace(
-            fresh, demand=replace(new, **columns), spikes=Spikes((), of_limits(before.spike_w, fresh.spike_w))
+            fresh,
+            demand=replace(new, **columns),
+            spikes=Spikes(
+                (), of_limits(before.spike_w, fresh.spike_w), of_limits(before.spikes.excess_w, fresh.spikes.excess_w)
+            ),
         )
 
     def _may_wait(self, memory: Memory, seen: Seen) -> bool:
@@ -92,9 +99,11 @@ class ByClass:
         width_w = widths_w(
             tree, seen.base_w, demand.need_w, demand.usual_w, demand.phase == PHASE_IDLE, plant.bursts, seen.governed
         )
-        shown_w = np.minimum(demand.need_w, seen.draw_w * (1 + rules.margin_share))
-        margin_w = np.maximum(tree.at_worst(shown_w) + plant.fixed_w - seen.drawn_w, 0.0)
-        reserve_w = np.maximum(rules.reserve_spikes * spikes.spike_w - margin_w, 0.0)
+        reserve_w = np.full(tree.limits, np.inf)
+        for draw_w, rise_w in ((seen.draw_w, spikes.spike_w), (demand.mean_w, spikes.excess_w)):
+            shown_w = np.minimum(demand.need_w, draw_w * (1 + rules.margin_share))
+            margin_w = np.maximum(tree.at_worst(shown_w) - tree.drawn(draw_w), 0.0)
+            reserve_w = np.minimum(reserve_w, np.maximum(rules.reserve_spikes * rise_w - margin_w, 0.0))
         reserve_w = np.minimum(reserve_w, rules.reserve_most_share * seen.budget_w)
         free_w = seen.free_w - tree.at_worst(np.where(seen.governed, seen.base_w, 0.0))
         got_w = pour(self._pouring, width_w, levels.level, free_w - levels.keeps_reserve * reserve_w)
@@ -138,6 +147,9 @@ def burst_ends_w(plant: Plant, spikes: Spikes, seen: Seen, gives: BoolArray) -> 
     """
     tree, rules, open_w = plant.tree, plant.rules, unbounded(plant, seen.lease_w)
     room = (seen.budget_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
+    if spikes.window:  # each measure is valid on its own
+        smooth_w = seen.budget_w - spikes.window[-1][2]
+        room = np.maximum(room, smooth_w / np.maximum(spikes.excess_w, MEANT_W))
     if all_of(room >= max(rules.bursts_room, rules.low_bursts_room)):
         return open_w
     room, low = tree.least(room), tree.below_first

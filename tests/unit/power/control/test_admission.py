@@ -97,7 +97,7 @@ def test_a_device_that_opted_out_is_admitted_at_its_highest_limit() -> None:
 
 def test_the_measured_spike_is_left_free() -> None:
     allocator, state = after(1000.0, (300.0, 250.0))
-    rises = replace(state, memory=replace(state.memory, spikes=Spikes((), np.array([70.0]))))
+    rises = replace(state, memory=replace(state.memory, spikes=Spikes((), np.array([70.0]), np.array([70.0]))))
 
     assert headroom_w(allocator, rises)["row"] == 380.0
 

@@ -45,7 +45,7 @@ def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> Seen:
 
 
 def spiking(spike_w: float) -> Spikes:
-    return Spikes((), np.array([spike_w]))
+    return Spikes((), np.array([spike_w]), np.array([spike_w]))
 
 
 def ends_w(room_in_spikes: float, gives: tuple[int, ...] = ()) -> FloatArray:
