@@ -72,6 +72,9 @@ class PowerRules:
     reserve_spikes: float = 1.0
     """Reserve that present needs leave free, in measured spikes (docs/benchmarks.md: more costs both classes latency
     and saves no second over the budget)."""
+    alternating_share: float = 0.85
+    """Fraction of the largest excess over the smoothed draw that is planned for where phases alternate faster than they
+    are read, as with short requests (docs/power.md: 1 costs the low class of a full row latency, 0.6 pulls brakes)."""
     reserve_most_share: float = 0.15
     """Upper bound of the reserve as a fraction of the budget, however large a spike was."""
     spike_memory_s: float = 604_800.0

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, all_of
+from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.policy.demand import Demand, needed, no_demand, observed
 from power.policy.interface import Carry, Plant, Seen, Wants, unbounded
@@ -82,13 +82,18 @@ class ByClass:
         )
 
     def _may_wait(self, memory: Memory, seen: Seen) -> bool:
-        """Whether the row is so far from its budget that bursts carry any new work until the next decision."""
-        rules = self.plant.rules
+        """Whether the row is so far from its budget that bursts carry any new work until the next decision.
+
+        A device at work that has less than it usually needs does not wait: its burst would end before.
+        """
+        rules, most_w = self.plant.rules, self.plant.tree.table.devices.max_w
+        lacks = seen.lease_w < memory.demand.usual_w - rules.band_share * most_w
         return (
             self.plant.all_burst
             and seen.at_s < memory.decided_s + rules.calm_look_s
             and self._is_far(seen)
             and all_of(seen.free_w == memory.free_w)
+            and not any_of(lacks & (seen.phase != PHASE_IDLE))
         )
 
     def _is_far(self, seen: Seen) -> bool:
@@ -96,6 +101,7 @@ class ByClass:
 
     def _decided(self, demand: Demand, spikes: Spikes, seen: Seen) -> Wants:
         plant, tree, rules, levels = self.plant, self.plant.tree, self.plant.rules, self._levels
+        spikes = replace(spikes, excess_w=planned_excess_w(plant, demand, spikes, seen))
         width_w = widths_w(
             tree, seen.base_w, demand.need_w, demand.usual_w, demand.phase == PHASE_IDLE, plant.bursts, seen.governed
         )
@@ -115,7 +121,21 @@ class ByClass:
             needs_w = np.where(rests, needs_w - devices.floor_w + devices.min_w, needs_w)
         cap_w = _without_useless_moves(plant, seen, needs_w, target_w, seen.free_w - pool_w)
         gives = (target_w < demand.need_w - MEANT_W) & (demand.phase == PHASE_MEMORY_BOUND)
-        return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, gives))
+        lease_w = np.minimum(cap_w, seen.lease_w)  # what is lowered is lowered at once, what is raised may have to wait
+        soon_w = rises_soon_w(plant, demand, seen, cap_w)
+        return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, lease_w, soon_w, gives))
+
+
+def planned_excess_w(plant: Plant, demand: Demand, spikes: Spikes, seen: Seen) -> FloatArray:
+    """The excess over the smoothed draw to plan for, shape (limits,).
+
+    Less than the largest one where most of the working draw alternates between phases, as with short requests and with
+    continuous batching: such a draw is a sum of many independent ones, so its largest excess of a week is an outlier,
+    and is over before a decision takes effect.
+    """
+    works_w = np.where(demand.phase == PHASE_IDLE, 0.0, seen.draw_w)
+    most = plant.tree.drawn(np.where(demand.alternates, works_w, 0.0)) > 0.5 * plant.tree.drawn(works_w)
+    return np.where(most, plant.rules.alternating_share, 1.0) * spikes.excess_w
 
 
 def _without_useless_moves(
@@ -135,25 +155,36 @@ def _without_useless_moves(
     return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
 
 
-def burst_ends_w(plant: Plant, spikes: Spikes, seen: Seen, gives: BoolArray) -> FloatArray:
+def rises_soon_w(plant: Plant, demand: Demand, seen: Seen, cap_w: FloatArray) -> FloatArray:
+    """What devices that their limits hold back will draw in addition once they get these caps; shape (limits,)."""
+    held_back = (seen.draw_w >= plant.rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
+    rise_w = np.maximum(np.minimum(cap_w, demand.usual_w) - seen.draw_w, 0.0)
+    return plant.tree.drawn(np.where(held_back, rise_w, 0.0))
+
+
+def burst_ends_w(
+    plant: Plant, spikes: Spikes, seen: Seen, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
+) -> FloatArray:
     """Highest limits of bursts: the nearer a domain is to its budget, the lower, and low classes first.
 
     With `low_bursts_room` measured spikes of room all bursts are unrestricted; with less they end lower in proportion,
     at the lease with `low_floor_room`. A gradual bound: devices that are stopped abruptly accumulate work, and start
     all of it together when there is room again.
 
-    gives: devices in token generation with less than they need, so that others have room. They keep to their leases as
-    soon as room is scarce: a burst would undo that, and leave no credit for their next prompt, where it is worth most.
+    lease_w: shape (devices,), lease of each device from now on. soon_w: shape (limits,), what these leases will add to
+    the draw, which is no room. gives: devices in token generation with less than they need, so that others have room.
+    They keep to their leases as soon as room is scarce: a burst would undo that, and leave no credit for their next
+    prompt, where it is worth most.
     """
-    tree, rules, open_w = plant.tree, plant.rules, unbounded(plant, seen.lease_w)
-    room = (seen.budget_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
+    tree, rules, open_w = plant.tree, plant.rules, unbounded(plant, lease_w)
+    free_w = seen.budget_w - soon_w
+    room = (free_w - seen.drawn_w) / np.maximum(spikes.spike_w, MEANT_W)
     if spikes.window:  # each measure is valid on its own
-        smooth_w = seen.budget_w - spikes.window[-1][2]
-        room = np.maximum(room, smooth_w / np.maximum(spikes.excess_w, MEANT_W))
+        room = np.maximum(room, (free_w - spikes.window[-1][2]) / np.maximum(spikes.excess_w, MEANT_W))
     if all_of(room >= max(rules.bursts_room, rules.low_bursts_room)):
         return open_w
     room, low = tree.least(room), tree.below_first
     none = np.where(low, rules.low_floor_room, rules.floor_room)
     part = (room - none) / (np.where(low, rules.low_bursts_room, rules.bursts_room) - none)
-    to_w: FloatArray = seen.lease_w + np.clip(part, 0.0, 1.0) * np.maximum(open_w - seen.lease_w, 0.0)
-    return np.where(gives, seen.lease_w, to_w)
+    to_w: FloatArray = lease_w + np.clip(part, 0.0, 1.0) * (open_w - lease_w)
+    return np.where(gives, lease_w, to_w)

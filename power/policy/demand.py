@@ -5,7 +5,7 @@ from math import exp
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
 from power.policy.interface import Plant, Seen
 
@@ -38,6 +38,12 @@ class Demand:
     """Fraction of the readings during work that hit a prompt."""
     phase: IntArray
     """Phase that will still apply when a grant arrives; unknown where phases alternate faster than they are read."""
+
+    @property
+    def alternates(self) -> BoolArray:
+        """Devices whose phases alternate faster than they are read."""
+        found: BoolArray = self.prompts >= _ALTERNATES_SHARE
+        return found
 
 
 def no_demand(plant: Plant) -> Demand:

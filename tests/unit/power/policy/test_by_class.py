@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from cluster.arrays import BoolArray, FloatArray
-from cluster.power import PHASE_MEMORY_BOUND
+from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import ByClass, Memory, burst_ends_w
+from power.policy.by_class import ByClass, Memory, burst_ends_w, planned_excess_w, rises_soon_w
+from power.policy.demand import no_demand
 from power.policy.interface import Plant, Seen, Wants
 from power.policy.spikes import Spikes
 from power.rules import PowerRules
@@ -48,12 +49,12 @@ def spiking(spike_w: float) -> Spikes:
     return Spikes((), np.array([spike_w]), np.array([spike_w]))
 
 
-def ends_w(room_in_spikes: float, gives: tuple[int, ...] = ()) -> FloatArray:
+def ends_w(room_in_spikes: float, gives: tuple[int, ...] = (), soon_w: float = 0.0) -> FloatArray:
     """Ends of bursts with this many measured spikes of room below the budget; every lease is 200 W."""
     row = plant()
     shown = replace(seen(row, np.full(4, LEASE_W)), drawn_w=np.array([BUDGET_W - room_in_spikes * SPIKE_W]))
     which: BoolArray = np.isin(np.arange(4), gives)
-    return burst_ends_w(row, spiking(SPIKE_W), shown, which)
+    return burst_ends_w(row, spiking(SPIKE_W), shown, np.full(4, LEASE_W), np.array([soon_w]), which)
 
 
 @pytest.mark.parametrize(
@@ -72,16 +73,47 @@ def test_bursts_end_lower_the_less_room_there_is_and_those_of_low_classes_first(
     assert ends_w(room_in_spikes) == pytest.approx([high_w, high_w, low_w, low_w], abs=0.01)
 
 
+@pytest.mark.parametrize(("phase", "waits"), [(PHASE_IDLE, True), (PHASE_MEMORY_BOUND, False)])
+def test_what_works_with_less_than_it_usually_needs_does_not_wait_on_a_calm_row(phase: int, *, waits: bool) -> None:
+    """It usually needs 300 W and has 200; the row is far from its budget, so all others wait."""
+    row = plant(5000.0)
+    policy = ByClass(row)
+    calm = seen(row, np.full(4, 100.0), 0.0)
+    memory, first = policy.wants(policy.first(), calm)
+    memory = replace(memory, demand=replace(memory.demand, usual_w=np.array([300.0, 200.0, 200.0, 200.0])))
+    later = replace(calm, at_s=2.0, phase=np.array([phase] + [PHASE_MEMORY_BOUND] * 3))
+
+    assert (policy.wants(memory, later)[1] is first) == waits
+
+
+def test_what_new_leases_will_add_to_the_draw_is_no_room() -> None:
+    assert ends_w(2.0, soon_w=SPIKE_W) == pytest.approx(ends_w(1.0))
+
+
+def test_devices_that_their_limits_hold_back_will_draw_what_they_usually_need() -> None:
+    """Two draw their limit of 200 W, usually need 260, and get 300 and 240; the others draw less than theirs."""
+    row = plant()
+    demand = replace(no_demand(row), usual_w=np.full(4, 260.0), phase=np.full(4, PHASE_MEMORY_BOUND))
+    shown = replace(seen(row, np.array([200.0, 200.0, 150.0, 150.0])), limit_w=np.full(4, 200.0))
+
+    soon_w = rises_soon_w(row, demand, shown, cap_w=np.array([300.0, 240.0, 300.0, 300.0]))
+
+    assert soon_w == pytest.approx([60.0 + 40.0])
+
+
 def test_tokens_that_give_way_keep_to_their_leases_as_soon_as_room_is_scarce() -> None:
     assert ends_w(1.6, gives=(0, 2)).tolist() == [MOST_W] * 4
     assert ends_w(1.4, gives=(0, 2)) == pytest.approx([LEASE_W, MOST_W, LEASE_W, 380.0])
 
 
-def wanted(budget_w: float, draw_w: FloatArray, spike_w: float) -> Wants:
-    """What the policy wants after a minute of this draw, the spike being known."""
-    row = plant(budget_w)
+def wanted(
+    budget_w: float, draw_w: FloatArray, spike_w: float, rules: PowerRules = RULES, prompts: float = 0.0
+) -> Wants:
+    """What the policy wants after a minute of this draw, the spike and the fraction of prompts being known."""
+    row = plant(budget_w, rules)
     policy = ByClass(row)
     memory: Memory = replace(policy.first(), spikes=spiking(spike_w))
+    memory = replace(memory, demand=replace(memory.demand, prompts=np.full(4, prompts)))
     for second in range(0, 60, 2):
         memory, wants = policy.wants(memory, seen(row, draw_w, float(second)))
     return wants
@@ -104,3 +136,35 @@ def test_the_same_readings_want_nothing_else() -> None:
     memory, first = policy.wants(policy.first(), seen(row, np.full(4, 300.0), 0.0))
 
     assert policy.wants(memory, seen(row, np.full(4, 300.0), 2.0))[1] is first
+
+
+def test_bursts_of_what_is_lowered_end_at_its_new_lease_on_a_full_row() -> None:
+    """1,200 W of 1,100 are drawn, so nobody may burst, and nobody above the lease that it gets now (200 W at first)."""
+    wants = wanted(1100.0, np.full(4, 300.0), spike_w=160.0)
+
+    assert wants.cap_w[2:].max() < LEASE_W
+    assert wants.burst_to_w[2:].tolist() == wants.cap_w[2:].tolist()
+
+
+@pytest.mark.parametrize(("alternating", "share"), [(0, 1.0), (2, 1.0), (3, RULES.alternating_share)])
+def test_less_of_an_excess_is_planned_for_where_most_of_the_working_draw_alternates(
+    alternating: int, share: float
+) -> None:
+    row = plant()
+    demand = replace(no_demand(row), prompts=np.where(np.arange(4) < alternating, 0.5, 0.0))
+
+    planned_w = planned_excess_w(row, demand, spiking(SPIKE_W), seen(row, np.full(4, LEASE_W)))
+
+    assert planned_w == pytest.approx([share * SPIKE_W])
+
+
+def test_a_row_whose_phases_alternate_keeps_less_free_of_needs() -> None:
+    """As above, with a spike of 140 W, of which margins hold 60 W: 80 W stay free, so the low class has 195 W each.
+    Of an excess of which half is planned for 10 W stay free, so it has 230 W each.
+    """
+    rules = replace(RULES, alternating_share=0.5)
+
+    steady, alternating = (wanted(1100.0, np.full(4, 300.0), 140.0, rules, prompts) for prompts in (0.0, 0.5))
+
+    assert steady.cap_w[2:] == pytest.approx([195.0, 195.0], abs=1.0)
+    assert alternating.cap_w[2:] == pytest.approx([230.0, 230.0], abs=1.0)
