@@ -84,7 +84,8 @@ class ByClass:
     def _may_wait(self, memory: Memory, seen: Seen) -> bool:
         """Whether the row is so far from its budget that bursts carry any new work until the next decision.
 
-        A device at work that has less than it usually needs does not wait: its burst would end before.
+        A device at work that has less than it usually needs does not wait: its burst would end before. Where phases
+        alternate it does, since no grant arrives while its phase lasts.
         """
         rules, most_w = self.plant.rules, self.plant.tree.table.devices.max_w
         lacks = seen.lease_w < memory.demand.usual_w - rules.band_share * most_w
@@ -93,7 +94,7 @@ class ByClass:
             and seen.at_s < memory.decided_s + rules.calm_look_s
             and self._is_far(seen)
             and all_of(seen.free_w == memory.free_w)
-            and not any_of(lacks & (seen.phase != PHASE_IDLE))
+            and not any_of(lacks & (seen.phase != PHASE_IDLE) & ~memory.demand.alternates)
         )
 
     def _is_far(self, seen: Seen) -> bool:

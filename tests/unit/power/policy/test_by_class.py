@@ -73,14 +73,23 @@ def test_bursts_end_lower_the_less_room_there_is_and_those_of_low_classes_first(
     assert ends_w(room_in_spikes) == pytest.approx([high_w, high_w, low_w, low_w], abs=0.01)
 
 
-@pytest.mark.parametrize(("phase", "waits"), [(PHASE_IDLE, True), (PHASE_MEMORY_BOUND, False)])
-def test_what_works_with_less_than_it_usually_needs_does_not_wait_on_a_calm_row(phase: int, *, waits: bool) -> None:
-    """It usually needs 300 W and has 200; the row is far from its budget, so all others wait."""
+@pytest.mark.parametrize(
+    ("phase", "prompts", "waits"),
+    [(PHASE_IDLE, 0.0, True), (PHASE_MEMORY_BOUND, 0.0, False), (PHASE_MEMORY_BOUND, 0.5, True)],
+)
+def test_what_works_with_less_than_it_usually_needs_does_not_wait_on_a_calm_row(
+    phase: int, prompts: float, *, waits: bool
+) -> None:
+    """It usually needs 300 W and has 200; the row is far from its budget, so all others wait.
+
+    So does one whose phases alternate faster than they are read, half of them prompts.
+    """
     row = plant(5000.0)
     policy = ByClass(row)
     calm = seen(row, np.full(4, 100.0), 0.0)
     memory, first = policy.wants(policy.first(), calm)
     memory = replace(memory, demand=replace(memory.demand, usual_w=np.array([300.0, 200.0, 200.0, 200.0])))
+    memory = replace(memory, demand=replace(memory.demand, prompts=np.array([prompts, 0.0, 0.0, 0.0])))
     later = replace(calm, at_s=2.0, phase=np.array([phase] + [PHASE_MEMORY_BOUND] * 3))
 
     assert (policy.wants(memory, later)[1] is first) == waits
