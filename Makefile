@@ -65,9 +65,9 @@ test-ray: $(READY) ## Run the tests on Ray alone
 
 .PHONY: test-controlplane
 test-controlplane: $(READY) ## Run the tests on the real control plane alone
-# A module has a server or a namespace of its own, so modules run side by side: half as many again as there are cores, since
-# they wait for half of their time. Without the option, modules of many tests would be first, and the longest ones last.
-	$(BIN)/python -m pytest -n $$(( $(JOBS) * 3 / 2 )) --dist loadfile --no-loadscope-reorder $(AGAIN) tests/controlplane
+# A module has a server or a namespace of its own, so modules run side by side. Without the option, modules of many tests
+# would be first, and the longest ones last.
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(AGAIN) tests/controlplane
 
 .PHONY: mutation
 mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (2 minutes)
