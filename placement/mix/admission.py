@@ -116,6 +116,8 @@ def answer_shared(
         pool = _pool_of(question, known)
         memory.seed(pool)
         memory.keep_pool(pool)
+    if pool.settled is not None and pool.settled.certificate.gap <= terms.gap:
+        return [(pool.question, pool.settled)], {}
     if not pool.is_begun:
         pool.is_begun = True
         pool.prices = start(pool, budget, terms)
@@ -128,6 +130,7 @@ def answer_shared(
         answer = answer_mix(pool.question, budget.part(JOINT_SHARE), gap=terms.gap)
         if isinstance(answer, MixAnswer):
             if not answer.certificate.cut_short:
+                pool.settled = answer
                 return [(pool.question, answer)], {}
             for row, mix in enumerate(answer.mixes):
                 pool.add(row, mix)

@@ -22,7 +22,7 @@ from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, seats_left, stock_after, whole_slices
 from placement.mix.master import Choice, Choices, Master, Prices, dollars, master, relaxed, spent
 from placement.mix.milp import MixModel, build_model, mixes_from, slices
-from placement.mix.problem import Mix, MixQuestion, Need, objective_of
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
 from placement.mix.pulp_solver import Solved
 from placement.mix.rounding import split_and_rounded
 from placement.mix.search import Terms
@@ -93,6 +93,8 @@ class ColumnPool:
     """The proof that exact models of single needs have raised; None before the first."""
     nodes: dict[int, int] = field(default_factory=dict)
     """By need: nodes of the tree search of its next exact model; 0: there is nothing left to find."""
+    settled: MixAnswer | None = None
+    """The answer of the exact joint model, once the work of a plan sufficed for it; None before."""
 
     def __post_init__(self) -> None:
         self.columns = self.columns or [[] for _ in self.question.needs]
@@ -133,7 +135,7 @@ class ColumnPool:
 
     def asked_with(self, question: MixQuestion) -> "ColumnPool":
         """The same pool for other running instances, and the same needs and stock otherwise."""
-        again = replace(self, question=question, least=[], has_running=False)
+        again = replace(self, question=question, least=[], has_running=False, settled=None)
         again.columns = [
             [replace(each, objective=objective_of(again.alone(k), (each.mix,))) for each in columns]
             for k, columns in enumerate(self.columns)

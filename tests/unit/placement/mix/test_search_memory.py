@@ -11,6 +11,8 @@ from placement.budget import Budget
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.search_memory import SearchMemory
+from tests.builders.fleet import node, world
+from tests.builders.mix import profile, service
 
 SETTINGS = MixSettings(explain=False, change_price_per_hour=0.05)
 STOPPED: Clock = lambda: 0.0  # noqa: E731 - no plan here ends by time
@@ -43,6 +45,22 @@ def test_plans_of_the_same_question_close_the_gap_and_then_cost_no_work() -> Non
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-1] <= SETTINGS.gap
     assert plans[-1][1] == 0.0
+
+
+def test_services_that_compete_cost_no_work_again_once_their_exact_model_is_solved() -> None:
+    """Two services that each want both of the cheap devices: one has to use the dear ones."""
+    nodes = [node("c", gpus=2, gpu_type="cheap"), node("d", gpus=8, gpu_type="dear")]
+    profiles = [profile("cheap", [[1.0]]), profile("dear", [[1.0]])]
+    both = [service(f"ns/{name}", rate=2.0) for name in "ab"]
+    snapshot = world(nodes, services=both, profiles=profiles, prices={"cheap": 1.0, "dear": 3.0})
+    memory = SearchMemory()
+
+    first, second = (planned(snapshot, memory, within_s=2.0) for _ in range(2))
+
+    assert first[1] > 0.0
+    assert gap(second[0]) == 0.0
+    assert second[0].certificates["mix"].objective == first[0].certificates["mix"].objective
+    assert second[1] == 0.0
 
 
 def test_without_memory_every_plan_stops_at_the_same_gap() -> None:
