@@ -51,7 +51,7 @@ ROOT_WORK = 40.0
 """Work of the joint model before its tree search, per bucket and offer that can serve it. Measured: its relaxation
 takes 2 to 3, and 12 services with five types take 20 to 60 times as much for 50 nodes; it is not begun where the work
 does not suffice."""
-JOINT_SHARE = 0.5
+JOINT_SHARE = 0.7
 """Fraction of the work for the joint model where it is small: it is exact, and fast for a few services."""
 RUNNING_NODES = 20
 """Nodes of the tree search for requests on the running instances, where a greedy deal of them does not do. Chosen."""
