@@ -232,6 +232,16 @@ def test_no_field_of_a_plan_is_left_behind() -> None:
     assert {kind: {field.name for field in fields(kind)} for kind in known} == known
 
 
+@pytest.mark.parametrize("kind", [b",,,", b"|O8", b"<M8", b"3<i"])
+def test_a_column_of_anything_but_numbers_is_no_column(kind: bytes) -> None:
+    """numpy's parser takes objects and structures for types, too, and ends with a SyntaxError at a comma."""
+    sound = snapshot_frame(world([node("a", 1)]))
+    assert b"<i8" in sound
+
+    with pytest.raises(FrameError, match="other than numbers"):
+        snapshot_from_frame(sound.replace(b"<i8", kind))
+
+
 @pytest.mark.parametrize("frame", [b"", b"TNGF", b"JUNK" + bytes(60)])
 def test_what_is_no_frame_is_refused(frame: bytes) -> None:
     with pytest.raises(FrameError):
