@@ -71,6 +71,11 @@ def ready(kubectl: Kubectl, name: str = "coders") -> dict[str, Any]:
     return next((each for each in status.get("conditions", []) if each["type"] == "Ready"), {})
 
 
+def is_controlled(kubectl: Kubectl, name: str = "coders") -> bool:
+    """True once the policy's pods are under control; a policy whose pods are not seen yet is ready, too (`NoPods`)."""
+    return bool(ready(kubectl, name).get("reason") == "Controlled")
+
+
 def events(kubectl: Kubectl, pod: str, reason: str) -> list[dict[str, Any]]:
     chosen = f"regarding.name={pod},reason={reason}"
     return list(kubectl.get("events.events.k8s.io", "--field-selector", chosen)["items"])
@@ -80,7 +85,7 @@ def test_a_covered_pod_is_ordered_and_its_state_reaches_the_policy(story: tuple[
     kubectl, agent = story
     pod = kubectl.get("pod/coder")
 
-    until(lambda: ready(kubectl).get("status") == "True", "the policy is ready")
+    until(lambda: is_controlled(kubectl), "the policy's pods are under control")
 
     assert agent.orders is not None
     order = agent.orders.sandboxes[pod["metadata"]["uid"]]
@@ -94,7 +99,7 @@ def test_a_covered_pod_is_ordered_and_its_state_reaches_the_policy(story: tuple[
 @pytest.mark.parametrize("what", ["ToolCallKilled", "Frozen", "Throttled"])
 def test_what_happens_to_tool_calls_is_an_event_of_the_pod(story: tuple[Kubectl, FakeIsolation], what: str) -> None:
     kubectl, agent = story
-    until(lambda: ready(kubectl).get("status") == "True", "the policy is ready")
+    until(lambda: is_controlled(kubectl), "the policy's pods are under control")
 
     agent.happened = {**agent.happened, f"{what}/HIGHER_PRIORITY_NEEDS_MEMORY": 3}
 
@@ -128,7 +133,7 @@ def test_a_tool_call_that_is_killed_on_a_real_kernel_is_an_event_of_its_pod(
     isolation = GuestIsolation(guest, nodes[1], pod["metadata"]["uid"], container)
 
     with linked(nodes[1], port, FLEET, isolation):
-        until(lambda: ready(kubectl, "bursts").get("status") == "True", "the policy is ready")
+        until(lambda: is_controlled(kubectl, "bursts"), "the policy's pods are under control")
         found = isolation.outgrow()
         until(lambda: bool(events(kubectl, "burst", "ToolCallKilled")), "the Event is there")
 
