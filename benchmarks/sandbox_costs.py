@@ -37,6 +37,7 @@ def main(repetitions: int, agents: int, seconds: float) -> None:
             table.add_row("process in a leaf of its own, ms", *_percentiles(found["own"]))
             table.add_row("process in the shared leaf, ms", *_percentiles(found["shared"]))
             table.add_row("own leaf over the shared one, ms", *_percentiles(more))
+            table.add_row("leaf made, limited, read and removed, ms", *_percentiles(found["leaf"]))
             rest = guest.call(f"{COSTS}:at_rest", agents, seconds)
             table.add_row(f"controller at rest, {agents} agents, share of a core", f"{rest['share']:.4f}", "", "", "")
             table.add_row("its wake-ups a second", f"{rest['wake_ups'] / seconds:.2f}", "", "", "")

@@ -3,6 +3,7 @@
 import mmap
 import os
 import select
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -124,31 +125,65 @@ def _allocate(rate_mib_s: float) -> int:
 
 
 def calls(repetitions: int) -> dict[str, list[float]]:
-    """Milliseconds of a process in a leaf of its own (make, limits, clone3, events, remove), and in a shared one."""
+    """Milliseconds of a process in a leaf of its own and in a shared one, and of the leaf alone (make, limits, events,
+    peak, remove).
+
+    As for a real call, another process forks: a parent pays after each fork for copies of the pages that it writes.
+    """
     files = _files()
     os.setpriority(os.PRIO_PROCESS, 0, -20)
     enforcer = Enforcer(files, 1024 * MIB, Settings(), time.monotonic)
     enforcer.tree.prepare()
     enforcer.tree.add_sandbox("s")
+    ours, clients = socket.socketpair()
+    client = os.fork()
+    if not client:
+        ours.close()
+        os._exit(_run_calls(clients))
+    clients.close()
     own: list[float] = []
     shared: list[float] = []
+    leaf: list[float] = []
     for number in range(repetitions):
-        for times, is_own in ((own, True), (shared, False)):
-            began_s = time.perf_counter()
-            group = f"s/call-c{number}" if is_own else "s/light"
-            if is_own:
-                enforcer.tree.add_call("s", f"c{number}", 64 * MIB, Limits(max_bytes=128 * MIB))
-            pid, pidfd = fork_into(files.folder(group))
-            if not pid:
-                os._exit(0)
-            os.waitpid(pid, 0)
-            os.close(pidfd)
-            if is_own:
-                enforcer.tree.events(group)
-                enforcer.tree.peak_bytes(group)
-                enforcer.tree.remove_call("s", f"c{number}")
-            times.append((time.perf_counter() - began_s) * 1e3)
-    return {"own": own, "shared": shared}
+        began_s = time.perf_counter()
+        group = enforcer.tree.add_call("s", f"c{number}", 64 * MIB, Limits(max_bytes=128 * MIB))
+        folder = files.folder(group)
+        leaf_s = time.perf_counter() - began_s
+        process_s = _process_s(ours, folder)
+        began_s = time.perf_counter()
+        enforcer.tree.events(group)
+        enforcer.tree.peak_bytes(group)
+        enforcer.tree.remove_call("s", f"c{number}")
+        leaf_s += time.perf_counter() - began_s
+        leaf.append(leaf_s * 1e3)
+        own.append((leaf_s + process_s) * 1e3)
+        shared.append(_process_s(ours, files.folder("s/light")) * 1e3)
+    ours.close()
+    os.waitpid(client, 0)
+    return {"own": own, "shared": shared, "leaf": leaf}
+
+
+def _process_s(channel: socket.socket, folder: int) -> float:
+    """Seconds until a process that the client starts in the open folder's group has ended."""
+    began_s = time.perf_counter()
+    socket.send_fds(channel, [b"call"], [folder])
+    channel.recv(1)
+    return time.perf_counter() - began_s
+
+
+def _run_calls(channel: socket.socket) -> int:
+    """The client: starts a process, which ends at once, in each group that it is given."""
+    while True:
+        _, folders, _, _ = socket.recv_fds(channel, 4, 1)
+        if not folders:
+            return 0
+        pid, pidfd = fork_into(folders[0])
+        if not pid:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(pidfd)
+        os.close(folders[0])
+        channel.send(b".")
 
 
 class CountedReads(CgroupFs):
