@@ -66,8 +66,9 @@ def plan_mix(
     answered, short = _answer_around_running(snapshot, needs, settings, solving, memory)
     refusals |= short
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
+    memory.variants.begin()
     for question, answer in answered:
-        notes = explain(snapshot, question, answer, budget) if settings.explain else {}
+        notes = explain(snapshot, question, answer, budget, memory.variants) if settings.explain else {}
         for need, mix in zip(question.needs, answer.mixes, strict=True):
             plans[need.service] = _service_plan(need, mix, answer, notes.get(need.service, ()))
     services = {service.name: service for service in snapshot.services}

@@ -4,18 +4,24 @@ A limit of work ends a search before its gap is closed. Without memory the next 
 same gap; with it each plan adds to what is known, and a question that is solved costs nothing more.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from cluster.plans import Reason
 from placement.budget import Budget
-from placement.mix.ample_stock import stock_that_counts
 from placement.mix.columns import ColumnPool
 from placement.mix.feasibility import is_feasible
-from placement.mix.problem import MixQuestion, Need, objective_of
+from placement.mix.problem import MixQuestion, objective_of
+from placement.mix.question_digests import (
+    need_digest,
+    needs_digest,
+    own_stock_digest,
+    running_digest,
+    runnings_digest,
+    stock_digest,
+)
 from placement.mix.search import SearchState, begun
-from placement.seating.stock import Stock
+from placement.mix.variant_memory import VariantMemory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +47,8 @@ class SearchMemory:
     """By service."""
     shared: tuple[bytes, bytes, bytes, ColumnPool] | None = None
     """Digests of the needs that compete for a stock, of that stock, of the running instances, and their columns."""
+    variants: VariantMemory = field(default_factory=VariantMemory)
+    """What explanations of the last plan solved."""
     _in_place: "SearchMemory | None" = None
 
     @property
@@ -58,10 +66,10 @@ class SearchMemory:
         """
         (need,) = question.needs
         kept = self.kept.get(need.service)
-        if kept is None or kept.need != _need_digest(question, need):
+        if kept is None or kept.need != need_digest(question, need):
             return begun(question, budget=budget)
-        is_same_stock = kept.stock == _own_stock_digest(question, need)
-        if is_same_stock and kept.running == _running_digest(question, need):
+        is_same_stock = kept.stock == own_stock_digest(question, need)
+        if is_same_stock and kept.running == running_digest(question, need):
             return kept.state
         best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
         holds = is_same_stock and not kept.counts_changes
@@ -71,9 +79,9 @@ class SearchMemory:
         """Remembers these searches, and no others. A question without a solution is asked anew."""
         self.kept = {
             question.needs[0].service: Kept(
-                _need_digest(question, question.needs[0]),
-                _running_digest(question, question.needs[0]),
-                _own_stock_digest(question, question.needs[0]),
+                need_digest(question, question.needs[0]),
+                running_digest(question, question.needs[0]),
+                own_stock_digest(question, question.needs[0]),
                 state,
                 question.counts_changes,
             )
@@ -83,9 +91,9 @@ class SearchMemory:
 
     def pool(self, question: MixQuestion) -> ColumnPool | None:
         """The columns kept for a question of several needs; None where it is another one."""
-        if self.shared is None or self.shared[:2] != (_needs_digest(question), _stock_digest(question)):
+        if self.shared is None or self.shared[:2] != (needs_digest(question), stock_digest(question)):
             return None
-        if self.shared[2] != _runnings_digest(question):
+        if self.shared[2] != runnings_digest(question):
             self.keep_pool(self.shared[3].asked_with(question))
         pool = self.shared[3]
         pool.question = question
@@ -93,7 +101,7 @@ class SearchMemory:
 
     def seed(self, pool: ColumnPool) -> None:
         """Adds the columns kept for the same needs and another stock, and their choice if this stock holds it."""
-        if self.shared is None or self.shared[0] != _needs_digest(pool.question):
+        if self.shared is None or self.shared[0] != needs_digest(pool.question):
             return
         old = self.shared[3]
         for k, columns in enumerate(old.columns):
@@ -105,50 +113,4 @@ class SearchMemory:
 
     def keep_pool(self, pool: ColumnPool) -> None:
         question = pool.question
-        self.shared = _needs_digest(question), _stock_digest(question), _runnings_digest(question), pool
-
-
-def _needs_digest(question: MixQuestion) -> bytes:
-    return b"".join(_need_digest(question, need) for need in question.needs)
-
-
-def _runnings_digest(question: MixQuestion) -> bytes:
-    return b"".join(_running_digest(question, need) for need in question.needs)
-
-
-def _running_digest(question: MixQuestion, need: Need) -> bytes:
-    """Digest of the running instances, where the objective counts changes."""
-    running = sorted((need.running or {}).items()) if question.counts_changes_of(need) and need.running else None
-    return blake2b(repr(running).encode(), digest_size=16).digest()
-
-
-def _need_digest(question: MixQuestion, need: Need) -> bytes:
-    """Digest of everything but the stock and the running instances that a search depends on."""
-    plain = (
-        need.service,
-        need.slo,
-        need.cells,
-        need.slice_factor,
-        need.headroom_share,
-        need.priority,
-        need.start_share,
-        question.change_price_per_hour,
-        question.per_instance,
-        [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],
-    )
-    found = blake2b(repr(plain).encode(), digest_size=16)
-    for column in (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance))):
-        found.update(column.tobytes())
-    return found.digest()
-
-
-def _own_stock_digest(question: MixQuestion, need: Need) -> bytes:
-    return _digest_of(stock_that_counts(question, need))
-
-
-def _stock_digest(question: MixQuestion) -> bytes:
-    return _digest_of(question.stock)
-
-
-def _digest_of(stock: Mapping[str, Stock]) -> bytes:
-    return blake2b(repr(sorted(stock.items())).encode(), digest_size=16).digest()
+        self.shared = needs_digest(question), stock_digest(question), runnings_digest(question), pool

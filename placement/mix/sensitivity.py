@@ -13,10 +13,10 @@ from placement.budget import Budget
 from placement.mix.headroom import room_needed
 from placement.mix.heuristics import best_single_type, stock_after
 from placement.mix.instance_packing import fit_into_instances
-from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, pool_load, total_cost
 from placement.mix.problem_builder import need_of
 from placement.mix.seats import crowd_at, seats_of
+from placement.mix.variant_memory import VariantMemory
 from placement.seating.stock import Stock
 
 CENT = 0.005
@@ -28,16 +28,18 @@ QUESTION_SHARE = 1 / 3
 
 
 def explain(
-    snapshot: Snapshot, question: MixQuestion, answer: MixAnswer, budget: Budget
+    snapshot: Snapshot, question: MixQuestion, answer: MixAnswer, budget: Budget, memory: VariantMemory
 ) -> dict[str, tuple[Reason, ...]]:
-    """Notes per service, in the order: load, single type, whole slices, stock, headroom, SLO."""
+    """Notes per service, in the order: load, single type, whole slices, stock, headroom, SLO.
+
+    memory: of the plan's explanations, from which a variant that was solved before is taken.
+    """
     notes: dict[str, list[Reason]] = {}
     for need, mix in zip(question.needs, answer.mixes, strict=True):
         notes[need.service] = [*_loads(need, mix), *_single_type(question, need, mix)]
 
-    def resolve(changed: MixQuestion) -> MixAnswer | None:
-        found = answer_mix(changed, budget.part(QUESTION_SHARE)) if budget.allows_more() else None
-        return found if isinstance(found, MixAnswer) and not found.certificate.cut_short else None
+    def resolve(changed: MixQuestion) -> float | None:
+        return memory.cost_per_hour(changed, budget.part(QUESTION_SHARE))
 
     # Where the search for the answer itself was cut short, that for a question as large would be as well.
     stock = () if answer.certificate.cut_short else _stock(question, answer, resolve)
@@ -53,7 +55,8 @@ def explain(
     return {service: tuple(reasons) for service, reasons in notes.items()}
 
 
-Resolve = Callable[[MixQuestion], MixAnswer | None]
+Resolve = Callable[[MixQuestion], float | None]
+"""Cost per hour of a variant; None where it is not known."""
 
 
 def _loads(need: Need, mix: Mix) -> Iterator[Reason]:
@@ -111,7 +114,7 @@ def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterat
             continue
         richer = resolve(replace(question, stock={**question.stock, at: question.stock[at].plus(smallest.gpus)}))
         if richer is not None:
-            saved = max(0.0, answer.cost_per_hour - richer.cost_per_hour)
+            saved = max(0.0, answer.cost_per_hour - richer)
             yield Reason(
                 "StockBinds",
                 f"all {crowd.gpus} {crowd.name} are used; {smallest.gpus} more would save {saved:.2f} $/h",
@@ -132,8 +135,8 @@ def _headroom(own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
     need = own.needs[0]
     bare = resolve(replace(own, needs=(replace(need, headroom_share=0.0),))) if need.headroom_share != 0 else None
     if bare is not None:
-        extra = mix_cost(need, mix) - bare.cost_per_hour
-        share = extra / bare.cost_per_hour if bare.cost_per_hour else 0.0
+        extra = mix_cost(need, mix) - bare
+        share = extra / bare if bare else 0.0
         yield Reason(
             "Headroom",
             f"headroom for bursts costs {extra:.2f} $/h ({share:.0%})",
@@ -148,9 +151,9 @@ def _looser_slos(snapshot: Snapshot, own: MixQuestion, mix: Mix, resolve: Resolv
     looser = {p.slo for p in snapshot.profiles if p.model == service.model and p.slo.tpot_s > need.slo.tpot_s}
     for slo in sorted(looser, key=lambda slo: slo.tpot_s):
         relaxed = need_of(service, snapshot, slo_s=slo.tpot_s)
-        answer = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, Need) else None
-        if answer is not None:
-            saved = max(0.0, mix_cost(need, mix) - answer.cost_per_hour)
+        cost = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, Need) else None
+        if cost is not None:
+            saved = max(0.0, mix_cost(need, mix) - cost)
             yield Reason(
                 "LooserSlo",
                 f"{slo.label} per token instead of {need.slo.label} would save {saved:.2f} $/h",
