@@ -226,6 +226,8 @@ bench-forecast: $(READY) ## Forecast: CRPS, pinball loss and coverage beside nai
 	  servegen_m-small_60s_resampled servegen_m-mid_week1_60s_resampled nab_elb_request_count_300s nab_nyc_taxi_1800s,\
 	  --trace $(DATA)/demand/$(name).csv) --json
 	$(BIN)/python -m benchmarks.forecast --fisher $(DATA)/demand/fisher_5containers_600s.csv --json
+	$(BIN)/python -m benchmarks.forecast_indicators $(foreach name,servegen_m-large_600s servegen_m-small_600s \
+	  servegen_m-mid_week1_600s fisher_5containers_600s,--trace $(DATA)/demand/$(name).csv)
 
 SCALED = $(foreach name,nasa_http_1995_july_60s servegen_m-large_60s_resampled servegen_m-small_60s_resampled \
   servegen_m-mid_week1_60s_resampled,--trace $(DATA)/demand/$(name).csv)
