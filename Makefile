@@ -271,6 +271,7 @@ bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rule
 .PHONY: bench-sandboxes
 bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival and slow-down beside rivals (an hour)
 	$(BIN)/python -m benchmarks.sandboxes --case trio --seeds 101-120
+	$(BIN)/python -m benchmarks.sandboxes --case trio --seeds 101-120 --time-scale 0.3 --policies unlimited,whole-claims
 	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 101-200 --policies whole-claims --time-scale 0.05
 	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 101-120 --policies unlimited,static,whole-claims \
 	  --memory-scale 0.125 --time-scale 0.02 --traces $(DATA)/agents/tool_call_traces.json.gz
