@@ -66,11 +66,13 @@ class PlanningView:
         """Present snapshot for planning. Raises ObservationError."""
         seen = self._sightings.snapshot()
         issued = self.assumed.unconfirmed(self._sightings.pod, self._clock())
-        waiting = [pod for row in seen.pods.pending if (pod := self._sightings.pod(seen.pods.names[int(row)]))]
+        names = (seen.pods.names[int(row)] for row in seen.pods.pending)
+        found = {name: self._sightings.pod(name) for name in names}  # once each: a tenant decides how many wait
+        waiting = [pod for pod in found.values() if pod]
         self.promises.keep(frozenset(pod.uid for pod in waiting))
         there = with_issued_binds(
             seen,
-            self._sightings.pod,
+            found.get,
             issued,
             lambda pod: requested_mode(pod) is not None and not pod.needs_affinity,
             self.promises.held_by,
@@ -88,9 +90,10 @@ class PlanningView:
             del self.resized[gone]
         scaled = with_resized(deployed, self.resized)
         released = [pod for pod in waiting if self.promises.held_by(pod)]
-        planned = self._with_facts(
-            self._modes.restricted(scaled, modes, self._mode_of, self._has_share), released, unheeded
-        )
+        requested = {pod.name: requested_mode(pod) for pod in waiting}
+        shares = frozenset(pod.name for pod in waiting if pod.has_share)
+        restricted = self._modes.restricted(scaled, modes, requested.get, shares.__contains__)
+        planned = self._with_facts(restricted, released, unheeded)
         allowed = within_quotas(planned, self._sightings.most_gpu_milli())
         return with_held_back(allowed, self._sightings.held_back(seen.at_s))
 
@@ -123,10 +126,6 @@ class PlanningView:
     def _mode_of(self, name: str) -> str | None:
         pod = self._sightings.pod(name)
         return requested_mode(pod) if pod else None
-
-    def _has_share(self, name: str) -> bool:
-        pod = self._sightings.pod(name)
-        return pod is not None and pod.has_share
 
     def _scaled_at_s(self, service: str) -> float | None:
         seen = self._sightings.service(service)

@@ -34,6 +34,11 @@ class PlacementModes:
         self._pools = tuple(pools)
         self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None
         """Nodes, the placement mode of each, and the same nodes with the mode as a label."""
+        self._shapes: dict[tuple[int, str, bool], tuple[PodShape, PodShape]] = {}
+        """Shapes of the last snapshot's pending pods with their restricted ones, by id of the shape and restriction.
+
+        Thousands of pods that wait may each have constraints of their own, which take longer to hash than to restrict.
+        """
 
     def restricted(
         self,
@@ -56,17 +61,16 @@ class PlacementModes:
         pods = snapshot.pods
         shape, shapes = pods.shape.copy(), list(pods.shapes)
         numbers: dict[tuple[int, str, bool], int] = {}
+        known, self._shapes = self._shapes, {}
         for row, mode in pending.items():
             if mode is None:
                 continue
-            restriction = int(shape[row]), mode, row in shares
+            whole = pods.shapes[int(pods.shape[row])]
+            restriction = id(whole), mode, row in shares
             if restriction not in numbers:
                 numbers[restriction] = len(shapes)
-                whole = shapes[restriction[0]]
-                terms = in_placement_mode(whole.node_terms, mode)
-                if row in shares:
-                    terms = tuple((*term, Requirement(SHARES_LABEL, "Exists")) for term in terms)
-                shapes.append(replace(whole, node_terms=terms))
+                self._shapes[restriction] = known.get(restriction) or (whole, _restricted(whole, *restriction[1:]))
+                shapes.append(self._shapes[restriction][1])
             shape[row] = numbers[restriction]
         shape.setflags(write=False)
         services = tuple(replace(service, placement_modes=of_services[service.name]) for service in snapshot.services)
@@ -141,6 +145,13 @@ class PlacementModes:
 
     def _shares(self, labels: Mapping[str, str]) -> dict[str, str]:
         return {SHARES_LABEL: "true"} if takes_shares(self._pools, labels) else {}
+
+
+def _restricted(shape: PodShape, mode: str, is_share: bool) -> PodShape:
+    terms = in_placement_mode(shape.node_terms, mode)
+    if is_share:
+        terms = tuple((*term, Requirement(SHARES_LABEL, "Exists")) for term in terms)
+    return replace(shape, node_terms=terms)
 
 
 def _all_deployed(deployed: DeployedInstances, services: Iterable[str], gpu_type: str, mode: str) -> tuple[int, bool]:

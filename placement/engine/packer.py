@@ -162,11 +162,13 @@ class Packer:
         ledger = self.ledger
         key, filters = self._keys(shape)
         row = self._row(key)
+        surcharge = self.policy.surcharge(shape, ledger)
+        if not (row.cost < np.inf).any():  # no node has room, so nobody needs to know which ones the pod may use
+            return row.cost.copy(), row.devices
         usable = self._eligible(filters) & (ledger.memory_bytes >= shape.memory_bytes)
         if self.power is not None and shape.gpus:
             usable &= self.power.allowed(shape, row.devices, ledger)
         cost = np.where(usable, row.cost, np.inf)
-        surcharge = self.policy.surcharge(shape, ledger)
         if surcharge is not None:
             cost += np.append(surcharge, 0.0)[ledger.gpu_type]  # type -1, no GPU: the appended zero
         return cost, row.devices

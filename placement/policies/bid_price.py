@@ -67,6 +67,8 @@ class BidPrice(Policy):
         self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
         self._scarcity_price: FloatArray | None = None
         self._scarcity_price_age = 0
+        self._scarcity_of: tuple[Ledger, int] | None = None
+        """Ledger that the scarcity price was computed from, and its mark then."""
         self.book: PriceBook = self.new_prices()()
         self.mix.start_from(*map(class_of, present))
         self._is_due = bool(self.mix.shares().classes) and expected is None
@@ -146,7 +148,9 @@ class BidPrice(Policy):
         if not shape.gpus or not len(self.book.picky_demand):
             return None
         if self._scarcity_price is None or self._scarcity_price_age >= self._scarcity_every:
-            self._scarcity_price, self._scarcity_price_age = _scarcity_price(self.book, ledger), 0
+            if self._scarcity_price is None or self._scarcity_of != (ledger, ledger.mark):
+                self._scarcity_price = _scarcity_price(self.book, ledger)
+            self._scarcity_of, self._scarcity_price_age = (ledger, ledger.mark), 0
         self._scarcity_price_age += 1
         return self._scarcity_price * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
 

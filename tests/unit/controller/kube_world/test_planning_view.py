@@ -6,6 +6,7 @@ from cluster.actions import Bind
 from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.workloads import Gang, LeftOut
+from controller.kube.cluster_view import SeenPod
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.promises import Promises
 from controller.placers.pools import DEFAULT_POOLS
@@ -144,3 +145,24 @@ def test_why_a_pod_waits_for_its_claims_is_said_of_pods_of_tonnage_alone() -> No
     seen.waiting_for_claims = {"ns/p": why, "ns/foreign": why, "ns/gone": why}
 
     assert view_of(seen).snapshot().left_out == (LeftOut("ns/p", why.code, why.words),)
+
+
+class CountingView(FakeClusterView):
+    """Counts how often it is asked for a pod."""
+
+    asked = 0
+
+    def pod(self, name: str) -> SeenPod | None:
+        self.asked += 1
+        return super().pod(name)
+
+
+def test_a_pod_that_waits_is_looked_at_once_in_each_snapshot() -> None:
+    """A tenant decides how many wait, and a cycle makes several snapshots."""
+    waits = [pod(f"ns/p{n}", gpus=1) for n in range(10)]
+    seen = fake_view(world([node("a", gpus=1)], [*waits, pod("ns/runs", gpus=1, on="a", devices=(0,))]))
+    counting = CountingView(seen.now, seen.pods)
+
+    view_of(counting).snapshot()
+
+    assert counting.asked == 10

@@ -51,6 +51,17 @@ def placed(snapshot: Snapshot) -> dict[str, str]:
     return {action.pod: action.node for action in plan.actions if isinstance(action, Bind)}
 
 
+def test_a_pod_that_waits_keeps_its_restricted_shape_from_one_snapshot_to_the_next() -> None:
+    """Its constraints, of which a tenant writes thousands, are then not made, hashed and compared again."""
+    fleet = world([of_pool("a", 1, "bind"), of_pool("b", 8, "gate")], [pod("ns/x", gpus=1), pod("ns/y", gpus=2)])
+    known, requested = PlacementModes(POOLS), asks(x="gate", y="gate")
+    first, second = (known.restricted(fleet, {}, requested.get).pods for _ in range(2))
+
+    assert {id(first.shapes[n]) for n in first.shape} == {id(second.shapes[n]) for n in second.shape}
+    gone = known.restricted(fleet, {}, {}.get)
+    assert gone.pods.shape.tolist() == fleet.pods.shape.tolist()
+
+
 def test_a_pod_is_planned_onto_nodes_of_its_own_placement_mode_only() -> None:
     # Either node takes either pod, and the best fit for both is `a`, whose one device one pod fills.
     fleet = world([of_pool("a", 1, "bind"), of_pool("b", 8, "gate")], [pod("ns/x", gpus=1), pod("ns/y", gpus=1)])

@@ -1,5 +1,7 @@
 """Packing engine: cached ratings equal new ones, and it never charges missing resources."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from cluster.arrays import FloatArray, IntArray
 from cluster.nodes import Taint
 from cluster.pods import device_numbers
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape, Toleration
+from cluster.workloads import PodShape, Requirement, Toleration
 from placement.engine.ledger import Ledger
 from placement.engine.node_order import content_rank
 from placement.engine.packer import Choice, Packer
@@ -242,3 +244,14 @@ def test_ratings_that_were_put_aside_for_lack_of_memory_are_made_again() -> None
 
 def test_an_empty_fleet_takes_nothing() -> None:
     assert packer_of(world([])).choose(shape()) is None
+
+
+def test_constraints_are_not_looked_at_where_no_node_has_room() -> None:
+    """A tenant may have thousands of pods wait that are larger than any node, each with constraints of its own."""
+    packer = packer_of(fleet())
+    terms = tuple((Requirement("disk", "In", (f"v{n}",)),) for n in range(30))
+
+    assert packer.choose(replace(shape(gpus=5), node_terms=terms)) is None
+    assert packer.filter.matches.evaluated == 0
+    assert packer.choose(replace(shape(gpus=4), node_terms=terms)) is None
+    assert packer.filter.matches.evaluated == len(terms)

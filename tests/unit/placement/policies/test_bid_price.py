@@ -1,8 +1,11 @@
 """Bid-price packing: where pods go, which resources are kept free for which pods, and what the policy knows."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
+from cluster.arrays import FloatArray
 from cluster.snapshot import Snapshot
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
@@ -137,6 +140,36 @@ def test_the_same_mix_and_fleet_give_the_same_prices() -> None:
     fleet, mix = [node("a", gpus=4, cpu_milli=20_000)], shares_of([HALF, WHOLE, WHOLE])
 
     assert book(fleet, mix).class_worth.tolist() == book(fleet, mix).class_worth.tolist()
+
+
+class CountingBook(PriceBook):
+    """Counts how often scarcity is computed."""
+
+    asked: ClassVar[int] = 0
+
+    def scarcity(self, idle_gpus: FloatArray, expected_gpus: float) -> FloatArray:
+        CountingBook.asked += 1
+        return super().scarcity(idle_gpus, expected_gpus)
+
+
+def test_scarcity_is_computed_again_once_a_pod_was_placed() -> None:
+    """Pods that fit nowhere, of which a tenant may make thousands, change nothing of it."""
+    seen = world([node("a", gpus=2), node("t", gpus=2, gpu_type="T4")])
+    engine, picky = packer(seen, shares_of([shape(1, gpu_types=("T4",))])), shape(1, gpu_types=("T4",))
+    assert isinstance(engine.policy, BidPrice)
+    book = engine.policy.book
+    CountingBook.asked = 0
+    engine.policy.reprice(CountingBook(**{name: getattr(book, name) for name in PriceBook.__dataclass_fields__}))
+
+    for _ in range(5):
+        assert engine.choose(shape(4)) is None
+    once = CountingBook.asked
+    choice = engine.choose(picky)
+    assert choice is not None
+    engine.place(picky, choice)
+    engine.choose(picky)
+
+    assert (once, CountingBook.asked) == (1, 2)
 
 
 def test_scarcity_is_picky_demand_per_idle_gpu() -> None:
