@@ -64,3 +64,8 @@ class Budget:
     def part(self, share: float) -> "Budget":
         """Budget of this share of the remaining work, and of all the time."""
         return Budget(max(0.0, share * self.work), self.clock, self.over_at_s, self)
+
+    def brief(self, share: float) -> "Budget":
+        """Budget of this share of the remaining work and of the remaining time."""
+        now_s = self.clock()
+        return Budget(max(0.0, share * self.work), self.clock, now_s + share * (self.over_at_s - now_s), self)

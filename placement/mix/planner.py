@@ -31,6 +31,10 @@ TOGETHER_SHARE = 0.75
 """Fraction of the work that is reserved, where services share a stock, until it is known whether the stock holds all
 their solutions. It then goes to the widest gaps, or else to one solution for all of them. Chosen."""
 
+BESIDE_WAITING_SHARE = 0.2
+"""Fraction of the work for searches that go on from the last plan's, while pods of no service wait. They have mixes to
+act on, so later plans may close their gaps, and the pods are placed instead of waiting for each search. Chosen."""
+
 
 @dataclass(frozen=True, slots=True)
 class MixSettings:
@@ -170,6 +174,8 @@ def _answer_by_priority(
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything, terms = _question(snapshot, needs, settings, stay), Terms(settings.gap)
+    if _others_wait(snapshot) and memory.may_be_brief(everything):
+        budget = budget.brief(BESIDE_WAITING_SHARE)
     known: Mapping[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
         questions = [replace(everything, needs=(need,)) for need in everything.needs]
@@ -181,6 +187,11 @@ def _answer_by_priority(
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, MixAnswer)], {}
             known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
     return answer_shared(lambda some: _question(snapshot, some, settings, stay), needs, known, budget, terms, memory)
+
+
+def _others_wait(snapshot: Snapshot) -> bool:
+    """Whether a pod that is no instance of a service waits to be placed."""
+    return any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
 
 def _cheapest(questions: Sequence[MixQuestion], begun: Sequence[SearchState]) -> dict[str, Mixes]:
