@@ -17,7 +17,7 @@ from nodeagent.bmc import READ_S, Bmc, BmcAccess
 from nodeagent.bmc_meter import NodeMeter
 from nodeagent.controller_link import Link, Tls
 from nodeagent.device_process import DeviceProcess
-from nodeagent.endpoint import serve
+from nodeagent.endpoint import probes, serve
 from nodeagent.guarded_backend import guarded_backend
 from nodeagent.health.devices import DeviceEvidence
 from nodeagent.health.feed import HealthFeed
@@ -44,9 +44,6 @@ from power.leases.mounted_keys import MountedKeys, keys_of_node
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
-HANGS_S = 60.0
-"""Age of the last reading of the devices from which the process counts as hung: a driver's longest call ends after 15
-s."""
 OUT_OF_BAND_RESTORE_S = 150.0
 """Time for restoring limits out of band: two limits one after the other through a slow BMC, with the pauses between
 them."""
@@ -205,9 +202,7 @@ async def _run(settings: AgentSettings) -> None:
         if feed is not None:
             registry.register(HealthFeedMetrics(feed))
             feed.start()
-        server = serve(
-            settings.metrics_host, settings.metrics_port, registry, lambda: clock() - agent.looked_at_s < HANGS_S
-        )
+        server = serve(settings.metrics_host, settings.metrics_port, registry, probes(agent, clock))
         running = [asyncio.create_task(line[0].keep_up())]
         if feed is not None:
             running.append(asyncio.create_task(forward(feed, agent, line[0], keys, settings.node)))

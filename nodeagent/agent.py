@@ -112,6 +112,11 @@ class Agent:
     def has_lease(self) -> bool:
         return self._clock() < self.holder.ends_s
 
+    @property
+    def leased_at_s(self) -> float:
+        """Instant when a lease was last accepted, by the agent's clock; -inf before the first of this session."""
+        return float("-inf") if self._answered is None else self._answered[2]
+
     async def start(self) -> None:
         """Discovers the devices and records their original limits. Raises DeviceError, ConfigError."""
         facts = await self._device(self._backend.discover)

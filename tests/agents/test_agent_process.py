@@ -210,20 +210,21 @@ def test_a_bmc_that_does_not_know_us_stops_the_agent_at_its_start(tmp_path: Path
 def test_metrics_and_health_are_answered() -> None:
     registry = CollectorRegistry()
     Gauge("watts", "Watts.", registry=registry).set(7)
-    alive = [True]
-    server = serve("127.0.0.1", 0, registry, lambda: alive[0])
+    wrong: list[str | None] = [None]
+    server = serve("127.0.0.1", 0, registry, {"/healthz": lambda: wrong[0]})
     at = f"http://127.0.0.1:{server.server_port}"
     with urllib.request.urlopen(f"{at}/metrics") as answer, urllib.request.urlopen(f"{at}/healthz") as health:  # noqa: S310
         metrics, healthy = answer.read(), health.status
-    alive[0] = False
+    wrong[0] = "no reading"
     with pytest.raises(urllib.error.HTTPError) as ill:
         urllib.request.urlopen(f"{at}/healthz")  # noqa: S310
+    words = ill.value.read()
     ill.value.close()
     server.shutdown()
     server.server_close()
 
     assert b"watts 7.0" in metrics
-    assert (healthy, ill.value.code) == (200, 503)
+    assert (healthy, ill.value.code, words) == (200, 503, b"no reading\n")
 
 
 def test_pretend_devices_follow_their_script(tmp_path: Path) -> None:

@@ -295,6 +295,7 @@ def test_probes_ask_on_the_port_that_it_serves() -> None:
     assert found["ports"] == [{"name": "metrics", "containerPort": 9501}]
     for probe in ("startupProbe", "livenessProbe"):
         assert found[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+    assert found["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
 
 
 def test_agents_are_scraped_under_the_names_of_their_nodes() -> None:
