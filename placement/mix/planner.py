@@ -32,8 +32,9 @@ TOGETHER_SHARE = 0.75
 their solutions. It then goes to the widest gaps, or else to one solution for all of them. Chosen."""
 
 BESIDE_WAITING_SHARE = 0.2
-"""Fraction of the work for searches that go on from the last plan's, while pods of no service wait. They have mixes to
-act on, so later plans may close their gaps, and the pods are placed instead of waiting for each search. Chosen."""
+"""Fraction of the work for searches that go on from the last plan's, and for explanations, while pods of no service
+wait. They have mixes to act on, so later plans may close their gaps, and the pods are placed instead of waiting for each
+search. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,9 @@ def plan_mix(
     refusals |= short
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     memory.variants.begin()
+    explaining = budget.brief(BESIDE_WAITING_SHARE) if _others_wait(snapshot) else budget
     for question, answer in answered:
-        notes = explain(snapshot, question, answer, budget, memory.variants) if settings.explain else {}
+        notes = explain(snapshot, question, answer, explaining, memory.variants) if settings.explain else {}
         for need, mix in zip(question.needs, answer.mixes, strict=True):
             plans[need.service] = _service_plan(need, mix, answer, notes.get(need.service, ()))
     services = {service.name: service for service in snapshot.services}

@@ -92,10 +92,10 @@ class SearchMemory:
 
     def _knows(self, question: MixQuestion) -> bool:
         """Whether the last plan searched for all of these needs, whatever stock they had."""
-        if self.shared is not None and self.shared[0] == _needs_digest(question):
+        if self.shared is not None and self.shared[0] == needs_digest(question):
             return True
         asked = ((need, self.kept.get(need.service)) for need in question.needs)
-        return all(kept is not None and kept.need == _need_digest(question, need) for need, kept in asked)
+        return all(kept is not None and kept.need == need_digest(question, need) for need, kept in asked)
 
     def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
         """Remembers these searches, and no others. A question without a solution is asked anew."""
