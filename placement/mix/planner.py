@@ -33,8 +33,8 @@ their solutions. It then goes to the widest gaps, or else to one solution for al
 
 BESIDE_WAITING_SHARE = 0.2
 """Fraction of the work for searches that go on from the last plan's, and for explanations, while pods of no service
-wait. They have mixes to act on, so later plans may close their gaps, and the pods are placed instead of waiting for each
-search. Chosen."""
+wait. They have mixes to act on, so later plans may close their gaps, and the pods are placed instead of waiting for
+each search. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
