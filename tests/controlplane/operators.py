@@ -77,8 +77,13 @@ class OperatorProcess:
 
 
 @contextmanager
-def operator(kubeconfig: Path, folder: Path, **settings: Any) -> Iterator[OperatorProcess]:
-    """One that has started; it is ended by SIGTERM, or SIGKILL where it does not heed that."""
+def operator(
+    kubeconfig: Path, folder: Path, *, program: str = "cli.main", **settings: Any
+) -> Iterator[OperatorProcess]:
+    """One that has started; it is ended by SIGTERM, or SIGKILL where it does not heed that.
+
+    program: module that is run in place of Tonnage's.
+    """
     told = {
         "kubeconfig": str(kubeconfig),
         "host": "127.0.0.1",
@@ -91,7 +96,7 @@ def operator(kubeconfig: Path, folder: Path, **settings: Any) -> Iterator[Operat
     }
     config = folder / "operator.yaml"
     config.write_text(yaml.safe_dump(told), encoding="utf-8")
-    command = [sys.executable, "-m", "cli.main", "operator", "run", "--config", str(config)]
+    command = [sys.executable, "-m", program, "operator", "run", "--config", str(config)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)  # noqa: S603
     started = OperatorProcess(process)
     reader = Thread(target=started._read, daemon=True)

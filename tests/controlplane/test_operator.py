@@ -206,6 +206,29 @@ def test_nulls_of_one_service_stop_neither_it_nor_others_and_scaled_to_zero_it_s
         assert process.counted("tonnage_cycles_total").get('tonnage_cycles_total{result="failed"}', 0.0) == 0.0
 
 
+def test_a_cycle_that_fails_logs_nothing_that_a_tenant_wrote_and_the_next_one_places_pods(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    """B3: a failed cycle logged its local variables, 100 kB with the environment of every service's template."""
+    told = chat()
+    told["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "of-a-tenant"}]
+    waits = {"gpus": 1, "schedulerName": "tonnage", "nodeSelector": {"pool": "bind"}}
+    # Cycles so far apart that one fails: after three in a row the Lease is left to another replica for 10 s.
+    settings = {"pools": POOLS, "interval_s": 2.0}
+    with operator(server.kubeconfig, tmp_path, program="tests.controlplane.failing_operator", **settings) as process:
+        here("create", "-f", "-", stdin=told)
+        until(lambda: process.said("the cycle failed"), "a cycle fails over the service")
+        here("delete", "modelservice", "chat")
+        here("create", "-f", "-", stdin=pod("canary", **waits))
+        here.wait("condition=Ready", "pod/canary")
+
+        failure = json.dumps(process.said("the cycle failed"))
+        assert "failing_operator.py" in failure, "the traceback says where"
+        assert not any("of-a-tenant" in json.dumps(line) for line in process.lines)
+        assert len(failure) < 20_000
+        assert process.counted("tonnage_cycles_total")['tonnage_cycles_total{result="failed"}'] >= 1.0
+
+
 def test_instances_get_onto_nodes_of_one_way_where_their_type_lies_in_pools_of_several(
     server: ControlPlane, here: Kubectl, tmp_path: Path
 ) -> None:
