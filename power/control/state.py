@@ -11,11 +11,11 @@ from power.domains.tree import Tree, tree_of
 from power.policy.by_class import ByClass
 from power.policy.interface import MakePolicy, Plant, Policy, Wants
 from power.rules import PowerRules
-from power.safety.brake import Braking, no_brake
 from power.safety.burst_account import BurstAccount, first_account
 from power.safety.burst_credit import burst_of
 from power.safety.commitments import Book, first_book
 from power.safety.estimator import STALE, Estimate, Trust, first_trust
+from power.watching.brake import Braking, no_brake
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,11 +13,11 @@ from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.control.state import Allocator, AllocatorState, Grants
 from power.policy.interface import Seen, Wants
-from power.safety.brake import Braking, is_full, is_watched, watched
 from power.safety.burst_account import BurstAccount, counted, restoring
 from power.safety.commitments import Book, confirmed, granted
 from power.safety.estimator import FINE, STALE, Estimate, Trust, distrusting, estimate, heard_again, obeyed
 from power.safety.grants import as_found_w, granted_w, is_governed
+from power.watching.brake import Braking, is_full, is_watched, watched
 
 
 def step(

@@ -12,9 +12,9 @@ from power.control.admission import objections_to_floors
 from power.control.explanation import held_back, speed_at, tightest
 from power.control.state import Allocator, AllocatorState
 from power.safety.estimator import FAULTS, FINE, STALE
-from power.safety.meters import AGREES
-from power.safety.meters import FAULTS as METER_FAULTS
-from power.safety.meters import STALE as METER_STALE
+from power.watching.meters import AGREES
+from power.watching.meters import FAULTS as METER_FAULTS
+from power.watching.meters import STALE as METER_STALE
 
 SHOWN_CULPRITS = 16
 SHOWN_HELD = 128
@@ -74,7 +74,7 @@ class DomainFacts:
     floors: str = ""
     """Reason why not even the floors of its devices fit; empty where they do."""
     is_braked: bool = False
-    """Whether a hardware brake seems to hold down what draws through it (power/safety/brake.py). Known for domains
+    """Whether a hardware brake seems to hold down what draws through it (power/watching/brake.py). Known for domains
     with a budget."""
     short_w: Mapping[str, float] = field(default_factory=dict)
     """Class → watts that its devices need and do not get; every class in use."""

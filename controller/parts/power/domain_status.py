@@ -13,8 +13,8 @@ from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
 from controller.api.validation_messages import words_of
 from controller.parts.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
 from controller.report.decisions import Decision
-from power.safety import meters
 from power.safety.estimator import FAULT_WORDS, FAULTS
+from power.watching import meters
 
 MOVED_SHARE = 0.02
 """Fraction of the budget by which a figure must move to be written again: an idle row would otherwise write for every

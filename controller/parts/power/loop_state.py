@@ -11,7 +11,7 @@ from controller.parts.power.domain_tree import PoweredNode, PowerTree
 from controller.parts.power.watcher import PowerView
 from power.control.admission import headroom_w
 from power.control.state import Allocator, AllocatorState
-from power.safety.meters import Meters
+from power.watching.meters import Meters
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from power.domains.tree import tree_of
 from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
 from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
-from power.safety.meters import Metering, Meters, metered, metering_of, no_meters
+from power.watching.meters import Metering, Meters, metered, metering_of, no_meters
 
 TableOf = Callable[[Mapping[str, Inventory]], PowerTable]
 """Constructor of the power table for these nodes, without readings and leases. Raises ConfigError."""

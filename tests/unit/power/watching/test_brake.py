@@ -6,7 +6,7 @@ import pytest
 from cluster.arrays import FloatArray
 from power.domains.tree import Tree, tree_of
 from power.rules import PowerRules
-from power.safety.brake import Braking, no_brake, watched
+from power.watching.brake import Braking, no_brake, watched
 from tests.builders.power import Device, Domain, power_table, row_of
 
 RULES = PowerRules()
