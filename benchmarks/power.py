@@ -11,6 +11,7 @@ from rich.console import Console
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cli.printing.power_study_output import in_words, record_of, table_of
+from simulator.power.demand import SHAPES
 from simulator.power.faults import faults_from
 from simulator.power.study import ComparedRun, Study, check_study, label_of, play
 from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
@@ -29,6 +30,7 @@ def shares(_context: click.Context, parameter: click.Parameter, value: str) -> t
 
 @click.command(context_settings={"show_default": True})
 @click.option("--rate", type=click.Path(path_type=Path), help="Request rates, CSV with t_s and req_per_s. [generated]")
+@click.option("--shape", type=click.Choice(list(SHAPES)), help="A synthetic course of hours instead of rates.")
 @click.option("--days", type=click.IntRange(1), help="Number of days of them. [all]")
 @click.option("--worst-day", is_flag=True, help="Only the day with the highest rate.")
 @click.option("--above", type=click.FloatRange(0, 1), default=0.0, help="Only periods of at least this fraction of it.")
@@ -66,6 +68,7 @@ def shares(_context: click.Context, parameter: click.Parameter, value: str) -> t
 @refusing_bad_input
 def main(
     rate: Path | None,
+    shape: str | None,
     days: int | None,
     worst_day: bool,
     above: float,
@@ -96,6 +99,7 @@ def main(
     """
     study = Study(
         rates=rate,
+        shape=shape,
         days=days,
         worst_day=worst_day,
         above_share=above,

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,14 @@ from cluster.errors import ConfigError, Mistake
 
 DAY_S = 86_400.0
 BUCKET_S = 600.0
+
+SHAPES: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "plateau": ((1.0, 0.5), (1 / 6, 1.0), (6.0, 0.76)),
+    "cold-start": ((0.5, 1.0), (2.0, 0.9)),
+}
+"""Synthetic courses by name, as (hours, fraction of the highest rate): a level load for hours after a short peak, which
+no controller can wait out; and a fleet that starts idle after an outage, all its users at once, under a controller that
+has measured nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +131,12 @@ def made_up_rates(days: int | None = None) -> RateCurve:
     for at_h, height in ((22.3, 1.2), (99.5, 0.5), (226.7, 1.1), (301.0, 0.35)):
         rates *= 1 + height * np.exp(-(((hours - at_h) / 0.7) ** 2))
     return _curve("made up", BUCKET_S, rates, days, "--days")
+
+
+def shaped_rates(name: str) -> RateCurve:
+    """The course of this name in SHAPES."""
+    share = [share for hours, share in SHAPES[name] for _ in range(round(hours * 3600.0 / BUCKET_S))]
+    return RateCurve(name, BUCKET_S, column(share, np.float64))
 
 
 def _curve(source: str, bucket_s: float, rates: FloatArray, days: int | None, place: str) -> RateCurve:

@@ -10,7 +10,7 @@ import numpy as np
 from cluster.errors import ConfigError, Mistake
 from power.rules import PowerRules
 from simulator.power.baselines import BASELINES, baseline
-from simulator.power.demand import RateCurve, made_up_rates, read_rates
+from simulator.power.demand import RateCurve, made_up_rates, read_rates, shaped_rates
 from simulator.power.faults import Fault
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policy import PERIOD_S, Policy
@@ -40,6 +40,8 @@ class Study:
 
     rates: Path | None = None
     """CSV of request rates; None for the built-in synthetic rates."""
+    shape: str | None = None
+    """Name of a synthetic course instead (`demand.SHAPES`)."""
     days: int | None = None
     worst_day: bool = False
     """Whether to use only the day with the highest rate."""
@@ -75,6 +77,8 @@ class Study:
 
     def curve(self) -> RateCurve:
         """Raises ConfigError where the rates cannot be read."""
+        if self.shape is not None:
+            return shaped_rates(self.shape)
         curve = made_up_rates(self.days) if self.rates is None else read_rates(self.rates, self.days)
         curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
         return curve.above(self.above_share) if self.above_share else curve

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cluster.arrays import column
-from simulator.power.demand import made_up_rates
+from simulator.power.demand import made_up_rates, shaped_rates
 from simulator.power.machine import DGX_A100
 from simulator.power.requests import Load, Requests, draw_requests, servers_of
 from simulator.power.row import AGENT_LOOKS_S, CREDIT_BACK_S, Row
@@ -208,3 +208,12 @@ def test_a_server_that_was_never_limited_can_be_given_a_lease_with_bursts() -> N
     row.limit(0, clock=1.0, cap_w=TOKEN_W, burst_j=4000.0)
     row.advance(2000.0)
     assert row.latency_s[1] == pytest.approx(2.0 + 4.9, rel=1e-5)
+
+
+def test_a_plateau_is_level_for_hours_and_a_cold_start_begins_at_the_highest_rate() -> None:
+    plateau, cold = shaped_rates("plateau"), shaped_rates("cold-start")
+
+    # 1 h at a half, 10 min at the peak, 6 h at 0.76; half an hour at the peak, 2 h at 0.9: buckets of 10 min.
+    assert plateau.share.tolist() == [0.5] * 6 + [1.0] + [0.76] * 36
+    assert cold.share.tolist() == [1.0] * 3 + [0.9] * 12
+    assert plateau.for_s == 25_800.0
