@@ -5,8 +5,10 @@ of so many days would take weeks to make. Each window of each step is looked at.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from time import process_time
+from typing import Any
 
 import click
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from health.analysis.excess import Baseline, baseline_from, compute_excess, transfer_excess
-from health.analysis.windows import PERSISTENT, TIERS, limits
+from health.analysis.windows import PERSISTENT, TIERS, Tier, limits
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_paths import PATH_LEAST, named, slow_spans
 from health.verdicts.slow_ranks import blamed, slow_ranks
@@ -29,6 +31,7 @@ BASELINE = 24
 BLOCK = 512
 NODES = (Part.RANK, Part.NODE, Part.NIC)
 """Parts for which a node could be taken out; a group or a link asks for a probe first."""
+SINGLE: np.dtype[Any] = np.dtype(np.float32)
 LONGEST = max(tier.steps for tier in TIERS)
 
 
@@ -39,17 +42,16 @@ LONGEST = max(tier.steps for tier in TIERS)
 @refusing_bad_input
 def main(gpu_days: float, seed: int, json_to: str | None) -> None:
     """Count what is blamed in clean jobs of 1,024 ranks with stalls, checkpoints, uneven data and congestion."""
-    job = Job(tensor=8, data=16, pipeline=8, gpus_per_node=8, world=False)
-    layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
+    job, layout, slim, used = job_looked_at()
     random = np.random.default_rng([seed, 21])
     per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
     blocks = int(np.ceil(gpu_days / per_block))
     started_s = process_time()
-    found = [verdict for _ in range(blocks) for verdict in _blamed(_block(job, layout, random), layout)]
+    found = [verdict for _ in range(blocks) for verdict in found_in(block_of(job, slim, random), layout, slim, used)]
     blames = [verdict for verdict in found if verdict.blames]
     record: dict[str, object] = {
         "gpu_days": round(blocks * per_block),
-        "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(TIERS) * (job.ranks + len(layout.span_path)),
+        "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(TIERS) * (job.ranks + len(used)),
         "blamed": len(blames),
         "blamed_ranks_nodes_nics": sum(verdict.part in NODES for verdict in blames),
         "abstained": sum(verdict.abstains for verdict in found),
@@ -66,28 +68,54 @@ def main(gpu_days: float, seed: int, json_to: str | None) -> None:
         click.echo("\n".join(f"{name:32} {value}" for name, value in record.items()))
 
 
+def job_looked_at() -> tuple[Job, Layout, "InUse", IntArray]:
+    """The job, its layout, the same with the spans in use alone, and their numbers."""
+    job = Job(tensor=8, data=16, pipeline=8, gpus_per_node=8, world=False)
+    layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
+    slim = InUse(**{each.name: getattr(layout, each.name) for each in fields(layout)})
+    return job, layout, slim, np.flatnonzero(_used(layout, layout.span_path))
+
+
+class InUse(Layout):
+    """A layout whose spans are those in use alone."""
+
+    @cached_property
+    def span_path(self) -> IntArray:
+        whole = super().span_path
+        return np.asarray(whole[_used(self, whole)])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some steps of one job."""
+    """Some steps of one job; single precision, which is finer than any clock."""
 
     compute_s: FloatArray
     transfer_s: FloatArray
+    """Shape (steps, spans in use)."""
 
 
-def _block(job: Job, layout: Layout, random: np.random.Generator) -> Block:
+def block_of(job: Job, layout: Layout, random: np.random.Generator) -> Block:
     return Block(_compute(job, random), _transfers(layout, random))
+
+
+def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, ...]) -> FloatArray:
+    noise: FloatArray = np.asarray(random.standard_normal(shape, np.float32), SINGLE)
+    noise *= deviation
+    return noise
 
 
 def _compute(job: Job, random: np.random.Generator) -> FloatArray:
     """70 % of the step, noise that is partly slow, and what happens in healthy jobs."""
     ranks = job.ranks
-    noise = random.normal(0.0, random.uniform(0.005, 0.03), (BLOCK, ranks))
-    slow = np.cumsum(random.normal(0.0, 0.003, (BLOCK // 32, ranks)), axis=0)
-    noise += np.repeat(slow - slow.mean(axis=0), 32, axis=0).clip(-0.015, 0.015)
+    noise = _normal(random, random.uniform(0.005, 0.03), (BLOCK, ranks))
+    slow = np.cumsum(_normal(random, 0.003, (BLOCK // 32, ranks)), axis=0)
+    noise += np.repeat((slow - slow.mean(axis=0)).clip(-0.015, 0.015), 32, axis=0)
     if random.random() < 0.3:  # another replica has the longest data in each step
-        load = random.normal(0.0, random.uniform(0.05, 0.2), (BLOCK, 1, job.data, 1))
+        load = _normal(random, random.uniform(0.05, 0.2), (BLOCK, 1, job.data, 1))
         noise += np.broadcast_to(load, (BLOCK, *job.shape)).reshape(BLOCK, ranks)
-    compute_s = 0.7 * STEP_S * np.exp(noise + random.normal(0.0, 0.01, ranks))
+    noise += _normal(random, 0.01, (ranks,))
+    compute_s = np.exp(noise, out=noise)
+    compute_s *= np.float32(0.7 * STEP_S)
     stalled = random.random((BLOCK,)) < 0.1
     compute_s[stalled, random.integers(ranks, size=int(stalled.sum()))] += random.exponential(2.0, int(stalled.sum()))
     compute_s[random.integers(50) :: 50] += random.uniform(5.0, 40.0) * random.uniform(0.9, 1.1, ranks)  # unmarked
@@ -97,36 +125,45 @@ def _compute(job: Job, random: np.random.Generator) -> FloatArray:
 
 
 def _transfers(layout: Layout, random: np.random.Generator) -> FloatArray:
-    spans = len(layout.span_path)
-    share = np.where(layout.sizes[layout.span_path] == 2, 0.02, np.where(layout.crosses[layout.span_path], 0.1, 0.03))
-    share = np.where(_used(layout), share, 0.0)
-    noise = np.exp(random.normal(0.0, random.uniform(0.05, 0.15), (BLOCK, spans)))
-    spikes = random.random((BLOCK, spans)) < 0.004
-    transfer_s = STEP_S * share * np.where(spikes, noise * random.uniform(1.5, 6.0, (BLOCK, spans)), noise)
+    spans, crosses = len(layout.span_path), layout.crosses[layout.span_path]
+    share = np.where(layout.sizes[layout.span_path] == 2, 0.02, np.where(crosses, 0.1, 0.03))
+    noise = _normal(random, random.uniform(0.05, 0.15), (BLOCK, spans))
+    transfer_s = np.exp(noise, out=noise)
+    transfer_s *= (STEP_S * share).astype(np.float32)
+    spikes = np.unique(random.integers(BLOCK * spans, size=random.poisson(0.004 * BLOCK * spans)))
+    transfer_s.ravel()[spikes] *= random.uniform(1.5, 6.0, len(spikes))
     if random.random() < 0.2:  # the whole fabric is busy for a while
-        begin = int(random.integers(BASELINE, BLOCK - 50))
-        transfer_s[begin : begin + 50, layout.crosses[layout.span_path]] *= random.uniform(1.1, 1.6)
-    return np.asarray(transfer_s)
+        begin = int(random.integers(BASELINE, BLOCK))
+        transfer_s[begin : begin + 50, crosses] *= random.uniform(1.1, 1.6)
+    return transfer_s
 
 
-def _used(layout: Layout) -> BoolArray:
+def _used(layout: Layout, span_path: IntArray) -> BoolArray:
     """Groups, and pairs of neighbouring stages."""
-    first = layout.members[layout.starts[layout.span_path]]
-    second = layout.members[layout.starts[layout.span_path] + 1]
-    pair = layout.span_path >= len(layout.groups)
+    first = layout.members[layout.starts[span_path]]
+    second = layout.members[layout.starts[span_path] + 1]
     neighbours = np.abs(layout.stage[first] - layout.stage[second]) == 1
-    return np.asarray(np.where(pair, neighbours, layout.path_role[layout.span_path] != Role.PIPELINE))
+    is_pair = span_path >= len(layout.groups)
+    return np.asarray(np.where(is_pair, neighbours, layout.path_role[span_path] != Role.PIPELINE))
 
 
-def _blamed(block: Block, layout: Layout) -> Iterator[Verdict]:
-    baseline = baseline_from(block.compute_s[:BASELINE], block.transfer_s[:BASELINE], STEP_S, layout)
-    full = np.ones(layout.ranks)
+def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iterator[Verdict]:
+    """slim: the layout of the spans in use alone, on which most steps are seen to be quiet."""
+    baseline = baseline_from(block.compute_s[:BASELINE], block.transfer_s[:BASELINE], STEP_S, slim)
+    full = np.ones(layout.ranks, SINGLE)
     slow = compute_excess(block.compute_s, baseline, full)
     late = transfer_excess(block.transfer_s, baseline)
     ranks_at = _worth_a_look(slow, baseline.compute_noise, baseline, 1.0)
     spans_at = _worth_a_look(late, baseline.transfer_noise, baseline, PATH_LEAST)
+    worth = np.union1d(ranks_at, spans_at).tolist()
+    if not worth:
+        return
     seen: set[object] = set()
-    for step in np.union1d(ranks_at, spans_at).tolist():
+    transfer_s = np.zeros((BLOCK, len(layout.span_path)), SINGLE)
+    transfer_s[:, used] = block.transfer_s
+    block = replace(block, transfer_s=transfer_s)
+    baseline = baseline_from(block.compute_s[:BASELINE], transfer_s[:BASELINE], STEP_S, layout)
+    for step in worth:
         for verdict in _at(block, baseline, layout, step, full):
             if verdict.subject not in seen:
                 seen.add(verdict.subject)
@@ -134,20 +171,34 @@ def _blamed(block: Block, layout: Layout) -> Iterator[Verdict]:
 
 
 def _worth_a_look(excess: FloatArray, noise: FloatArray, baseline: Baseline, least: float) -> IntArray:
-    """Steps in whose windows some column has enough high steps; all others cannot stand out."""
+    """Steps in whose windows some column has enough high steps, and a median as high; all others cannot stand out."""
     found = np.zeros(len(excess), np.bool_)
     for tier in TIERS:
-        high = excess > limits(noise, tier, baseline.steps, least) / 2
-        counts = np.cumsum(high, axis=0, dtype=np.int16)
-        counts[tier.steps :] -= counts[: -tier.steps].copy()
-        found |= (counts >= PERSISTENT * tier.steps).any(axis=1)
+        limit = limits(noise, tier, baseline.steps, least)
+        columns = crowded(excess >= limit, tier.steps, (tier.steps + 1) // 2)
+        high, half = excess[:, columns] >= limit[columns], excess[:, columns] > limit[columns] / 2
+        enough = _within(half, tier) >= PERSISTENT * tier.steps
+        found |= (enough & (_within(high, tier) >= (tier.steps + 1) // 2)).any(axis=1)
     found[: BASELINE + LONGEST] = False
     return np.flatnonzero(found)
 
 
+def crowded(high: BoolArray, steps: int, count: int) -> IntArray:
+    """Columns with `count` high steps among so many in a row; a few others may be among them."""
+    at = np.flatnonzero(high.T.ravel())
+    return np.unique(at[: 1 - count][at[count - 1 :] - at[: 1 - count] < steps] // len(high))
+
+
+def _within(steps: BoolArray, tier: Tier) -> IntArray:
+    """How many of the tier's last steps; shape as given."""
+    counts = np.cumsum(steps, axis=0, dtype=np.int64)
+    counts[tier.steps :] -= counts[: -tier.steps].copy()
+    return counts
+
+
 def _at(block: Block, baseline: Baseline, layout: Layout, step: int, full: FloatArray) -> Iterator[Verdict]:
     window = slice(step - LONGEST + 1, step + 1)
-    ranks, found = slow_ranks(block.compute_s[window], baseline, full, TIERS)
+    ranks, found = slow_ranks(block.compute_s[window], baseline, full, layout, TIERS)
     if found is not None:
         yield from blamed(ranks, found, layout, float(step), 0.0, causes=True)
     spans = slow_spans(block.transfer_s[window], baseline, layout, TIERS, ranks)

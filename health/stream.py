@@ -276,7 +276,7 @@ class Analyser:
         layout, options = self._layout, self._options
         since_s = now_s - len(compute_s) * baseline.length_s
         speed = expected_speed(facts, layout.ranks, now_s)
-        ranks, standing = slow_ranks.slow_ranks(compute_s, baseline, speed, options.tiers)
+        ranks, standing = slow_ranks.slow_ranks(compute_s, baseline, speed, layout, options.tiers)
         if standing is not None:
             since_s = now_s - standing.tier.steps * baseline.length_s
             yield from slow_ranks.blamed(ranks, standing, layout, now_s, since_s, causes=options.causes)

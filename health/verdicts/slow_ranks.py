@@ -1,6 +1,7 @@
 """Slow ranks: the rank or node that computes longer than before, and imbalances that look alike."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,23 +21,45 @@ STAGES_APART = 1.15
 """Computing time of a stage over the median stage's from which stages are imbalanced."""
 UNEVEN_SHARE = 0.06
 """Excess of the worst replica, as a share of the step, from which replicas are unevenly loaded."""
+MATES = 3
+"""Ranks of a replica whose median tells what its data adds to a step."""
 _SEVERAL = 3
 """Most ranks that are blamed one by one; more of them in no common place have a common cause elsewhere."""
 
 
 def slow_ranks(
-    compute_s: FloatArray, baseline: Baseline, speed_share: FloatArray, tiers: tuple[Tier, ...]
+    compute_s: FloatArray, baseline: Baseline, speed_share: FloatArray, layout: Layout, tiers: tuple[Tier, ...]
 ) -> tuple[IntArray, Standing | None]:
     """Ranks that stand out in the shortest window that sees any, and that window."""
     for tier in tiers:
         if len(compute_s) < tier.steps:
             continue
-        window = compute_s[-tier.steps :]
-        found = standing(compute_excess(window, baseline, speed_share), baseline.compute_noise, tier, baseline.steps)
-        if found.out.any():
-            limit = ALIKE * float(found.excess[found.out].max())
-            return np.flatnonzero(found.excess >= limit), found
+        excess = compute_excess(compute_s[-tier.steps :], baseline, speed_share)
+        found = standing(excess, baseline.compute_noise, tier, baseline.steps)
+        if not found.out.any():
+            continue
+        limit = ALIKE * float(found.excess[found.out].max())
+        alike = np.flatnonzero(found.excess >= limit)
+        own = np.zeros(layout.ranks, np.bool_)
+        own[alike] = np.median(_beyond_replica(excess, alike, layout), axis=0) >= limit
+        if (found.out & own).any():
+            return alike, replace(found, out=found.out & own)
     return np.zeros(0, np.int64), None
+
+
+def _beyond_replica(excess: FloatArray, ranks: IntArray, layout: Layout) -> FloatArray:
+    """Shape (steps, len(ranks)): excess beyond that of the replica's other ranks in the same step, which is its data's.
+
+    A rank whose replica is uneven in some steps and which stalls in another is no slow rank. Where fewer than MATES
+    others are left in the replica, the excess as it is.
+    """
+    own = excess[:, ranks]
+    for replica in np.unique(layout.replica[ranks]):
+        mates = layout.replica == replica
+        mates[ranks] = False
+        if mates.sum() >= MATES:
+            own[:, layout.replica[ranks] == replica] -= np.median(excess[:, mates], axis=1)[:, None]
+    return own
 
 
 def blamed(

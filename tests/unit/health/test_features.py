@@ -4,10 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.arrays import FloatArray
+from health.analysis.excess import baseline_from
 from health.analysis.matching import Finished, Matcher
 from health.analysis.windows import TIERS, noise_of, standing
 from health.clocks import alignment
 from health.records.layout import Layout, layout_from
+from health.verdicts.slow_ranks import slow_ranks
 from simulator.health.job import Job
 
 
@@ -72,3 +75,33 @@ def test_short_windows_find_strong_faults_after_few_steps_and_long_ones_weak_fau
     assert standing(strong, noise, TIERS[0], 24).out.tolist() == [True, False]
     assert standing(weak, noise, TIERS[0], 24).out.tolist() == [False, False]
     assert standing(weak, noise, TIERS[2], 24).out.tolist() == [True, False]
+
+
+UNEVEN = Job(tensor=2, data=4, pipeline=4, gpus_per_node=8, world=False)
+
+
+def slow_by(added_s: FloatArray) -> list[int]:
+    """Ranks found slow in steps of 10 s with this computing time on top of 7 s; shape (steps, ranks)."""
+    layout, ranks = layout_of(UNEVEN), UNEVEN.ranks
+    noise = np.random.default_rng(3).normal(0.0, 0.05, (24, ranks))
+    baseline = baseline_from(7.0 + noise, np.zeros((24, len(layout.span_path))), 10.0, layout)
+    found, _ = slow_ranks(7.0 + added_s, baseline, np.ones(ranks), layout, TIERS)
+    return found.tolist()
+
+
+def test_a_rank_that_stalls_once_while_its_replica_is_uneven_is_not_slow() -> None:
+    replica = UNEVEN.numbers[:, 1].ravel()
+    added_s = np.zeros((5, UNEVEN.ranks))
+    added_s[:, replica] = np.array([5.0, 2.0, 1.0, 5.0, 1.0])[:, None]  # median 2: less than 0.6 of the rank's own
+    added_s[4, replica[3]] += 5.0  # medians: 5 of this rank, 2 of the others
+
+    assert slow_by(added_s) == []
+
+
+def test_a_rank_that_is_slower_than_its_uneven_replica_in_each_step_is_slow() -> None:
+    replica = UNEVEN.numbers[:, 1].ravel()
+    added_s = np.zeros((5, UNEVEN.ranks))
+    added_s[:, replica] = np.array([2.0, 0.0, 1.0, 2.0, 0.0])[:, None]
+    added_s[:, replica[3]] += 3.0
+
+    assert slow_by(added_s) == [int(replica[3])]

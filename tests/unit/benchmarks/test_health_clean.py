@@ -1,0 +1,37 @@
+"""Rules of the benchmark of clean jobs: what it looks at, and that a fault in it would be found."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks import health_clean
+from benchmarks.health_clean import BASELINE, LONGEST, STEP_S, Block, InUse, job_looked_at
+from health.analysis.windows import Tier
+from health.verdicts.verdict import Part
+
+
+def block_of(seed: int) -> tuple[Block, InUse]:
+    job, _, slim, _ = job_looked_at()
+    return health_clean.block_of(job, slim, np.random.default_rng(seed)), slim
+
+
+def test_a_slow_rank_among_clean_ones_is_blamed() -> None:
+    _, layout, slim, used = job_looked_at()
+    block, _ = block_of(5)
+    compute_s = block.compute_s.copy()
+    compute_s[BASELINE + LONGEST : BASELINE + LONGEST + 6, 77] += 0.3 * STEP_S
+
+    found = list(health_clean.found_in(replace(block, compute_s=compute_s), layout, slim, used))
+
+    assert {(verdict.part, verdict.ranks) for verdict in found if verdict.blames} == {(Part.RANK, (77,))}
+
+
+def test_steps_that_no_window_could_stand_out_in_are_all_that_is_skipped() -> None:
+    random = np.random.default_rng(2)
+    excess = random.random((60, 40)) < 0.4
+    tier = Tier(5, 0.1)
+
+    crowded = set(health_clean.crowded(excess, tier.steps, 3).tolist())
+
+    needed = {column for column in range(40) for end in range(5, 61) if excess[end - 5 : end, column].sum() >= 3}
+    assert needed <= crowded
