@@ -100,6 +100,7 @@ class Recorder:
         self._step = 0
         self._phase = int(Phase.COMPUTE)
         self._stage, self._replica, self._ranks = 0, 0, 0
+        self._is_introduced = False
         self._last_exit_ns = clock()
         self._stopped = threading.Event()
         self._flushing = threading.Lock()
@@ -116,6 +117,7 @@ class Recorder:
     def place(self, *, stage: int, replica: int, ranks: int) -> None:
         """States the pipeline stage and data-parallel replica: ranks are compared within a stage only."""
         self._stage, self._replica, self._ranks = stage, replica, ranks
+        self._is_introduced = False
 
     def join(self, name: str, ranks: Sequence[int], role: Role = Role.OTHER) -> int:
         """Number of a process group of this rank; `ranks` in the group's order."""
@@ -126,6 +128,7 @@ class Recorder:
         index = ranks.index(self._rank) if self._rank in ranks else 0
         number = len(self._groups)
         self._groups[number] = Group(number, key, index, len(ranks), role)
+        self._is_introduced = False
         return number
 
     def enter(self, group: int, op: int, size_bytes: int = 0, peer: int = NO_PEER) -> Token:
@@ -190,7 +193,8 @@ class Recorder:
     def beat(self) -> None:
         """Sends what finished, the operations in flight and the phase."""
         self._beats += 1
-        if self._beats % INTRODUCTION_BEATS == 1:
+        if self._beats % INTRODUCTION_BEATS == 1 or not self._is_introduced:
+            self._is_introduced = True  # before it is made: what is joined meanwhile is introduced by the next beat
             self._deliver(self._introduction())
         self.flush()
         self._deliver(self._heartbeat())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cluster.arrays import Array, BoolArray
 from health.records.decoding import RECORD, Records, decoded
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
@@ -179,19 +180,29 @@ class JobStream:
         complete = ranks > 0 and len(self.seats) == ranks and max(self.seats) == ranks - 1
         if not complete or now_s - self._introduced_s < SETTLE_S:
             return False
-        self._analyser = Analyser(self._layout(ranks))
+        rows = np.array([*self._introduced.values()], dtype=RECORD)
+        known = ~_is_of_part(rows)
+        if not (rows["kind"][known] == Kind.MEMBER).any():
+            return False
+        rank = np.array([rank for rank, *_ in self._introduced], dtype=np.int64)
+        self._analyser = Analyser(self._layout(Records(rows[known], rank[known], np.zeros(0)), ranks))
         for waiting in self._waiting:
             self._analyser.take(waiting, now_s)
         self._waiting, self._waiting_bytes = [], 0
         return True
 
-    def _layout(self, ranks: int) -> Layout:
-        rows = np.array([*self._introduced.values()], dtype=RECORD)
-        rank = np.array([rank for rank, *_ in self._introduced], dtype=np.int64)
-        introductions = Records(rows, rank, np.zeros(0))
+    def _layout(self, introductions: Records, ranks: int) -> Layout:
         number = {node: index for index, node in enumerate(sorted({seat.node for seat in self.seats.values()}))}
         node = np.array([number[self.seats[each].node] for each in range(ranks)], dtype=np.int64)
         return layout_from(introductions, node=node, nic=np.arange(ranks, dtype=np.int64))
+
+
+def _is_of_part(rows: Array) -> BoolArray:
+    """Memberships of groups of which other members have not introduced themselves; operations of them are no help."""
+    is_member = rows["kind"] == Kind.MEMBER
+    _, group = np.unique(np.where(is_member, rows["at_ns"], 0), return_inverse=True)
+    seen = np.bincount(group[is_member], minlength=len(rows))
+    return np.asarray(is_member & ((seen[group] != rows["step"]) | (rows["seq"] >= rows["step"])))
 
 
 def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -213,3 +213,15 @@ def test_the_recorder_imports_the_standard_library_only() -> None:
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
 
     assert printed.stdout.strip() == "[]"
+
+
+def test_a_group_that_is_joined_later_is_introduced_by_the_next_beat() -> None:
+    agent, clock = Agent(), HandClock()
+    recorder = recorder_of(agent, clock)
+    recorder.beat()
+
+    recorder.join("dp0", (1, 3), Role.DATA)
+    recorder.beat()
+    recorder.beat()
+
+    assert [row["step"] for row in agent.got(Kind.MEMBER)] == [2]

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from controller.parts.health.job_stream import frames_in
+from controller.parts.health.job_stream import JobStream, frames_in
 from controller.parts.health.members import Member, Members
 from controller.parts.health.stream import HealthStream, OwnLimit
 from health.records.report import Evidence as Found
@@ -18,7 +18,7 @@ from health.verdicts.verdict import Part, Syndrome
 from simulator.health.cases import Case, case
 from simulator.health.disturbance import Happening
 from tonnage import records
-from tonnage.records import Kind
+from tonnage.records import Kind, Op, Role
 
 JOB = "ns/train"
 START_S = 1_000_000.0
@@ -234,3 +234,26 @@ def test_own_caps_and_throttled_cgroups_reach_the_analysis_as_facts() -> None:
 
     assert [(fact.kind, fact.rank, fact.speed_share) for fact in facts] == [(FactKind.CGROUP_LIMIT, 5, 0.6)]
     assert {fact.rank for fact in caps} == {rank for rank in range(16) if node_of(rank) == node_of(3)}
+
+
+def test_a_group_whose_members_are_not_all_introduced_does_not_break_the_analysis() -> None:
+    stream = JobStream(JOB, "run")
+    for rank in range(2):
+        place = records.packed(Kind.PLACE, step=2, at_ns=rank)
+        whole = records.packed(Kind.MEMBER, op=Role.WORLD, group=1, seq=rank, at_ns=78, step=2)
+        member = records.packed(Kind.MEMBER, op=Role.DATA, group=0, seq=rank, at_ns=77, step=2)
+        done = records.packed(Kind.OPERATION, op=Op.ALL_REDUCE, group=0, seq=1, at_ns=10**9, for_ns=1000, step=1)
+        said = b"".join([place, whole, *([member] if rank else []), done])
+        stream.take(f"u-{rank}", "n0", frame(rank, said), START_S)
+
+    assert stream.judge(START_S + 5.0) == ()
+    assert stream.is_analysed
+
+
+def test_a_job_without_a_whole_group_is_not_analysed_yet() -> None:
+    stream = JobStream(JOB, "run")
+    for rank in range(2):
+        stream.take(f"u-{rank}", "n0", frame(rank, records.packed(Kind.PLACE, step=2, at_ns=rank)), START_S)
+
+    assert stream.judge(START_S + 5.0) == ()
+    assert not stream.is_analysed
