@@ -26,7 +26,7 @@ from controller.parts.health.budgets import EVERY_S as BUDGETS_EVERY_S
 from controller.parts.health.budgets import allowed_disruptions
 from controller.parts.health.incident_status import incident_in
 from controller.parts.health.mailbox import ReportMailbox
-from controller.parts.health.members import members_from
+from controller.parts.health.members import gangs_of_others, members_from
 from controller.parts.health.metrics import samples_of
 from controller.parts.health.neighbours import evidence_of
 from controller.parts.health.reporter import HealthReporter, Reported
@@ -62,6 +62,8 @@ class HealthPart:
         """Last alternatives of each incident."""
         self._history: dict[str, JobHistory] = {}
         self._runs: dict[str, str] = {}
+        self._gang_of: Mapping[str, str] = {}
+        """Gang of each pod of other projects' kinds, as of the last snapshot."""
         self._given: HealthFacts | None = None
         self._awaited: tuple[Act, ...] = ()
         """Decisions that the API server did not show yet when the last plan was made."""
@@ -110,6 +112,7 @@ class HealthPart:
             return snapshot
         nodes, now_s = self._around.caches.nodes.all(), self._around.clocks.wall()
         rules = rules_from(specs, nodes)
+        self._gang_of = gangs_of_others(snapshot)
         with self._lock:
             if snapshot.power is not None:
                 self._stream.limits = own_limits(snapshot.power, self._stream.limits, now_s)
@@ -223,7 +226,7 @@ class HealthPart:
 
     def _follow(self, caches: Caches, now_s: float) -> None:
         nodes = caches.nodes.all()
-        members = members_from(caches.pods.all(), nodes)
+        members = members_from(caches.pods.all(), nodes, self._gang_of)
         self._stream.follow(members, {name: node.metadata.uid for name, node in nodes.items()})
         for job in members.jobs:
             run, before = members.incarnation(job), self._runs.get(job)
