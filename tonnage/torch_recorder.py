@@ -1,0 +1,240 @@
+"""Recorder of torch's process groups: every collective, send and receive of a training job, DDP's own included.
+
+    from tonnage import torch_recorder
+    torch_recorder.start()        # before torch.distributed.init_process_group
+    recorder = torch_recorder.recorder()
+
+It uses the hooks of process groups that stock torch has from 2.15 on, so that no group, backend or call of the job is
+replaced, and results are what they are without it. Where torch has no hooks, and whatever goes wrong later, it says so
+once in the log and the job runs on without it.
+"""
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed import distributed_c10d
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tonnage.recorder import Recorder, Token
+from tonnage.records import NO_PEER, Failure, Op, Role
+
+log = logging.getLogger(__name__)
+SOCKET_VARIABLE = "TONNAGE_RECORDER_SOCKET"
+SOCKET = "/run/tonnage/recorder.sock"
+LOOK_S = 0.002
+"""Time between two looks at operations that do not call back when they end: gloo's sends, all of NCCL."""
+_HOOK = 0x70_6E_61_67
+"""Number under which the hooks are known to a group."""
+_OPS = {
+    "ALLREDUCE": Op.ALL_REDUCE,
+    "ALLREDUCE_COALESCED": Op.ALL_REDUCE,
+    "ALLGATHER": Op.ALL_GATHER,
+    "ALLGATHER_BASE": Op.ALL_GATHER,
+    "ALLGATHER_COALESCED": Op.ALL_GATHER,
+    "REDUCE_SCATTER": Op.REDUCE_SCATTER,
+    "REDUCE_SCATTER_BASE": Op.REDUCE_SCATTER,
+    "BROADCAST": Op.BROADCAST,
+    "REDUCE": Op.REDUCE,
+    "ALLTOALL": Op.ALL_TO_ALL,
+    "ALLTOALL_BASE": Op.ALL_TO_ALL,
+    "BARRIER": Op.BARRIER,
+    "GATHER": Op.GATHER,
+    "SCATTER": Op.SCATTER,
+    "SEND": Op.SEND,
+    "RECV": Op.RECEIVE,
+}
+_ROLES = (
+    (Role.TENSOR, ("tp", "tensor")),
+    (Role.PIPELINE, ("pp", "pipe")),
+    (Role.EXPERT, ("ep", "expert")),
+    (Role.DATA, ("dp", "data", "replicate", "shard")),
+)
+"""Role of a group by a part of its description: a device mesh calls its groups `mesh_tp` and the like."""
+
+
+class TorchRecorder:
+    """The recorder of this process and the groups that it follows."""
+
+    def __init__(self, recorder: Recorder, rank: int, ranks: int) -> None:
+        self.recorder, self._rank, self._ranks = recorder, rank, ranks
+        self._tokens: dict[tuple[int, int], Token] = {}
+        self._watched: dict[tuple[int, int], Any] = {}
+        """Work of operations that do not call back."""
+        self._arrived = threading.Event()
+        self._optimizer: int | None = None
+        self._step = 0
+        self._stage, self._replica = 0, -1
+        threading.Thread(target=self._look, name="tonnage-torch", daemon=True).start()
+
+    def follow(self, group: Any, ranks: Sequence[int]) -> None:
+        """Records the operations of a process group of these ranks from now on."""
+        role = role_of(group.group_desc)
+        number = self.recorder.join(str(group.group_name), ranks, role)
+        self._place(role, ranks.index(self._rank))
+        group.register_pre_hook(_HOOK, _harmless(lambda args: self._enter(number, args)))
+        group.register_post_hook(_HOOK, _harmless(lambda args: self._issued(number, args)))
+
+    def step_done(self, optimizer: object, *_: object) -> None:
+        """A step ends with that of the optimizer that was seen first."""
+        self._optimizer = self._optimizer or id(optimizer)
+        if id(optimizer) == self._optimizer:
+            self._step += 1
+            self.recorder.step(self._step)
+
+    def raised(self, error: BaseException) -> None:
+        """The job ends by an exception."""
+        self.recorder.failed(None, failure_of(error, own=True))
+
+    def _place(self, role: Role, index: int) -> None:
+        """A pipeline's place is the stage, that in a data-parallel group the replica; without one each rank is one."""
+        if role is Role.PIPELINE:
+            self._stage = index
+        elif role is Role.DATA:
+            self._replica = index
+        replica = self._replica if self._replica >= 0 else self._rank
+        self.recorder.place(stage=self._stage, replica=replica, ranks=self._ranks)
+
+    def _enter(self, group: int, args: Any) -> None:
+        op = _OPS.get(args.name.name, Op.OTHER)
+        tensors = args.input_tensors or args.output_tensors
+        size = sum(tensor.nbytes for tensor in tensors)
+        peer = args.root if op in (Op.SEND, Op.RECEIVE) and args.root >= 0 else NO_PEER
+        self._tokens[group, args.op_id] = self.recorder.enter(group, op, size, peer)
+
+    def _issued(self, group: int, args: Any) -> None:
+        key = (group, args.op_id)
+        if args.work is None:
+            self._end(key)
+            return
+        if torch.cuda.is_initialized():
+            self._watch(key, args.work)  # NCCL's future is done once the operation is queued on its stream
+            return
+        try:
+            future = args.work.get_future()
+        except RuntimeError:  # Work::getFuture not implemented
+            self._watch(key, args.work)
+        else:
+            future.add_done_callback(_harmless(lambda done: self._done(key, done)))
+
+    def _done(self, key: tuple[int, int], future: Any) -> None:
+        try:
+            future.value()
+        except RuntimeError as error:
+            self._end(key, error)
+        else:
+            self._end(key)
+
+    def _end(self, key: tuple[int, int], error: BaseException | None = None) -> None:
+        token = self._tokens.pop(key, None)
+        if token is None:
+            return
+        if error is None:
+            self.recorder.exit(token)
+        else:
+            self.recorder.failed(token, failure_of(error))
+
+    def _watch(self, key: tuple[int, int], work: Any) -> None:
+        self._watched[key] = work
+        self._arrived.set()
+
+    def _look(self) -> None:
+        while True:
+            self._arrived.wait()
+            self._arrived.clear()
+            while self._watched:
+                with suppress(Exception):  # whatever a backend answers, the job must not notice
+                    for key, work in list(self._watched.items()):
+                        if work.is_completed():
+                            del self._watched[key]
+                            self._end(key, work.exception() if not work.is_success() else None)
+                time.sleep(LOOK_S)
+
+
+def role_of(description: str) -> Role:
+    """Role of a group by its description; that of all ranks is the world's."""
+    if description == "default_pg":
+        return Role.WORLD
+    found = (role for role, words in _ROLES if any(word in description.lower() for word in words))
+    return next(found, Role.OTHER)
+
+
+def failure_of(error: BaseException, *, own: bool = False) -> Failure:
+    """Class of an error by gloo's and NCCL's words for it."""
+    words = str(error).lower()
+    if "timed out" in words or "timeout" in words:
+        return Failure.TIMEOUT
+    if any(word in words for word in ("connection", "closed by peer", "reset by peer", "remote error")):
+        return Failure.CONNECTION
+    return Failure.OWN if own else Failure.OTHER
+
+
+def _harmless(do: Callable[[Any], None]) -> Callable[[Any], None]:
+    def done(given: Any) -> None:
+        with suppress(Exception):  # the job must not notice
+            do(given)
+
+    return done
+
+
+_started: list[TorchRecorder] = []
+
+
+def recorder() -> Recorder | None:
+    """The recorder of this process, to mark phases with; None before the first process group."""
+    return _started[0].recorder if _started else None
+
+
+def start(socket_path: str = "") -> bool:
+    """Records all process groups that are made from now on. False, with a word in the log, where torch has no hooks.
+
+    socket_path: the node agent's socket; by default $TONNAGE_RECORDER_SOCKET, or /run/tonnage/recorder.sock.
+    """
+    if not hasattr(distributed.ProcessGroup, "register_pre_hook"):
+        log.warning("torch %s has no hooks of process groups (2.15 has): nothing is recorded", torch.__version__)
+        return False
+    path = socket_path or os.environ.get(SOCKET_VARIABLE, SOCKET)
+    made = distributed_c10d._new_process_group_helper
+
+    def followed(*args: Any, **kwargs: Any) -> Any:
+        answer = made(*args, **kwargs)
+        try:
+            _follow(answer[0], *args[:3], path=path)
+        except Exception:
+            log.warning("a process group is not recorded", exc_info=True)
+        return answer
+
+    distributed_c10d._new_process_group_helper = followed
+    return True
+
+
+def _follow(group: Any, size: int, _: int, ranks: Sequence[int], *, path: str) -> None:
+    """ranks: of the job, in the group's order; none for the group of all, which is the first."""
+    if group is None or group is distributed.GroupMember.NON_GROUP_MEMBER:
+        return
+    if not _started:
+        run = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        made = TorchRecorder(Recorder.started(rank=group.rank(), socket_path=path, incarnation=run), group.rank(), size)
+        _started.append(made)
+        register_optimizer_step_post_hook(made.step_done)
+        _tell_of_exceptions(made)
+    _started[0].follow(group, list(ranks) or list(range(size)))
+
+
+def _tell_of_exceptions(made: TorchRecorder) -> None:
+    before = sys.excepthook
+
+    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        with suppress(Exception):
+            made.raised(error)
+        before(kind, error, trace)
+
+    sys.excepthook = told
