@@ -275,6 +275,8 @@ bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival 
 	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 101-200 --policies whole-claims --time-scale 0.05
 	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 101-120 --policies unlimited,static,whole-claims \
 	  --memory-scale 0.125 --time-scale 0.02 --traces $(DATA)/agents/tool_call_traces.json.gz
+	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 101-110 --policies unlimited,whole-claims \
+	  --memory-scale 0.125 --time-scale 0.06 --traces $(DATA)/agents/tool_call_traces.json.gz
 	$(BIN)/python -m benchmarks.sandbox_costs
 	$(BIN)/python -m tests.kernel.attacks
 
