@@ -46,11 +46,12 @@ class PodTable:
 
     def plus(self, more: "PodTable") -> "PodTable":
         """Pods of both tables, this one's first. Gang indices must mean the same gangs in both."""
-        shapes = tuple(dict.fromkeys((*self.shapes, *more.shapes)))
-        number = {shape: index for index, shape in enumerate(shapes)}
+        new = tuple(dict.fromkeys(shape for shape in more.shapes if shape not in self.shapes))
+        shapes = (*self.shapes, *new)
+        number = np.array([shapes.index(shape) for shape in more.shapes], dtype=np.int64)
         return PodTable(
             names=self.names.plus(more.names),
-            shape=np.array([number[t.shapes[s]] for t in (self, more) for s in t.shape], dtype=np.int64),
+            shape=np.append(self.shape, number[more.shape]),
             shapes=shapes,
             node=np.append(self.node, more.node),
             devices=np.append(self.devices, more.devices),

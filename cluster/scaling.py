@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 
@@ -68,17 +69,18 @@ def instance_type_of(shape: PodShape) -> InstanceType | None:
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
     """The table without these rows; the others keep their order."""
-    gone = set(rows)
-    keep = np.array([row for row in range(len(pods)) if row not in gone], dtype=np.int64)
+    stays = np.ones(len(pods), dtype=np.bool_)
+    stays[list(rows)] = False
+    keep, kept = np.flatnonzero(stays), stays.tolist()
     return PodTable(
-        names=Names(pods.names[row] for row in keep),
+        names=Names(compress(pods.names, kept)),
         shape=pods.shape[keep],
         shapes=pods.shapes,
         node=pods.node[keep],
         devices=pods.devices[keep],
         priority=pods.priority[keep],
         gang=pods.gang[keep],
-        owner=tuple(pods.owner[row] for row in keep),
+        owner=tuple(compress(pods.owner, kept)),
         movable=pods.movable[keep],
         never_preempts=pods.never_preempt_at(keep),
     )

@@ -46,6 +46,26 @@ def test_a_pod_that_a_scale_adds_can_be_bound_by_the_next_action() -> None:
     assert later.pods.node.tolist() == [0]
 
 
+def test_pods_that_are_added_and_removed_keep_their_names_shapes_and_owners() -> None:
+    grid = LengthGrid((100,), (100,))
+    services = [
+        ModelService(f"default/{name}", "m", Demand(1.0, grid, column([[1.0]], np.float64)), Slo(0.04)) for name in "ab"
+    ]
+    seen = world([node("n", gpus=8)], [pod("p", gpus=2), pod("q", gpus=1)], services=services)
+    assert seen.pods.names.row("q") == 1  # the index is built, and grows with the names
+
+    two = seen.after([Scale("default/a", of_types({"A100": 1})), Scale("default/b", of_types({"A100": 2}))])
+    one = two.after([Scale("default/b", of_types({"A100": 1})), Scale("default/a", of_types({"A100": 0}))])
+
+    assert list(two.pods.names) == ["p", "q", "default/a-a100-0", "default/b-a100-0", "default/b-a100-1"]
+    assert [two.pods.names.row(name) for name in two.pods.names] == [0, 1, 2, 3, 4]
+    assert seen.pods.names.row("default/a-a100-0") is None
+    assert [two.pods.shapes[each].gpus for each in two.pods.shape] == [2, 1, 1, 1, 1]
+    assert len(set(two.pods.shapes)) == len(two.pods.shapes)
+    assert list(one.pods.names) == ["p", "q", "default/b-a100-0"]
+    assert one.pods.owner == ("", "", "default/b")
+
+
 def test_an_action_on_something_unknown_is_refused_by_name() -> None:
     seen = world([node("a", gpus=1)], [pod("p", gpus=1)])
 
