@@ -29,6 +29,10 @@ class Unit:
         return f"Pod/{snapshot.pods.names[self.rows[0]]}"
 
 
+Order = tuple[int, bool, int, int, int]
+"""Place in the order of service: the least is served first."""
+
+
 class Queue:
     """Units that wait for their turn, in the order of service; of each gang one entry, which stands for all its units.
 
@@ -36,14 +40,12 @@ class Queue:
     looks at what is pending then (`as_of_now`).
     """
 
-    def __init__(self, draft: Draft, units: Iterable[Unit] = ()) -> None:
+    def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._entries: list[tuple[tuple[int, bool, int, int, int], int, Unit]] = []
+        self._entries: list[tuple[Order, int, Unit]] = []
         self._numbers = count()
         """Decides between entries of equal order, since units themselves have none."""
         self._gangs: set[int] = set()
-        for unit in units:
-            self.add(unit)
 
     def add(self, unit: Unit) -> None:
         if unit.gang in self._gangs:
@@ -52,10 +54,13 @@ class Queue:
             self._gangs.add(unit.gang)
         heapq.heappush(self._entries, (order_of_service(self._draft, unit), next(self._numbers), unit))
 
-    def next(self) -> Unit | None:
-        """Removes and returns the first unit; None when none waits."""
-        if not self._entries:
-            return None
+    @property
+    def first(self) -> Order | None:
+        """Order of the first unit; None when none waits."""
+        return self._entries[0][0] if self._entries else None
+
+    def next(self) -> Unit:
+        """Removes and returns the first unit. Raises IndexError when none waits."""
         *_, unit = heapq.heappop(self._entries)
         self._gangs.discard(unit.gang)
         return unit
@@ -97,7 +102,7 @@ def as_of_now(draft: Draft, unit: Unit) -> list[Unit]:
     return [unit] if draft.node[unit.rows[0]] == PENDING else []
 
 
-def order_of_service(draft: Draft, unit: Unit) -> tuple[int, bool, int, int, int]:
+def order_of_service(draft: Draft, unit: Unit) -> Order:
     """Sort key of a unit; the least is served first."""
     shapes = [draft.shape(row) for row in unit.rows]
     gpu = sum(shape.total_gpu_milli for shape in shapes)

@@ -100,9 +100,9 @@ class Service:
         """Units as they are when their turn comes, and whether it is the second one; none that cannot be placed."""
         while True:
             first = queue.next()
-            waited = first or late.next()
-            if waited is None:
+            if first is None and late.first is None:
                 return
+            waited = first or late.next()
             for unit in as_of_now(self._draft, waited):
                 if self._may_fit(unit):
                     yield unit, first is None
