@@ -48,7 +48,7 @@ def test_lower_priorities_have_a_turn_beside_a_flood_of_a_higher_one() -> None:
 
 
 def test_units_that_wait_for_another_round_are_not_sorted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the work of a hundred pods, a flood of two thousand would otherwise be sorted anew in each of eight rounds."""
+    """With the work of a hundred pods, a flood of two thousand would otherwise be sorted in each of eight rounds."""
     asked: list[int] = []
     order = pending_units.order_of_service
 
