@@ -303,19 +303,18 @@ def test_a_statefulset_rolls_out_one_replica_after_the_other_on_a_full_fleet(her
     labels = {"app": "ordered"}
     template = {"metadata": {"labels": labels}, "spec": whole_node("ordered")["spec"]}
     spec = {"replicas": 3, "serviceName": "ordered", "selector": {"matchLabels": labels}, "template": template}
-    here(
-        "create",
-        "-f",
-        "-",
-        stdin={"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "ordered"}, "spec": spec},
-    )
+    made_of = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "ordered"}, "spec": spec}
+    here("delete", "statefulset", "ordered", "--ignore-not-found", "--cascade=foreground")  # of an earlier try
+    here("create", "-f", "-", stdin=made_of)
 
     def is_at(version: str | None) -> bool:
-        status = here.get("statefulset", "ordered")["status"]
-        versions = {
-            each["metadata"].get("annotations", {}).get("example.com/version") for each in pods(here, "ordered")
+        """By the pods themselves: while one is replaced, the status still counts it for a moment."""
+        running = {
+            each["metadata"]["name"]: each["metadata"].get("annotations", {}).get("example.com/version")
+            for each in pods(here, "ordered")
+            if not each["metadata"].get("deletionTimestamp") and each["status"]["phase"] == "Running"
         }
-        return status.get("readyReplicas") == 3 and versions == {version}
+        return running == {f"ordered-{n}": version for n in range(3)}
 
     until(lambda: is_at(None), "three run")
     here("patch", "statefulset", "ordered", "-p", json.dumps(of_version("2")))
