@@ -46,8 +46,8 @@ else
 # Every tier runs, whatever an earlier one found; the exit status is that of all.
 test: $(READY)
 	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
-	@$(BIN)/python -m simulator.kernel >/dev/null || echo "no guest kernel: tests that need it are skipped" >&2
-	@$(MAKE) --no-print-directory --keep-going --jobs=1 test-unit test-parts test-ray test-controlplane
+	@$(BIN)/python -m simulator.kernel >/dev/null || echo "a guest kernel is missing: tests that need it are skipped" >&2
+	@$(MAKE) --no-print-directory --keep-going --jobs=1 test-unit test-parts test-emulated test-ray test-controlplane
 endif
 
 .PHONY: test-unit
@@ -56,7 +56,13 @@ test-unit: $(READY) ## Run the unit tests alone
 
 .PHONY: test-parts
 test-parts: $(READY) ## Run what is neither a unit test nor on Ray or the control plane: CLI, chart, properties, simulations
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray \
+	  --ignore tests/emulated
+
+.PHONY: test-emulated
+test-emulated: $(READY) ## Run the tests on an emulated machine alone: two CPUs, PSI, cpusets
+# In one process: a second one would boot a machine of its own.
+	$(BIN)/python -m pytest tests/emulated
 
 .PHONY: test-ray
 test-ray: $(READY) ## Run the tests on Ray alone
@@ -251,17 +257,32 @@ bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower l
 	$(BIN)/python -m benchmarks.power_reaction
 
 .PHONY: bench-health
-bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, feature by feature; recorder, scale, clean jobs (an hour)
-	$(BIN)/python -m benchmarks.health --seeds 6001-6200 --variants all
+bench-health: $(READY) ## Health: the table of docs/health.md but live jobs and the control plane (20 minutes of one core)
+	$(BIN)/python -m benchmarks.health --seeds 9001-9200 --variants tonnage
+	$(BIN)/python -m benchmarks.health --ranks 32 --seeds 9301-9340 --variants all
 	$(BIN)/python -m benchmarks.health --data $(DATA)/health
+	$(BIN)/python -m benchmarks.health_limits --seeds 7101-7110
 	$(BIN)/python -m benchmarks.health_recorder
 	$(BIN)/python -m benchmarks.health_scale
-	$(BIN)/python -m benchmarks.health_clean
+	$(BIN)/python -m benchmarks.health_clean --gpu-days 10400 --seed 4022
+	$(BIN)/python -m benchmarks.health_ettr --seeds 1-4
+
+TORCH ?= python
+.PHONY: bench-health-live
+bench-health-live: $(READY) ## Health: real gloo jobs (TORCH=a Python with torch 2.15), and taints on a real API server (20 minutes)
+	$(BIN)/python -m benchmarks.health_live --python $(TORCH) --identical
+	$(BIN)/python -m benchmarks.health_live --python $(TORCH) --runs 6 --faults hang,kill --seed 5
+	$(BIN)/python -m benchmarks.health_live --python $(TORCH) --runs 5 --faults slow --slow-by 0.3 --seed 6
+	$(BIN)/python -m benchmarks.health_live --python $(TORCH) --runs 3 --faults slow --slow-by 0.15 --seed 8
+	$(BIN)/python -m tests.controlplane.health_taints --verdicts 30
+
+.PHONY: bench-health-clean
+bench-health-clean: $(READY) ## Health (simulated): 312,330 GPU-days of clean jobs, what is blamed and whose node is taken out (7 minutes)
+	for seed in $$(seq 4001 4030); do $(BIN)/python -m benchmarks.health_clean --gpu-days 10400 --seed $$seed --json || exit 1; done
 
 .PHONY: bench-health-ettr
-bench-health-ettr: $(READY) ## Health (simulated): effective training time of 10,000 GPUs, mechanism by mechanism; own limits (15 minutes)
+bench-health-ettr: $(READY) ## Health (simulated): effective training time of 10,000 GPUs, mechanism by mechanism (15 minutes)
 	$(BIN)/python -m benchmarks.health_ettr --variants all
-	$(BIN)/python -m benchmarks.health_limits
 
 .PHONY: bench-concurrency
 bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rules, Q-learning and static limits on unseen workloads
@@ -279,6 +300,12 @@ bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival 
 	  --memory-scale 0.125 --time-scale 0.06 --traces $(DATA)/agents/tool_call_traces.json.gz
 	$(BIN)/python -m benchmarks.sandbox_costs
 	$(BIN)/python -m tests.kernel.attacks
+
+.PHONY: bench-sandboxes-pressure
+bench-sandboxes-pressure: $(READY) ## The same on an emulated machine, beside killers by pressure (PSI); PSI beside the brake's event (half an hour)
+	$(BIN)/python -m benchmarks.sandboxes --kernel emulated --case trio --seeds 101-104 \
+	  --policies unlimited,none,static,high-rule,pressure,pressure-brake,whole-claims
+	$(BIN)/python -m benchmarks.sandbox_signals
 
 .PHONY: bench-sandboxes-model
 bench-sandboxes-model: $(READY) ## The same with a modelled kernel (simulated), and what each step of the ladder buys (minutes)

@@ -1,8 +1,8 @@
 """Agents' sandboxes replayed in a real guest kernel: survival, kills and slow-down under isolation and its rivals.
 
 All seeds and policies run in the same guest, one after the other, the policies of a seed in an order that the seed
-draws, so that no policy has the busier machine by its place. The PSI killer needs a kernel with pressure information,
-which User-Mode Linux does not have: it is left out for that reason.
+draws, so that no policy has the busier machine by its place. Killers by pressure stall information need a kernel that
+has it: they are left out in User-Mode Linux, and run on the emulated machine.
 """
 
 import json
@@ -21,11 +21,11 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.errors import ConfigError, GuestError, Mistake
-from simulator.kernel.guest import Guest, booted
+from simulator.kernel.guest import Guest, Kernel, booted
 from simulator.sandboxes.cases import Case, agents_of, runs_of
 from simulator.sandboxes.model import MODELLED, modelled
 from simulator.sandboxes.replay import TIMEOUT_FACTOR
-from simulator.sandboxes.runs import AgentResult, Policy, Result, Run, as_json
+from simulator.sandboxes.runs import PRESSURE, AgentResult, Policy, Result, Run, as_json
 from simulator.sandboxes.traces import published
 
 Record = Mapping[str, object]
@@ -48,9 +48,9 @@ BOOTSTRAPS = 2000
 @click.option("--time-scale", type=float, default=0.1, help="Replayed over true time.")
 @click.option(
     "--kernel",
-    type=click.Choice(["guest", "model"]),
+    type=click.Choice(["guest", "emulated", "model"]),
     default="guest",
-    help="Linux in a guest, or a model: exact times, seconds for a hundred seeds, no high-rule.",
+    help="User-Mode Linux, an emulated machine with PSI, or a model: exact times, seconds for a hundred seeds.",
 )
 @click.option("--guest-mib", type=int, default=1024, help="Memory of the guest.")
 @click.option(
@@ -87,11 +87,13 @@ def main(
     for seed in seeds:
         chance = np.random.default_rng(seed)
         chosen, budget_mib = agents_of(case, seed, chance, known, agents, density)
-        runs[seed] = list(runs_of(policies, chosen, budget_mib, memory_scale, time_scale, chance))
+        able = tuple(one for one in policies if kernel == "emulated" or one not in PRESSURE)
+        runs[seed] = list(runs_of(able, chosen, budget_mib, memory_scale, time_scale, chance))
     records: list[dict[str, Any]] = []
     failure = ""
     try:
-        for record in _modelled(runs) if kernel == "model" else _in_one_guest(runs, guest_mib):
+        machine: Kernel = "emulated" if kernel == "emulated" else "uml"
+        for record in _modelled(runs) if kernel == "model" else _in_one_guest(runs, guest_mib, machine):
             records += [{"case": case} | record]
     except GuestError as error:  # what was replayed before is not lost
         failure = f"error: {error}"
@@ -110,8 +112,8 @@ def _modelled(runs: Mapping[int, Sequence[Run]]) -> Iterator[dict[str, Any]]:
         yield from ({"seed": seed} | asdict(modelled(run)) for run in chosen if run.policy in MODELLED)
 
 
-def _in_one_guest(runs: Mapping[int, Sequence[Run]], guest_mib: int) -> Iterator[dict[str, Any]]:
-    with booted(memory_mib=guest_mib) as guest:
+def _in_one_guest(runs: Mapping[int, Sequence[Run]], guest_mib: int, kernel: Kernel) -> Iterator[dict[str, Any]]:
+    with booted(memory_mib=guest_mib, kernel=kernel) as guest:
         _replayed(guest, next(iter(runs.values()))[0])  # thrown away: it pays for the first touch of the guest's memory
         for seed, chosen in runs.items():
             for index in np.random.default_rng([seed, 1]).permutation(len(chosen)):

@@ -3,14 +3,14 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
 
-from cluster.errors import GuestError
-from simulator.kernel.guest import Guest, booted
-from simulator.kernel.packages import kernel_program
+from cluster.errors import ArchiveUnreachableError, GuestError
+from simulator.kernel.guest import Guest, Kernel, booted, prepare
 
 # No deadline for single examples: a busy machine is not a failure.
 settings.register_profile("tonnage", deadline=None, print_blob=True)
@@ -33,19 +33,27 @@ def public_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def guest_kernel() -> None:
-    """A skip that says why where no guest kernel can be had; a failure where TONNAGE_REQUIRE names `kernel`."""
-    try:
-        kernel_program()
-    except GuestError as error:
-        if "kernel" in os.environ.get("TONNAGE_REQUIRE", "").split(","):
-            pytest.fail(f"no guest kernel: {error}", pytrace=False)
-        pytest.skip(f"no guest kernel: {error}")
-
-
 @pytest.fixture(scope="module")
-def guest(guest_kernel: None) -> Iterator[Guest]:
+def guest() -> Iterator[Guest]:
     """A booted Linux kernel of the module's own, with cgroup v2 and the controllers cpu, io, memory and pids."""
-    with booted() as guest:
+    with guest_of("uml") as guest:
         yield guest
+
+
+def guest_of(kernel: Kernel) -> AbstractContextManager[Guest]:
+    """A booted guest, or a skip that says why its kernel cannot be had.
+
+    Where TONNAGE_REQUIRE names `kernel`, it is a failure instead, unless no archive of packages answered at all.
+    """
+    try:
+        prepare(kernel)
+    except GuestError as error:
+        if is_failure(error, os.environ.get("TONNAGE_REQUIRE", "")):
+            pytest.fail(f"no guest kernel ({kernel}): {error}", pytrace=False)
+        pytest.skip(f"no guest kernel ({kernel}): {error}")
+    return booted(kernel=kernel)
+
+
+def is_failure(error: GuestError, required: str) -> bool:
+    """Whether a kernel that cannot be had is no reason to skip: it is required, and an archive answered."""
+    return "kernel" in required.split(",") and not isinstance(error, ArchiveUnreachableError)

@@ -1,19 +1,23 @@
-"""`python -m simulator.kernel`: fetches the guest kernel where the cache has none and prints its release."""
+"""`python -m simulator.kernel`: fetches the guest kernels where the cache has none, and says which are ready."""
 
 import sys
+from typing import get_args
 
 from cluster.errors import GuestError
-from simulator.kernel.guest import booted
+from simulator.kernel.guest import Kernel, prepare
 
 
 def main() -> int:
-    try:
-        with booted(memory_mib=256) as guest:
-            print(guest.run("import os; print(os.uname().release, end='')").stdout)  # noqa: T201
-    except GuestError as error:
-        print(f"no guest kernel: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+    missing = 0
+    for kernel in get_args(Kernel):
+        try:
+            prepare(kernel)
+        except GuestError as error:
+            print(f"no guest kernel ({kernel}): {error}", file=sys.stderr)  # noqa: T201
+            missing += 1
+        else:
+            print(f"{kernel}: ready")  # noqa: T201
+    return int(missing > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Guest with a kernel of its own: boots in about two seconds, sees this machine's files read-only, runs Python code."""
+"""Guest with a kernel of its own: User-Mode Linux, booted within two seconds, or an emulated machine, within ten.
+
+It sees this machine's files read-only and runs Python code.
+"""
 
 import contextlib
 import ctypes
@@ -6,22 +9,27 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cluster.errors import GuestError
+from simulator.kernel.emulator import emulator
 from simulator.kernel.packages import kernel_program
+
+Kernel = Literal["uml", "emulated"]
+"""User-Mode Linux: one CPU. Emulated: ten times slower, with two CPUs, PSI and cpusets."""
 
 ROOT = Path(__file__).parents[2]
 """Folder from which the guest imports our code."""
 
-BOOT_WITHIN_S = 180.0
+BOOT_WITHIN_S = 600.0
 CALL_WITHIN_S = 300.0
 OFF_WITHIN_S = 10.0
 """Bounds of what never ends: a hundred times what a quiet machine takes, so that a busy one does not meet them."""
@@ -31,6 +39,9 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+
+INIT = (f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1", "--", "-m", "simulator.kernel.guest_init")
+"""Last words of the kernel's command line. Those of the form NAME=value that it does not know reach init."""
 
 LAST_LINES = 15
 """Number of the kernel log's last lines in the message of a failure."""
@@ -51,8 +62,9 @@ class Outcome:
 class Guest:
     """Running guest. Not for several threads."""
 
-    def __init__(self, process: subprocess.Popen[bytes], requests: int, answers: int, log: Path) -> None:
-        self._process = process
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]], requests: int, answers: int, log: Path) -> None:
+        """processes: that of the kernel, and those that serve it and end with it."""
+        self._processes = processes
         self._requests = requests
         self._answers = answers
         self._log = log
@@ -81,11 +93,12 @@ class Guest:
         with contextlib.suppress(OSError):
             os.write(self._requests, b"power off\n")
         os.close(self._requests)
-        try:
-            self._process.wait(OFF_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for process in self._processes:
+            try:
+                process.wait(OFF_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         os.close(self._answers)
 
     def _call(self, request: dict[str, Any], within_s: float) -> Outcome:
@@ -113,15 +126,16 @@ class Guest:
         return answer
 
     def _last_lines(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        logs = sorted(self._log.parent.glob("*.log"))
+        return "\n".join(line for log in logs for line in log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
 @contextlib.contextmanager
-def booted(*, memory_mib: int = 1024) -> Iterator[Guest]:
+def booted(*, memory_mib: int = 1024, kernel: Kernel = "uml") -> Iterator[Guest]:
     """Guest for as long as the context lasts. Raises GuestError where it cannot be had or does not boot."""
-    program = kernel_program()
+    prepare(kernel)
     with tempfile.TemporaryDirectory(prefix="tonnage-guest-") as folder:
-        guest = _start(program, Path(folder) / "kernel.log", memory_mib)
+        guest = STARTS[kernel](Path(folder) / "kernel.log", memory_mib)
         try:
             guest.wait_until_ready()
             yield guest
@@ -129,25 +143,53 @@ def booted(*, memory_mib: int = 1024) -> Iterator[Guest]:
             guest.power_off()
 
 
-def _start(program: Path, log: Path, memory_mib: int) -> Guest:
+def prepare(kernel: Kernel) -> None:
+    """Fetches what the kernel needs, where the cache has none. Raises GuestError with the reason."""
+    PREPARATIONS[kernel]()
+
+
+def _start_uml(log: Path, memory_mib: int) -> Guest:
     request_end, requests = os.pipe()
     answers, answer_end = os.pipe()
-    command = [str(program), *_kernel_words(memory_mib, request_end, answer_end)]
+    machine = [f"mem={memory_mib}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=4"]
+    lines = ["con=null", "con0=null,fd:1", f"ssl0=fd:{request_end},fd:{answer_end}", "panic=-1"]
+    command = [str(kernel_program()), *machine, *lines, f"init={sys.executable}", *INIT]
     environment = {"PATH": os.defpath, "HOME": str(log.parent), "TMPDIR": str(_memory_folder())}
+    process = _process(command, log, (request_end, answer_end), environment)
+    os.close(request_end)
+    os.close(answer_end)
+    return Guest((process,), requests, answers, log)
+
+
+def _start_emulated(log: Path, memory_mib: int) -> Guest:
+    programs = emulator()
+    files = log.with_name("files")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(files))
+        listener.listen(1)
+        server = _process(programs.file_server(listener.fileno()), log.with_name("files.log"), (listener.fileno(),))
+    ours, theirs = socket.socketpair()
+    words = programs.words(*INIT)
+    with ours, theirs:
+        command = programs.machine(memory_mib, files, theirs.fileno(), log.with_name("console.log"), words)
+        machine = _process(command, log, (theirs.fileno(),))
+        return Guest((machine, server), os.dup(ours.fileno()), os.dup(ours.fileno()), log)
+
+
+def _process(
+    command: list[str], log: Path, descriptors: tuple[int, ...], environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603
+        return subprocess.Popen(  # noqa: S603
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             cwd=log.parent,
-            pass_fds=(request_end, answer_end),
+            pass_fds=descriptors,
             preexec_fn=_die_with_parent,
         )
-    os.close(request_end)
-    os.close(answer_end)
-    return Guest(process, requests, answers, log)
 
 
 def _die_with_parent() -> None:
@@ -155,13 +197,9 @@ def _die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _kernel_words(memory_mib: int, requests: int, answers: int) -> list[str]:
-    """Kernel command line. Words of the form NAME=value that the kernel does not know are init's environment."""
-    machine = [f"mem={memory_mib}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"]
-    lines = ["con=null", "con0=null,fd:1", f"ssl0=fd:{requests},fd:{answers}", "quiet", "loglevel=4", "panic=-1"]
-    program = [f"init={sys.executable}", f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1"]
-    return [*machine, *lines, *program, "--", "-m", "simulator.kernel.guest_init"]
-
-
 def _memory_folder() -> Path:
     return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
+PREPARATIONS: Mapping[Kernel, Callable[[], object]] = {"uml": kernel_program, "emulated": emulator}
+STARTS: Mapping[Kernel, Callable[[Path, int], Guest]] = {"uml": _start_uml, "emulated": _start_emulated}

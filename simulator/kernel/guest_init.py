@@ -1,4 +1,4 @@
-"""First process of a guest: mounts what tests need, runs the calls that arrive on the serial line, powers off.
+"""First process of a guest: mounts what tests need, runs the calls that arrive on the line, powers off.
 
 Every call runs in a forked child of this process, which has Python loaded already: a call costs a fork, and no start
 of an interpreter.
@@ -20,7 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+LINE = os.environ.get("TONNAGE_LINE")
+"""Device of calls and answers on an emulated machine, whose devices are those of its kernel."""
 SERIAL = "/dev/ttyS0"
+"""That of User-Mode Linux."""
 POWER_OFF = 0x4321FEDC
 """LINUX_REBOOT_CMD_POWER_OFF of reboot(2)."""
 
@@ -31,7 +34,8 @@ MOUNTS = (
     ("tmpfs", "/run", "tmpfs", None),
     ("cgroup2", "/sys/fs/cgroup", "cgroup2", "nsdelegate"),
 )
-CONTROLLERS = "+cpu +io +memory +pids"
+CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
+"""Those of them that the kernel has."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,8 +54,9 @@ def main() -> None:
     _mount_all()
     os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"  # noqa: S108
     os.environ["PATH"] = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-    line = os.open(SERIAL, os.O_RDWR | os.O_NOCTTY)
-    tty.setraw(line, termios.TCSANOW)
+    line = os.open(LINE or SERIAL, os.O_RDWR | os.O_NOCTTY)
+    if os.isatty(line):
+        tty.setraw(line, termios.TCSANOW)
     try:
         _serve(line)
     finally:
@@ -59,12 +64,16 @@ def main() -> None:
 
 
 def _mount_all() -> None:
-    for source, target, kind, options in MOUNTS:
+    devices = (("dev", "/dev", "devtmpfs", None),) if LINE else ()
+    for source, target, kind, options in (*devices, *MOUNTS):
         Path(target).mkdir(exist_ok=True)
         data = options.encode() if options else None
         if libc.mount(source.encode(), target.encode(), kind.encode(), 0, data):
             raise OSError(ctypes.get_errno(), f"mounting {target}")
-    Path("/sys/fs/cgroup/cgroup.subtree_control").write_text(CONTROLLERS, encoding="ascii")
+    root = Path("/sys/fs/cgroup")
+    here = (root / "cgroup.controllers").read_text(encoding="ascii").split()
+    words = " ".join(f"+{one}" for one in CONTROLLERS if one in here)
+    (root / "cgroup.subtree_control").write_text(words, encoding="ascii")
 
 
 def _serve(line: int) -> None:

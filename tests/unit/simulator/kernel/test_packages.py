@@ -3,13 +3,18 @@
 import hashlib
 import io
 import tarfile
+import urllib.error
+import urllib.request
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
-from cluster.errors import GuestError
+from cluster.errors import ArchiveUnreachableError, GuestError
 from simulator.kernel.deb import unpack
-from simulator.kernel.packages import KERNEL, Package, cache_folder, fetched
+from simulator.kernel.emulator import pinned
+from simulator.kernel.packages import ARCHIVES, C_LIBRARY, KERNEL, Package, archives_of, cache_folder, fetched
+from tests.conftest import is_failure
 
 
 def deb(files: dict[str, bytes]) -> bytes:
@@ -52,6 +57,51 @@ def test_a_later_archive_is_asked_where_an_earlier_lacks_the_version(tmp_path: P
     package = Package("a.deb", hashlib.sha256(b"original").hexdigest(), "")
 
     assert fetched(package, ((tmp_path / "empty").as_uri(), tmp_path.as_uri())) == b"original"
+
+
+def test_an_archive_that_lacks_the_version_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The pin is lost, which a required kernel must report; without any answer nothing is known of it.
+    def lacking(url: str, timeout: float) -> None:
+        raise urllib.error.HTTPError(url, 404, "Not Found", Message(), None)
+
+    monkeypatch.setattr(urllib.request, "urlopen", lacking)
+
+    with pytest.raises(GuestError, match="404") as failure:
+        fetched(KERNEL)
+    assert not isinstance(failure.value, ArchiveUnreachableError)
+
+
+def test_without_any_answer_the_archive_is_unreachable() -> None:
+    with pytest.raises(ArchiveUnreachableError, match="refused"):
+        fetched(KERNEL, ("http://127.0.0.1:1/debian",))
+
+
+@pytest.mark.parametrize(
+    ("error", "required", "fails"),
+    [
+        (GuestError("404"), "controlplane,kernel", True),
+        (GuestError("404"), "controlplane", False),
+        (ArchiveUnreachableError("refused"), "controlplane,kernel", False),
+    ],
+)
+def test_a_lost_pin_fails_where_kernels_are_required_and_a_lost_network_skips(
+    error: GuestError, required: str, fails: bool
+) -> None:
+    assert is_failure(error, required) is fails
+
+
+def test_a_mirror_of_the_users_own_is_tried_first() -> None:
+    assert archives_of({"TONNAGE_DEBIAN_MIRROR": "http://mirror.example/debian/"})[0] == "http://mirror.example/debian"
+    assert archives_of({}) == ARCHIVES
+
+
+def test_the_emulator_is_pinned_with_its_kernel_and_one_c_library_for_all() -> None:
+    packages = pinned()
+
+    assert len({package.name.partition("_")[0] for package in packages}) == len(packages) == 52
+    assert [one.folder for one in packages if one.name.startswith("linux-image-")] == ["boot/"]
+    assert all(len(package.sha256) == 64 for package in packages)
+    assert C_LIBRARY.sha256 in {package.sha256 for package in packages}
 
 
 def test_the_cache_can_be_moved(tmp_path: Path) -> None:
