@@ -26,6 +26,8 @@ class Budget:
     """Instant on that clock."""
     outer: "Budget | None" = None
     """Budget that this one is a part of: spending from the part spends from the whole."""
+    assured: float = 0.0
+    """Work that may be done although time is up: where earlier steps used the time, later ones still get somewhere."""
     time_ran_out: bool = False
     """Whether time ended anything: the same problem may then have another solution on another machine."""
 
@@ -38,7 +40,11 @@ class Budget:
         """Limit that is reached: the work, or else the time; empty while both remain."""
         if self.work <= 0:
             return "work"
-        return "time" if self.left_s <= 0 else ""
+        return "time" if self.left_s <= 0 and not self._is_assured else ""
+
+    @property
+    def _is_assured(self) -> bool:
+        return self.assured > 0 or (self.outer is not None and self.outer._is_assured)
 
     def allows_more(self) -> bool:
         """Whether work and time remain; remembers if it is time that ran out."""
@@ -49,7 +55,9 @@ class Budget:
 
     def spend(self, work: float, cut_short: CutShort = "") -> None:
         """Deducts work that was done. cut_short: the limit that ended it, if it did not end on its own."""
-        self.work -= max(1.0, work)  # at least something, so that no search continues without end
+        done = max(1.0, work)  # at least something, so that no search continues without end
+        self.work -= done
+        self.assured -= done
         if cut_short == "time":
             self.time_ran_out = True
         if self.outer is not None:

@@ -74,6 +74,8 @@ class RayBrain:
     counts: BrainCounts = field(default_factory=BrainCounts)
     warmth: Warmth = field(default_factory=Warmth)
     """Memory of local plans, kept from one to the next."""
+    late_warmth: Warmth = field(default_factory=Warmth)
+    """The same of plans past the deadline, whose packing policy is another."""
     background: Background = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +136,7 @@ class RayBrain:
         if left_s >= UNHURRIED_SHARE * self.decisions.within_s:
             asked = PlanRequest(self.decisions, left_s, self.clock, self.warmth)
         else:
-            asked = PlanRequest(late_decisions(self.decisions), LATE_S, self.clock)
+            asked = PlanRequest(late_decisions(self.decisions), LATE_S, self.clock, self.late_warmth)
         plan = planned(snapshot, asked)
         if why.code == "deadline":
             plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))

@@ -51,6 +51,9 @@ class Decider:
     """Work for a given number of seconds of deciding, in the decider's own units."""
     time_share: float = 1.0
     """Fraction of the deadline after which time ends it."""
+    assured_share: float = 0.0
+    """Fraction of its work that it does although time is up, so that deciders before it cannot keep it from its turn
+    plan after plan."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ class PlanRequest:
         """Budget of a decider. portion: fraction of its work on the whole cluster."""
         work = portion * decider.work_of(self.decisions.within_s)
         time_share = decider.time_share if len(seen.nodes) else 1.0  # without a fleet no other decider needs the rest
-        return Budget(work, self.clock, self.began_s + time_share * self.deadline_s)
+        over_at_s = self.began_s + time_share * self.deadline_s
+        return Budget(work, self.clock, over_at_s, assured=decider.assured_share * work)
 
 
 def decide(

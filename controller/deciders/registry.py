@@ -33,7 +33,7 @@ ORDER: tuple[Entry, ...] = (
     Decider("remediation", remediation.decide, "cluster"),
     Decider("autoscaling", autoscaling.decide, "cluster"),
     Decider("replicas", replicas.decide, "cluster", mix_work_of, replicas.TIME_SHARE),
-    Decider("packing", packing.decide, "share", packing_work_of),
+    Decider("packing", packing.decide, "share", packing_work_of, assured_share=packing.ASSURED_SHARE),
     Decider("moves", moves.decide, "share"),
     BackgroundDecider("polish", consolidation.polish_of),
     *(BackgroundDecider(f"load_fits_{slot}", load_fits.load_fits_of(slot)) for slot in range(load_fits.MOST_SLOTS)),

@@ -3,6 +3,7 @@
 Only what decides about placement is made: names, labels, owners, templates and counts, as the controllers write them.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -203,12 +204,14 @@ def _plain_map(value: object) -> dict[str, Any]:
 
 
 def asks_for_gpus(value: object) -> bool:
-    """Whether anything in an object asks for GPUs: an extended resource of a GPU, or a share of one."""
+    """Whether anything in an object asks for GPUs: an extended resource, a share of one, or a claim of their class."""
     stack = [value]
     while stack:
         each = stack.pop()
         if isinstance(each, Mapping):
             if any(isinstance(key, str) and _is_of_gpus(key) for key in each):
+                return True
+            if "gpu" in str(each.get("deviceClassName", "")):
                 return True
             stack.extend(each.values())
         elif isinstance(each, list):
@@ -216,5 +219,10 @@ def asks_for_gpus(value: object) -> bool:
     return False
 
 
+_GPU_RESOURCE = re.compile(
+    r"tonnage\.dev/gpu-milli|[a-z0-9.-]+\.com/gpu|nvidia\.com/(gpu\.shared|mig-.+)|gpu\.intel\.com/(i915|xe)"
+)
+
+
 def _is_of_gpus(key: str) -> bool:
-    return key == "tonnage.dev/gpu-milli" or key.endswith(".com/gpu") or key.startswith("nvidia.com/mig-")
+    return _GPU_RESOURCE.fullmatch(key) is not None

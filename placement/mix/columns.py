@@ -19,7 +19,14 @@ import pulp
 from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
-from placement.mix.heuristics import best_single_type, greedy_mix, seats_left, stock_after, whole_slices
+from placement.mix.heuristics import (
+    best_single_type,
+    greedy_mix,
+    seats_left,
+    stock_after,
+    stocks_without_others,
+    whole_slices,
+)
 from placement.mix.master import Choice, Choices, Master, Prices, dollars, master, relaxed, spent
 from placement.mix.milp import MixModel, build_model, mixes_from, slices
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
@@ -199,11 +206,9 @@ def generate(pool: ColumnPool, prices: Prices, budget: Budget, terms: Terms) -> 
 def fill(pool: ColumnPool, chosen: Chosen) -> int:
     """Adds mixes of every need from what the others leave, without a solver. Returns how many were added."""
     added = 0
-    for k, need in enumerate(pool.question.needs):
-        left: Mapping[str, Stock] = pool.question.stock
-        for other, column in enumerate(chosen):
-            if other != k and column is not None:
-                left = stock_after(left, pool.question.needs[other], column.mix)
+    question, mixes = pool.question, [None if column is None else column.mix for column in chosen]
+    remaining = stocks_without_others(question.stock, question.needs, mixes)
+    for k, (need, left) in enumerate(zip(question.needs, remaining, strict=True)):
         options = (greedy_mix(need, left), best_single_type(need, left))
         added += sum(pool.add(k, mix) for mix in options if mix is not None)
     return added

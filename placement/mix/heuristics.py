@@ -4,7 +4,7 @@ They exist from the first moment, so a deadline never leaves a service without a
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -143,6 +143,8 @@ def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, S
     """Stock that remains after this mix, whose instances go where others want to go least."""
     left = dict(stock)
     for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
+        if not count:
+            continue
         limited = [name for name in offer.stocks if name in left]
         for name in limited:
             is_last = name == limited[-1]
@@ -150,6 +152,25 @@ def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, S
             left[name] = left[name].minus(offer.footprint, taken)
             count -= taken
     return left
+
+
+def stocks_without_others(
+    stock: Mapping[str, Stock], needs: Sequence[Need], mixes: Sequence[Mix | None]
+) -> list[Mapping[str, Stock]]:
+    """For each need, the stock that the mixes of all others leave; None holds nothing.
+
+    Halves take the other half's mixes first, so that n needs cost n log n changes of a stock instead of n².
+    """
+    if len(needs) <= 1:
+        return [stock] * len(needs)
+    half = len(needs) // 2
+    found: list[Mapping[str, Stock]] = []
+    for own, others in ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half))):
+        left = stock
+        for need, mix in zip(needs[others], mixes[others], strict=True):
+            left = left if mix is None else stock_after(left, need, mix)
+        found += stocks_without_others(left, needs[own], mixes[own])
+    return found
 
 
 def _hardest_first(dollars: FloatArray) -> list[int]:

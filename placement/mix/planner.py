@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.actions import Scale
+from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
@@ -17,10 +18,12 @@ from placement.mix.feasibility import is_feasible
 from placement.mix.optimizer import concluded, first_unserved
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
 from placement.mix.problem_builder import need_of
+from placement.mix.question_digests import profiles_digest
 from placement.mix.running_seats import may_be_in_the_way, staying
 from placement.mix.search import Mixes, SearchState, Terms, search
 from placement.mix.search_memory import SearchMemory
 from placement.mix.sensitivity import explain
+from placement.mix.standing import Found, Standing
 from placement.mix.stock_builder import Claimant, stocked
 from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
 
@@ -32,9 +35,8 @@ TOGETHER_SHARE = 0.75
 their solutions. It then goes to the widest gaps, or else to one solution for all of them. Chosen."""
 
 BESIDE_WAITING_SHARE = 0.2
-"""Fraction of the work for searches that go on from the last plan's, and for explanations, while pods of no service
-wait. They have mixes to act on, so later plans may close their gaps, and the pods are placed instead of waiting for
-each search. Chosen."""
+"""Fraction of the work for explanations while pods of no service wait, which are placed instead of waiting for them.
+Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +69,47 @@ def plan_mix(
     """
     memory = SearchMemory() if memory is None else memory
     refusals, needs = _valid_needs(snapshot)
-    solving = budget.part(1 - EXPLAINING_SHARE if settings.explain else 1.0)
-    answered, short = _answer_around_running(snapshot, needs, settings, solving, memory)
-    refusals |= short
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
+    others_wait = _others_wait(snapshot)
+
+    def ask(some: Sequence[Need], stay: Collection[Claimant]) -> MixQuestion:
+        return _question(snapshot, some, settings, stay)
+
+    standing, profiles = memory.standing, profiles_digest(snapshot.profiles)
+    if standing is not None:
+        kept = standing.kept(needs, profiles, ask, others_wait=others_wait)
+        if kept is not None:
+            return _plan_of(snapshot, plans | dict(kept.services), kept.certificate)
+    solving = budget.part(1 - EXPLAINING_SHARE if settings.explain else 1.0)
+    answered, short, stay = _answer_around_running(snapshot, needs, settings, solving, memory)
+    plans |= {name: _refused(name, reason) for name, reason in short.items()}
     memory.variants.begin()
-    explaining = budget.brief(BESIDE_WAITING_SHARE) if _others_wait(snapshot) else budget
+    explaining = budget.brief(BESIDE_WAITING_SHARE) if others_wait else budget
+    mixes: dict[str, Mix] = {}
     for question, answer in answered:
         notes = explain(snapshot, question, answer, explaining, memory.variants) if settings.explain else {}
         for need, mix in zip(question.needs, answer.mixes, strict=True):
+            mixes[need.service] = mix
             plans[need.service] = _service_plan(need, mix, answer, notes.get(need.service, ()))
+    certificate = _joined([answer for _, answer in answered]) if answered else None
+    memory.standing = None
+    if certificate is not None and not short:
+        own = {name: plans[name] for name in mixes}
+        in_order = tuple(mixes[need.service] for need in needs)
+        found = Found(tuple(needs), in_order, stay, own, certificate, profiles)
+        memory.standing = Standing.after(found, ask, standing)
+    cut_short = (OUT_OF_TIME,) if budget.time_ran_out else ()
+    return replace(_plan_of(snapshot, plans, certificate), cut_short=cut_short)
+
+
+def _plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: Certificate | None) -> Plan:
+    """The plan with the changes that these mixes need. plans: of all services of the snapshot, by name."""
     services = {service.name: service for service in snapshot.services}
     steps = tuple(step for name in services if (step := _step(snapshot, services[name], plans[name])) is not None)
     return Plan(
         phases=(Phase("scale", steps),) if steps else (),
         services=tuple(plans[name] for name in services),
-        certificates={"mix": _joined([answer for _, answer in answered])} if answered else {},
-        cut_short=(OUT_OF_TIME,) if budget.time_ran_out else (),
+        certificates={} if certificate is None else {"mix": certificate},
     )
 
 
@@ -98,10 +124,14 @@ def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     shared = tuple(gpu_type_mistakes(snapshot.gpu_types))
     refusals: dict[str, Reason] = {}
     needs: dict[str, Need] = {}
-    for service in snapshot.services:
+    of_model: dict[str, list[ThroughputProfile]] = {service.model: [] for service in snapshot.services}
+    for profile in snapshot.profiles:
         # A profile for a type that the fleet does not have does no harm here: it is never used.
-        own = [p for p in snapshot.profiles if p.model == service.model and p.gpu_type in names]
-        mistakes = (*shared, *profile_mistakes(own, names), *service_mistakes(service, names))
+        if profile.model in of_model and profile.gpu_type in names:
+            of_model[profile.model].append(profile)
+    of_profiles = {model: tuple(profile_mistakes(own, names)) for model, own in of_model.items()}
+    for service in snapshot.services:
+        mistakes = (*shared, *of_profiles[service.model], *service_mistakes(service, names))
         found = _bad_input(mistakes) if mistakes else need_of(service, snapshot)
         if service.name in needs or service.name in refusals:
             found = Reason("BadInput", f"several services have the name {service.name}; give each its own name")
@@ -133,8 +163,8 @@ def _question(
 
 def _answer_around_running(
     snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget, memory: SearchMemory
-) -> tuple[list[Answered], dict[str, Reason]]:
-    """The same with seats around the running instances that stay.
+) -> tuple[list[Answered], dict[str, Reason], frozenset[Claimant]]:
+    """The same with seats around the running instances that stay, and these.
 
     First all of them might stop, so that others find the room that they would leave. Where those that do not stop are
     in the way, they count as where they are, and the question is answered again. An answer that this deadline's work
@@ -145,11 +175,11 @@ def _answer_around_running(
     while True:
         more = staying(answered) - stay
         if not may_be_in_the_way(more, needs) or _have_seats(snapshot, needs, answered, settings, stay | more):
-            return answered, short
+            return answered, short, stay
         stay |= more
         again, short_then = _answer_by_priority(snapshot, needs, settings, budget, memory.in_place, stay)
         if any(short_then[name].code in UNDECIDED_CODES for name in short_then.keys() - short.keys()):
-            return answered, short
+            return answered, short, stay
         answered, short = again, short_then
 
 
@@ -176,8 +206,6 @@ def _answer_by_priority(
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything, terms = _question(snapshot, needs, settings, stay), Terms(settings.gap)
-    if _others_wait(snapshot) and memory.may_be_brief(everything):
-        budget = budget.brief(BESIDE_WAITING_SHARE)
     known: Mapping[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
         questions = [replace(everything, needs=(need,)) for need in everything.needs]

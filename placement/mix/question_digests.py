@@ -1,8 +1,9 @@
 """Digests of a mix question, by which a plan knows what an earlier one has already solved."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
+from cluster.demand import ThroughputProfile
 from placement.mix.ample_stock import stock_that_counts
 from placement.mix.problem import MixQuestion, Need
 from placement.seating.stock import Stock
@@ -47,6 +48,15 @@ def need_digest(question: MixQuestion, need: Need) -> bytes:
     found = blake2b(repr(plain).encode(), digest_size=16)
     for column in (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance))):
         found.update(column.tobytes())
+    return found.digest()
+
+
+def profiles_digest(profiles: Iterable[ThroughputProfile]) -> bytes:
+    """Digest of throughput profiles, in their order."""
+    found = blake2b(digest_size=16)
+    for each in profiles:
+        found.update(repr((each.model, each.gpu_type, each.slo, each.grid, each.gpus_per_instance)).encode())
+        found.update(each.requests_per_s.tobytes())
     return found.digest()
 
 

@@ -21,11 +21,8 @@ from placement.mix.question_digests import (
     stock_digest,
 )
 from placement.mix.search import SearchState, begun
+from placement.mix.standing import Standing
 from placement.mix.variant_memory import VariantMemory
-
-FULL_EVERY = 20
-"""Plans of which one has all of its work for searches, whatever waits. Chosen: at a plan a second, one in twenty pods
-waits for it, and a search has fifteen of them while an instance is held (`hold_s`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +50,8 @@ class SearchMemory:
     """Digests of the needs that compete for a stock, of that stock, of the running instances, and their columns."""
     variants: VariantMemory = field(default_factory=VariantMemory)
     """What explanations of the last plan solved."""
-    brief_plans: int = 0
-    """Plans in a row that gave these searches little work (`may_be_brief`)."""
+    standing: Standing | None = None
+    """Mixes that the next plans may keep without a search."""
     _in_place: "SearchMemory | None" = None
 
     @property
@@ -80,22 +77,6 @@ class SearchMemory:
         best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
         holds = is_same_stock and not kept.counts_changes
         return begun(question, best, kept.state.bound, None) if holds else begun(question, best, budget=budget)
-
-    def may_be_brief(self, question: MixQuestion) -> bool:
-        """Whether this plan may leave most of the work to later ones: the last one found mixes for all of these needs.
-
-        False in every `FULL_EVERY`th plan, since little work may not suffice for one round of a search.
-        """
-        is_brief = self._knows(question) and self.brief_plans + 1 < FULL_EVERY
-        self.brief_plans = self.brief_plans + 1 if is_brief else 0
-        return is_brief
-
-    def _knows(self, question: MixQuestion) -> bool:
-        """Whether the last plan searched for all of these needs, whatever stock they had."""
-        if self.shared is not None and self.shared[0] == needs_digest(question):
-            return True
-        asked = ((need, self.kept.get(need.service)) for need in question.needs)
-        return all(kept is not None and kept.need == need_digest(question, need) for need, kept in asked)
 
     def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
         """Remembers these searches, and no others. A question without a solution is asked anew."""

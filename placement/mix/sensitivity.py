@@ -11,13 +11,12 @@ from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
 from placement.mix.headroom import room_needed
-from placement.mix.heuristics import best_single_type, stock_after
+from placement.mix.heuristics import best_single_type, stocks_without_others
 from placement.mix.instance_packing import fit_into_instances
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, pool_load, total_cost
 from placement.mix.problem_builder import need_of
 from placement.mix.seats import crowd_at, seats_of
 from placement.mix.variant_memory import VariantMemory
-from placement.seating.stock import Stock
 
 CENT = 0.005
 """Dollars per hour below which a difference is not worth a sentence."""
@@ -46,8 +45,9 @@ def explain(
     for reason in (*_whole_slices(question, answer), *stock):
         for need in question.needs:
             notes[need.service].append(reason)
-    for need, mix in zip(question.needs, answer.mixes, strict=True):
-        own = replace(question, needs=(need,), stock=_stock_for(question, answer, need))
+    remaining = stocks_without_others(question.stock, question.needs, answer.mixes)
+    for need, mix, left in zip(question.needs, answer.mixes, remaining, strict=True):
+        own = replace(question, needs=(need,), stock=left)
         notes[need.service] += [
             *_headroom(own, mix, resolve),
             *_looser_slos(snapshot, own, mix, resolve),
@@ -120,15 +120,6 @@ def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterat
                 f"all {crowd.gpus} {crowd.name} are used; {smallest.gpus} more would save {saved:.2f} $/h",
                 {"gpus": float(crowd.gpus), "saved_per_hour": saved},
             )
-
-
-def _stock_for(question: MixQuestion, answer: MixAnswer, need: Need) -> dict[str, Stock]:
-    """Stock without the devices of the other needs."""
-    left = dict(question.stock)
-    for other, mix in zip(question.needs, answer.mixes, strict=True):
-        if other is not need:
-            left = stock_after(left, other, mix)
-    return left
 
 
 def _headroom(own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:

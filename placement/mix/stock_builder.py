@@ -45,12 +45,15 @@ def stocked(
         types = (each for each in snapshot.gpu_types if each.inventory is not None and each.name in used)
         return tuple(needs), {each.name: Stock(each.inventory or 0) for each in types}
     offers = {(need.service, offer.instance_type): offer for need in needs for offer in need.offers}
-    rooms = _rooms(snapshot, offers, stay)
+    by_claimants: dict[frozenset[Claimant], list[Footprint]] = {}
+    for room in _rooms(snapshot, offers, stay):
+        by_claimants.setdefault(room.claimants, []).append(room.free)
     stock: dict[str, Stock] = {}
     places: dict[Claimant, tuple[str, ...]] = {}
     for gpu_type in dict.fromkeys(offer.gpu_type for offer in offers.values()):
         own = {claimant: offer for claimant, offer in offers.items() if offer.gpu_type == gpu_type}
-        found, of_type = _of_type(gpu_type, [room for room in rooms if room.claimants <= own.keys()], own)
+        of_own = {claimants: rooms for claimants, rooms in by_claimants.items() if claimants <= own.keys()}
+        found, of_type = _of_type(gpu_type, of_own, own)
         stock |= found
         places |= of_type
     placed = (
@@ -64,12 +67,12 @@ def stocked(
 
 
 def _of_type(
-    gpu_type: str, rooms: Sequence[Room], offers: Mapping[Claimant, Offer]
+    gpu_type: str, by_claimants: Mapping[frozenset[Claimant], Sequence[Footprint]], offers: Mapping[Claimant, Offer]
 ) -> tuple[dict[str, Stock], dict[Claimant, tuple[str, ...]]]:
-    """Stocks of one GPU type, and the names of those that each kind of instance may use, the least wanted first."""
-    by_claimants: dict[frozenset[Claimant], list[Footprint]] = {}
-    for room in rooms:
-        by_claimants.setdefault(room.claimants, []).append(room.free)
+    """Stocks of one GPU type, and the names of those that each kind of instance may use, the least wanted first.
+
+    by_claimants: free resources of its nodes, by the instances that may be there.
+    """
     sets = sorted(by_claimants, key=lambda claimants: (len(claimants), sorted(claimants)))
     is_one = len(sets) == 1 and sets[0] == offers.keys()
     names = {each: gpu_type if is_one else f"{gpu_type} {number}" for number, each in enumerate(sets)}
@@ -96,7 +99,7 @@ def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collectio
     usable = np.logical_or.reduce(list(allowed.values()))
     rooms = []
     for row in np.flatnonzero(pods.node != PENDING).tolist():
-        if pods.owner[row] not in services:
+        if not pods.owner[row] or pods.owner[row] not in services:
             continue
         shape, node = pods.shapes[pods.shape[row]], int(pods.node[row])
         on_type = int(snapshot.nodes.gpu_type[node])

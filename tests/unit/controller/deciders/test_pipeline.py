@@ -13,7 +13,10 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, decide, planned, whole_plan
 from controller.deciders.registry import ORDER, sections_of
 from controller.guard import Limits, guard
+from placement.budget import Budget
 from placement.moves.defragmentation import MovePrice
+from placement.packing.draft import PLACES_PER_POD
+from placement.packing.planner import WORK_PER_S
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 
@@ -139,3 +142,46 @@ def test_outside_an_operator_a_failure_is_raised() -> None:
 
     with pytest.raises(TypeError):
         planned(world([node("a")]), request, sections)
+
+
+def test_pods_are_placed_although_the_deciders_before_used_all_the_time() -> None:
+    """A mix of many services, on a machine that is busy, left no time for packing, plan after plan."""
+    now_s = [0.0]
+
+    def slow(snapshot: Snapshot, turn: Turn) -> Plan:
+        now_s[0] += 10.0
+        return Plan()
+
+    order = tuple(
+        replace(each, decide=slow) if isinstance(each, Decider) and each.name == "replicas" else each for each in ORDER
+    )
+    seen = world([node("n", gpus=8)], [pod(f"p{i}", gpus=1) for i in range(4)])
+
+    plan = planned(seen, PlanRequest(Decisions(), 2.0, lambda: now_s[0]), sections_of(order))
+
+    assert sum(isinstance(action, Bind) for action in plan.actions) == 4
+
+
+def test_pods_beyond_the_assured_work_wait_and_the_plan_says_why() -> None:
+    seen = world([node("n", gpus=8)], [pod(f"p{i}", gpus=1, cpu_milli=100 + i) for i in range(8)])
+    hurried = Decisions(within_s=4 * PLACES_PER_POD / WORK_PER_S)
+
+    plan = decide(seen, hurried, deadline_s=0.0, clock=lambda: 0.0)
+
+    assert 0 < sum(isinstance(action, Bind) for action in plan.actions) < 8
+    assert {each.reason.code for each in plan.unplaced} == {"DeadlinePassed"}
+    assert [reason.code for reason in plan.cut_short] == ["PackingOutOfTime"]
+
+
+@pytest.mark.parametrize("assured", [0.0, 50.0])
+def test_work_that_is_assured_is_done_after_the_time_and_no_more(assured: float) -> None:
+    late = Budget(100.0, lambda: 5.0, over_at_s=1.0, assured=assured)
+    part = late.part(0.9)
+
+    turns = 0
+    while part.allows_more():
+        part.spend(10.0)
+        turns += 1
+
+    assert turns == assured / 10.0
+    assert (part.cut_short, part.time_ran_out, late.time_ran_out) == ("time", True, True)

@@ -9,9 +9,9 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
 from placement.mix.optimizer import work_of
-from placement.mix.planner import BESIDE_WAITING_SHARE, MixSettings, plan_mix
-from placement.mix.search_memory import FULL_EVERY, SearchMemory
-from tests.builders.fleet import node, pod, world
+from placement.mix.planner import MixSettings, plan_mix
+from placement.mix.search_memory import SearchMemory
+from tests.builders.fleet import node, world
 from tests.builders.mix import profile, service
 
 SETTINGS = MixSettings(explain=False, change_price_per_hour=0.05)
@@ -61,20 +61,6 @@ def test_services_that_compete_cost_no_work_again_once_their_exact_model_is_solv
     assert gap(second[0]) == 0.0
     assert second[0].certificates["mix"].objective == first[0].certificates["mix"].objective
     assert second[1] == 0.0
-
-
-def test_searches_that_go_on_leave_most_of_the_work_while_pods_wait_but_not_in_every_plan() -> None:
-    """Twenty services may search for a second in each plan, and no pod is placed before the plan is made."""
-    memory = SearchMemory()
-    beside = replace(cluster(load=0.2, count=2), pods=world([node("n")], [pod("ns/waits", gpus=1)]).pods)
-
-    first, brief = planned(beside, memory), planned(beside, memory)
-    memory.brief_plans = FULL_EVERY - 1
-    full = planned(beside, memory)
-
-    assert first[1] > BESIDE_WAITING_SHARE * work_of(0.2), "what has no mix yet is not put off"
-    assert brief[1] <= BESIDE_WAITING_SHARE * work_of(0.2) < full[1]
-    assert gap(full[0]) < gap(brief[0]) == gap(first[0])
 
 
 def test_without_memory_every_plan_stops_at_the_same_gap() -> None:
