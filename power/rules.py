@@ -69,9 +69,9 @@ class PowerRules:
     """Margin above the present draw that counts as part of the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Deadband of caps, as a fraction of the highest limit: a cap closer than this to its target is not changed."""
-    reserve_spikes: float = 1.0
-    """Reserve that present needs leave free, in measured spikes (docs/benchmarks.md: more costs both classes latency
-    and saves no second over the budget)."""
+    reserve_spikes: float = 1.4
+    """Reserve that present needs leave free, in measured spikes (docs/benchmarks.md: 1.0 costs the low class half as
+    much, and pulled a brake in a fortnight at +40 %)."""
     alternating_share: float = 0.85
     """Fraction of the largest excess over the smoothed draw that is planned for where phases alternate faster than they
     are read, as with short requests (docs/power.md: 1 costs the low class of a full row latency, 0.6 pulls brakes)."""

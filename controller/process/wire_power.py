@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api import power_domain
+from controller.api.power_domain import Learned
 from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
@@ -19,14 +21,18 @@ from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
 from controller.parts.power.agent_server import Courier
 from controller.parts.power.agent_tls import MountedTls
+from controller.parts.power.domain_status import hours_of, read, spikes_of
 from controller.parts.power.loop import PowerLoop
+from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.metrics import PowerLoopMetrics
 from controller.parts.power.reporter import PowerReporter
+from controller.parts.power.term import RECALL_S
 from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
 from controller.process.part import Clocks, Surroundings
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
-from power.control.daily_profile import DailyProfile, complete_profiles, profiles_after
+from power.control.daily_profile import DailyProfile, complete_profiles, packed, profiles_after, unpacked
+from power.control.learned import LearnedSpikes
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
@@ -49,8 +55,11 @@ class PlannedPods:
     Values are replaced whole, so any thread may read them.
     """
 
-    def __init__(self, *, learns_hours: bool = True) -> None:
-        """learns_hours: whether placement receives services' hourly power profiles, so that it keeps peaks apart."""
+    def __init__(self, recall: Callable[[], Mapping[str, Learned]] = dict, *, learns_hours: bool = True) -> None:
+        """learns_hours: whether placement receives services' hourly power profiles, so that it keeps peaks apart.
+
+        recall: domain → what the controller before learnt; called until its fleet is there.
+        """
         self.work = NodeWork()
         """Pods by node of the newest snapshot; of the last one while the cluster cannot be observed."""
         self.loop: PowerLoop | None = None
@@ -59,6 +68,7 @@ class PlannedPods:
         self._courses: Mapping[str, DailyProfile] = {}
         """Hourly power profiles by service, learned by this leader."""
         self._learned_s = 0.0
+        self._recall, self._first_s, self._has_recalled = recall, 0.0, False
 
     def probe(self) -> str | None:
         """The problem when the fast loop no longer runs its passes, else None; for the kubelet."""
@@ -76,9 +86,31 @@ class PlannedPods:
         if self._learns_hours and snapshot.at_s - self._learned_s >= LEARN_EVERY_S:
             wanted_w = loop_state.wanted_w()
             if wanted_w is not None:
+                self._recall_hours(loop_state, snapshot.at_s)
                 self._courses = profiles_after(self._courses, snapshot, power, wanted_w)
                 self._learned_s = snapshot.at_s
         return replace(snapshot, power=replace(power, courses=complete_profiles(self._courses)))
+
+    def hours(self) -> Mapping[str, str]:
+        """Hours of services, for the next controller."""
+        return packed(self._courses)
+
+    def _recall_hours(self, loop_state: PowerLoopState, now_s: float) -> None:
+        """Takes over what the controller before learnt, once the fleet is there that it was learnt of."""
+        self._first_s = self._first_s or now_s
+        if self._has_recalled or now_s - self._first_s > RECALL_S:
+            return
+        fleets = loop_state.fleets()
+        for name, learned in self._recall().items():
+            if learned.services and name in fleets and fleets[name].fits(spikes_of(learned).fleet):
+                self._courses = {**self._courses, **unpacked(hours_of(learned), min(learned.time, now_s))}
+                self._has_recalled = True
+
+
+def learned_in(domains: Cache[OwnObject]) -> Mapping[str, Learned]:
+    """Domain → what its status says that an earlier controller learnt."""
+    found = {name: read(msgspec.json.decode(obj.status)).learned for name, obj in domains.all().items()}
+    return {name: learned for name, learned in found.items() if learned is not None}
 
 
 class PowerPart:
@@ -87,7 +119,7 @@ class PowerPart:
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
         self._domains = Cache(POWER_DOMAINS, lambda: None)
-        self._planned = PlannedPods(learns_hours=settings.power.learn_hours)
+        self._planned = PlannedPods(lambda: learned_in(self._domains), learns_hours=settings.power.learn_hours)
 
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
@@ -175,7 +207,15 @@ def serving_watts(
         if tls is not None:
             tls.look()
 
-    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look, couriers)
+    rules = power_rules(settings)
+
+    def recall() -> Mapping[str, LearnedSpikes]:
+        return {
+            name: spikes_of(each).faded(clocks.wall() - each.time, rules.spike_memory_s)
+            for name, each in learned_in(domains).items()
+        }
+
+    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, rules, on_look, couriers, recall)
     with ExitStack() as stack:
         thread = LoopThread("watts")
         stack.callback(thread.close)
@@ -227,4 +267,5 @@ def power_reporter(
         clocks.monotonic,
         clocks.wall,
         settle_s,
+        planned.hours,
     )

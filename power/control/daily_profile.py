@@ -24,6 +24,11 @@ _LEAST_OF_HOUR_S = 600.0
 """Shortest observation of an hour that counts: the readings of a shorter one may all be of one request."""
 _LONGEST_S = 300.0
 """Longest time that one reading represents: a controller that was away does not know what was drawn meanwhile."""
+MOST_PACKED = 64
+"""Most services whose hours outlive a controller: 8 kB of an object."""
+_UNKNOWN = 255
+_NEAR = 5
+"""Difference of a packed hour that is no change, 2 %."""
 _FORGOTTEN_S = 14 * 86_400.0
 """Time after which a service that was not observed is forgotten."""
 
@@ -63,6 +68,39 @@ def profiles_after(
 def complete_profiles(courses: Mapping[str, DailyProfile]) -> Mapping[str, FloatArray]:
     """Service → its profile, for services that were observed in every hour of a day."""
     return {name: course.share for name, course in courses.items() if not np.isnan(course.share).any()}
+
+
+def packed(courses: Mapping[str, DailyProfile]) -> Mapping[str, str]:
+    """Service → its hours in 48 characters, two a byte: 0 to 254 for 0 to 1, 255 for an hour not observed yet.
+
+    At most MOST_PACKED services, those with most hours first; services without any are omitted.
+    """
+    known = {name: int(np.count_nonzero(~np.isnan(course.share))) for name, course in courses.items()}
+    names = sorted((name for name, hours in known.items() if hours), key=lambda name: (-known[name], name))
+    return {name: _bytes_of(courses[name].share).hex() for name in names[:MOST_PACKED]}
+
+
+def unpacked(hours: Mapping[str, str], at_s: float) -> Mapping[str, DailyProfile]:
+    """The profiles that an earlier controller packed at this instant."""
+    made = {}
+    for name, text in hours.items():
+        level = np.frombuffer(bytes.fromhex(text), dtype=np.uint8).astype(np.float64)
+        share = np.where(level == _UNKNOWN, np.nan, level / (_UNKNOWN - 1))
+        made[name] = DailyProfile(share, int(at_s // _HOUR_S), 0.0, 0.0, 0.0, at_s)
+    return made
+
+
+def is_near(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether packed hours differ by no more than readings ripple: the same services, no hour further off than 2 %."""
+    if old.keys() != new.keys():
+        return False
+    pairs = (zip(bytes.fromhex(old[name]), bytes.fromhex(new[name]), strict=True) for name in old)
+    return all(abs(was - now) <= _NEAR for pair in pairs for was, now in pair)
+
+
+def _bytes_of(share: FloatArray) -> bytes:
+    level = np.where(np.isnan(share), _UNKNOWN, np.round(np.clip(np.nan_to_num(share), 0.0, 1.0) * (_UNKNOWN - 1)))
+    return level.astype(np.uint8).tobytes()
 
 
 def _with(course: DailyProfile | None, share: float, gpus: float, now_s: float) -> DailyProfile:

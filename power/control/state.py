@@ -16,6 +16,7 @@ from power.safety.burst_credit import burst_of
 from power.safety.commitments import Book, first_book
 from power.safety.estimator import STALE, Estimate, Trust, first_trust
 from power.watching.brake import Braking, no_brake
+from power.watching.repetition import Repetition, no_repetition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +41,7 @@ class AllocatorState:
 
     book: Book
     trust: Trust
+    repetition: Repetition
     estimate: Estimate
     account: BurstAccount
     braking: Braking
@@ -106,6 +108,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
     return AllocatorState(
         book=book,
         trust=first_trust(tree),
+        repetition=no_repetition(tree),
         estimate=Estimate(book.ceiling_w, book.ceiling_w, nothing, np.full(tree.devices, STALE), clean=False),
         account=first_account(tree, allocator.rules, allocator.burst_j),
         braking=no_brake(tree),

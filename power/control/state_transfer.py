@@ -24,7 +24,8 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         if field.name not in _OWN
         and (value := _carried(getattr(state, field.name), getattr(fresh, field.name), row)) is not None
     }
-    trust = replace(kept.pop("trust"), looked_at_s=state.trust.looked_at_s, clean=state.trust.clean)
+    trust = replace(kept.pop("trust"), clean=state.trust.clean)
+    repetition = replace(kept.pop("repetition"), looked_at_s=state.repetition.looked_at_s)
     account = kept.pop("account")
 
     def limits(old: FloatArray, new: FloatArray) -> FloatArray:
@@ -34,6 +35,7 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         fresh,
         **kept,
         trust=trust,
+        repetition=repetition,
         account=replace(account, over_s=limits(state.account.over_s, fresh.account.over_s)),
         memory=after.policy.carried(fresh.memory, state.memory, lambda old, new: _column(old, new, row), limits),
         # Devices held down by a brake are found from the next readings, in domains that were full a short while ago.

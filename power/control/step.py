@@ -18,6 +18,7 @@ from power.safety.commitments import Book, confirmed, granted
 from power.safety.estimator import FINE, STALE, Estimate, Trust, distrusting, estimate, heard_again, obeyed
 from power.safety.grants import as_found_w, granted_w, is_governed
 from power.watching.brake import Braking, is_full, is_watched, watched
+from power.watching.repetition import repeated
 
 
 def step(
@@ -45,10 +46,12 @@ def step(
     trust = state.trust
     if any_of(overdrew):
         trust = distrusting(trust, overdrew, now_s + rules.distrust_s)
-    trust, seen = estimate(tree, rules, trust, state.book, readings, now_s)
+    repetition = repeated(state.repetition, rules, readings, tree.table.devices.idle_w, now_s)
+    trust, seen = estimate(tree, rules, trust, state.book, readings, repetition.stuck, now_s)
     book = confirmed(state.book, readings.sequence, *obeyed(tree, rules, state.book, readings, seen))
     if seen.clean and book is not state.book:
-        seen = replace(seen, held_w=np.maximum(book.ceiling_w, readings.cap_w))
+        held_w = np.maximum(book.ceiling_w, readings.cap_w)
+        seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     drawn_w = tree.drawn(seen.draw_w) + allocator.fixed_w
     braking = _braking(allocator, state, readings, drawn_w, budget_w, now_s)
 
@@ -73,6 +76,7 @@ def step(
     return AllocatorState(
         book=book,
         trust=trust,
+        repetition=repetition,
         estimate=seen,
         account=account,
         braking=braking,

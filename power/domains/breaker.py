@@ -1,5 +1,7 @@
 """Trip model of a breaker: heat builds up above the budget and dissipates below it, which bounds a burst."""
 
+from bisect import bisect_left
+from functools import lru_cache
 from math import exp, inf, log
 
 import numpy as np
@@ -18,12 +20,13 @@ def opens_after_s(curve: BreakerCurve, over: float) -> float:
         return inf
     if len(curve.over) == 1 or over >= curve.over[-1]:
         return curve.for_s[-1] if over >= curve.over[0] else inf
-    right = max(1, int(np.searchsorted(curve.over, over)))
+    right = max(1, bisect_left(curve.over, over))
     (x0, x1), (t0, t1) = curve.over[right - 1 : right + 1], curve.for_s[right - 1 : right + 1]
     slope = (log(t1) - log(t0)) / (log(x1) - log(x0))
     return exp(log(t0) + slope * (log(over) - log(x0)))
 
 
+@lru_cache(maxsize=256)
 def burst_share_s(curve: BreakerCurve, over: float) -> float:
     """Smallest energy above the budget that opens the breaker at any load up to `over`, in seconds of the budget.
 

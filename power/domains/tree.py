@@ -30,6 +30,8 @@ class Tree:
     path_limit: IntArray
     path_share: FloatArray
     """Fraction of the device's power that the limit must be able to carry, 0..1; shape (paths,)."""
+    overshoot: FloatArray
+    """Highest draw of a device that keeps a limit, per watt of it, shape (devices,); ≥ 1."""
     burden: FloatArray
     """Worst-case watts at the limits per watt of cap, shape (devices,): overshoot, fans and conversion; ≥ 1."""
     overhead: FloatArray
@@ -83,7 +85,7 @@ class Tree:
     def least(self, of: FloatArray) -> FloatArray:
         """Least value among the limits of each device, shape (devices,); infinity where it has none."""
         if self.only_share is not None:
-            return np.full(self.devices, of[0])
+            return of.repeat(self.devices)
         made = np.full(self.devices, np.inf)
         np.minimum.at(made, self.path_device, of[self.path_limit])
         return made
@@ -103,7 +105,8 @@ def tree_of(table: PowerTable) -> Tree:
     rank, everyone = order[devices.power_class], np.ones(len(devices), dtype=np.bool_)
     alone = len(limit) == 1 and np.array_equal(device, np.arange(len(devices.domain)))
     overhead = 1 + devices.overhead_share
-    burden = (1 + devices.overshoot_share) * overhead
+    overshoot = 1 + devices.overshoot_share
+    burden = overshoot * overhead
     return Tree(
         table=table,
         limit=limit,
@@ -112,6 +115,7 @@ def tree_of(table: PowerTable) -> Tree:
         path_device=device,
         path_limit=through,
         path_share=share,
+        overshoot=overshoot,
         burden=burden,
         overhead=overhead,
         rank=rank,

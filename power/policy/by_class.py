@@ -35,6 +35,10 @@ class Memory:
     def spike_w(self) -> FloatArray:
         return self.spikes.spike_w
 
+    @property
+    def excess_w(self) -> FloatArray:
+        return self.spikes.excess_w
+
 
 class ByClass:
     """The shipped policy. Power fills levels in order until domains are full (`levels.py`), so low classes give way
@@ -57,7 +61,7 @@ class ByClass:
         plant, rules = self.plant, self.plant.rules
         spikes = memory.spikes
         if seen.slowed is not None:  # the recovery after a brake is no rise of demand
-            spikes = replace(spikes, window=())
+            spikes = Spikes((), spikes.spike_w, spikes.excess_w)
         elif seen.is_clean:  # nor is a device that falls silent and counts for more at once
             spikes = with_draw(
                 spikes, seen.drawn_w, seen.at_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s
@@ -81,6 +85,9 @@ class ByClass:
             ),
         )
 
+    def recalled(self, memory: Memory, spike_w: FloatArray, excess_w: FloatArray) -> Memory:
+        return replace(memory, spikes=Spikes(memory.spikes.window, spike_w, excess_w))
+
     def _may_wait(self, memory: Memory, seen: Seen) -> bool:
         """Whether the row is so far from its budget that bursts carry any new work until the next decision.
 
@@ -102,9 +109,16 @@ class ByClass:
 
     def _decided(self, demand: Demand, spikes: Spikes, seen: Seen) -> Wants:
         plant, tree, rules, levels = self.plant, self.plant.tree, self.plant.rules, self._levels
-        spikes = replace(spikes, excess_w=planned_excess_w(plant, demand, spikes, seen))
+        spikes = Spikes(spikes.window, spikes.spike_w, planned_excess_w(plant, demand, spikes, seen))
         width_w = widths_w(
-            tree, seen.base_w, demand.need_w, demand.usual_w, demand.phase == PHASE_IDLE, plant.bursts, seen.governed
+            tree,
+            levels,
+            seen.base_w,
+            demand.need_w,
+            demand.usual_w,
+            demand.phase == PHASE_IDLE,
+            plant.bursts,
+            seen.governed,
         )
         reserve_w = np.full(tree.limits, np.inf)
         for draw_w, rise_w in ((seen.draw_w, spikes.spike_w), (demand.mean_w, spikes.excess_w)):
@@ -134,8 +148,11 @@ def planned_excess_w(plant: Plant, demand: Demand, spikes: Spikes, seen: Seen) -
     continuous batching: such a draw is a sum of many independent ones, so its largest excess of a week is an outlier,
     and is over before a decision takes effect.
     """
+    alternates = demand.alternates
+    if not any_of(alternates):
+        return spikes.excess_w
     works_w = np.where(demand.phase == PHASE_IDLE, 0.0, seen.draw_w)
-    most = plant.tree.drawn(np.where(demand.alternates, works_w, 0.0)) > 0.5 * plant.tree.drawn(works_w)
+    most = plant.tree.drawn(np.where(alternates, works_w, 0.0)) > 0.5 * plant.tree.drawn(works_w)
     return np.where(most, plant.rules.alternating_share, 1.0) * spikes.excess_w
 
 
@@ -153,6 +170,8 @@ def _without_useless_moves(
     content = ~squeezed & (seen.lease_w >= need_w - MEANT_W) & (seen.lease_w >= target_w - 3 * band_w)
     kept_w = np.where((content | near) & seen.governed, seen.lease_w, target_w)
     fits = plant.tree.at_worst(np.where(seen.governed, kept_w, 0.0)) <= room_w
+    if all_of(fits):
+        return kept_w
     return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
 
 

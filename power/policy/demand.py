@@ -1,6 +1,6 @@
 """Demand: what each device would draw without its cap, as far as its draws show it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp
 
 import numpy as np
@@ -104,4 +104,4 @@ def needed(plant: Plant, demand: Demand, seen: Seen, for_s: float) -> Demand:
     usual_w = np.where(steady, demand.usual_w + part * (usual_w - demand.usual_w), demand.usual_w)
     if seen.slowed is not None:
         need_w, usual_w = np.where(seen.slowed, before_w, need_w), demand.usual_w
-    return replace(demand, need_w=need_w, usual_w=usual_w)
+    return Demand(need_w, usual_w, demand.mean_w, demand.rest_w, demand.prompts, demand.phase)

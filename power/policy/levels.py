@@ -12,12 +12,13 @@ from power.domains.tree import Tree
 class Levels:
     """Order of service: the useful floors class by class, the needs class by class, then spare power.
 
-    Spare power goes first up to what a device needs while working, then to its highest limit.
+    Spare power goes first up to what a device needs while working, then to its highest limit. Where all devices may
+    burst there is none.
     """
 
     count: int
     level: IntArray
-    """Level of each piece, shape (devices, 4)."""
+    """Level of each piece, shape (devices, pieces)."""
     keeps_reserve: BoolArray
     """Levels that must leave the reserve free where bursts are allowed, shape (count, 1). These are the needs, which
     are what will be drawn, and the useful floors of all but the first class, which a row gives up before it exceeds its
@@ -26,14 +27,16 @@ class Levels:
 
 def levels_of(tree: Tree, bursts: BoolArray) -> Levels:
     ranks = int(tree.rank.max(initial=-1)) + 1
-    spare = np.full(tree.devices, 2 * ranks)
-    level = np.column_stack((tree.rank, ranks + tree.rank, spare, spare + 1))
-    order = np.arange(2 * ranks + 2)
-    return Levels(len(order), level, ((order >= 1) & (order < 2 * ranks) & bursts.any())[:, None])
+    spare, pieces = np.full(tree.devices, 2 * ranks), [tree.rank, ranks + tree.rank]
+    if not bursts.all():
+        pieces += [spare, spare + 1]
+    order = np.arange(2 * ranks + len(pieces) - 2)
+    return Levels(len(order), np.column_stack(pieces), ((order >= 1) & (order < 2 * ranks) & bursts.any())[:, None])
 
 
 def widths_w(
     tree: Tree,
+    levels: Levels,
     base_w: FloatArray,
     need_w: FloatArray,
     usual_w: FloatArray,
@@ -41,15 +44,21 @@ def widths_w(
     bursts: BoolArray,
     governed: BoolArray,
 ) -> FloatArray:
-    """Watts of each piece above `base_w`, shape (devices, 4), the input of `pour`.
+    """Watts of each piece above `base_w`, shape (devices, pieces), the input of `pour`.
 
     A device that may burst gets no spare power, and no floor while idle: a burst carries it from its idle draw until
     its lease is raised. Power held by an idle device must first be seen to be released, which takes three control
     delays; unallocated power can be granted at once.
     """
-    devices = tree.table.devices
-    floor_w = np.where(idle & bursts, base_w, np.maximum(devices.floor_w, base_w))
-    need_w = np.maximum(np.where(idle & bursts, need_w - devices.floor_w + base_w, need_w), floor_w)
-    usual_w = np.where(bursts, need_w, np.maximum(usual_w, need_w))
-    ends_w = (floor_w, need_w, usual_w, np.where(bursts, need_w, devices.max_w))
-    return np.diff(np.column_stack(ends_w), axis=1, prepend=base_w[:, None]) * governed[:, None]
+    floors_w, rests = tree.table.devices.floor_w, idle & bursts
+    floor_w = np.where(rests, base_w, np.maximum(floors_w, base_w))
+    need_w = np.maximum(np.where(rests, need_w - floors_w + base_w, need_w), floor_w)
+    pieces = levels.level.shape[1]
+    width_w = np.empty((tree.devices, pieces))
+    np.subtract(floor_w, base_w, out=width_w[:, 0])
+    np.subtract(need_w, floor_w, out=width_w[:, 1])
+    if pieces > 2:
+        usual_w = np.where(bursts, need_w, np.maximum(usual_w, need_w))
+        np.subtract(usual_w, need_w, out=width_w[:, 2])
+        np.subtract(np.where(bursts, need_w, tree.table.devices.max_w), usual_w, out=width_w[:, 3])
+    return width_w * governed[:, None]

@@ -1,11 +1,11 @@
 """The controller's account of bursts: how fast credit returns, and which devices drew more than bursts explain."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, all_of, any_of
+from cluster.arrays import BoolArray, FloatArray, all_of
 from cluster.power import NEVER_S, PowerReadings
 from power.domains.tree import Tree
 from power.rules import PowerRules
@@ -46,7 +46,7 @@ def counted(
     for_s = readings.at_s - account.at_s
     counts = (for_s > 0) & (for_s <= rules.stale_s)
     lease_w = np.minimum(readings.cap_w, devices.default_w)
-    may_draw_w = np.maximum(lease_w, account.lease_w) * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share))
+    may_draw_w = np.maximum(lease_w, account.lease_w) * (tree.overshoot * (1 + rules.tolerance_share))
     if not all_of(counts):
         for_s = np.where(counts, for_s, 0.0)
         lease_w = np.where(counts, lease_w, account.lease_w)
@@ -79,6 +79,6 @@ def restoring(
     calm = (drawn_w < rules.calm_share * budget_w) & (now_s - over_s > rules.credit_back_s)
     soon = tree.least(np.where(calm & (not braked), 1.0, -1.0)) > 0
     back_s = np.where(soon, min(rules.calm_credit_back_s, rules.credit_back_s), rules.credit_back_s)
-    if not any_of(back_s != account.back_s):
+    if all_of(back_s == account.back_s):
         back_s = account.back_s  # the same array signals to later code that nothing changed
-    return replace(account, back_s=back_s, over_s=over_s)
+    return BurstAccount(account.credit_j, back_s, account.lease_w, account.at_s, over_s)

@@ -5,26 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
-from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
+from cluster.power import NEVER_S, PowerReadings
 from power.domains.tree import Tree
 from power.rules import MEANT_W, PowerRules
 from power.safety.commitments import Book
 
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
 """Faults of a device's readings or of its limit."""
-
-FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
-"""Names of the faults, as reasons in conditions and events."""
-
-FAULT_WORDS = (
-    "",
-    "has not been heard from for too long: it counts at the worst case of its last cap and goes to its safe floor",
-    "reports a draw that no such device can have: the reading is ignored, it counts at the worst case of its cap",
-    "is wrong by a factor of a thousand, as when milliwatts or kilowatts are taken for watts: ignored",
-    "reports the same draw to the last digit although it works: ignored, it counts at the worst case of its cap",
-    "drew more than its cap allows: it counts at its highest limit until it has complied for a long time",
-    "does not enforce its cap: it counts at the limit that it does enforce",
-)
 
 _IMPOSSIBLE_SHARE = 1.5
 """Fraction of the highest limit above which a reading is impossible: more than any limiter's overshoot, averaged over a
@@ -42,12 +29,6 @@ class Trust:
     """Memory of each device's compliance."""
 
     distrusted_until_s: FloatArray
-    looked_at_w: FloatArray
-    """Draw at the last check whether readings change at all."""
-    looked_at_s: float
-    moved: BoolArray
-    """Whether a reading has differed from that since."""
-    stuck: BoolArray
     least_w: FloatArray
     """Lowest limit that each device was seen to enforce when it was granted less; 0 where it obeys."""
     least_until_s: FloatArray
@@ -58,7 +39,7 @@ class Trust:
     heard_since_s: FloatArray
     """Instant from which each device has been heard from without a gap; before it, the device could confirm nothing."""
     clean: bool = True
-    """Whether no device is distrusted, stuck or clamped: the usual case, in which nothing needs attention."""
+    """Whether no device is distrusted or clamped: the usual case, in which nothing needs attention."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,15 +63,16 @@ def honest_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
 
     limit_w: shape (devices,).
     """
-    return limit_w * ((1 + tree.table.devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W
+    return limit_w * (tree.overshoot * (1 + rules.tolerance_share)) + SLACK_W
 
 
 def first_trust(tree: Tree) -> Trust:
-    nobody = np.zeros(tree.devices, dtype=bool)
     never = np.full(tree.devices, NEVER_S)
     nothing = np.zeros(tree.devices)
     return Trust(
-        *(never, np.full(tree.devices, -1.0), NEVER_S, ~nobody, nobody, nothing, never),
+        distrusted_until_s=never,
+        least_w=nothing,
+        least_until_s=never,
         over_s=nothing,
         counted_s=never,
         heard_since_s=never,
@@ -113,9 +95,10 @@ def estimate(
     trust: Trust,
     book: Book,
     readings: PowerReadings,
+    stuck: BoolArray,
     now_s: float,
 ) -> tuple[Trust, Estimate]:
-    """The estimate of every device, and the memory to keep.
+    """The estimate of every device, and the memory to keep. stuck: shape (devices,), whose readings do not change.
 
     A device that is stale, impossible or stuck counts at the worst case of the cap that it may still enforce, never at
     its last value; a stale one that may hold a lease with bursts at its highest limit, since nobody may be left to end
@@ -123,17 +106,18 @@ def estimate(
     """
     devices, draw_w = tree.table.devices, readings.draw_w
     held_w = np.maximum(book.ceiling_w, readings.cap_w)
-    trust = _checked_for_change(rules, trust, readings, devices.idle_w, now_s)
     # An instant in the future means that clocks disagree: then the age of the reading is unknown.
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
     obeys = draw_w <= honest_w(tree, rules, may_draw_w)
     enforces = readings.cap_w <= book.ceiling_w + SLACK_W
-    if all_of(fresh & possible & obeys & enforces) and _nothing_else(rules, trust, book, now_s):
+    if all_of(fresh & possible & obeys & enforces & ~stuck) and _nothing_else(rules, trust, book, now_s):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
     limit_w = np.where(obeys, book.cap_w, may_draw_w)
-    return _with_faults(tree, rules, trust, book, readings, now_s, held_w, limit_w, fresh, possible, obeys, enforces)
+    return _with_faults(
+        tree, rules, trust, book, readings, now_s, held_w, limit_w, stuck, fresh, possible, obeys, enforces
+    )
 
 
 def obeyed(
@@ -169,48 +153,6 @@ def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> 
     )
 
 
-def _checked_for_change(
-    rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: FloatArray, now_s: float
-) -> Trust:
-    """The memory with the check whether readings change, made once per `stuck_s`: an unchanged working device is stuck.
-
-    A device held back by its cap may well draw the same for long; believing its reading means taking it at its worst
-    case.
-    """
-    if rules.stuck_s == 0:
-        return trust
-    due = now_s - trust.looked_at_s >= rules.stuck_s
-    if not due and trust.clean and all_of(trust.moved):
-        return trust
-    moved = trust.moved | (readings.draw_w != trust.looked_at_w)
-    if not due:
-        return Trust(  # on every step: `replace` would cost more than everything else in it
-            distrusted_until_s=trust.distrusted_until_s,
-            looked_at_w=trust.looked_at_w,
-            looked_at_s=trust.looked_at_s,
-            moved=moved,
-            stuck=trust.stuck & ~moved,
-            least_w=trust.least_w,
-            least_until_s=trust.least_until_s,
-            over_s=trust.over_s,
-            counted_s=trust.counted_s,
-            heard_since_s=trust.heard_since_s,
-            clean=trust.clean,
-        )
-    works = (readings.phase != PHASE_IDLE) & (readings.draw_w > 1.1 * idle_w)
-    held_back = readings.draw_w >= rules.pinned_share * readings.cap_w
-    stuck = ~moved & works & ~held_back
-    clean = trust.clean and not stuck.any()
-    return replace(
-        trust,
-        looked_at_w=readings.draw_w.copy(),
-        looked_at_s=now_s,
-        moved=np.zeros_like(moved),
-        stuck=stuck,
-        clean=clean,
-    )
-
-
 def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArray:
     """Reachable devices that, for longer than allowed, were seen to obey neither their grant nor a lower one."""
     return book.open & (
@@ -227,6 +169,7 @@ def _with_faults(
     now_s: float,
     held_w: FloatArray,
     limit_w: FloatArray,
+    stuck: BoolArray,
     fresh: BoolArray,
     possible: BoolArray,
     obeys: BoolArray,
@@ -249,7 +192,7 @@ def _with_faults(
     fault = np.zeros(tree.devices, dtype=np.int64)
     fault[fresh & (~enforces | late)] = NOT_ENFORCED
     fault[distrusted] = OVER_CAP
-    fault[trust.stuck] = STUCK
+    fault[stuck] = STUCK
     fault[~possible] = IMPOSSIBLE
     fault[~possible & _is_unit(readings.draw_w, devices.idle_w, devices.max_w)] = WRONG_UNIT
     fault[~fresh] = STALE
@@ -260,12 +203,12 @@ def _with_faults(
         np.maximum(held_w, worst_w),
         np.minimum(held_w, np.maximum(worst_w, book.ceiling_w)),
     )
-    believed = fresh & possible & ~trust.stuck
-    draw_w = np.where(believed, readings.draw_w, held_w * (1 + devices.overshoot_share))
+    believed = fresh & possible & ~stuck
+    draw_w = np.where(believed, readings.draw_w, held_w * tree.overshoot)
     trust = _clamped(
         rules, replace(trust, distrusted_until_s=until_s), fresh & ~enforces, readings.cap_w, worst_w, now_s
     )
-    clean = not (distrusted.any() or trust.stuck.any() or trust.least_w.any())
+    clean = not (distrusted.any() or trust.least_w.any())
     trust = replace(trust, clean=clean)
     return trust, Estimate(draw_w, held_w, believed, fault, clean=not fault.any())
 
@@ -283,7 +226,7 @@ def _counted(
     most = _SURE_SHARE
     since_s = np.maximum(readings.at_s - trust.counted_s, 0.0)
     left = np.maximum(trust.over_s - 0.5 * rules.tolerance_share * since_s, 0.0)
-    limit_w = np.maximum(limit_w * (1 + tree.table.devices.overshoot_share), 1.0)
+    limit_w = np.maximum(limit_w * tree.overshoot, 1.0)
     excess = np.minimum(np.where(offends, readings.draw_w / limit_w - 1, 0.0), most)
     over_s = np.where(offends, left + excess * np.minimum(since_s, rules.control_delay_s), trust.over_s)
     counted_s = np.where(offends, readings.at_s, trust.counted_s)

@@ -144,9 +144,12 @@ class Agents:
         self.clock, self.cap_w, self.burst_j, self.burst_w = clock, cap_w, burst_j, burst_w
         self.changes += 0 if force else int(np.count_nonzero(_either(new, self._nowhere)))
         where = range(len(clock)) if force else _either([*new, *other], self._nowhere).nonzero()[0].tolist()
+        if not where:
+            return
+        clocks, caps_w, bursts_j, bursts_w = clock.tolist(), cap_w.tolist(), burst_j.tolist(), burst_w.tolist()
         for server in where:
-            limit = min(clock.item(server), self._brake_share)
-            self._set_limit(server, limit, cap_w.item(server), burst_j.item(server), burst_w.item(server))
+            limit = min(clocks[server], self._brake_share)
+            self._set_limit(server, limit, caps_w[server], bursts_j[server], bursts_w[server])
 
 
 def _either(masks: list[BoolArray], nowhere: BoolArray) -> BoolArray:

@@ -153,7 +153,7 @@ class Row:
         self._total_w = float(np.add.reduce(self.draw_w))
         return mean
 
-    def limit(self, number: int, *, clock: float, cap_w: float, burst_j: float = 0.0, burst_w: float = NEVER) -> None:
+    def limit(self, number: int, clock: float, cap_w: float, burst_j: float = 0.0, burst_w: float = NEVER) -> None:
         """Puts limits in force now.
 
         clock: fraction of every phase's power above idle that the locked clock leaves, 1 for none.

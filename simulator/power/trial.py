@@ -165,9 +165,7 @@ class _Trial:
             clamp_w=(machine.idle_w + machine.highest_w) / 2,
             faults=rules.faults,
             seed=seed,
-            set_limit=lambda server, clock, cap_w, burst_j, burst_w: self.row.limit(
-                server, clock=clock, cap_w=cap_w, burst_j=burst_j, burst_w=burst_w
-            ),
+            set_limit=self.row.limit,
         )
         self.struck: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
         disobeying = [(fault, whom) for fault, whom in self.struck if fault.kind in DISOBEYING]

@@ -17,10 +17,12 @@ from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
 from controller.metrics.registry import Meter, Sample
 from controller.parts.power.domain_facts import facts_of, held_of
+from controller.parts.power.domain_status import spikes_of
 from controller.parts.power.loop import PowerLoop
 from controller.parts.power.metrics import PowerLoopMetrics, samples_of
 from controller.parts.power.reporter import PowerReporter
 from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
+from controller.process.wire_power import learned_in
 from controller.report.decisions import Decision
 from nodeagent.agent import Agent
 from nodeagent.bmc_meter import MeterReading
@@ -69,7 +71,14 @@ class Cluster:
         self.meter = Meter()
         self.teller = PowerLoopMetrics(self.meter, 0.0)
         self.loop = PowerLoop(
-            watcher.see, lambda: self.leads, lambda: self.term, lambda: FLEET, self.clock, FAST, self.teller.publish
+            watcher.see,
+            lambda: self.leads,
+            lambda: self.term,
+            lambda: FLEET,
+            self.clock,
+            FAST,
+            self.teller.publish,
+            recall=lambda: {name: spikes_of(each) for name, each in learned_in(self.domains).items()},
         )
         self.devices: dict[str, FakeDevice] = {}
         self.metered_w: dict[str, float] = {}
@@ -86,6 +95,8 @@ class Cluster:
             self.clock,
             lambda: 1_700_000_000.0 + self.clock(),
             FAST.stale_s,
+            lambda: {"ns/shop": "80" * 24},
+            learns_s=0.5,
         )
 
     def store(self, objects: Sequence[dict[str, Any]]) -> None:
@@ -200,6 +211,26 @@ def test_watts_that_a_nodes_meter_finds_are_named_and_kept_free_of_leases(tmp_pa
 
         cluster.metered_w["n0"] = 9000.0
         await until(lambda: [e["reason"] for e in cluster.status("row")["culprits"]] == ["MeterImpossible"])
+
+    lived(story)
+
+
+def test_a_new_leader_plans_for_the_spikes_in_the_status_of_the_one_before(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.status("row").get("learned"))
+        learned = cluster.status("row")["learned"]
+        assert learned["services"] == [{"service": "ns/shop", "hours": "80" * 24}]
+
+        known = [{**each, "status": {"learned": {**learned, "spikeWatts": 1234.0}}} for each in row(2000.0)]
+        cluster.store(known)
+        cluster.term = 2
+        await until(lambda: (now := cluster.loop.loop_state) is not None and now.epoch == 2 and now.spikes())
+
+        loop_state = cluster.loop.loop_state
+        assert loop_state is not None
+        assert loop_state.spikes()["row"].spike_w == pytest.approx(1234.0, rel=1e-3)
 
     lived(story)
 

@@ -164,7 +164,7 @@ def poured(allocator: Allocator, fleet: Fleet, scale: float | FloatArray) -> Flo
     devices, tree = fleet.table.devices, allocator.tree
     need_w = np.clip(np.array(fleet.demand_w), devices.floor_w, devices.max_w)
     levels, idle = levels_of(tree, tree.nobody), np.array(fleet.phase) == PHASE_IDLE
-    width_w = widths_w(tree, devices.min_w, need_w, need_w, idle, tree.nobody, tree.everyone)
+    width_w = widths_w(tree, levels, devices.min_w, need_w, need_w, idle, tree.nobody, tree.everyone)
     free_w = scale * tree.budget_w - allocator.fixed_w - tree.through(tree.burden * devices.min_w)
     return pour(pouring_of(tree, levels.count), width_w, levels.level, np.tile(free_w, (levels.count, 1)))
 

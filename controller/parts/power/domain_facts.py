@@ -10,8 +10,9 @@ from cluster.power import UNLIMITED_W, PowerTable
 from controller.parts.power.loop_state import PowerLoopState
 from power.control.admission import objections_to_floors
 from power.control.explanation import held_back, speed_at, tightest
+from power.control.fault_words import FAULTS
 from power.control.state import Allocator, AllocatorState
-from power.safety.estimator import FAULTS, FINE, STALE
+from power.safety.estimator import FINE, STALE
 from power.watching.meters import AGREES
 from power.watching.meters import FAULTS as METER_FAULTS
 from power.watching.meters import STALE as METER_STALE

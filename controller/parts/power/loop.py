@@ -19,6 +19,7 @@ from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.power_table import NODE_LABELS, power_table, sound, unheard
 from controller.parts.power.term import PowerTerm, TableOf
 from controller.parts.power.watcher import PowerView
+from power.control.learned import LearnedSpikes
 from power.domains.tree import reach_of
 from power.leases.messages import Inventory, Keys
 from power.rules import PowerRules
@@ -47,14 +48,16 @@ class PowerLoop:
         rules: PowerRules,
         on_look: Callable[["PowerLoop"], None] = lambda _: None,
         couriers: Sequence[Courier] = (),
+        recall: Callable[[], Mapping[str, LearnedSpikes]] = dict,
     ) -> None:
         """see: returns the cluster now, None while it was not seen. leads, epoch: of the Lease, called before each
         turn.
 
         on_look: called after each update, in the loop's thread. couriers: other parts' messages on the agents' link.
+        recall: what the controller before learnt of domains; called when a term begins.
         """
         self._see, self._leads, self._epoch, self._clock, self._rules = see, leads, epoch, clock, rules
-        self._on_look = on_look
+        self._on_look, self._recall = on_look, recall
         self._server = AgentServer(self._present, keys, clock, couriers)
         self._term: PowerTerm | None = None
         self._view: PowerView | None = None
@@ -138,7 +141,7 @@ class PowerLoop:
         epoch = self._epoch()
         if self._term is None or self._term.epoch != epoch:
             table_of, awaited, outside = self._table_inputs(view, tree, {})
-            self._term = PowerTerm(table_of, epoch, self._rules, awaited, outside)
+            self._term = PowerTerm(table_of, epoch, self._rules, awaited, outside, self._recall())
             self._since_s = self._clock()
             log.info("power loop begins a term", epoch=epoch, domains=len(view.domains))
         return self._term

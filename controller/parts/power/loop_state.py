@@ -10,6 +10,7 @@ from cluster.power import PowerTable
 from controller.parts.power.domain_tree import PoweredNode, PowerTree
 from controller.parts.power.watcher import PowerView
 from power.control.admission import headroom_w
+from power.control.learned import Fleet, LearnedSpikes, fleets_of, learned_spikes
 from power.control.state import Allocator, AllocatorState
 from power.watching.meters import Meters
 
@@ -49,6 +50,16 @@ class PowerLoopState:
         if self.allocator is None or self.state is None:
             return {}
         return headroom_w(self.allocator, self.state, self.meters.excess_w if self.meters is not None else 0.0)
+
+    def fleets(self) -> Mapping[str, Fleet]:
+        """Domain with a budget → its fleet."""
+        return fleets_of(self.allocator) if self.allocator is not None else {}
+
+    def spikes(self) -> Mapping[str, LearnedSpikes]:
+        """Domain with a budget → what this controller learnt of its rises."""
+        if self.allocator is None or self.state is None:
+            return {}
+        return learned_spikes(self.allocator, self.state)
 
     def wanted_w(self) -> FloatArray | None:
         """Draw of each device of the table, or what it would draw where its cap holds it back; NaN where it is not

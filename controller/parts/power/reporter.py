@@ -16,7 +16,13 @@ from controller.kube.structs import OwnObject
 from controller.metrics.registry import Sample
 from controller.objects.own_objects import by_object
 from controller.parts.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
-from controller.parts.power.domain_status import FIGURES_EVERY_S, StatusInputs, events_of_change, status_after
+from controller.parts.power.domain_status import (
+    FIGURES_EVERY_S,
+    LEARNED_EVERY_S,
+    StatusInputs,
+    events_of_change,
+    status_after,
+)
 from controller.parts.power.domain_tree import lineage
 from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.metrics import samples_of
@@ -52,15 +58,19 @@ class PowerReporter:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         settle_s: float,
+        hours: Callable[[], Mapping[str, str]] = dict,
+        learns_s: float = LEARNED_EVERY_S,
     ) -> None:
         """loop_state: of the fast loop; None while another replica leads. clock: the loop's. wall_clock: since the
         epoch.
 
         settle_s: time after the start of a term in which some agents may not have been heard from yet, so that silence
-        is not reported.
+        is not reported. hours: what planning learnt of services (`daily_profile.packed`).
+        learns_s: age of a term from which its own measurements take the place of its predecessor's.
         """
         self._domains, self._loop_state, self._send, self._publish_events = domains, loop_state, send, say
         self._publish, self._clock, self._wall_clock, self._settle_s = publish, clock, wall_clock, settle_s
+        self._hours, self._learns_s = hours, learns_s
         self._known: dict[str, _Known] = {}
         self._written_at_s: dict[str, float] = {}
         self._held: tuple[float, int, Mapping[str, tuple[HeldBackDevice, ...]]] = (0.0, -1, {})
@@ -109,12 +119,15 @@ class PowerReporter:
     ) -> Iterator[tuple[Job, OwnObject, Status, Status]]:
         mistakes = (*loop_state.view.unreadable, *loop_state.tree.fatal, *loop_state.tree.mistakes)
         wrong, held, at_s = by_object(mistakes), self._held_by_domain(loop_state), self._wall_clock()
+        spikes = loop_state.spikes() if loop_state.at_s - loop_state.since_s >= self._learns_s else {}
         for name, obj in self._domains.all().items():
             if obj.metadata.deletion_timestamp or name not in loop_state.view.generations:
                 continue
             inputs = self._inputs(
                 name, loop_state, facts.get(name), wrong.get(f"PowerDomain/{name}", ()), held.get(name, ())
             )
+            if name in spikes:
+                inputs = replace(inputs, learned=spikes[name], hours=self._hours() if name == min(spikes) else {})
             before = self._before(name, obj)
             may_refresh = self._clock() - self._written_at_s.get(name, -FIGURES_EVERY_S) >= FIGURES_EVERY_S
             after = status_after(before, inputs, at_s, may_refresh=may_refresh)

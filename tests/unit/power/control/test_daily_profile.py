@@ -9,11 +9,22 @@ import pytest
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
+from controller.api.power_domain import Learned, LearnedHours
 from controller.parts.power.domain_tree import power_tree
 from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.watcher import PowerView
 from controller.process.wire_power import LEARN_EVERY_S, PlannedPods
-from power.control.daily_profile import HOURS, DailyProfile, complete_profiles, profiles_after
+from power.control.daily_profile import (
+    HOURS,
+    MOST_PACKED,
+    DailyProfile,
+    complete_profiles,
+    is_near,
+    packed,
+    profiles_after,
+    unpacked,
+)
+from power.control.learned import Fleet
 from power.control.state import allocator_of, first_state
 from power.control.step import step
 from power.rules import PowerRules
@@ -137,6 +148,9 @@ class Standing:
     def wanted_w(self) -> FloatArray:
         return self.draw_w
 
+    def fleets(self) -> Mapping[str, Fleet]:
+        return {"row": Fleet("a100", 4)}
+
 
 class Loop:
     def __init__(self) -> None:
@@ -167,6 +181,56 @@ def test_planning_gets_the_courses_that_the_operator_saw() -> None:
 
 def test_it_gets_none_where_that_is_switched_off() -> None:
     assert courses_told(PlannedPods(learns_hours=False), DAY_S) == {}
+
+
+def test_hours_survive_being_packed_to_half_a_percent() -> None:
+    courses = after(1.0)
+
+    again = unpacked(packed(courses), DAY_S)
+
+    assert again["ns/shop"].share == pytest.approx(courses["ns/shop"].share, abs=0.002)
+    assert complete_profiles(again).keys() == {"ns/shop"}
+
+
+def test_an_hour_that_was_not_observed_stays_unknown() -> None:
+    again = unpacked(packed(after(0.5)), DAY_S)["ns/shop"].share
+
+    assert np.isnan(again).any()
+    assert not np.isnan(again).all()
+
+
+def test_what_is_packed_is_bounded_and_keeps_the_services_known_best() -> None:
+    half, whole = after(0.5)["ns/shop"], after(1.0)["ns/shop"]
+
+    made = packed({**{f"ns/half-{n:03}": half for n in range(100)}, "ns/whole": whole})
+
+    assert len(made) == MOST_PACKED
+    assert "ns/whole" in made
+    assert sum(len(name) + len(hours) for name, hours in made.items()) < 8192
+
+
+def test_hours_that_ripple_are_no_change() -> None:
+    old = packed(after(1.0))
+
+    assert is_near(old, packed({name: replace(c, share=c.share * 0.99) for name, c in after(1.0).items()}))
+    assert not is_near(old, packed({name: replace(c, share=c.share * 0.9) for name, c in after(1.0).items()}))
+    assert not is_near(old, {})
+
+
+@pytest.mark.parametrize(
+    ("products", "devices", "is_believed"), [("a100", 4, True), ("h100", 4, False), ("a100", 9, False)]
+)
+def test_a_new_leader_knows_the_hours_of_the_one_before_where_the_fleet_fits(
+    products: str, devices: int, is_believed: bool
+) -> None:
+    services = tuple(LearnedHours(service=name, hours=hours) for name, hours in packed(after(1.0)).items())
+    learned = Learned(
+        time=DAY_S, products=products, devices=devices, spike_watts=1.0, excess_watts=1.0, services=services
+    )
+
+    told = courses_told(PlannedPods(lambda: {"row": learned}), DAY_S + 300.0, DAY_S + 60.0)
+
+    assert told.keys() == ({"ns/shop"} if is_believed else set())
 
 
 def test_a_device_that_its_cap_holds_back_wants_what_it_needs_and_of_one_unheard_nobody_knows() -> None:
