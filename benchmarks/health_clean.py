@@ -4,7 +4,7 @@ Works on the analyser's own tables (computing time per rank and step, transfer t
 of so many days would take weeks to make. Each window of each step is looked at. Hangs are not covered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from time import process_time
@@ -14,10 +14,14 @@ import click
 import numpy as np
 
 from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.health_remedies import START_S, PretendJob, takes_out_a_node
 from cluster.arrays import BoolArray, FloatArray, IntArray
+from controller.parts.health.job_stream import PACE_STEPS, Pace
+from controller.parts.health.stream import KEPT_S
 from health.analysis.excess import Baseline, baseline_from, compute_excess, transfer_excess
 from health.analysis.windows import PERSISTENT, TIERS, Tier, limits
 from health.records.layout import Layout, layout_from
+from health.remediation.evidence import Evidence
 from health.verdicts.slow_paths import PATH_LEAST, named, slow_spans
 from health.verdicts.slow_ranks import blamed, slow_ranks
 from health.verdicts.verdict import Part, Verdict
@@ -47,13 +51,23 @@ def main(gpu_days: float, seed: int, json_to: str | None) -> None:
     per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
     blocks = int(np.ceil(gpu_days / per_block))
     started_s = process_time()
-    found = [verdict for _ in range(blocks) for verdict in found_in(block_of(job, slim, random), layout, slim, used)]
+    found: list[Verdict] = []
+    quarantined = 0
+    for _ in range(blocks):
+        block = block_of(job, slim, random)
+        seen = list(found_in(block, layout, slim, used))
+        firsts: dict[object, Verdict] = {}
+        for verdict in seen:
+            firsts.setdefault(verdict.subject, verdict)
+        found += firsts.values()
+        quarantined += is_quarantined(block, [verdict for verdict in seen if not verdict.cause], layout)
     blames = [verdict for verdict in found if verdict.blames]
     record: dict[str, object] = {
         "gpu_days": round(blocks * per_block),
         "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(TIERS) * (job.ranks + len(used)),
         "blamed": len(blames),
         "blamed_ranks_nodes_nics": sum(verdict.part in NODES for verdict in blames),
+        "nodes_quarantined": quarantined,
         "abstained": sum(verdict.abstains for verdict in found),
         "upper_bound_per_1000_gpu_days": round(
             (sum(verdict.part in NODES for verdict in blames) + 3) / (blocks * per_block) * 1000, 4
@@ -148,7 +162,10 @@ def _used(layout: Layout, span_path: IntArray) -> BoolArray:
 
 
 def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iterator[Verdict]:
-    """slim: the layout of the spans in use alone, on which most steps are seen to be quiet."""
+    """Verdicts of each step; their instant is its number.
+
+    slim: the layout of the spans in use alone, on which most steps are seen to be quiet.
+    """
     baseline = baseline_from(block.compute_s[:BASELINE], block.transfer_s[:BASELINE], STEP_S, slim)
     full = np.ones(layout.ranks, SINGLE)
     slow = compute_excess(block.compute_s, baseline, full)
@@ -158,16 +175,34 @@ def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iter
     worth = np.union1d(ranks_at, spans_at).tolist()
     if not worth:
         return
-    seen: set[object] = set()
     transfer_s = np.zeros((BLOCK, len(layout.span_path)), SINGLE)
     transfer_s[:, used] = block.transfer_s
     block = replace(block, transfer_s=transfer_s)
     baseline = baseline_from(block.compute_s[:BASELINE], transfer_s[:BASELINE], STEP_S, layout)
     for step in worth:
-        for verdict in _at(block, baseline, layout, step, full):
-            if verdict.subject not in seen:
-                seen.add(verdict.subject)
-                yield verdict
+        yield from _at(block, baseline, layout, step, full)
+
+
+def is_quarantined(block: Block, found: Sequence[Verdict], layout: Layout) -> bool:
+    """Whether remediation takes a node out for what was found; it hears each verdict in all steps where it stands."""
+    job = PretendJob(layout)
+    step_s = block.compute_s.max(axis=1) + 0.3 * STEP_S
+    at_s = START_S + np.cumsum(step_s, dtype=np.float64)
+    heard: list[Evidence] = []
+    for step in range(int(min((each.at_s for each in found), default=BLOCK)), BLOCK):
+        now_s = float(at_s[step])
+        pace = Pace()
+        lately = range(max(step - PACE_STEPS, 0), step)
+        pace.add(lately, at_s[lately.start : step].tolist())
+        for verdict in (each for each in found if each.at_s == step):
+            first = min(each.at_s for each in found if each.subject == verdict.subject)
+            heard.append(job.evidence(verdict, now_s, pace.lost_share(), float(at_s[int(first)])))
+        heard = [each for each in heard if now_s - each.at_s <= KEPT_S]
+        if takes_out_a_node(job.decided(heard, now_s)):
+            return True
+        if not heard and not any(each.at_s > step for each in found):
+            return False
+    return False
 
 
 def _worth_a_look(excess: FloatArray, noise: FloatArray, baseline: Baseline, least: float) -> IntArray:

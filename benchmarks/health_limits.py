@@ -6,7 +6,6 @@ to remediation alone, or to nobody.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import click
 import numpy as np
@@ -15,22 +14,15 @@ from rich.table import Table
 
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.health_remedies import START_S, PretendJob, takes_out_a_node
 from benchmarks.health_scores import verdicts_on
-from health.remediation.decision import decide
-from health.remediation.evidence import Evidence, NodeKey
-from health.remediation.facts import JobFacts, NodeFacts, PodFacts, Situation
-from health.remediation.incidents import Incident
-from health.remediation.intents import NodeDo, NodeIntent
-from health.remediation.policy import Policy
 from health.stream import Options
 from health.verdicts.facts import FactKind
-from health.verdicts.verdict import Syndrome, Verdict
+from health.verdicts.verdict import Verdict
 from simulator.health.cases import Case, case
 from simulator.health.disturbance import LIMITS
 
 AGAIN_S = 120.0
-JOB = "train/limited"
-START_S = 1_000_000.0
 KNOWN_BY = ("analyser and remediation", "remediation alone", "nobody")
 
 
@@ -69,58 +61,13 @@ def _outcomes(drawn: Case, hours: float) -> Iterator[tuple[str, bool, bool]]:
 
 def _is_quarantined(drawn: Case, blames: list[Verdict], hours: float, *, known: bool) -> bool:
     """Whether remediation takes out a node while verdicts stand and the job goes on."""
-    nodes, job = _fleet(drawn, known=known), _job(drawn)
-    incidents: tuple[Incident, ...] = ()
-    for later_s in np.arange(0.0, hours * 3600.0, AGAIN_S):
-        now_s = START_S + float(later_s)
-        facts = replace(job, checkpoint_at_s=now_s - now_s % 600.0)
-        situation = Situation(now_s, {JOB: facts}, nodes, ("spare",))
-        decision = decide(situation, incidents, [_evidence(drawn, each, now_s) for each in blames], Policy())
-        incidents = decision.incidents
-        if any(isinstance(each, NodeIntent) and each.do is NodeDo.TAINT for each in decision.intents):
-            return True
-    return False
-
-
-def _fleet(drawn: Case, *, known: bool) -> dict[str, NodeFacts]:
-    share: dict[str, float] = {}
-    for fact in drawn.facts:
-        if known and fact.kind in (FactKind.POWER_CAP, FactKind.CGROUP_LIMIT):
-            name = _name(drawn, fact.rank)
-            share[name] = min(share.get(name, 1.0), fact.speed_share)
-    names = [*sorted({_name(drawn, rank) for rank in range(drawn.job.ranks)}), "spare"]
-    return {
-        name: NodeFacts(NodeKey(name, name), own_speed_share=share.get(name, 1.0), limited_since_s=START_S - 60.0)
-        for name in names
-    }
-
-
-def _job(drawn: Case) -> JobFacts:
-    nodes = sorted({_name(drawn, rank) for rank in range(drawn.job.ranks)})
-    pods = tuple(PodFacts(f"pod-{name}", name, START_S - 3600.0) for name in nodes)
-    return JobFacts(JOB, "0", START_S - 3600.0, pods, len(pods), 150.0, 75.0, START_S, 600.0)
-
-
-def _evidence(drawn: Case, verdict: Verdict, now_s: float) -> Evidence:
-    """The verdict as the controller hands it on, with the loss of speed that the job's steps show."""
-    nodes = sorted({_name(drawn, rank) for rank in verdict.ranks})
-    is_slow = verdict.syndrome in (Syndrome.OTHER_SLOW, Syndrome.COMMUNICATION_SLOW)
-    return Evidence(
-        job=JOB,
-        incarnation="0",
-        syndrome=verdict.syndrome,
-        part=verdict.part,
-        nodes=tuple(NodeKey(name, name) for name in nodes),
-        pods=tuple(f"pod-{name}" for name in nodes),
-        since_s=START_S,
-        at_s=now_s,
-        confidence=verdict.confidence,
-        slow_share=drawn.disturbance.strength / (1 + drawn.disturbance.strength) if is_slow else 0.0,
+    limits = [fact for fact in drawn.facts if known and fact.kind in (FactKind.POWER_CAP, FactKind.CGROUP_LIMIT)]
+    job = PretendJob(drawn.layout, {fact.rank: fact.speed_share for fact in limits})
+    lost = drawn.disturbance.strength / (1 + drawn.disturbance.strength)
+    return any(
+        takes_out_a_node(job.decided([job.evidence(each, now_s, lost) for each in blames], now_s))
+        for now_s in (START_S + np.arange(0.0, hours * 3600.0, AGAIN_S)).tolist()
     )
-
-
-def _name(drawn: Case, rank: int) -> str:
-    return f"node-{int(drawn.layout.node[rank])}"
 
 
 if __name__ == "__main__":

@@ -66,7 +66,22 @@ def main(
             for _ in range(runs):
                 rows.append(_run(Job(python, ranks, step_s), fault, int(draw.integers(ranks)), slow_by))
                 click.echo(json.dumps(rows[-1]), err=True)
+        rows += [_summary(fault, [row for row in rows if row["fault"] == fault]) for fault in faults]
     write_lines(json_to or "-", rows)
+
+
+def _summary(fault: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:
+    """Jobs in which the right rank was named, and the time it took."""
+    taken = [float(str(row["latency_s"])) for row in rows if row["right"]]
+    return {
+        "summary": fault,
+        "jobs": len(rows),
+        "right": len(taken),
+        "p50_s": round(float(np.median(taken)), 2) if taken else None,
+        "p95_s": round(float(np.quantile(taken, 0.95)), 2) if taken else None,
+        "max_s": max(taken, default=None),
+        "blamed_before": sum(int(str(row["blamed_before"])) for row in rows),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from typing import Any
 
 def main(given: dict[str, Any]) -> None:
     import torch
+    import torch._dynamo  # the optimizer's first step imports it: once for all ranks, not once in each
+    from torch.nn import parallel  # noqa: F401 - likewise
 
     torch.set_num_threads(1)
     folder = Path(given["folder"])

@@ -14,9 +14,7 @@ from simulator.health.disturbance import LIMITS, Happening
 
 VARIANTS: Mapping[str, Options] = {
     "tonnage": Options(),
-    "simple": Options(
-        clocks=False, tiers=TIERS[:1], points=False, causes=False, facts=False, limits=False, order=False
-    ),
+    "simple": Options(clocks=False, tiers=TIERS[:1], points=False, causes=False, facts=False, limits=False),
     "no clock alignment": Options(clocks=False),
     "no short windows": Options(tiers=TIERS[-1:]),
     "no long windows": Options(tiers=TIERS[:1]),
@@ -24,7 +22,6 @@ VARIANTS: Mapping[str, Options] = {
     "no negative verdicts": Options(causes=False),
     "no hardware evidence": Options(facts=False),
     "own limits hidden": Options(limits=False),
-    "no order of errors": Options(order=False),
 }
 """`simple` is the first rule that worked: one window of four steps, nothing else."""
 CAUSES = {
@@ -67,6 +64,7 @@ class Score:
     """Whether the cause that is no fault was named."""
     latency_s: float
     latency_steps: float
+    """In steps of the job, which a slow fault makes longer."""
     cpu_s: float
     records: int
     verdict: str
@@ -99,7 +97,7 @@ def scored(case: Case, name: str, options: Options) -> Score:
         sum(not _names(case, verdict) for verdict in blames),
         CAUSES.get(case.disturbance.kind) in {verdict.cause for verdict in verdicts},
         float(latency_s),
-        float(latency_s / case.step_s),
+        float(latency_s / (case.step_s * (1 + case.share))),
         cpu_s,
         case.transcript.records,
         "; ".join(f"{v.at_s - (fault_s if truth else 0):.1f}s {v.syndrome} {v.part} {v.ranks[:4]}" for v in blames),

@@ -52,7 +52,6 @@ class Options:
     """Facts from devices and hosts."""
     limits: bool = True
     """Tonnage's own power caps and cgroup limits."""
-    order: bool = True
 
 
 class Analyser:
@@ -93,11 +92,12 @@ class Analyser:
         records = decoded(frames)
         self._meet(records.headers)
         known = (records.rank < self._layout.ranks) & self._known[np.minimum(records.rank, self._layout.ranks - 1)]
-        rows, rank = records.rows[known], records.rank[known]
-        at_s = (rows["at_ns"] - self._local_ns[rank]) * 1e-9
+        rows, rank = records.rows, records.rank
+        if not known.all():
+            rows, rank = rows[known], rank[known]
+        at_s = np.asarray((rows["at_ns"] - self._local_ns[rank]) * 1e-9, np.float64)
         kind = rows["kind"]
-        done = kind == Kind.OPERATION
-        self._operations(rows[done], rank[done], at_s[done], now_s)
+        self._operations(rows, rank, at_s, np.flatnonzero(kind == Kind.OPERATION), now_s)
         beats = (kind == Kind.BEAT) | (kind == Kind.IN_FLIGHT)
         self._beats(rows[beats], rank[beats], at_s[beats], now_s)
         failed = kind == Kind.ERROR
@@ -127,10 +127,12 @@ class Analyser:
         seq = self._unwrapped(self._layout.slots(path, index), rows["seq"])
         self._pulse.beat(rows, rank, path, index, seq, at_s, now_s)
 
-    def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray, now_s: float) -> None:
-        if not len(rows):
+    def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray, chosen: IntArray, now_s: float) -> None:
+        """chosen: places of the finished operations among all records."""
+        if not len(chosen):
             return
-        order = np.argsort(rank.astype(np.uint16) if self._layout.ranks < 1 << 16 else rank, kind="stable")
+        by = rank[chosen]
+        order = chosen[np.argsort(by.astype(np.uint16) if self._layout.ranks < 1 << 16 else by, kind="stable")]
         rows, rank, enter_s = rows[order], rank[order], at_s[order]
         exit_s = enter_s + rows["for_ns"] * 1e-9
         path, index = self._layout.located(rank, rows)
@@ -217,9 +219,7 @@ class Analyser:
         self._fitted_s, self._fitted_step = now_s, complete
 
     def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[Verdict]:
-        lost = deaths.lost(
-            self._errors, self._layout, self._pulse.silent_s(now_s), self._pulse.ended, by_order=self._options.order
-        )
+        lost = deaths.lost(self._errors, self._layout, self._pulse.silent_s(now_s), self._pulse.ended)
         if lost is not None and not self._stopped:
             self._stopped = True
             yield stopped.on_death(lost, self._layout, facts, now_s)

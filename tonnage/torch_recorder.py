@@ -11,6 +11,7 @@ once in the log and the job runs on without it.
 
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -56,9 +57,9 @@ _ROLES = (
     (Role.TENSOR, ("tp", "tensor")),
     (Role.PIPELINE, ("pp", "pipe")),
     (Role.EXPERT, ("ep", "expert")),
-    (Role.DATA, ("dp", "data", "replicate", "shard")),
+    (Role.DATA, ("dp", "data", "replicate", "shard", "ddp", "fsdp", "hsdp")),
 )
-"""Role of a group by a part of its description: a device mesh calls its groups `mesh_tp` and the like."""
+"""Role of a group by how a word of its description begins: a device mesh calls its groups `mesh_tp` and the like."""
 
 
 class TorchRecorder:
@@ -163,7 +164,8 @@ def role_of(description: str) -> Role:
     """Role of a group by its description; that of all ranks is the world's."""
     if description == "default_pg":
         return Role.WORLD
-    found = (role for role, words in _ROLES if any(word in description.lower() for word in words))
+    said = re.split(r"[^a-z0-9]+", description.lower())
+    found = (role for role, words in _ROLES if any(each.startswith(words) for each in said))
     return next(found, Role.OTHER)
 
 

@@ -1,4 +1,4 @@
-"""Deaths: the rank that was lost, from the order of its peers' errors and from its silence."""
+"""Deaths: the rank that was lost, from its peers' errors and from its silence."""
 
 from dataclasses import dataclass, field
 
@@ -8,8 +8,6 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from health.records.layout import Layout
 from tonnage.records import Failure
 
-FIRST_S = 0.03
-"""Direct partners of a killed process fail within 20 ms of the first (measured on 8 gloo ranks), others later."""
 SILENT_S = 0.55
 """Two heartbeats and a delivery: a rank that lives has been heard of by then."""
 
@@ -21,8 +19,8 @@ class Lost:
     ranks: tuple[int, ...]
     since_s: float
     """Aligned instant of the first error."""
-    first_errors: int
-    """Peers that failed first, in operations with it."""
+    errors: int
+    """Operations with it that failed."""
     own_error: bool
     """Whether it reported an exception of its own before."""
 
@@ -43,20 +41,18 @@ class Errors:
         self.failure += failure.tolist()
 
 
-def lost(
-    errors: Errors, layout: Layout, silent_s: FloatArray, ended: BoolArray, *, by_order: bool = True
-) -> Lost | None:
-    """The rank whose loss explains the first errors; None while it may still speak.
+def lost(errors: Errors, layout: Layout, silent_s: FloatArray, ended: BoolArray) -> Lost | None:
+    """The silent rank in most operations that failed; None while it may still speak.
 
-    by_order: False takes any silent rank, for a comparison without the order of errors.
+    The first error tells whether the program failed or a connection. It tells no more about the rank: in 36 deaths of 8
+    to 512 ranks the errors of its first 30 ms named the same one as all of them.
     """
     if not errors.rank:
         return None
     first = int(np.argmin(errors.at_s))
     if errors.failure[first] == Failure.OWN:
         return Lost((errors.rank[first],), errors.at_s[first], 1, own_error=True)
-    early = [at for at, at_s in enumerate(errors.at_s) if at_s <= errors.at_s[first] + FIRST_S or not by_order]
-    partners = [set(layout.ranks_on(errors.path[at]).tolist()) for at in early if errors.path[at] >= 0]
+    partners = [set(layout.ranks_on(path).tolist()) for path in errors.path if path >= 0]
     quiet = _quiet(errors, silent_s, ended)
     votes = {rank: sum(rank in members for members in partners) for rank in set().union(*partners) if quiet[rank]}
     if not votes:

@@ -11,6 +11,10 @@ from health.records.layout import Layout
 LEAST_S = 3.0
 """Age from which a wait counts as a hang: above the stalls of data loading, within the goal of 5 s with heartbeats
 four times a second."""
+START_S = 120.0
+"""The same while a job starts: ranks load weights and compile for unlike times before they meet."""
+_FIRST, _MANY = 32, 1_000
+"""Operations of a group that count as its start, unless some group of the job has had many."""
 _TYPICAL = 5.0
 """Multiple of the job's own 99th percentile that a wait must exceed too."""
 _OLD_S = 1.0
@@ -54,7 +58,7 @@ class Order:
 def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck | Order | None:
     """Cause of the oldest waits; None while the job makes progress or while the cause is too young to tell."""
     waits = pulse.waiting(now_s)
-    if not len(waits.rank) or waits.age_s.max() < LEAST_S:
+    if not len(waits.rank) or waits.age_s.max() < _least_s(waits, pulse):
         return None
     old = np.flatnonzero(waits.age_s >= _OLD_S)
     silent = np.flatnonzero(pulse.silent_s(now_s) > SILENT_S)
@@ -71,6 +75,12 @@ def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck |
         return _longest_absent(absent, pulse, len(set(waits.rank[old].tolist())), now_s)
     oldest = float(waits.age_s[old].max())
     return Order(tuple(sorted(blockers)), now_s - oldest) if blockers and oldest > 2 * LEAST_S else None
+
+
+def _least_s(waits: Waiting, pulse: Pulse) -> float:
+    """Age from which the oldest wait counts, by how far its group has come."""
+    starts = waits.seq[waits.age_s.argmax()] <= _FIRST and pulse.entered.max() < _MANY
+    return START_S if starts else LEAST_S
 
 
 def _followed(pulse: Pulse, layout: Layout, waits: Waiting, old: np.ndarray) -> tuple[set[int], list[int]]:

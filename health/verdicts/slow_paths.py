@@ -170,6 +170,10 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
     ranks = layout.ranks_on(int(layout.span_path[worst]))
     if not slow.crosses[worst]:
         return Named(_link_or_group(ranks), _rising(ranks), "inside one node")
+    if any((slow.ratio[_telling(int(layout.nic[rank]), worst, slow, layout)] < 0).any() for rank in ranks):
+        return _abstention(
+            np.array([worst]), layout, "a clock was stepped: until it is aligned, other paths cannot tell"
+        )
     support = [_support(int(layout.nic[rank]), worst, slow, layout) for rank in ranks]
     supported = [
         rank for rank, share in zip(ranks.tolist(), support, strict=True) if share is not None and share >= 0.5
@@ -188,10 +192,15 @@ def _link_or_group(ranks: IntArray) -> Part:
 
 def _support(nic: int, span: int, slow: SlowSpans, layout: Layout) -> float | None:
     """Share of a NIC's other spans that are slower than before; None where it has no other."""
-    others = np.setdiff1d(_spans_of(nic, slow, layout), [span])
-    others = others[slow.usual_s[others] >= TELLING * slow.usual_s[span]]
+    others = _telling(nic, span, slow, layout)
     alike = slow.ratio[others] - 1 >= TELLING * (slow.ratio[span] - 1)
     return float((slow.hinted[others] & alike).mean()) if len(others) else None
+
+
+def _telling(nic: int, span: int, slow: SlowSpans, layout: Layout) -> IntArray:
+    """A NIC's other spans that transfer enough to tell about it."""
+    others = np.setdiff1d(_spans_of(nic, slow, layout), [span])
+    return np.asarray(others[slow.usual_s[others] >= TELLING * slow.usual_s[span]])
 
 
 def _abstention(spans: IntArray, layout: Layout, note: str) -> Named:

@@ -1,4 +1,4 @@
-"""Stopped jobs: the verdict on a hang from the wait-for graph, and on a death from the order of errors."""
+"""Stopped jobs: the verdict on a hang from the wait-for graph, and on a death from errors and silence."""
 
 from collections.abc import Sequence
 
@@ -87,7 +87,7 @@ def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) ->
     )
     on_node = np.flatnonzero(layout.node == layout.node[found.ranks[0]])
     whole = len(on_node) > 1 and found.ranks == tuple(on_node.tolist())
-    shown: tuple[str, ...] = (f"{found.first_errors} peers failed first, in operations with it",)
+    shown: tuple[str, ...] = (f"{found.errors} operations with it failed",)
     shown = (
         ("it reported an exception of its own first",)
         if found.own_error

@@ -46,11 +46,9 @@ SWITCH = {name: f"leaf-{int(name[1:]) // 4}" for name in NODES}
 RANKS = 4
 
 
-@pytest.fixture(scope="module")
-def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
-    manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
+def fleet_manifest() -> list[dict[str, Any]]:
     has = {"cpu": "96", "memory": "1Ti", "pods": "100", GPU: "8"}
-    nodes = [
+    return [
         {
             "apiVersion": "v1",
             "kind": "Node",
@@ -59,18 +57,28 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
         }
         for name in NODES
     ]
-    manifests.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
-    return start_server(Settings(manifests=str(manifests)))
 
 
 @pytest.fixture(scope="module")
-def admin(server: ControlPlane, programs: Programs) -> Kubectl:
+def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
+    manifests.write_text(yaml.safe_dump_all(fleet_manifest()), encoding="utf-8")
+    return start_server(Settings(manifests=str(manifests)))
+
+
+def administrator(server: ControlPlane, programs: Programs) -> Kubectl:
+    """kubectl on a server with the kinds that are needed here."""
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
     for crd in ("gangs", "healthpolicies", "faultincidents"):
         kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
     kubectl("create", "namespace", "tonnage-system")
     return kubectl
+
+
+@pytest.fixture(scope="module")
+def admin(server: ControlPlane, programs: Programs) -> Kubectl:
+    return administrator(server, programs)
 
 
 class Agent:
@@ -331,9 +339,9 @@ class Stage:
                 self.admin("taint", "nodes", "--all", f"{key}-")
 
 
-@pytest.fixture(scope="module")
-def stage(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    folder = tmp_path_factory.mktemp("operator")
+@contextmanager
+def staged(admin: Kubectl, folder: Path) -> Iterator[Stage]:
+    """An operator and agents of all nodes."""
     keys = write_keys(folder / "keys")
     with ExitStack() as stack:
         process = stack.enter_context(
@@ -352,6 +360,12 @@ def stage(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         agents = Agents(keys, int(started["power_port"]))
         stack.callback(agents.close)
         yield Stage(admin, agents, process)
+
+
+@pytest.fixture(scope="module")
+def stage(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(admin, tmp_path_factory.mktemp("operator")) as made:
+        yield made
 
 
 def xid(number: int = 79) -> Evidence:

@@ -35,3 +35,17 @@ def test_steps_that_no_window_could_stand_out_in_are_all_that_is_skipped() -> No
 
     needed = {column for column in range(40) for end in range(5, 61) if excess[end - 5 : end, column].sum() >= 3}
     assert needed <= crowded
+
+
+def test_a_node_is_quarantined_for_what_lasts_and_not_for_what_passes() -> None:
+    _, layout, slim, used = job_looked_at()
+    block, _ = block_of(5)
+    taken = {}
+    for steps in (6, 80):
+        compute_s = block.compute_s.copy()
+        compute_s[BASELINE + LONGEST : BASELINE + LONGEST + steps, 77] += 0.5 * STEP_S
+        slower = replace(block, compute_s=compute_s)
+        seen = [each for each in health_clean.found_in(slower, layout, slim, used) if not each.cause]
+        taken[steps] = health_clean.is_quarantined(slower, seen, layout)
+
+    assert taken == {6: False, 80: True}

@@ -5,13 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray
+from health.analysis import waits
 from health.analysis.excess import baseline_from
 from health.analysis.matching import Finished, Matcher
+from health.analysis.pulse import Pulse
 from health.analysis.windows import TIERS, noise_of, standing
 from health.clocks import alignment
+from health.records.decoding import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
 from simulator.health.job import Job
+from tonnage.records import Kind
 
 
 def layout_of(job: Job) -> Layout:
@@ -105,3 +109,23 @@ def test_a_rank_that_is_slower_than_its_uneven_replica_in_each_step_is_slow() ->
     added_s[:, replica[3]] += 3.0
 
     assert slow_by(added_s) == [int(replica[3])]
+
+
+def waiting_for_rank_1(seq: int, for_s: float) -> waits.Absent | waits.Stuck | waits.Order | None:
+    """What is found when rank 0 of two waits in its group's operation and rank 1, whose heart beats, does not come."""
+    layout = layout_of(PAIR)
+    pulse = Pulse(layout)
+    rows = np.zeros(3, RECORD)
+    rows["kind"] = [Kind.BEAT, Kind.IN_FLIGHT, Kind.BEAT]
+    rows["seq"][1], rows["for_ns"] = seq, for_s * 1e9
+    rank, none = np.array([0, 0, 1]), np.zeros(3, np.int64)
+    pulse.beat(rows, rank, none, rank, np.array([0, seq, 0]), np.full(3, 500.0), 500.0)
+    return waits.stands_still(pulse, layout, 500.0)
+
+
+def test_a_rank_that_is_late_to_a_groups_first_operations_hangs_no_job_yet() -> None:
+    assert waiting_for_rank_1(seq=2, for_s=90.0) is None
+    assert isinstance(waiting_for_rank_1(seq=2, for_s=121.0), waits.Absent)
+    found = waiting_for_rank_1(seq=100, for_s=4.0)
+    assert isinstance(found, waits.Absent)
+    assert found.ranks == (1,)

@@ -11,7 +11,7 @@ from health.stream import REPEAT_S, Analyser, Options
 from health.verdicts.facts import Fact, FactKind
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import Cause, Part, Syndrome
-from simulator.health.cases import Case
+from simulator.health.cases import Case, case
 from simulator.health.disturbance import NO_FAULTS, STOPS, Happening
 from tests.unit.health.jobs import blames, drawn, judged
 
@@ -99,6 +99,13 @@ def test_a_strong_slow_down_is_named_within_ten_steps_or_five_seconds(kind: Happ
     if not verdict.abstains:
         assert (verdict.syndrome, (verdict.part, verdict.ranks) in slow.truth.parts) == (slow.truth.syndrome, True)
     assert verdict.at_s - slow.truth.fault_s <= max(5.0, 10 * slow.step_s * (1 + slow.share)) + 0.5
+
+
+def test_a_path_that_a_stepped_clock_makes_negative_clears_no_nic() -> None:
+    """The ring of a slow NIC is seen first; the clock of one of its ranks was set back just before."""
+    blamed = blames(case(8024))
+
+    assert [(verdict.part, verdict.ranks) for verdict in blamed] == [(Part.NIC, (5,))]
 
 
 def test_signs_on_healthy_hardware_blame_nothing() -> None:

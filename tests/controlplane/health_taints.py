@@ -1,0 +1,74 @@
+"""Evidence of a broken node to its taint, on a real API server: percentiles over many.
+
+    python -m tests.controlplane.health_taints --verdicts 30
+
+Three nodes under three switches break and are repaired in turn, beside an operator and the agents of twelve simulated
+nodes. Counted from the instant at which a node's agent sends the evidence to the operator's word that the taint is set.
+"""
+
+import sys
+import time
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import numpy as np
+import yaml
+
+from benchmarks.arguments import write_lines
+from simulator.controlplane.binaries.build_progress import progress_on
+from simulator.controlplane.binaries.programs import control_plane_programs
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.server import down, up
+from tests.controlplane.operators import until
+from tests.controlplane.test_health import NODES, Stage, administrator, fleet_manifest, staged, xid
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--verdicts", type=click.IntRange(3), default=30, help="Taints to measure, a multiple of 3.")
+@click.option("--json", "json_to", default="-", help="JSON lines to this file, or to stdout.")
+def main(verdicts: int, json_to: str) -> None:
+    """Break nodes, and measure how soon each is tainted."""
+    programs = control_plane_programs(progress_on(sys.stderr))
+    with TemporaryDirectory(prefix="taints") as name, ExitStack() as stack:
+        folder = Path(name)
+        manifests = folder / "nodes.yaml"
+        manifests.write_text(yaml.safe_dump_all(fleet_manifest()), encoding="utf-8")
+        kept = Folder(folder / "server")
+        server = up(kept, Settings(manifests=str(manifests)), programs)
+        stack.callback(lambda: down(kept))
+        (folder / "operator").mkdir()
+        stage = stack.enter_context(staged(administrator(server, programs), folder / "operator"))
+        took_s = [each for _ in range(verdicts // 3) for each in _round(stage)]
+    row = {name: round(float(np.quantile(took_s, level)), 2) for name, level in (("p50_s", 0.5), ("p95_s", 0.95))}
+    write_lines(json_to, [{"verdicts": len(took_s), **row, "max_s": round(max(took_s), 2)}])
+
+
+def _round(stage: Stage) -> list[float]:
+    stage.policy()
+    took_s = []
+    for node in NODES[::4]:
+        known = len(stage.operator.lines)
+        began_s = time.time()
+        stage.agents.find(node, xid())
+        until(lambda n=node, k=known: _tainted_s(stage, n, k) > 0, "the node is tainted", within_s=60)  # type: ignore[misc]
+        took_s.append(_tainted_s(stage, node, known) - began_s)
+    for node in NODES[::4]:
+        stage.agents.find(node)
+    until(lambda: not stage.taints(), "all nodes are back", within_s=120)
+    until(lambda: not stage.open_incidents(), "the incidents are closed", within_s=60)
+    return took_s
+
+
+def _tainted_s(stage: Stage, node: str, known: int) -> float:
+    """When the operator said, after so many lines, that it had tainted the node; 0 before."""
+    done = (line for line in list(stage.operator.lines)[known:] if line.get("event") == "action done")
+    found = next((line for line in done if line.get("node") == node), None)
+    return datetime.fromisoformat(found["timestamp"]).timestamp() if found else 0.0
+
+
+if __name__ == "__main__":
+    main()
