@@ -52,6 +52,7 @@ SETTINGS: Mapping[str, Any] = {"pools": [{"placer": "bind"}]}
 """Settings of the chart that are not its defaults: a mode in which pods may share devices."""
 REQUESTS = re.compile(r'^tonnage_api_requests_total\{[^}]*verb="(\w+)"[^}]*\} (\S+)$', re.M)
 DONE = re.compile(r'^tonnage_actions_total\{action="(\w+)",result="done"\} (\S+)$', re.M)
+UNPLACED = re.compile(r"^tonnage_unplaced\{[^}]*\} (\S+)$", re.M)
 WRITES = ("create", "patch", "delete")
 """Verbs of all writes but the renewals of the Lease, which alone are updates."""
 
@@ -159,6 +160,11 @@ class _Meter:
             "peak_mb": round(resident_mb(self.running, "VmHWM"), 1),
             "writes": writes,
             "writes_per_min": round(60 * writes / for_s, 1),
+            **{
+                f"{verb}_per_min": round(60 * (now.get(verb, 0) - self._requests.get(verb, 0)) / for_s, 1)
+                for verb in WRITES
+            },
+            "unplaced": unplaced(self.running),
             "lease_updates_per_min": round(60 * (now.get("update", 0) - self._requests.get("update", 0)) / for_s, 1),
             **more,
         }
@@ -175,6 +181,11 @@ def requests(running: Running) -> dict[str, int]:
 def done(running: Running, action: str) -> int:
     """Actions of a kind that were done."""
     return round(sum(float(number) for kind, number in DONE.findall(_metrics(running)) if kind == action))
+
+
+def unplaced(running: Running) -> int:
+    """Pods and gangs that wait for a place."""
+    return round(sum(float(number) for number in UNPLACED.findall(_metrics(running))))
 
 
 def _metrics(running: Running) -> str:

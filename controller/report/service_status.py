@@ -13,6 +13,9 @@ from controller.ports import PLANNED_LOCALLY
 DIGITS = 6
 """Decimal places of figures; unrounded, a difference in the last bit would cause a write in every cycle."""
 
+LEAST_RISE = 0.001
+"""Least rise of a proven bound that is written, as a fraction of the cost. Chosen: the gap at which a search ends."""
+
 NOT_ACCEPTED = ("BadInput",)
 """Codes of refusals whose cause is the service itself, not the fleet."""
 
@@ -72,14 +75,15 @@ def _by_name(instances: Mapping[InstanceType, int]) -> dict[str, int]:
 
 
 def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> float | None:
-    """Proven lower bound of the mix's cost. A valid bound is not replaced by a weaker one of a busier cycle: otherwise
-    the status would change in every cycle."""
+    """Proven lower bound of the mix's cost. A valid bound is not replaced by a weaker one of a busier cycle, nor by one
+    that is hardly better: otherwise the status would change in every cycle."""
     if plan.refusal or plan.certificate is None:
         return None
     bound, cost = round(plan.certificate.bound, DIGITS), round(plan.cost_per_hour, DIGITS)
+    before = old.bound_per_hour
     is_same = old.observed_generation == facts.generation and old.cost_per_hour == cost
-    if is_same and old.bound_per_hour is not None and bound < old.bound_per_hour <= cost:
-        return old.bound_per_hour
+    if is_same and before is not None and before <= cost and bound < before + LEAST_RISE * cost:
+        return before
     return bound
 
 

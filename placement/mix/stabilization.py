@@ -1,6 +1,7 @@
 """Stabilization against flapping: a recently changed service that still meets its demand is left alone for a while."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,9 @@ from placement.mix.optimizer import answer_mix
 from placement.mix.planner import routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of
+from placement.mix.seats import seating
+from placement.mix.stock_builder import stocked
+from placement.seating.model import Group
 from placement.seating.stock import Stock
 
 OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether the running instances could stay")
@@ -23,12 +27,14 @@ def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Pl
     """Plan of mixes without the changes that can wait.
 
     Those are changes of services that changed less than `hold_s` ago, and whose present instances can serve their
-    demand. Such a service's plan is its present mix, with a routing that fits it, and the certificate of the cheaper
-    one. Without the second condition a burst of demand would be served late. Without the first, demand that oscillates
-    around the edge between two mixes would start and stop instances without end.
+    demand and have seats. Such a service's plan is its present mix, with a routing that fits it, and the certificate of
+    the cheaper one. Without the first condition, demand that oscillates around the edge between two mixes would start
+    and stop instances without end. Without the others, a burst of demand would be served late, and instances would wait
+    for seats that other pods took.
     """
     recent = {s.name: s for s in snapshot.services if _is_recent(s, snapshot.at_s, hold_s)}
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)} & recent.keys()
+    asked -= _without_seats(snapshot, [recent[name] for name in sorted(asked)])
     if not asked:
         return plan
     kept: dict[str, ServicePlan] = {}
@@ -47,6 +53,25 @@ def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Pl
 
 def _is_recent(service: ModelService, at_s: float, hold_s: float) -> bool:
     return service.scaled_at_s is not None and abs(at_s - service.scaled_at_s) < hold_s
+
+
+def _without_seats(snapshot: Snapshot, services: Sequence[ModelService]) -> set[str]:
+    """Those of the services whose present instances, running or requested, have no seats beside all other pods.
+
+    Each is judged alone: where two of them wait for one seat, the one that does not get it is found in the next plan.
+    """
+    needs = [need for service in services if isinstance(need := need_of(service, snapshot), Need)]
+    if not needs:
+        return set()
+    told, stock = stocked(snapshot, needs, {(need.service, o.instance_type) for need in needs for o in need.offers})
+    found = set()
+    for need in told:
+        wanted = Counter[Group]()
+        for offer in need.offers:
+            wanted[offer.group] += need.running_count(offer)
+        if seating(stock, wanted) is None:
+            found.add(need.service)
+    return found
 
 
 def _without(phase: Phase, kept: Mapping[str, ServicePlan]) -> Phase:

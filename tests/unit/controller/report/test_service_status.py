@@ -85,6 +85,14 @@ def test_a_proof_is_not_given_up_for_a_weaker_one() -> None:
     assert said(weaker, replace(FACTS, generation=4), before=said())["boundPerHour"] == 4.0
 
 
+def test_a_search_that_goes_on_writes_no_status_for_each_small_step_of_its_proof() -> None:
+    def proven(bound: float) -> ServicePlan:
+        return replace(PLAN, certificate=Certificate(6.0, bound, "HiGHS", 0.1))
+
+    assert said(proven(5.005), before=said()) == said()
+    assert said(proven(5.007), before=said())["boundPerHour"] == 5.007
+
+
 def test_the_time_of_scaling_moves_only_with_the_replicas() -> None:
     first = said()
     same = status_after(first, PLAN, replace(FACTS, running={}), 2_000_000.0)

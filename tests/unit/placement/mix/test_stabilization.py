@@ -11,7 +11,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from placement.mix.planner import plan_mix
 from placement.mix.stabilization import held
-from tests.builders.fleet import node, world
+from tests.builders.fleet import node, pod, world
 from tests.builders.mix import ample, of_types, profile, service
 
 
@@ -52,6 +52,20 @@ def test_a_service_that_cannot_serve_its_demand_any_more_does_not_wait() -> None
     (action,) = planned(fleet(14.0, {"A100": 1}, scaled_at_s=999.0)).actions
 
     assert isinstance(action, Scale)
+
+
+def test_a_service_whose_instances_lost_their_seats_to_other_pods_does_not_wait() -> None:
+    # One A100 is requested, and all of them hold other pods: two L4s serve the demand.
+    before = fleet(4.0, {"A100": 1}, scaled_at_s=999.0)
+    others = [pod(f"other-{n}", gpus=1, on="a", devices=(n,)) for n in range(8)]
+    waits = pod("chat", gpus=1, gpu_types=("A100",), owner="ns/chat")
+    nodes = [node("a", gpus=8, gpu_type="A100"), node("l", gpus=8, gpu_type="L4")]
+    full = replace(before, pods=world(nodes, [*others, waits]).pods)
+
+    assert planned(full).actions == (Scale("ns/chat", of_types({"A100": 0, "L4": 2})),)
+
+    runs = pod("chat", gpus=1, gpu_types=("A100",), owner="ns/chat", on="a", devices=(7,))
+    assert planned(replace(before, pods=world(nodes, [*others[:7], runs]).pods)).actions == (), "it has its seat"
 
 
 def test_nothing_is_held_where_nobody_knows_when_it_changed_or_holding_is_off() -> None:
