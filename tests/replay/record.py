@@ -6,7 +6,7 @@ A change that is meant to decide otherwise records them again; the diff of the .
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ def settings_with(**given: Any) -> OperatorSettings:
 def day_of_examples(settings: OperatorSettings) -> Iterator[Cycle]:
     """The fleet of examples/ through a day of tides, jobs and a lost node; a cycle every three hours."""
     fleet = snapshot_from(read_manifests([str(EXAMPLES)])).snapshot
+    # The examples leave their services' instances to others; here the operator runs them.
+    fleet = replace(fleet, services=tuple(replace(each, is_planned_only=False) for each in fleet.services))
     world = SimulatedWorld(fleet)
     brain = ObservedBrain(brain_with(settings, stopped))
     day = DaySettings(step_s=3 * 3600.0, load=1.2, job_hours=6.0, deadline_s=DEADLINE_S, seed=7)
