@@ -14,6 +14,7 @@ from controller.brain.supervisor import Link
 from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
 from controller.deciders.registry import SECTIONS, Sections, proposers_of
+from controller.deciders.start_limit import MOST_STARTS
 from controller.guard import Limits
 from controller.settings import BrainSettings, OperatorSettings
 from placement.batch.ladder import BatchSettings
@@ -23,8 +24,9 @@ from placement.mix.planner import MixSettings
 def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, explain: bool = False) -> Decisions:
     """Settings of all deciders. This is the only place that assembles them.
 
-    awaits_pods: whether services' pods are created only after the service was scaled, as on a cluster. explain: whether
-    plans report what another GPU or SLO would save; it changes no action.
+    awaits_pods: whether services' pods are created only after the service was scaled, as on a cluster; a plan then also
+    starts only so many pods that the next one is not late. explain: whether plans report what another GPU or SLO would
+    save; it changes no action.
     """
     return Decisions(
         within_s=settings.plan_deadline_s,
@@ -40,6 +42,7 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
         isolates=True,
         fit_slots=fit_slots_of(settings),
         awaits_pods=awaits_pods,
+        most_starts=MOST_STARTS if awaits_pods else None,
         shares=settings.brain.shares,
     )
 

@@ -52,6 +52,8 @@ class Decisions:
     awaits_pods: bool = False
     """Whether pods of a service are created only after it was scaled, as a Deployment's are. Then the next plan places
     them, under their real names."""
+    most_starts: int | None = None
+    """Pods that one plan starts, by priority; the next one goes on. None: all, as of a plan that nobody waits for."""
     isolates: bool = False
     """Whether the plan goes on without a decider that raises, and names it in a finding; False: the error is raised.
     Only code of this repository can raise there, so outside a running operator the error is better seen at once."""

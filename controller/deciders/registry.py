@@ -20,6 +20,7 @@ from controller.deciders import (
     packing,
     remediation,
     replicas,
+    start_limit,
     unallocated_claims,
 )
 from controller.deciders.background import Proposer
@@ -42,8 +43,9 @@ ORDER: tuple[Entry, ...] = (
     Decider("claim_release", claim_release.decide, "cluster"),
     Decider("unallocated_claims", unallocated_claims.decide, "cluster"),
     Decider("held_back", held_back.decide, "cluster"),
-    # Last: it takes out of the plan what the deciders before it planned on instances that do not exist yet.
+    # Last: they take out of the plan what stands on instances that do not exist yet, and what the next plan starts.
     PlanEdit("awaiting_pods", awaiting_pods.edit),
+    PlanEdit("start_limit", start_limit.edit),
 )
 
 
