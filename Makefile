@@ -157,6 +157,13 @@ bench-packing: $(READY) ## Packing: Tonnage beside FGD and the proven bound; sha
 bench-churn: $(READY) ## Packing where pods leave: Tonnage beside BestFit and FGD at loads 0.9, 1.0 and 1.05 (half an hour)
 	$(BIN)/python -m benchmarks.churn $(subst --seeds 42-51,--seeds 42-45,$(OPENB))
 
+.PHONY: bench-traffic
+bench-traffic: $(READY) ## Traffic of gangs over leaf switches in three orders of ranks (simulated, a minute)
+	$(BIN)/python -m benchmarks.traffic
+	$(BIN)/python -m benchmarks.traffic --near 0
+	$(BIN)/python -m benchmarks.traffic --near 1
+	$(BIN)/python -m benchmarks.traffic --held 0.7
+
 .PHONY: bench-packing-ablation
 bench-packing-ablation: $(READY) ## Packing: what each mechanism of the policy buys, on a quarter of the fleet (half an hour)
 	$(BIN)/python -m benchmarks.packing_ablation $(subst --seeds 42-51,--seeds 42-45,$(OPENB))

@@ -18,6 +18,7 @@ from controller.deciders import (
     load_fits,
     moves,
     packing,
+    rank_order,
     remediation,
     replicas,
     start_limit,
@@ -43,6 +44,7 @@ ORDER: tuple[Entry, ...] = (
     Decider("claim_release", claim_release.decide, "cluster"),
     Decider("unallocated_claims", unallocated_claims.decide, "cluster"),
     Decider("held_back", held_back.decide, "cluster"),
+    PlanEdit("rank_order", rank_order.edit),
     # Last: they take out of the plan what stands on instances that do not exist yet, and what the next plan starts.
     PlanEdit("awaiting_pods", awaiting_pods.edit),
     PlanEdit("start_limit", start_limit.edit),
