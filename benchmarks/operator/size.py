@@ -41,6 +41,8 @@ NAMESPACE, STUCK = "running", "stuck"
 IN_FLIGHT = 32
 """Requests of this benchmark at a time."""
 REST_S = 5.0
+SETTLING_MIN = 8
+"""Most minutes at rest: services keep a mix for five minutes after a change, and may take a cheaper one then."""
 """Time without a write after which all reports are done, seconds."""
 QUIET_S = 60.0
 """Time without one more bound pod after which the fill is over, seconds."""
@@ -205,9 +207,13 @@ async def _phases(
         bound = await _filled(running)
         yield meter.record(nodes=nodes, pods=pods, binds=bound)
         await _at_rest(running)
-        meter = _Meter("rest", running)
-        await asyncio.sleep(phase_s)
-        yield meter.record()
+        for minute in range(1, SETTLING_MIN + 1):
+            meter = _Meter(f"rest, minute {minute}", running)
+            await asyncio.sleep(phase_s)
+            record = meter.record()
+            yield record
+            if not record["writes"]:
+                break
         meter = _Meter("churn", running)
         await _come_and_go(api, pods, churn, phase_s)
         yield meter.record(pods_per_s=churn)
