@@ -11,6 +11,7 @@ from health.analysis.deaths import Errors
 from health.analysis.excess import Baseline, baseline_of
 from health.analysis.matching import Finished, Matcher
 from health.analysis.pulse import Pulse
+from health.analysis.stacks import Stacks
 from health.analysis.steps import StepSums
 from health.analysis.windows import TIERS, Tier
 from health.clocks import alignment
@@ -50,6 +51,8 @@ class Options:
     causes: bool = True
     facts: bool = True
     """Facts from devices and hosts."""
+    stacks: bool = True
+    """Stack samples of ranks that stand still."""
     limits: bool = True
     """Tonnage's own power caps and cgroup limits."""
 
@@ -63,6 +66,7 @@ class Analyser:
         self._sums = StepSums(layout.ranks, layout.span)
         self._pulse = Pulse(layout)
         self._errors = Errors()
+        self._stacks = Stacks()
         self._reported = np.zeros(len(layout.members), np.int64)
         """Sequence number of the last finished operation of each member of each path."""
         self._origin_ns: int | None = None
@@ -105,6 +109,9 @@ class Analyser:
             path, _ = self._layout.located(rank[failed], rows[failed])
             self._errors.add(rank[failed], path, self.clocks.aligned(rank[failed], at_s[failed]), rows["size"][failed])
         self._pulse.ended[rank[kind == Kind.END]] = True
+        sampled = kind == Kind.STACK
+        if sampled.any():
+            self._stacks.take(rows[sampled], rank[sampled], now_s)
 
     def _meet(self, headers: Array) -> None:
         """Starts the clocks of ranks that speak for the first time, by their wall clocks."""
@@ -227,7 +234,8 @@ class Analyser:
             return
         hang = waits.stands_still(self._pulse, self._layout, now_s)
         if hang is not None:
-            yield stopped.on_hang(hang, self._layout, facts, now_s, causes=self._options.causes)
+            stacks = self._stacks.since(hang.since_s) if self._options.stacks else {}
+            yield stopped.on_hang(hang, self._layout, facts, now_s, stacks, causes=self._options.causes)
 
     def _on_phases(self, now_s: float) -> Iterator[Verdict]:
         for number, since_s in self._marked.items():

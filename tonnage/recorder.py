@@ -7,11 +7,13 @@
 
 It never blocks the job and never raises into it. Records wait in a ring; when the ring is full the oldest is dropped,
 when the socket is gone or full the frame is dropped, and both are counted. A thread beats four times a second: it sends
-what finished since, the operations in flight, and the phase.
+what finished since, the operations in flight, and the phase. When nothing finished for two seconds it sends once where
+the job's main thread is: names of functions and lines of files, no values.
 """
 
 import itertools
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -30,6 +32,11 @@ INTRODUCTION_BEATS = 40
 """Beats between two introductions: an agent that restarted knows groups and place within 10 s."""
 MOST_IN_FLIGHT = 64
 """Operations in flight that a heartbeat names, the oldest first; more are a backlog, whose oldest tell the cause."""
+STILL_S = 2.0
+"""Time without a finished operation after which the stack is sampled: before a hang is judged, after 3 s."""
+STACK_EVERY_S = 10.0
+"""Shortest time between two samples, so that a job of long steps is sampled seldom."""
+STACK_FRAMES = 24
 _OPERATION = int(Kind.OPERATION)
 
 Send = Callable[[bytes], None]
@@ -88,7 +95,9 @@ class Recorder:
         ring: int = RING,
         clock: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], int] = time.time_ns,
+        stack: Callable[[], str] | None = None,
     ) -> None:
+        """stack: where the job is now, by default its main thread; a function that returns nothing turns it off."""
         self._send, self._rank, self._incarnation = send, rank, incarnation
         self._now, self._wall = clock, wall
         self._ring: deque[Entry] = deque(maxlen=ring)
@@ -102,13 +111,17 @@ class Recorder:
         self._stage, self._replica, self._ranks = 0, 0, 0
         self._is_introduced = False
         self._last_exit_ns = clock()
+        self._stack = main_stack if stack is None else stack
+        self._samples, self._sampled_ns = 0, clock() - int(STACK_EVERY_S * 1e9)
+        self._sampled_exit_ns = 0
         self._stopped = threading.Event()
         self._flushing = threading.Lock()
 
     @classmethod
-    def started(cls, *, rank: int, socket_path: str, incarnation: int = 0) -> "Recorder":
-        """Recorder with its beating thread, which ends with the process."""
-        recorder = cls(AgentSocket(socket_path), rank=rank, incarnation=incarnation)
+    def started(cls, *, rank: int, socket_path: str, incarnation: int = 0, stacks: bool = True) -> "Recorder":
+        """Recorder with its beating thread, which ends with the process. stacks: whether stacks are sampled."""
+        stack = None if stacks else str
+        recorder = cls(AgentSocket(socket_path), rank=rank, incarnation=incarnation, stack=stack)
         threading.Thread(target=recorder._beat_until_stopped, name="tonnage-recorder", daemon=True).start()
         return recorder
 
@@ -198,6 +211,7 @@ class Recorder:
             self._deliver(self._introduction())
         self.flush()
         self._deliver(self._heartbeat())
+        self._deliver(self._stack_sample())
 
     def flush(self) -> None:
         """Sends what finished."""
@@ -228,6 +242,16 @@ class Recorder:
         )
         return [beat, *(_waiting(token, now_ns, self._step, self._phase) for token in in_flight)]
 
+    def _stack_sample(self) -> list[bytes]:
+        """Where the job stands, once for each time that it stands still; a frame of its own."""
+        now_ns, exit_ns = self._now(), self._last_exit_ns
+        is_still = now_ns - exit_ns >= STILL_S * 1e9 and exit_ns != self._sampled_exit_ns
+        if not is_still or self._phase != Phase.COMPUTE or now_ns - self._sampled_ns < STACK_EVERY_S * 1e9:
+            return []
+        self._sampled_ns, self._sampled_exit_ns = now_ns, exit_ns
+        self._samples += 1
+        return records.text_pieces(self._stack().encode("ascii", "replace"), self._samples)
+
     def _introduction(self) -> list[bytes]:
         place = records.packed(Kind.PLACE, seq=self._stage, at_ns=self._replica, step=self._ranks)
         return [place, *(_membership(group) for group in list(self._groups.values()))]
@@ -255,6 +279,18 @@ class Recorder:
         while not self._stopped.wait(BEAT_S):
             with suppress(Exception):  # whatever happens to a heartbeat, the job must not notice
                 self.beat()
+
+
+def main_stack() -> str:
+    """Frames of the process's main thread, the innermost first: `folder/file.py:line function`, one a line."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    lines: list[str] = []
+    while frame is not None and len(lines) < STACK_FRAMES:
+        code = frame.f_code
+        file = "/".join(code.co_filename.replace("\\", "/").split("/")[-2:])
+        lines.append(f"{file}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return "\n".join(lines)
 
 
 def _finished(entry: Entry) -> bytes:

@@ -30,6 +30,11 @@ FIELDS = (
 """Names and numpy formats of a record's fields, in order; the table of `Kind` states their meaning."""
 _RECORD = struct.Struct("<BBHIqqIHBB")
 _HEADER = struct.Struct("<BBHIqqII")
+_STACK = struct.Struct("<BBHI24s")
+STACK_BYTES = 24
+"""Bytes of text in a STACK record."""
+STACK_PIECES = 64
+"""Most records of one text: 1.5 kB."""
 NO_PEER = 0xFFFF
 _U4 = 0xFFFFFFFF
 _I8_MAX = (1 << 63) - 1
@@ -47,6 +52,7 @@ class Kind(IntEnum):
     | END | - | - | - | now | - | step | - | - | now |
     | MEMBER | `Role` | group | own index | group key | - | members | - | - | - |
     | PLACE | - | - | pipeline stage | replica | - | ranks in the job | - | - | - |
+    | STACK | number of the piece | pieces | of the sample | 24 bytes of text in place of all further fields ||||||
 
     Instants are nanoseconds of the sender's monotonic clock. A header has MAGIC, VERSION, number of records, rank, now,
     wall clock minus monotonic clock, incarnation of the job, and records dropped since the recorder started.
@@ -59,6 +65,10 @@ class Kind(IntEnum):
     END = 5
     MEMBER = 6
     PLACE = 7
+    STACK = 8
+
+
+LAST_KIND = int(max(Kind))
 
 
 class Op(IntEnum):
@@ -141,6 +151,12 @@ def unpacked(record: bytes) -> dict[str, int]:
     return dict(zip((name for name, _ in FIELDS), _RECORD.unpack(record), strict=True))
 
 
+def text_pieces(text: bytes, seq: int) -> list[bytes]:
+    """A text as STACK records; what is beyond STACK_PIECES of them is cut."""
+    cut = [text[start : start + STACK_BYTES] for start in range(0, len(text), STACK_BYTES)][:STACK_PIECES]
+    return [_STACK.pack(Kind.STACK, number, len(cut), seq & _U4, piece) for number, piece in enumerate(cut)]
+
+
 def header(count: int, *, rank: int, at_ns: int, wall_minus_ns: int, incarnation: int, dropped: int) -> bytes:
     """Header of a frame of `count` records."""
     return _HEADER.pack(MAGIC, VERSION, count, rank & _U4, at_ns, wall_minus_ns, incarnation & _U4, min(dropped, _U4))
@@ -168,7 +184,7 @@ def checked(datagram: bytes) -> str:
     if count > FRAME_RECORDS or count * RECORD_BYTES + RECORD_BYTES != len(datagram):
         return f"{count} records announced in {len(datagram)} bytes"
     kinds = datagram[RECORD_BYTES::RECORD_BYTES]
-    if kinds and not (min(kinds) >= Kind.OPERATION and max(kinds) <= Kind.PLACE):
+    if kinds and not (min(kinds) >= Kind.OPERATION and max(kinds) <= LAST_KIND):
         return "a record of unknown kind"
     return ""
 

@@ -35,6 +35,7 @@ from controller.parts.health.stream import HealthStream
 from controller.process.part import Surroundings
 from controller.report.events import AT_A_TIME
 from controller.settings import OperatorSettings
+from health.analysis.stacks import is_stack
 from health.remediation.incidents import Act, Incident
 from health.remediation.intents import JobIntent
 
@@ -209,7 +210,7 @@ class HealthPart:
                 nodes=[key.name for key in each.nodes],
                 cause=str(each.cause or ""),
                 probe=each.probe,
-                why="; ".join(each.shown),
+                why="; ".join(one for one in each.shown if not is_stack(one)),
             )
         around.meter.publish_health(samples_of(self._reported, counted, refused, mailbox.dropped))
         if news:

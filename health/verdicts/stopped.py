@@ -1,10 +1,13 @@
 """Stopped jobs: the verdict on a hang from the wait-for graph, and on a death from errors and silence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from health.analysis import stacks
 from health.analysis.deaths import Lost
+from health.analysis.stacks import Stack
 from health.analysis.waits import Absent, Order, Stuck
 from health.records.layout import Layout
 from health.verdicts.facts import NETWORK, Fact, FactKind
@@ -23,9 +26,29 @@ FACT_AGE_S = 60.0
 
 
 def on_hang(
+    found: Absent | Stuck | Order,
+    layout: Layout,
+    facts: Sequence[Fact],
+    at_s: float,
+    sampled: Mapping[int, Stack],
+    *,
+    causes: bool,
+) -> Verdict:
+    """sampled: stacks of ranks since then. causes: whether explanations that are no fault are considered."""
+    if isinstance(found, Absent) and (alone := _alone(found, sampled)) is not None:
+        found = replace(found, ranks=(alone,))
+    verdict = _on_waits(found, layout, facts, at_s, causes=causes)
+    return replace(verdict, evidence=(*verdict.evidence, *stacks.shown(sampled)))
+
+
+def _alone(found: Absent, sampled: Mapping[int, Stack]) -> int | None:
+    """The one of several absent ranks that waits for no other process: the others wait in what is not recorded."""
+    return stacks.idle_alone(found.ranks, sampled) if len(found.ranks) > 1 and not found.silent else None
+
+
+def _on_waits(
     found: Absent | Stuck | Order, layout: Layout, facts: Sequence[Fact], at_s: float, *, causes: bool
 ) -> Verdict:
-    """causes: whether explanations that are no fault are considered."""
     if isinstance(found, Stuck):
         return _stuck(found, layout, _recent(facts, found.since_s), at_s)
     if isinstance(found, Order):

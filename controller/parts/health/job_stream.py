@@ -16,7 +16,7 @@ from health.records.layout import Layout, layout_from
 from health.stream import Analyser
 from health.verdicts.facts import Fact
 from health.verdicts.verdict import Verdict
-from tonnage.records import FRAME_RECORDS, MAGIC, RECORD_BYTES, Kind, Phase
+from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, RECORD_BYTES, Kind, Phase
 
 MOST_GROUPS = 256
 """Process groups of one rank; more are not followed."""
@@ -214,7 +214,7 @@ def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:
         if magic != MAGIC or count > FRAME_RECORDS or end > len(frames):
             return
         kinds = frames[at + RECORD_BYTES : end : RECORD_BYTES]
-        if kinds and max(kinds) > Kind.PLACE:
+        if kinds and max(kinds) > LAST_KIND:
             return
         yield rank, run, frames[at:end]
         at = end

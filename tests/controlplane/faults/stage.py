@@ -197,13 +197,24 @@ class Play:
 
         if not comes_true(settled, within_s):
             missing = self.missing()
-            words = f"{len(missing)} of {len(self.wanted)} pods do not run: {', '.join(sorted(missing)[:4])}"
+            words = f"{len(missing)} of {len(self.wanted)} pods do not run: {self._why_not(api, sorted(missing)[:4])}"
             raise NotConvergedError(words if missing else f"the service is not Ready: {self.service_says()}")
         took_s = time.monotonic() - began_s
         self.waited_s.append(took_s)
         members = Counter(pod.gang for pod in self.stage.witness.pods(self.namespace) if pod.holds)
         self.broken |= {gang for gang, least in self.least.items() if 0 < members[gang] < least}
         return took_s
+
+    def _why_not(self, api: PlainApi, names: Sequence[str]) -> str:
+        """What the API server shows of these pods: gates, node selector, node, conditions."""
+        said = []
+        for name in names:
+            pod = api.send("GET", f"/api/v1/namespaces/{self.namespace}/pods/{name}").body
+            spec, status = pod.get("spec", {}), pod.get("status", {})
+            kept = {key: spec.get(key) for key in ("schedulingGates", "nodeSelector", "nodeName") if spec.get(key)}
+            conditions = [each.get("message", each["type"]) for each in status.get("conditions", ())]
+            said.append(f"{name} {json.dumps({**kept, 'phase': status.get('phase'), 'conditions': conditions})}")
+        return ", ".join(said)
 
     def missing(self) -> set[str]:
         running = {pod.name for pod in self.stage.witness.pods(self.namespace) if pod.phase == "Running" and pod.node}

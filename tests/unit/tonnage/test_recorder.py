@@ -48,6 +48,51 @@ def recorder_of(agent: Agent, clock: HandClock, ring: int = 100) -> Recorder:
     return Recorder(agent, rank=3, ring=ring, clock=clock, wall=lambda: 5_000_000)
 
 
+def still_recorder(agent: Agent, clock: HandClock) -> Recorder:
+    """A recorder whose job stands in one place, after one operation."""
+    recorder = Recorder(agent, rank=3, clock=clock, wall=lambda: 5_000_000, stack=lambda: "train.py:12 step")
+    recorder.exit(recorder.enter(recorder.join("dp0", (1, 3), Role.DATA), Op.ALL_REDUCE, 1))
+    return recorder
+
+
+def test_a_job_that_stands_still_sends_its_stack_once() -> None:
+    agent, clock = Agent(), HandClock()
+    recorder = still_recorder(agent, clock)
+    for beats in range(1, 200):
+        clock.now_ns += 250_000_000
+        recorder.beat()
+        assert len(agent.got(Kind.STACK)) == (1 if beats >= 8 else 0)
+
+
+def test_a_job_of_long_steps_sends_its_stack_every_ten_seconds_at_most() -> None:
+    agent, clock = Agent(), HandClock()
+    recorder = still_recorder(agent, clock)
+    for _ in range(20):
+        for _ in range(12):
+            clock.now_ns += 250_000_000
+            recorder.beat()
+        recorder.exit(recorder.enter(0, Op.ALL_REDUCE, 1))
+    assert 4 <= len(agent.got(Kind.STACK)) <= 6
+
+
+def test_a_checkpoint_sends_no_stack() -> None:
+    agent, clock = Agent(), HandClock()
+    recorder = still_recorder(agent, clock)
+    with recorder.phase(Phase.CHECKPOINT):
+        clock.now_ns += 5_000_000_000
+        recorder.beat()
+    assert not agent.got(Kind.STACK)
+
+
+def test_a_stack_of_nothing_sends_nothing() -> None:
+    agent, clock = Agent(), HandClock()
+    recorder = Recorder(agent, rank=3, clock=clock, stack=str)
+    clock.now_ns += 5_000_000_000
+    recorder.beat()
+    assert agent.got(Kind.BEAT)
+    assert not agent.got(Kind.STACK)
+
+
 def test_an_operation_is_recorded_with_enter_and_exit() -> None:
     agent, clock = Agent(), HandClock()
     recorder = recorder_of(agent, clock)
