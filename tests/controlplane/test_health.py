@@ -428,7 +428,9 @@ def test_a_hung_job_goes_on_elsewhere_from_its_last_complete_checkpoint(stage: S
         assert status["remedy"] == "quarantine"
         assert (status["syndrome"], status["jobs"]) == ("non-communication-hang", ["default/trains"])
         assert {each["do"] for each in status["alternatives"]} >= {"evict now", "restart in place"}
-        assert any(line.startswith("stack: rank 5 in controlplane/training_rank.py:") for line in status["evidence"]), status
+        assert any(line.startswith("stack: rank 5 in controlplane/training_rank.py:") for line in status["evidence"]), (
+            status
+        )
         assert delay_s(stage.operator, node) < 10.0
 
         until(lambda: len(job.runs) == 2 and job.restored_from(1) >= 0, "it runs again", within_s=400)

@@ -209,7 +209,7 @@ class Play:
         """What the API server shows of these pods: gates, node selector, node, conditions."""
         said = []
         for name in names:
-            pod = api.send("GET", f"/api/v1/namespaces/{self.namespace}/pods/{name}").body
+            pod = api.send("GET", f"/api/v1/namespaces/{self.namespace}/pods/{name.rpartition('/')[2]}").body
             spec, status = pod.get("spec", {}), pod.get("status", {})
             kept = {key: spec.get(key) for key in ("schedulingGates", "nodeSelector", "nodeName") if spec.get(key)}
             conditions = [each.get("message", each["type"]) for each in status.get("conditions", ())]
