@@ -11,8 +11,8 @@ from tests.controlplane.plain_api import PlainApi
 from tests.until import comes_true
 
 TAINTS = [{"key": "example.com/away", "effect": "NoSchedule"}]
-TOLD_WITHIN_S = 60.0
-"""Time until all pods run or are told of: the deadline of a release is 30 s."""
+TOLD_WITHIN_S = 120.0
+"""Time until all pods run or are told of: the deadline of a release is 60 s."""
 
 
 def nodes_changed(play: Play, rounds: int) -> None:
