@@ -13,12 +13,14 @@ from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.control.state import Allocator, AllocatorState, Grants
 from power.policy.interface import Seen, Wants
+from power.policy.precedence import floors_first_w
 from power.safety.burst_account import BurstAccount, counted, restoring
 from power.safety.commitments import Book, confirmed, granted
 from power.safety.estimator import FINE, STALE, Estimate, Trust, distrusting, estimate, heard_again, obeyed
 from power.safety.grants import as_found_w, granted_w, is_governed
 from power.watching.brake import Braking, is_full, is_watched, watched
 from power.watching.repetition import repeated
+from power.watching.units import with_wrong_units
 
 
 def step(
@@ -48,6 +50,7 @@ def step(
         trust = distrusting(trust, overdrew, now_s + rules.distrust_s)
     repetition = repeated(state.repetition, rules, readings, tree.table.devices.idle_w, now_s)
     trust, seen = estimate(tree, rules, trust, state.book, readings, repetition.stuck, now_s)
+    seen = seen if seen.clean else with_wrong_units(seen, tree.table.devices, readings.draw_w)
     book = confirmed(state.book, readings.sequence, *obeyed(tree, rules, state.book, readings, seen))
     if seen.clean and book is not state.book:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
@@ -65,6 +68,7 @@ def step(
     if wants is not state.wants or not (seen.clean and book.settled):
         awaited = _awaited(allocator, book, seen, room_w, now_s - state.started_s)
         cap_w = granted_w(tree, trust, book, seen, awaited, wants.cap_w, wants.need_w, room_w)
+        cap_w = floors_first_w(tree, wants.cap_w, book.cap_w, cap_w)
         burst = allocator.plant.bursts if seen.clean else allocator.plant.bursts & (seen.fault == FINE)
         if not all_of(state.book.met):
             cap_w = as_found_w(tree, state.book, book, readings, cap_w)

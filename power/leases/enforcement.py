@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
 from power.devices.backend import DeviceReading
-from power.safety.burst_credit import credit_after, may_burst
+from power.safety.burst_credit import credit_after
 
 R = TypeVar("R")
 TOLERANCE_W = 1.0
@@ -91,6 +92,11 @@ def bursting_after(
         credit[uuid] = float(has[0])
         now[uuid] = bool(may_burst(has, np.array([before.now.get(uuid, False)]), most)[0])
     return Bursting(credit, now)
+
+
+def may_burst(credit_j: FloatArray, bursting: BoolArray, burst_j: FloatArray) -> BoolArray:
+    """Devices that may draw above their leases now: with credit left or, after running out, with half of it back."""
+    return (credit_j > np.where(bursting, 0.0, 0.5 * burst_j)) & (burst_j > 0)
 
 
 def limits_to_set_w(

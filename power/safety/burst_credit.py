@@ -55,11 +55,6 @@ def credit_after(
     return np.minimum(credit_j + np.minimum(unused_j, burst_j * (for_s / refill_s)), burst_j)
 
 
-def may_burst(credit_j: FloatArray, bursting: BoolArray, burst_j: FloatArray) -> BoolArray:
-    """Devices that may draw above their leases now: with credit left or, after running out, with half of it back."""
-    return (credit_j > np.where(bursting, 0.0, 0.5 * burst_j)) & (burst_j > 0)
-
-
 def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
     """Devices that drew more above their leases than any burst explains, by the controller's own account of their
     credit.

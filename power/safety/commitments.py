@@ -5,7 +5,7 @@ one. So a device may hold any grant between the newest that it confirmed and the
 is the largest of these. A ceiling rises when a grant is sent and falls only when obedience was observed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,17 +81,13 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolAr
     newest = obeyed & (heard >= book.sequence)
     past_mark = newest | (keeps_mark & (heard >= book.mark))
     ceiling_w = np.where(newest, book.cap_w, np.where(past_mark, book.since_mark_w, book.ceiling_w))
-    return Book(
-        cap_w=book.cap_w,
+    return replace(
+        book,
         ceiling_w=np.minimum(ceiling_w, book.ceiling_w),
-        sequence=book.sequence,
         mark=np.where(past_mark, book.sequence, book.mark),
         since_mark_w=np.where(past_mark, book.cap_w, book.since_mark_w),
         due_since_s=np.where(past_mark, np.minimum(book.next_at_s, book.granted_at_s), book.due_since_s),
         next_at_s=np.where(past_mark, np.inf, book.next_at_s),
-        before_w=book.before_w,
-        granted_at_s=book.granted_at_s,
-        burst=book.burst,
         held_burst=np.where(newest, book.burst, book.held_burst),
         met=book.met | newest,
         open=book.open & ~newest,
@@ -102,7 +98,8 @@ def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray,
     """The record after new grants were sent to the devices in `changed`."""
     number = book.sequence.max(initial=-1) + 1
     opens = changed & (~book.open | (book.due_since_s == NEVER_S))
-    return Book(
+    return replace(
+        book,
         cap_w=np.where(changed, cap_w, book.cap_w),
         ceiling_w=np.where(changed, np.maximum(book.ceiling_w, cap_w), book.ceiling_w),
         sequence=np.where(changed, number, book.sequence),
@@ -114,6 +111,5 @@ def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray,
         granted_at_s=np.where(changed, at_s, book.granted_at_s),
         burst=np.where(changed, burst, book.burst),
         held_burst=book.held_burst | (changed & burst),
-        met=book.met,
         open=book.open | changed,
     )

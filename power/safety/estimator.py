@@ -13,10 +13,10 @@ from power.safety.commitments import Book
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
 """Faults of a device's readings or of its limit."""
 
-_IMPOSSIBLE_SHARE = 1.5
+IMPOSSIBLE_SHARE = 1.5
 """Fraction of the highest limit above which a reading is impossible: more than any limiter's overshoot, averaged over a
 period."""
-_SMALLEST_SHARE = 0.2
+SMALLEST_SHARE = 0.2
 """Fraction of the idle draw below which a reading is an error of the meter."""
 _SURE_SHARE = 0.25
 """Excess over a limit, as a fraction of it, of which no more counts in one reading."""
@@ -67,16 +67,8 @@ def honest_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
 
 
 def first_trust(tree: Tree) -> Trust:
-    never = np.full(tree.devices, NEVER_S)
-    nothing = np.zeros(tree.devices)
-    return Trust(
-        distrusted_until_s=never,
-        least_w=nothing,
-        least_until_s=never,
-        over_s=nothing,
-        counted_s=never,
-        heard_since_s=never,
-    )
+    never, nothing = np.full(tree.devices, NEVER_S), np.zeros(tree.devices)
+    return Trust(never, nothing, never, nothing, never, heard_since_s=never)
 
 
 def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
@@ -108,7 +100,7 @@ def estimate(
     held_w = np.maximum(book.ceiling_w, readings.cap_w)
     # An instant in the future means that clocks disagree: then the age of the reading is unknown.
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
-    possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
+    possible = (draw_w >= SMALLEST_SHARE * devices.idle_w) & (draw_w <= IMPOSSIBLE_SHARE * devices.max_w)
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
     obeys = draw_w <= honest_w(tree, rules, may_draw_w)
     enforces = readings.cap_w <= book.ceiling_w + SLACK_W
@@ -140,8 +132,7 @@ def obeyed(
 def _keeps(tree: Tree, rules: PowerRules, cap_w: FloatArray, bursts: BoolArray, readings: PowerReadings) -> BoolArray:
     may_draw_w = np.where(bursts, np.maximum(cap_w, tree.table.devices.max_w), cap_w)
     draws_no_more = readings.draw_w <= honest_w(tree, rules, may_draw_w)
-    keeps: BoolArray = (readings.cap_w <= cap_w + MEANT_W) & draws_no_more
-    return keeps
+    return np.asarray((readings.cap_w <= cap_w + MEANT_W) & draws_no_more)
 
 
 def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> bool:
@@ -180,8 +171,8 @@ def _with_faults(
     limit_w: shape (devices,), the limit that a device must have kept.
     """
     devices = tree.table.devices
-    heard_since_s = np.where(fresh, np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s), np.inf)
-    trust = replace(trust, heard_since_s=heard_since_s)
+    since_s = np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s)
+    trust = replace(trust, heard_since_s=np.where(fresh, since_s, np.inf))
     late = _late(rules, trust, book, now_s)
     ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst
     ignores &= readings.draw_w > honest_w(tree, rules, book.cap_w)
@@ -194,7 +185,6 @@ def _with_faults(
     fault[distrusted] = OVER_CAP
     fault[stuck] = STUCK
     fault[~possible] = IMPOSSIBLE
-    fault[~possible & _is_unit(readings.draw_w, devices.idle_w, devices.max_w)] = WRONG_UNIT
     fault[~fresh] = STALE
     fault[~devices.managed & (fault == NOT_ENFORCED)] = FINE
     worst_w = np.maximum(devices.max_w, devices.default_w)
@@ -208,8 +198,7 @@ def _with_faults(
     trust = _clamped(
         rules, replace(trust, distrusted_until_s=until_s), fresh & ~enforces, readings.cap_w, worst_w, now_s
     )
-    clean = not (distrusted.any() or trust.least_w.any())
-    trust = replace(trust, clean=clean)
+    trust = replace(trust, clean=not (distrusted.any() or trust.least_w.any()))
     return trust, Estimate(draw_w, held_w, believed, fault, clean=not fault.any())
 
 
@@ -223,14 +212,13 @@ def _counted(
     (a cumulative sum, Page 1954). A device that draws a quarter more is found after one and a half control delays, one
     that draws a tenth more after some seconds, and rare errors never add up.
     """
-    most = _SURE_SHARE
     since_s = np.maximum(readings.at_s - trust.counted_s, 0.0)
     left = np.maximum(trust.over_s - 0.5 * rules.tolerance_share * since_s, 0.0)
     limit_w = np.maximum(limit_w * tree.overshoot, 1.0)
-    excess = np.minimum(np.where(offends, readings.draw_w / limit_w - 1, 0.0), most)
+    excess = np.minimum(np.where(offends, readings.draw_w / limit_w - 1, 0.0), _SURE_SHARE)
     over_s = np.where(offends, left + excess * np.minimum(since_s, rules.control_delay_s), trust.over_s)
     counted_s = np.where(offends, readings.at_s, trust.counted_s)
-    found = offends & (over_s >= 1.5 * most * rules.control_delay_s)
+    found = offends & (over_s >= 1.5 * _SURE_SHARE * rules.control_delay_s)
     return replace(trust, over_s=over_s, counted_s=counted_s), found
 
 
@@ -241,10 +229,3 @@ def _clamped(
     until_s = np.where(above, now_s + rules.retry_s, trust.least_until_s)
     least_w = np.where(above, np.minimum(cap_w, worst_w), np.where(until_s > now_s, trust.least_w, 0.0))
     return replace(trust, least_w=least_w, least_until_s=until_s)
-
-
-def _is_unit(draw_w: FloatArray, idle_w: FloatArray, max_w: FloatArray) -> BoolArray:
-    """Whether the reading would be a possible draw if it were a thousand times larger or smaller."""
-    low, high = _SMALLEST_SHARE * idle_w, _IMPOSSIBLE_SHARE * max_w
-    milli, kilo = draw_w / 1000.0, draw_w * 1000.0
-    return ((milli >= low) & (milli <= high)) | ((kilo >= low) & (kilo <= high) & (draw_w > 0))

@@ -43,8 +43,7 @@ def granted_w(
     if not any_of(rise_w > 0):
         return lowered_w
     rise_w = _fitting_rises(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
-    risen_w = np.where(rise_w >= MEANT_W, held_w + np.floor(rise_w), lowered_w)
-    return _floors_first(tree, wanted_w, lowered_w, risen_w)
+    return np.where(rise_w >= MEANT_W, held_w + np.floor(rise_w), lowered_w)
 
 
 def is_governed(tree: Tree, seen: Estimate) -> BoolArray:
@@ -54,8 +53,7 @@ def is_governed(tree: Tree, seen: Estimate) -> BoolArray:
     """
     if seen.clean:
         return tree.table.devices.managed
-    governed: BoolArray = tree.table.devices.managed & (seen.fault != STALE) & (seen.fault != OVER_CAP)
-    return governed
+    return np.asarray(tree.table.devices.managed & (seen.fault != STALE) & (seen.fault != OVER_CAP))
 
 
 def _fitting_caps(tree: Tree, governed: BoolArray, cap_w: FloatArray, room_w: FloatArray) -> FloatArray:
@@ -73,11 +71,9 @@ def _fitting_caps(tree: Tree, governed: BoolArray, cap_w: FloatArray, room_w: Fl
 def _as_clamped(
     tree: Tree, trust: Trust, book: Book, seen: Estimate, cap_w: FloatArray, left_w: FloatArray
 ) -> FloatArray:
-    """Caps in which a device that keeps a higher limit than granted is granted that limit, once others made room for
-    it.
+    """Caps in which a device that keeps a higher limit than granted is granted that limit, once others made room.
 
-    Only the record changes, since the device enforces that limit already. Without this, it would be reported for ever
-    as not obeying a lower cap.
+    Only the record changes: the device enforces that limit already, and would be reported for ever as not obeying.
     """
     clamped = (trust.least_w > book.cap_w) & seen.believed & (seen.fault != OVER_CAP) & (seen.held_w >= trust.least_w)
     fits = tree.least(left_w) >= 0
@@ -97,24 +93,6 @@ def _fitting_rises(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w:
         left_w = left_w - tree.at_worst(given)
         made += given
     return made
-
-
-def _floors_first(tree: Tree, wanted_w: FloatArray, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
-    """Caps in which no device rises above its useful floor while a higher class below the same limit waits for its
-    floor.
-
-    A device of which less than its floor is wanted, because it has no work, waits for nothing.
-    """
-    devices = tree.table.devices
-    waits = (cap_w < np.minimum(devices.floor_w, wanted_w) - MEANT_W) & devices.managed
-    if not any_of(waits):
-        return cap_w
-    first = np.full(tree.limits, np.iinfo(np.int64).max)
-    waiting = waits[tree.path_device]
-    np.minimum.at(first, tree.path_limit[waiting], tree.rank[tree.path_device[waiting]])
-    ahead = np.full(tree.devices, np.iinfo(np.int64).max)
-    np.minimum.at(ahead, tree.path_device, first[tree.path_limit])
-    return np.where(ahead < tree.rank, np.minimum(cap_w, np.maximum(devices.floor_w, before_w)), cap_w)
 
 
 def as_found_w(tree: Tree, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:

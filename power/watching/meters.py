@@ -18,6 +18,7 @@ from cluster.power import NEVER_S, PowerReadings
 from power.domains.tree import Tree
 from power.rules import PowerRules
 from power.safety.estimator import Estimate
+from power.watching.units import is_scaled
 
 AGREES, STALE, IMPOSSIBLE, WRONG_UNIT, SHOWS_LESS, SHOWS_MORE = range(6)
 """Results of comparing a meter with its devices; AGREES also where there is no meter."""
@@ -177,10 +178,7 @@ def _is_unit(meter_w: FloatArray, least_w: FloatArray, most_w: FloatArray, toler
     """Whether the figure disagrees with the devices, but would agree if it were a thousand times larger or smaller."""
     low, high = least_w * (1 - tolerance_share), most_w * (1 + tolerance_share) + _SLACK_W
     off = (meter_w > high) | (meter_w < low)
-    scaled: BoolArray = ((meter_w / 1000 >= low) & (meter_w / 1000 <= high)) | (
-        (meter_w * 1000 >= low) & (meter_w * 1000 <= high)
-    )
-    return off & scaled & (meter_w > 0) & (least_w > 0)
+    return off & is_scaled(meter_w, low, high) & (least_w > 0)
 
 
 def _surely_w(metering: Metering, watts: FloatArray) -> FloatArray:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
-from power.safety.burst_credit import credit_after, may_burst
+from power.leases.enforcement import may_burst
+from power.safety.burst_credit import credit_after
 from simulator.power.faults import Fault
 from simulator.power.row import AGENT_LOOKS_S
 

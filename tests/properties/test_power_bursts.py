@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from cluster.power import BreakerCurve
 from power.domains.breaker import burst_share_s, opens_after_s
 from power.domains.tree import tree_of
-from power.safety.burst_credit import burst_of, credit_after, may_burst
+from power.leases.enforcement import may_burst
+from power.safety.burst_credit import burst_of, credit_after
 from simulator.power.protection import BreakerHeat
 from tests.builders.power import Device, row_of
 

@@ -5,7 +5,8 @@ import pytest
 
 from power.domains.breaker import burst_share_s
 from power.domains.tree import tree_of
-from power.safety.burst_credit import burst_of, credit_after, may_burst
+from power.leases.enforcement import may_burst
+from power.safety.burst_credit import burst_of, credit_after
 from tests.builders.power import CURVE, Device, Domain, power_table, row_of
 
 BUDGET_W = 2000.0

@@ -89,15 +89,6 @@ def test_what_may_still_be_held_elsewhere_is_not_given_away() -> None:
     assert case.next_w() == [200.0, 300.0]
 
 
-def test_no_device_rises_above_its_floor_while_a_higher_class_waits_for_its_own() -> None:
-    """The floors are 200 W. The high device has 150 W and cannot rise yet, since 180 W may still be held."""
-    devices = (Device("a", "n1", "high"), Device("b", "n2", "low"))
-    case = Case(devices, cap_w=(150.0, 150.0), ceiling_w=(180.0, 150.0))
-
-    assert case.next_w() == [150.0, 200.0]
-    assert replace(case, ceiling_w=(150.0, 150.0)).next_w() == [400.0, 400.0]
-
-
 def test_a_device_that_is_met_gets_no_more_than_it_was_found_at() -> None:
     """An earlier controller may have lowered it and granted the power to others."""
     allocator = Case().allocator
