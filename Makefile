@@ -259,6 +259,10 @@ bench-scaling-fleet: $(READY) ## Scaling a service on four GPU types: dollars pe
 bench-power-ablation: $(READY) ## Power (simulated): what each mechanism of the allocator buys, in the hottest hours (half an hour)
 	$(BIN)/python -m benchmarks.power_ablation --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz --jobs $(JOBS) --json
 
+.PHONY: bench-power-histories
+bench-power-histories: $(READY) ## Power: 10,000 random histories of messages, processes, clocks and devices that fail (half an hour of a core)
+	$(BIN)/python -m tests.power_histories --histories 10000 --jobs $(JOBS)
+
 .PHONY: bench-power-reaction
 bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)
 	$(BIN)/python -m benchmarks.power_reaction
