@@ -1,4 +1,4 @@
-"""Readings wrong by a factor of a thousand, as when milliwatts are taken for watts: the fault that is named for them."""
+"""Readings wrong by a factor of a thousand, as when milliwatts are taken for watts: a fault with a name of its own."""
 
 from dataclasses import replace
 
