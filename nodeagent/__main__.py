@@ -122,7 +122,8 @@ def devices(backend: str | None, config: Path | None, node: str | None) -> None:
             else str(reading)
         )
         may = f"{each.min_w:g} to {each.max_w:g} W" if each.can_limit else f"cannot be limited: {each.why_not}"
-        click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W; {now}")
+        forgets = ", persistence mode off" if each.is_persistent is False else ""
+        click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W{forgets}; {now}")
 
 
 @main.command()

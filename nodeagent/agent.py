@@ -122,6 +122,12 @@ class Agent:
         facts = await self._device(self._backend.discover)
         found = await self._device(self._backend.read)
         self._facts = {each.uuid: each for each in facts}
+        if forgetful := sorted(each.uuid for each in facts if each.is_persistent is False):
+            log.warning(
+                "persistence mode is off: an idle device returns to its default limit when this agent is replaced",
+                devices=forgetful,
+                remedy="run nvidia-persistenced on the host, or nvidia-smi -pm 1",
+            )
         record = record_at_start(
             await asyncio.to_thread(read_record, self._record_path),
             facts,

@@ -56,6 +56,9 @@ class DeviceFacts:
     """Lowest and highest clock that can be locked; None: clocks cannot be locked."""
     why_not: str = ""
     """Reason why it cannot be limited, for people."""
+    is_persistent: bool | None = None
+    """Whether the driver stays loaded, and with it a limit, while no process uses the device (NVML's persistence mode);
+    None where that is not reported."""
 
 
 @dataclass(frozen=True, slots=True)

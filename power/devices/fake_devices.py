@@ -46,6 +46,8 @@ class FakeDevice:
     """Whether it reports what holds its clocks down: AMD's devices and those behind a BMC do not."""
     locked_mhz: float | None = None
     """Clock that it is locked to. Its draw does not depend on it."""
+    is_persistent: bool | None = None
+    """Whether its driver stays loaded without a client, as reported."""
     _steps: list[tuple[float, float]] = field(default_factory=list)
     """(start instant, enforced limit), rising in time."""
     _reported_w: float | None = None
@@ -62,6 +64,7 @@ class FakeDevice:
             default_w=self.default_w,
             can_limit=self.min_w < self.max_w,
             clocks_mhz=(LOWEST_MHZ, HIGHEST_MHZ),
+            is_persistent=self.is_persistent,
         )
 
     def enforced_w(self, now_s: float) -> float:

@@ -82,6 +82,7 @@ class Nvml:
         default = self._maybe(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
         enforced = self._maybe(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         low, high = bounds or (enforced or 0, enforced or 0)
+        persistence = self._maybe(lambda: nvml.nvmlDeviceGetPersistenceMode(handle))
         highest_mhz = self._maybe(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
         return DeviceFacts(
             uuid=uuid,
@@ -93,6 +94,7 @@ class Nvml:
             can_limit=bounds is not None and low < high,
             clocks_mhz=(0.0, float(highest_mhz)) if highest_mhz else None,
             why_not="" if bounds is not None and low < high else "the driver reports no range of limits for it",
+            is_persistent=None if persistence is None else bool(persistence),
         )
 
     def _reading(self, handle: Any, uuid: str) -> DeviceReading | DeviceError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
@@ -291,6 +292,16 @@ def test_a_device_that_comes_back_is_taken_up_and_told_to_the_controller(tmp_pat
         assert len(told) == 1
 
     lived(story)
+
+
+def test_devices_that_forget_their_limit_are_named_at_the_start(tmp_path: Path) -> None:
+    node = Node(tmp_path, FakeDevice("g0", is_persistent=True), FakeDevice("g1", is_persistent=False))
+
+    with capture_logs() as logs:
+        asyncio.run(node.agent.start())
+
+    named = [each["devices"] for each in logs if each["event"].startswith("persistence mode is off")]
+    assert named == [["g1"]]
 
 
 def test_without_its_record_an_agent_raises_nothing(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Gpu:
     is_lost: bool = False
     has_range: bool = True
     locked: tuple[int, int] | None = None
+    is_persistent: bool = True
 
 
 class FakeNvml:
@@ -91,6 +92,7 @@ class FakeNvml:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """The getters without a rule of their own."""
         told: dict[str, Callable[[Gpu], Any]] = {
+            "nvmlDeviceGetPersistenceMode": lambda gpu: int(gpu.is_persistent),
             "nvmlDeviceGetUUID": lambda gpu: gpu.uuid.encode(),
             "nvmlDeviceGetName": lambda gpu: gpu.name,
             "nvmlDeviceGetPowerManagementDefaultLimit": lambda gpu: gpu.most_mw,

@@ -26,6 +26,12 @@ def test_a_device_without_a_range_cannot_be_limited() -> None:
     assert facts.why_not
 
 
+def test_a_device_whose_driver_forgets_its_limit_is_known() -> None:
+    kept, forgotten = nvml(Gpu("GPU-1"), Gpu("GPU-2", is_persistent=False)).discover()
+
+    assert (kept.is_persistent, forgotten.is_persistent) == (True, False)
+
+
 def test_readings_are_in_watts_and_say_what_holds_the_clock() -> None:
     found = nvml(Gpu("GPU-1", reasons=0x04 | 0x80)).read()["GPU-1"]
 
