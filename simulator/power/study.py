@@ -12,6 +12,7 @@ from power.rules import PowerRules
 from simulator.power.baselines import BASELINES, baseline
 from simulator.power.demand import RateCurve, made_up_rates, read_rates, shaped_rates
 from simulator.power.faults import Fault
+from simulator.power.leased_clocks import LEASED_CLOCKS, LeasedClocks
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policy import PERIOD_S, Policy
 from simulator.power.protection import BrakeRules
@@ -20,11 +21,12 @@ from simulator.power.tonnage_policy import TONNAGE_POLICIES, tonnage_policy_of
 from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Run
 
-POLICIES = (*BASELINES, *TONNAGE_POLICIES)
-DELAY_S = {"tonnage": 2.0, "ladder": 2.0, "two-clocks": 2.0}
+POLICIES = (*BASELINES, LEASED_CLOCKS, *TONNAGE_POLICIES)
+IN_BAND = ("tonnage", "ladder", "two-clocks", LEASED_CLOCKS)
+DELAY_S = dict.fromkeys(IN_BAND, 2.0)
 """Control delay of each policy by default: in band through an agent; all others out of band."""
 OUT_OF_BAND_S = 40.0
-TELEMETRY_S = {"tonnage": 0.0, "ladder": 0.0, "two-clocks": 0.0}
+TELEMETRY_S = dict.fromkeys(IN_BAND, 0.0)
 """Delay from the end of a period until a policy has its reading, in whole periods. Readings of agents arrive with their
 reports, within a tenth of a period (the 99th percentile of `make bench-power-reaction`); all others are those of meters
 and management controllers."""
@@ -224,6 +226,8 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
     def made(budget_w: float) -> Policy:
         if policy in TONNAGE_POLICIES:
             return tonnage_policy_of(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
+        if policy == LEASED_CLOCKS:
+            return LeasedClocks(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
         return baseline(policy, study.machine, own, budget_w, delay_s)
 
     return run_trial(

@@ -10,6 +10,8 @@ from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, P
 from power.control.fault_words import FAULT_WORDS
 from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
+from power.policy.by_class import ByClass
+from power.policy.interface import MakePolicy
 from power.rules import PowerRules
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
@@ -40,9 +42,10 @@ class Tonnage:
         telemetry_s: float,
         leases: PowerLeases | None = None,
         rules: Sequence[tuple[str, float]] = (),
+        policy: MakePolicy = ByClass,
     ) -> None:
         """leases: grants of the previous controller, as a status would report them; None for none. rules: settings
-        other than their defaults.
+        other than their defaults. policy: what wants limits; the shipped one by default.
         """
         self.name = name
         self._machine, self._delay_s = machine, delay_s
@@ -55,7 +58,7 @@ class Tonnage:
             burst_share=0.0 if name == "tonnage-oob" else 1.0,
         )
         self._rules = replace(self._rules, **dict(rules))
-        self._allocator = allocator_of(self._table, self._rules)
+        self._allocator = allocator_of(self._table, self._rules, policy)
         self._state = first_state(self._allocator)
         self._budget_w: FloatArray = np.array([budget_w])
         self._devices = self._table.devices
@@ -89,6 +92,10 @@ class Tonnage:
         if self._orders is None or grants is not self._last_grants:
             self._orders, self._last_grants = self._orders_of(grants), grants
         return self._orders
+
+    def _set_clocks(self, clock: FloatArray) -> None:
+        """Locks clocks from the next orders on. clock: fraction of power above idle that is left, shape (servers,)."""
+        self._clocks, self._last_grants = clock, None
 
     def _reported_limit_w(self, cap_w: FloatArray) -> FloatArray:
         if self._reported is None or self._reported[0] is not cap_w:
