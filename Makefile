@@ -222,7 +222,7 @@ bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given 
 bench-power: $(READY) ## Power (simulated): Tonnage, two clocks, POLCA and no cap as shipped, 14 days, five seeds (hours)
 	$(foreach load,m-large m-small,$(BIN)/python -m benchmarks.power \
 	  --rate $(DATA)/power/servegen_rate_language_$(load).csv.gz --extra 0.3,0.4 \
-	  --policy no-cap,polca,two-clocks,tonnage --seeds 1-5 --jobs $(JOBS) &&) true
+	  --policy no-cap,polca,two-clocks,two-clocks-leased,tonnage --seeds 1-5 --jobs $(JOBS) &&) true
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz --mix code \
 	  --lengths $(DATA)/power/azure_llm_2023_code.csv.gz --extra 0.3,0.4 \
 	  --policy no-cap,polca,two-clocks,tonnage --seeds 1-5 --jobs $(JOBS)
@@ -256,8 +256,9 @@ bench-scaling-fleet: $(READY) ## Scaling a service on four GPU types: dollars pe
 	  --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json --lead 5 --days 7 --json
 
 .PHONY: bench-power-ablation
-bench-power-ablation: $(READY) ## Power (simulated): what each mechanism of the allocator buys, in the hottest hours (half an hour)
-	$(BIN)/python -m benchmarks.power_ablation --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz --jobs $(JOBS) --json
+bench-power-ablation: $(READY) ## Power (simulated): what each mechanism of the allocator buys, in the hottest hours of two loads (an hour)
+	$(foreach load,m-large m-small,$(BIN)/python -m benchmarks.power_ablation \
+	  --rate $(DATA)/power/servegen_rate_language_$(load).csv.gz --extra 0.3,0.4,0.5 --jobs $(JOBS) --json &&) true
 
 .PHONY: bench-power-histories
 bench-power-histories: $(READY) ## Power: 10,000 random histories of messages, processes, clocks and devices that fail (half an hour of a core)
