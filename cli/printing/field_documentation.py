@@ -4,10 +4,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from cli.inputs.definitions import Definition, definitions
 from cluster.errors import ConfigError, Mistake
-from controller.api.crds import crd
-from controller.api.kind import Kind
-from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import GROUP, VERSION
 from controller.api.suggestions import meant
 
@@ -16,19 +14,21 @@ Schema = dict[str, Any]
 WIDTH = 80
 
 
-def field_text(path: str, *, recursive: bool = False, kinds: Iterable[Kind] = KINDS) -> str:
-    """Page about `KIND.FIELD.FIELD` in kubectl explain's format. Raises ConfigError for an unknown kind or field."""
+def field_text(path: str, *, recursive: bool = False, known: Iterable[Definition] | None = None) -> str:
+    """Page about `KIND.FIELD.FIELD` in kubectl explain's format. Raises ConfigError for an unknown kind or field.
+
+    known: this release's definitions where none are given.
+    """
     word, *fields = path.rstrip(".").split(".")
-    kind = _kind(word, own_kinds(kinds))
-    schema: Schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    here, name = schema, ""
+    found = _named(word, definitions() if known is None else known)
+    here, name = found.schema(), ""
     for field in fields:
         below = _inside(here).get("properties", {})
         if field not in below:
-            at = f"{kind.name}.{name}" if name else kind.name
+            at = f"{found.kind}.{name}" if name else found.kind
             raise ConfigError(Mistake(path, f"{at} has no field {field!r}", meant(field, below)))
         here, name = below[field], field
-    lines = [f"GROUP:      {GROUP}", f"KIND:       {kind.name}", f"VERSION:    {VERSION}", ""]
+    lines = [f"GROUP:      {GROUP}", f"KIND:       {found.kind}", f"VERSION:    {VERSION}", ""]
     if name:
         lines += [f"FIELD: {name} <{type_words(here)}>", *_enum(here, "  "), ""]
     lines += ["DESCRIPTION:", *_wrapped(here.get("description", "(no description)"), 4), ""]
@@ -37,14 +37,14 @@ def field_text(path: str, *, recursive: bool = False, kinds: Iterable[Kind] = KI
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def field_names(incomplete: str, kinds: Iterable[Kind] = KINDS) -> list[str]:
+def field_names(incomplete: str) -> list[str]:
     """Continuations of `KIND.FIELD.FIE`: the fields below the last whole one. Empty for an unknown kind or field."""
     whole, dot, _ = incomplete.rpartition(".")
     if not dot:
-        return [kind.name.lower() for kind in own_kinds(kinds)]
+        return [each.kind.lower() for each in definitions()]
     word, *fields = whole.split(".")
     try:
-        here: Schema = crd(_kind(word, own_kinds(kinds)))["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        here = _named(word, definitions()).schema()
     except ConfigError:
         return []
     for field in fields:
@@ -52,11 +52,11 @@ def field_names(incomplete: str, kinds: Iterable[Kind] = KINDS) -> list[str]:
     return [f"{whole}.{name}" for name in _inside(here).get("properties", {})]
 
 
-def _kind(word: str, kinds: Iterable[Kind]) -> Kind:
-    for kind in kinds:
-        if word.lower() in (kind.name.lower(), kind.plural, *kind.short_names):
-            return kind
-    names = [kind.name.lower() for kind in kinds]
+def _named(word: str, known: Iterable[Definition]) -> Definition:
+    for each in known:
+        if word.lower() in (each.kind.lower(), each.plural, *each.short_names):
+            return each
+    names = [each.kind.lower() for each in known]
     raise ConfigError(
         Mistake(word, "is not one of Tonnage's kinds", f"{meant(word, names)}; for an object write KIND/NAME")
     )

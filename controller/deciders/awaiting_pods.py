@@ -1,17 +1,20 @@
 """Plan edit that drops binds of pods which do not exist yet, until their owner has created them."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cluster.actions import Bind, Evict, RestartGang
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
-from controller.deciders.decisions import Decisions
+
+if TYPE_CHECKING:  # readers of a plan need the code alone, not what makes decisions
+    from controller.deciders.decisions import Decisions
 
 AWAITS_POD = "AwaitsPod"
 """Reason code of a pod whose service is scaled in this same plan."""
 
 
-def edit(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:
+def edit(snapshot: Snapshot, plan: Plan, decisions: "Decisions") -> Plan:
     """The plan for a cluster in which a service's pods are created only after it was scaled."""
     return without_pods_to_come(snapshot, plan) if decisions.awaits_pods else plan
 

@@ -12,6 +12,8 @@ NOT_INSTALLED = (
     "Tonnage's kinds are not installed: tonnage crds | kubectl apply --server-side -f -, or install the chart"
 )
 NOT_FOUND, GONE, GATEWAY_TIMEOUT = 404, 410, 504
+ABSENT = (403, NOT_FOUND)
+"""HTTP statuses of a kind that may not be listed, or is not served."""
 _NOT_SERVED = b"404 page not found"
 """Response body for a path that belongs to no API group or resource; a missing object gets a Status instead."""
 

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from http import HTTPStatus
 from random import Random
 from typing import Never
 
@@ -11,12 +10,10 @@ import structlog
 
 from controller.kube.api_server import Transport
 from controller.kube.cache import Cache, Item
-from controller.kube.errors import KubeReadError, Refusal, is_version_lost
+from controller.kube.errors import ABSENT, KubeReadError, Refusal, is_version_lost
 
 log = structlog.get_logger(__name__)
 
-ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
-"""Refusals of a kind that is not served, or may not be listed."""
 STARTING = 6
 """Refusals in a row after which an optional kind that was read counts as absent: about 20 s of pauses."""
 

@@ -4,14 +4,15 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache
-from controller.kube.errors import KubeReadError
-from controller.kube.reflector import ABSENT
+from controller.kube.cluster_view import ClusterView
+from controller.kube.errors import ABSENT, KubeReadError
 from controller.kube_world.cached_view import DEPLOYMENTS
 from controller.kube_world.from_settings import (
     allocates_claims,
@@ -22,11 +23,13 @@ from controller.kube_world.from_settings import (
     sightings_from,
 )
 from controller.kube_world.observer import Caches, Observer, empty_caches
-from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.quotas import QUOTAS
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.builder import BuiltSnapshot
 from controller.snapshot.from_manifests import Observed
+
+if TYPE_CHECKING:
+    from controller.kube_world.planning_view import PlanningView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,17 +38,14 @@ class ListedCluster:
 
     caches: Caches
     observer: Observer
-    view: PlanningView
     clock: Callable[[], float]
+    to_plan_on: Callable[[], Snapshot]
+    """Snapshot as the operator would plan on it: with writes in flight, without pods of other schedulers."""
 
     def seen(self) -> Observed:
         """Snapshot of the cluster, with notes for the reader."""
         built: BuiltSnapshot = self.observer.see()
         return Observed(built.snapshot, self.observer.notes(built.snapshot))
-
-    def to_plan_on(self) -> Snapshot:
-        """Snapshot as the operator would plan on it: with writes in flight, without pods of other schedulers."""
-        return self.view.snapshot()
 
     def mistakes(self) -> tuple[Mistake, ...]:
         """Errors of objects that the snapshot leaves out."""
@@ -77,13 +77,22 @@ async def list_cluster(
     wanted: tuple[Cache[Any], ...] = caches.each if settings is None else (*caches.each, deployments, quotas)
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
     observer = observer_from(known, caches, clock, at_first_sight=lambda: None)
-    view = PlanningView(
-        sightings_from(known, observer, caches, deployments, quotas=quotas),
-        pools_from(known),
-        clock=clock,
-        device_classes=device_classes_from(known),
-    )
-    return ListedCluster(caches, observer, view, clock)
+    sightings = sightings_from(known, observer, caches, deployments, quotas=quotas)
+    return ListedCluster(caches, observer, clock, _later_view(sightings, known, clock))
+
+
+def _later_view(
+    sightings: ClusterView, settings: OperatorSettings, clock: Callable[[], float]
+) -> Callable[[], Snapshot]:
+    """Planning snapshots of one view, made at the first: it loads what plans, a tenth of a second of CPU."""
+
+    @cache
+    def view() -> "PlanningView":
+        from controller.kube_world.planning_view import PlanningView
+
+        return PlanningView(sightings, pools_from(settings), clock=clock, device_classes=device_classes_from(settings))
+
+    return lambda: view().snapshot()
 
 
 async def _list(cache: Cache[Any], connection: ApiServer, clock: Callable[[], float]) -> None:

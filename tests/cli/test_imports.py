@@ -61,6 +61,21 @@ def test_a_completion_loads_no_more_than_the_look_that_it_takes(nobody: Path, mo
     assert not loaded & (PLANNING | KINDS | OPERATOR)
 
 
+def test_the_meaning_of_a_field_is_told_without_loading_the_kinds_models() -> None:
+    loaded = loaded_by("explain", "modelservice.spec")
+
+    assert "cli.printing.field_documentation" in loaded, "it got as far as the answer"
+    assert not loaded & (PLANNING | KINDS | OPERATOR)
+
+
+def test_usage_of_a_cluster_is_looked_up_without_loading_what_plans() -> None:
+    code = "import sys, controller.queries.list_once, controller.queries.usage; print(*sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+
+    assert "controller.deciders.decisions" not in done.stdout.split()
+
+
 def test_wrong_use_and_help_load_nothing_of_a_cluster() -> None:
     for words in (["get"], ["get", "--nonsense"], ["get", "--help"], ["--help"], ["apply", "--help"]):
         loaded = loaded_by(*words)
@@ -79,3 +94,14 @@ def test_a_command_collects_little_garbage_while_it_loads() -> None:
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)  # noqa: S603
 
     assert int(done.stderr) <= 3
+
+
+def test_what_was_loaded_is_not_searched_for_garbage_at_exit() -> None:
+    told = "atexit.register(lambda: print(gc.get_freeze_count(), file=sys.stderr))"  # called after what main registers
+    command = (
+        f"import atexit, gc, sys; {told}; sys.argv = ['tonnage', '--help']; import tonnage.__main__ as t; t.main()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)  # noqa: S603
+
+    assert int(done.stderr) > 10_000

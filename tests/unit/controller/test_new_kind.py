@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pydantic import Field
 
+from cli.inputs.definitions import made
 from cli.printing.describe_page import Related, page
 from cli.printing.field_documentation import field_text
 from cluster.errors import ConfigError, ObservationError
@@ -175,7 +176,7 @@ def test_a_kind_without_a_status_gets_neither_the_right_nor_the_subresource() ->
 
 @pytest.mark.parametrize("word", ["squad", "squads", "sqd", "Squad"])
 def test_its_fields_are_explained(word: str) -> None:
-    assert "Pods that start together." in field_text(f"{word}.spec.size", kinds=WITH_SQUADS)
+    assert "Pods that start together." in field_text(f"{word}.spec.size", known=made(WITH_SQUADS))
 
     with pytest.raises(ConfigError, match="not one of Tonnage's kinds"):
         field_text(f"{word}.spec.size")
