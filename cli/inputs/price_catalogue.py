@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from controller.objects.manifests import Manifests
 
 BUILT_IN = Path(__file__).with_name("prices.yaml")
-FORM = "write date, source, and types with name, products, memory and pricePerHour"
+FORM = "write date, source, and types with name, products, memory, pricePerHour, and watts by product where known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class Catalogue:
     source: str
     objects: tuple[Mapping[str, Any], ...]
     """GPUTypes as manifests."""
+    limit_w: Mapping[str, float]
+    """Power limit of a device by product, watts, where it is known."""
 
 
 def read_catalogue(path: Path | None) -> Catalogue:
@@ -34,8 +36,11 @@ def read_catalogue(path: Path | None) -> Catalogue:
         raise ConfigError(Mistake(f"--prices {file}", f"cannot be read: {' '.join(str(error).split())}")) from error
     try:
         objects = tuple(_gpu_type(each) for each in content["types"])
-        return Catalogue(str(content["date"]), str(content["source"]), objects)
-    except (KeyError, TypeError) as error:
+        limits = {
+            product: float(watts) for each in content["types"] for product, watts in each.get("watts", {}).items()
+        }
+        return Catalogue(str(content["date"]), str(content["source"]), objects, limits)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(Mistake(f"--prices {file}", f"is no catalogue ({error})", FORM)) from error
 
 

@@ -1,6 +1,6 @@
 """Advice on a fleet in print: text, JSON, and a page that opens without a network."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from html import escape
@@ -27,6 +27,11 @@ def as_json(found: Report, prices: str) -> str:
                 "cost_per_hour": figure(found.fleet.cost_per_hour),
                 "idle_cost_per_hour": figure(found.fleet.idle_cost_per_hour),
             },
+            "power_limits": {
+                "gpus": found.watts.gpus,
+                "all_w": figure(found.watts.all_w),
+                "idle_w": figure(found.watts.idle_w),
+            },
             "advice": [
                 {**asdict(each), "about": list(each.about), "dollars_per_hour": figure(each.dollars_per_hour)}
                 for each in found.advice
@@ -52,7 +57,8 @@ def as_text(found: Report, prices: str) -> str:
     parts = [headline(found), "", _types(found)]
     for each in found.advice:
         amount = f"${money(each.dollars_per_hour)}/h" if each.dollars_per_hour else "-"
-        parts += [f"{amount:>12}  {each.headline}", f"{'':14}→ {each.remedy}", f"{'':14}{few(each.about)}"]
+        parts += [f"{amount:>12}  {each.headline}", f"{'':14}→ {each.remedy}"]
+        parts += [f"{'':14}{few(each.about)}"] if each.about else []
     if not found.advice:
         parts.append("Nothing to advise: no GPU is idle, stranded or waited for.")
     parts += ["", *_notes(found, prices)]
@@ -78,6 +84,11 @@ def _types(found: Report) -> str:
 def _notes(found: Report, prices: str) -> Iterator[str]:
     yield CAVEAT
     yield f"Prices: {prices}."
+    if found.watts.gpus:
+        yield (
+            f"Power limits of {found.watts.gpus} GPUs add up to {found.watts.all_w / 1000:,.1f} kW (data sheets); "
+            f"{found.watts.idle_w / 1000:,.1f} kW of it stand ready for idle ones."
+        )
     if found.unpriced:
         yield (
             f"Without a price: {few(found.unpriced)} (GPUs of unknown type); add them to --prices, or a GPUType to -f."
@@ -92,7 +103,7 @@ main{max-width:60rem;margin:auto;padding:2rem 1rem}
 h1{font-size:1.5rem}.headline{font-size:1.15rem}.soft,footer{color:var(--soft);font-size:.9rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%}
 th,td{padding:.4rem .6rem;border-bottom:1px solid var(--line);text-align:right}
-th:first-child,td:first-child{text-align:left}
+th:first-child,td:first-child{text-align:left}td{white-space:nowrap}
 article{border-left:4px solid var(--mark);padding:.2rem 1rem;margin:1.2rem 0;break-inside:avoid}
 article h2{font-size:1.05rem;margin:.2rem 0}.dollars{color:var(--mark);font-weight:700}
 summary{cursor:pointer;color:var(--soft)}code{overflow-wrap:anywhere}
@@ -114,8 +125,7 @@ def as_html(found: Report, prices: str, at: datetime) -> str:
     advice = "".join(
         f"<article><h2>{_amount(each.dollars_per_hour)}{escape(each.headline)}</h2>"
         f'<p><span class="soft">What helps:</span> {escape(each.remedy)}</p>'
-        f"<details><summary>{len(each.about)} concerned</summary><code>{escape(', '.join(each.about))}</code></details>"
-        "</article>"
+        f"{_concerned(each.about)}</article>"
         for each in found.advice
     )
     notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(found, prices))
@@ -129,6 +139,17 @@ def as_html(found: Report, prices: str, at: datetime) -> str:
         f"<footer>{notes}<p>Made by <code>tonnage advise</code> on {at:%Y-%m-%d %H:%M} UTC, read-only, from a dump of "
         "nodes and pods.</p></footer></main></body></html>\n"
     )
+
+
+FEW = 3
+"""Names that are shown at once; more are folded."""
+
+
+def _concerned(names: Sequence[str]) -> str:
+    said = f"<code>{escape(', '.join(names))}</code>"
+    if len(names) > FEW:
+        return f"<details><summary>{len(names)} concerned</summary>{said}</details>"
+    return f'<p class="soft">{said}</p>' if names else ""
 
 
 def _amount(dollars_per_hour: float) -> str:

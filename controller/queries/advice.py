@@ -1,7 +1,7 @@
 """Advice on a fleet: what its idle, stranded, scattered and unsuitable GPUs cost, in dollars. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,13 +10,17 @@ from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.queries.usage import NO_TYPE, Usage, of_nodes, total
+from cluster.workloads import InstanceType
+from controller.queries.plan_diff import cost_per_hour
+from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, total
 
 Decide = Callable[[Snapshot], Plan]
 HOURS_PER_MONTH = 730.0
 """Mean hours of a month: 365 × 24 / 12."""
 LEAST_STRANDED = 0.05
 """Smallest part of a device that is worth naming. Chosen: fractions are given in twentieths."""
+CENT = 0.01
+EXPLAIN = "tonnage explain ModelService/{} -f FILE says why, and what would be cheaper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Advice:
     """One way to spend less, or to serve more with what is there."""
 
     topic: str
-    """`idle`, `closed`, `stranded`, `fragmentation`, `types` or `waiting`."""
+    """`idle`, `closed`, `stranded`, `fragmentation`, `types`, `services` or `waiting`."""
     headline: str
     remedy: str
     dollars_per_hour: float
@@ -42,23 +46,58 @@ class Report:
     advice: tuple[Advice, ...]
     unpriced: tuple[str, ...]
     """Nodes with GPUs of unknown type, which are in no amount of dollars."""
+    watts: "Watts"
 
 
-def advise(now: Snapshot, by_type: tuple[Usage, ...], decide: Decide) -> Report:
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """Power limits of the devices whose product has a known one, watts."""
+
+    all_w: float
+    idle_w: float
+    """Of the devices that no pod holds: what is provisioned for them, not what they draw."""
+    gpus: int
+    """Devices of known limit."""
+
+
+def advise(
+    now: Snapshot,
+    by_type: tuple[Usage, ...],
+    decide: Decide,
+    *,
+    replaced: Collection[str] = (),
+    limit_w: Mapping[str, float] | None = None,
+) -> Report:
     """Advice on a fleet.
 
     by_type: its usage by GPU type. decide: planner, asked once for the fleet as it is and once with the pods that may
-    be moved taken from their nodes.
+    be moved taken from their nodes. replaced: pods that their controllers would make anew elsewhere, by which they may
+    be moved. limit_w: power limit of a device by the node label that names its product.
     """
     nodes = [each for each in of_nodes(now) if each.gpus]
-    found = [*_idle(nodes), *_closed(nodes), *_stranded(nodes)]
-    found += [*_scattered(now, decide), *_types(now), *_waiting(now, decide)]
+    found = [*_idle(nodes), *_closed(nodes), *_stranded(nodes), *_scattered(now, decide, frozenset(replaced))]
+    plan = decide(now) if now.services or len(_waiting_rows(now)) else Plan()
+    found += [*_types(now), *_services(now, plan), *_waiting(now, plan)]
     return Report(
         total(nodes),
         tuple(each for each in by_type if each.gpus),
         tuple(sorted(found, key=lambda each: -each.dollars_per_hour)),
         tuple(each.name for each in nodes if each.gpu_type == NO_TYPE),
+        _watts(now, nodes, limit_w or {}),
     )
+
+
+def _watts(now: Snapshot, nodes: list[Usage], limit_w: Mapping[str, float]) -> Watts:
+    by_name = {each.name: each for each in nodes}
+    all_w = idle_w = 0.0
+    gpus = 0
+    for name, labels in zip(now.nodes.names, now.nodes.labels, strict=True):
+        each = by_name.get(name)
+        limit = next((limit_w[value] for value in labels.values() if value in limit_w), None)
+        if each is not None and limit is not None:
+            all_w, idle_w = all_w + limit * each.gpus, idle_w + limit * (each.gpus - each.used)
+            gpus += each.gpus
+    return Watts(all_w, idle_w, gpus)
 
 
 def _idle(nodes: list[Usage]) -> Iterator[Advice]:
@@ -104,9 +143,9 @@ def _stranded(nodes: list[Usage]) -> Iterator[Advice]:
         )
 
 
-def _scattered(now: Snapshot, decide: Decide) -> Iterator[Advice]:
+def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Iterator[Advice]:
     """Nodes that become free when the pods that may be moved are placed anew, each on a GPU type that it may use."""
-    loose = _movable(now)
+    loose = _movable(now, replaced)
     if not loose.any():
         return
     start = _without_pending(now, keep=loose)
@@ -133,10 +172,11 @@ def _scattered(now: Snapshot, decide: Decide) -> Iterator[Advice]:
         )
 
 
-def _movable(now: Snapshot) -> np.ndarray:
-    """Rows of running pods with GPUs that may be moved and belong to no gang."""
+def _movable(now: Snapshot, replaced: frozenset[str]) -> np.ndarray:
+    """Rows of running pods with GPUs that may be moved, or are made anew elsewhere, and belong to no gang."""
     with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
-    found: np.ndarray = with_gpus & now.pods.movable & (now.pods.node != PENDING) & (now.pods.gang < 0)
+    movable = now.pods.movable | np.fromiter((name in replaced for name in now.pods.names), bool, len(now.pods.names))
+    found: np.ndarray = with_gpus & movable & (now.pods.node != PENDING) & (now.pods.gang < 0)
     return found
 
 
@@ -222,17 +262,46 @@ def _types(now: Snapshot) -> Iterator[Advice]:
         )
 
 
-def _waiting(now: Snapshot, decide: Decide) -> Iterator[Advice]:
-    """Pods that wait although Tonnage's packer has a place for them, and those that no node can hold now."""
-    rows = [
+def _services(now: Snapshot, plan: Plan) -> Iterator[Advice]:
+    """Each service's cheapest mix for its demand, beside what runs of it."""
+    running = {each.name: each.running for each in of_services(now)}
+    for service in now.services:
+        planned = next((each for each in plan.services if each.service == service.name), None)
+        if planned is None:
+            continue
+        name = f"ModelService {service.name}"
+        if planned.refusal is not None:
+            said = f"no mix serves ModelService {planned.refusal.words}"
+            yield Advice("services", said, EXPLAIN.format(service.name), 0.0)
+            continue
+        runs = running[service.name]
+        costs = cost_per_hour(now, service, runs)
+        mix = f"{_mix(planned.instances)} at ${planned.cost_per_hour:,.2f}/h"
+        if not runs:
+            yield Advice("services", f"{name}: {mix} serve its demand at its SLO", EXPLAIN.format(service.name), 0.0)
+        elif costs > planned.cost_per_hour + CENT:
+            said = f"{name} runs on {_mix(runs)} at ${costs:,.2f}/h, where {mix} serve its demand at its SLO"
+            yield Advice("services", said, EXPLAIN.format(service.name), costs - planned.cost_per_hour)
+
+
+def _mix(counts: Mapping[InstanceType, int]) -> str:
+    return " + ".join(f"{count} × {each.name}" for each, count in sorted(counts.items()) if count)
+
+
+def _waiting_rows(now: Snapshot) -> list[int]:
+    return [
         row
         for row in now.pods.pending.tolist()
         if now.pods.shapes[now.pods.shape[row]].gpus and not now.pods.owner[row]
     ]
+
+
+def _waiting(now: Snapshot, plan: Plan) -> Iterator[Advice]:
+    """Pods that wait although Tonnage's packer has a place for them, and those that no node can hold now."""
+    rows = _waiting_rows(now)
     if not rows:
         return
     waiting = {now.pods.names[row] for row in rows}
-    plan = decide(now)
     short = {each.workload.partition("/")[2]: each.reason.words for each in plan.unplaced}
     able = sorted(name for name in waiting if name not in short)
     stuck = sorted(name for name in waiting if name in short)

@@ -29,8 +29,12 @@ class Observed:
     notes: tuple[Note, ...] = ()
 
 
-def snapshot_from(manifests: Manifests, *, at_s: float = 0.0, facts: tuple[Fact, ...] = FACTS) -> Observed:
+def snapshot_from(
+    manifests: Manifests, *, at_s: float = 0.0, facts: tuple[Fact, ...] = FACTS, is_dump: bool = False
+) -> Observed:
     """Snapshot of the cluster that these manifests describe.
+
+    is_dump: whether they are a part of what a live cluster has, so that pods may refer to what was left out.
 
     Raises ConfigError with every contradiction between them: references to missing objects, pods without any node,
     demand beyond every profile. In files such a contradiction is an error. In a live cluster, where objects come and go
@@ -38,8 +42,10 @@ def snapshot_from(manifests: Manifests, *, at_s: float = 0.0, facts: tuple[Fact,
     """
     builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
     built = builder.build(at_s)
-    for mistake in (*built.mistakes, *_no_fleet(manifests), *_dangling(manifests, built)):
+    for mistake in (*built.mistakes, *_no_fleet(manifests), *(() if is_dump else _dangling(manifests, built))):
         findings.mistake(mistake)
+    if is_dump:
+        _note_left_out(built, findings)
     findings.stop_on_mistakes()
     builder.note(built.snapshot, findings)
     note_snapshot(built.snapshot, findings)
@@ -90,6 +96,13 @@ def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[Mistake]:
         namespace, _, name = each.name.rpartition("/")
         problem = f"there is no {each.kind} {name!r}" + (f" in {namespace}" if namespace else "")
         yield each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
+
+
+def _note_left_out(built: BuiltSnapshot, findings: Findings) -> None:
+    for kind in sorted({each.kind for each in built.dangling}):
+        pods = [each.read.name for each in built.dangling if each.kind == kind]
+        words = f"refer to a {kind} that the dump leaves out: those that run count, those that wait do not"
+        findings.note_many("Pod", "LeftOut", pods, words)
 
 
 def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:

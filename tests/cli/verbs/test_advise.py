@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from cli.inputs.price_catalogue import read_catalogue
 from cli.main import tonnage
 from cluster.errors import ConfigError
-from tests.builders.manifests import Object, node, pod
+from tests.builders.manifests import Object, having, node, pod
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
 
@@ -63,3 +63,33 @@ def test_the_page_is_whole_and_needs_no_network(tmp_path: Path) -> None:
     assert "http" not in html
     assert "prefers-color-scheme:dark" in html
     assert "@media print" in html
+
+
+def test_a_dump_of_a_cluster_that_runs_tonnage_needs_no_objects_of_its_kinds() -> None:
+    """`kubectl get nodes,pods` leaves out the Gangs and ModelServices that its pods refer to."""
+    member = having(pod("train-0", 4, on="busy"), "metadata.labels", {"tonnage.dev/gang": "train"})
+    instance = having(pod("chat-0", 4, on="idle"), "metadata.labels", {"tonnage.dev/service": "chat"})
+
+    result = advised(dump(node("busy", 4, PRODUCT), node("idle", 4, PRODUCT), member, instance))
+
+    assert result.exit_code == 0, result.stderr
+    assert "100 % are allocated" in result.stdout
+    assert "Gang that the dump leaves out" in result.stderr
+    assert "ModelService that the dump leaves out" in result.stderr
+
+
+def test_pods_of_a_deployment_count_as_movable_and_those_of_a_job_do_not() -> None:
+    def spread(kind: str) -> str:
+        owner = [{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "1", "controller": True}]
+        pods = [having(pod(f"p{n}", 1, on=f"n{n}"), "metadata.ownerReferences", owner) for n in range(2)]
+        return dump(node("n0", 4, PRODUCT), node("n1", 4, PRODUCT), *pods)
+
+    assert "2 nodes in use, where 1 can hold the same pods" in advised(spread("ReplicaSet")).stdout
+    assert "can hold the same pods" not in advised(spread("Job")).stdout
+
+
+def test_watts_are_told_where_the_catalogue_knows_them() -> None:
+    """Eight A100 SXM at 400 W, four of them idle."""
+    assert "Power limits of 8 GPUs add up to 3.2 kW (data sheets); 1.6 kW" in advised(fleet()).stdout
+    record = json.loads(advised(fleet(), "-o", "json").stdout)
+    assert record["power_limits"] == {"gpus": 8, "all_w": 3200.0, "idle_w": 1600.0}

@@ -1,20 +1,26 @@
 """Advice on a fleet: each with its dollars, worked out in the comments."""
 
+from typing import Any
+
 import pytest
 
 from cluster.snapshot import Snapshot
 from controller.brain.from_settings import decisions_from, inline_brain
-from controller.queries.advice import Advice, advise
+from controller.queries.advice import Advice, Report, advise
 from controller.queries.usage import of_types
 from controller.settings import settings_from
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
 
 
-def advice_on(now: Snapshot) -> dict[str, Advice]:
-    """Advice by topic."""
+def report_on(now: Snapshot, **known: Any) -> Report:
     brain = inline_brain(decisions_from(settings_from({"policy": "bestfit"})))
-    found = advise(now, of_types(now), lambda seen: brain.plan(seen, 60.0))
-    return {each.topic: each for each in found.advice}
+    return advise(now, of_types(now), lambda seen: brain.plan(seen, 60.0), **known)
+
+
+def advice_on(now: Snapshot, **known: Any) -> dict[str, Advice]:
+    """Advice by topic."""
+    return {each.topic: each for each in report_on(now, **known).advice}
 
 
 def test_a_node_without_a_pod_costs_all_its_devices() -> None:
@@ -77,3 +83,33 @@ def test_waiting_pods_are_told_by_whether_they_have_a_place() -> None:
 def advise_lines(now: Snapshot) -> list[str]:
     brain = inline_brain(decisions_from(settings_from({"policy": "bestfit"})))
     return [each.headline for each in advise(now, of_types(now), lambda seen: brain.plan(seen, 60.0)).advice]
+
+
+def test_pods_that_their_deployment_makes_anew_count_as_movable() -> None:
+    pods = [pod(f"p{n}", gpus=1, on=f"n{n}", devices=(0,), movable=False) for n in range(2)]
+    found = advice_on(world([node(f"n{n}", gpus=2) for n in range(2)], pods), replaced=[pods[0].name])
+
+    assert found["fragmentation"].about == ("n0",), "the other pod may not be moved, so its node stays"
+
+
+def test_a_services_mix_is_set_beside_what_runs_of_it() -> None:
+    """One T4 at $1 serves 8 requests a second, the demand is 4; what runs is one A100 at $4: $3 less."""
+    nodes = [node("a", gpus=1, gpu_type="A100"), node("b", gpus=1, gpu_type="T4")]
+    runs = pod("p", gpus=1, on="a", devices=(0,), owner="ns/chat", gpu_types=("A100",))
+    known = {"services": [service(rate=4.0)], "profiles": [profile("A100", ((20.0,),)), profile("T4", ((8.0,),))]}
+    prices = {"A100": 4.0, "T4": 1.0}
+
+    found = advice_on(world(nodes, [runs], prices=prices, **known))
+    alone = advice_on(world(nodes, prices=prices, **known))
+
+    assert found["services"].dollars_per_hour == pytest.approx(3.0)
+    assert "runs on 1 × A100 at $4.00/h, where 1 × T4 at $1.00/h serve its demand" in found["services"].headline
+    assert alone["services"].headline == "ModelService ns/chat: 1 × T4 at $1.00/h serve its demand at its SLO"
+
+
+def test_power_limits_are_added_up_where_they_are_known() -> None:
+    """Of two nodes of four devices one has a known product: 4 x 400 W, of which three devices are idle."""
+    nodes = [node("a", gpus=4, labels={"product": "X"}), node("b", gpus=4)]
+    found = report_on(world(nodes, [pod("p", gpus=1, on="a", devices=(0,))]), limit_w={"X": 400.0})
+
+    assert (found.watts.gpus, found.watts.all_w, found.watts.idle_w) == (4, 1600.0, 1200.0)
