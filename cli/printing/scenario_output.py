@@ -100,10 +100,30 @@ def _plain(scenario: Scenario) -> dict[str, object]:
     return asdict(scenario) | {"prices": dict(scenario.prices), "nodes": dict(scenario.nodes)}
 
 
+def headline(result: WhatIfResult) -> str:
+    """The unchanged fleet, and the range of what the scenarios cost against it."""
+    today, several = result.swept.done[0][1], _several(result)
+    refused = f", {', '.join(today.refused)} refused" if today.refused else ""
+    said = (
+        f"The unchanged fleet: services cost ${money(today.services_per_hour)} per hour; "
+        f"{today.running} pods run, {today.unplaced} unplaced{refused}."
+    )
+    changes = sorted(
+        (change_per_hour(answer, today), _name(scenario, several)) for scenario, answer in result.swept.done[1:]
+    )
+    if not changes:
+        return said
+    ends = [_change(*changes[0])] if len(changes) == 1 else [_change(*changes[0]), _change(*changes[-1])]
+    return f"{said} The services planned in both cost {' to '.join(ends)}."
+
+
+def _change(dollars: float, name: str) -> str:
+    return f"${money(abs(dollars))} {'less' if dollars < 0 else 'more'} ({name})"
+
+
 def as_html(result: WhatIfResult) -> str:
     """HTML report with the table and its charts."""
-    today = result.swept.done[0][1]
-    rows = tuple(_rows(result))
+    rows = tuple((name.replace(" × ", "\u00a0×\u00a0"), *figures) for name, *figures in _rows(result))
     lines = _lines_of(result)
     return render(
         Page(
@@ -115,8 +135,7 @@ def as_html(result: WhatIfResult) -> str:
                 ("machine", machine_description()),
                 ("version", f"Tonnage {VERSION}"),
             ),
-            headline=f"The unchanged fleet: services cost ${money(today.services_per_hour)} per hour; "
-            f"{today.running} pods run, {today.unplaced} unplaced.",
+            headline=headline(result),
             tables=(PageTable("One line per scenario, first the unchanged fleet.", COLUMNS, rows),),
             charts=tuple(_charts(result)),
             terms=TERMS,
@@ -150,39 +169,44 @@ def _charts(result: WhatIfResult) -> Iterator[Chart]:
     left_out = sorted({name for answer in answers for name in answer.cost_of} - common)
     caption = f"Dollars per hour of {'the services that every scenario plans' if left_out else 'all services'}."
     without = f" Not in all: {', '.join(left_out)}." if left_out else ""
-    yield _chart(result, "Cost", caption, lambda a: sum(a.cost_of[name] for name in common), more=without)
+    yield _chart(
+        result, "Cost", "dollars per hour", caption, lambda a: sum(a.cost_of[name] for name in common), more=without
+    )
     if len({answer.unplaced for answer in answers}) > 1:
-        yield _chart(result, "Unplaced pods", "Pods that stay pending after the plan.", lambda a: a.unplaced)
-    yield _chart(result, "Allocated GPUs", "GPUs that pods hold after the plan.", lambda a: a.gpus_used)
+        said = "Pods that stay pending after the plan."
+        yield _chart(result, "Unplaced pods", "pods", said, lambda a: a.unplaced)
+    yield _chart(result, "Allocated GPUs", "GPUs", "GPUs that pods hold after the plan.", lambda a: a.gpus_used)
 
 
-def _chart(result: WhatIfResult, title: str, caption: str, value: Callable[[Answer], float], more: str = "") -> Chart:
-    """more: what follows the caption, and does not name the axis."""
+def _chart(
+    result: WhatIfResult, title: str, unit: str, caption: str, value: Callable[[Answer], float], more: str = ""
+) -> Chart:
+    """unit: name of the axis. more: what follows the caption."""
     lines = _lines_of(result)
     if lines:
         return Chart(
-            title, f"{caption} By demand.{more}", drawn(title, lambda axes: _draw_lines(axes, lines, value, caption))
+            title, f"{caption} By demand.{more}", drawn(title, lambda axes: _draw_lines(axes, lines, value, unit))
         )
     names = [_name(scenario, _several(result)) for scenario, _ in result.swept.done]
     values = [value(answer) for _, answer in result.swept.done]
     return Chart(
-        title, f"{caption} By scenario.{more}", drawn(title, lambda axes: _draw_bars(axes, names, values, caption))
+        title, f"{caption} By scenario.{more}", drawn(title, lambda axes: _draw_bars(axes, names, values, unit))
     )
 
 
 def _draw_lines(
-    axes: "Axes", lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], caption: str
+    axes: "Axes", lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], unit: str
 ) -> None:
     for number, line in enumerate(lines.values()):
         along, up = np.array([(demand, value(answer)) for demand, answer in line]).T
         axes.plot(along, up, color=colour(number), linestyle=dash(number), marker="o", markersize=4)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=0, top=1.1 * axes.dataLim.ymax or 1)
     axes.set_xlabel("demand, multiple of today's")
-    axes.set_ylabel(caption.rstrip(".").lower())
+    axes.set_ylabel(unit)
 
 
-def _draw_bars(axes: "Axes", names: Sequence[str], values: Sequence[float], caption: str) -> None:
+def _draw_bars(axes: "Axes", names: Sequence[str], values: Sequence[float], unit: str) -> None:
     axes.barh(np.arange(len(names)), values, color=colour(0))
     axes.set_yticks(np.arange(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel(caption.rstrip(".").lower())
+    axes.set_xlabel(unit)

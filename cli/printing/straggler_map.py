@@ -23,11 +23,13 @@ def draw(compute_s: FloatArray, out: Path) -> None:
     from matplotlib.figure import Figure
 
     shown = relative(compute_s)
-    figure = Figure(figsize=(10, 1.5 + 0.12 * min(len(shown), 128)), layout="constrained")
+    figure = Figure(figsize=(10, 2 + 0.12 * min(len(shown), 128)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     image = axes.imshow(shown, aspect="auto", interpolation="nearest", vmin=0.5, vmax=2.0, cmap="inferno")
     axes.set_xlabel("step")
     axes.set_ylabel("rank")
-    figure.colorbar(image, ax=axes, label="computing time ÷ median of the step")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_title("Computing time ÷ median rank's, by step", loc="left", fontsize="medium")
+    figure.colorbar(image, ax=axes)
     figure.savefig(out, dpi=120)

@@ -108,7 +108,7 @@ def headline(day: Sequence[Moment], baseline: Baseline | None) -> str:
         return f"Services cost ${cost:,.2f} for the day, and jobs held {jobs_hours(day):,.0f} GPU hours."
     other = services_cost(baseline.day)
     jobs = (
-        f"Jobs held {jobs_hours(day):,.0f} GPU hours, against {jobs_hours(baseline.day):,.0f} under best fit; services "
+        f"Jobs held {jobs_hours(day):,.0f} GPU hours, {_beside(jobs_hours(baseline.day), jobs_hours(day))}; services "
         f"were whole {_percent(whole_share(day))} of the day, against {_percent(whole_share(baseline.day))}."
     )
     missing = served(baseline.day) - served(day)
@@ -123,6 +123,11 @@ def headline(day: Sequence[Moment], baseline: Baseline | None) -> str:
         f"of the baseline, with each at its peak on its one cheapest GPU type "
         f"({_types(baseline.static.types)}){lacks}. {jobs}"
     )
+
+
+def _beside(theirs: float, ours: float) -> str:
+    words = "as many as" if f"{theirs:,.0f}" == f"{ours:,.0f}" else f"against {theirs:,.0f}"
+    return f"{words} under best fit"
 
 
 def _percent(share: float, digits: int = 1) -> str:
@@ -158,7 +163,7 @@ def as_html(
             facts=facts,
             headline=headline(day, baseline),
             tables=(PageTable("The day in figures.", columns, summary_of(day, baseline)),),
-            log=PageTable("What happened.", ("When", "What"), events),
+            log=PageTable(f"What happened: {_in_short(day)}.", ("When", "What"), events),
             charts=tuple(_charts(day, baseline.day if baseline else ())),
             terms=dict(_terms(day, baseline)),
             made_by="tonnage simulate day",
@@ -166,6 +171,19 @@ def as_html(
             warning=stopped,
         )
     )
+
+
+def _in_short(day: Sequence[Moment]) -> str:
+    """The day's events in a sentence: nodes one by one, the rest in numbers."""
+    nodes = [
+        f"{text} at {clock_words(moment.at_s)}" for moment in day for text in moment.news if text.startswith("node ")
+    ]
+    counts = (
+        (sum(moment.evicted for moment in day), "pods preempted"),
+        (sum(moment.scaled for moment in day), "changes of mixes"),
+        (sum(moment.failed for moment in day), "actions that failed"),
+    )
+    return "; ".join([*nodes, *(f"{count} {what}" for count, what in counts if count)]) or "nothing"
 
 
 def _terms(day: Sequence[Moment], baseline: Baseline | None) -> Iterator[tuple[str, str]]:
@@ -181,11 +199,11 @@ _DASHES = "9 4"
 def _charts(day: Sequence[Moment], other: Sequence[Moment]) -> Iterator[Chart]:
     def chart(title: str, says: str, value: Callable[[Moment], float], *, tide: bool = False) -> Chart:
         def draw(axes: "Axes") -> None:
-            if other:
+            axes.plot(_hours(day), [value(moment) for moment in day], color=colour(0))
+            if other:  # dashes on top: both lines are seen where they are one
                 axes.plot(_hours(other), [value(moment) for moment in other], color=colour(2), linestyle=dash(1))
             if tide:
                 axes.plot(_hours(day), [100 * m.demand_share for m in day], color=colour(1), linestyle=dash(2))
-            axes.plot(_hours(day), [value(moment) for moment in day], color=colour(0))
             _over_the_day(axes, day, title)
 
         return Chart(title, says, drawn(title, draw))

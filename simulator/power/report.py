@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Done = Sequence[tuple[Run, ComparedRun]]
+HOUR_S = 3600.0
 POINTS = 700
 """Points of a line: each is the highest draw of its interval, so that no peak is lost."""
 
@@ -133,7 +134,7 @@ def _charts(label: str, mine: dict[str, list[ComparedRun]]) -> tuple[Chart, ...]
             "Draw against budget",
             "Highest draw of the row over 2 s in each interval, for the seed with the highest peak. The thin line is "
             "the budget; a brake holds the draw down each time it is reached.",
-            drawn(f"{name}-time", lambda axes: _over_time(axes, draws), size=(9.0, 3.7)),
+            drawn(f"{name}-time", lambda axes: _over_time(axes, draws)),
         ),
         Chart(
             "Duration of draws",
@@ -145,14 +146,16 @@ def _charts(label: str, mine: dict[str, list[ComparedRun]]) -> tuple[Chart, ...]
 
 
 def _over_time(axes: "Axes", draws: Sequence[FloatArray]) -> None:
+    longest_s = max(len(draw) for draw in draws) * PERIOD_S
+    unit, unit_s = ("days", DAY_S) if longest_s >= 2 * DAY_S else ("hours", HOUR_S)
     for number, draw in enumerate(draws):
         stretch = max(1, len(draw) // POINTS)
         highest = draw[: len(draw) // stretch * stretch].reshape(-1, stretch).max(axis=1)
-        days = (np.arange(len(highest)) + 0.5) * stretch * PERIOD_S / DAY_S
-        axes.plot(days, 100 * highest, color=colour(number), linestyle=dash(number), linewidth=1.1)
+        times = (np.arange(len(highest)) + 0.5) * stretch * PERIOD_S / unit_s
+        axes.plot(times, 100 * highest, color=colour(number), linestyle=dash(number), linewidth=1.1)
     axes.axhline(100, color=INK, linewidth=0.8, alpha=0.6)
-    axes.set_xlim(0, max(len(draw) for draw in draws) * PERIOD_S / DAY_S)
-    axes.set_xlabel("days")
+    axes.set_xlim(0, longest_s / unit_s)
+    axes.set_xlabel(unit)
     axes.set_ylabel("draw, % of the budget")
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from cli.inputs.scenarios import WhatIfResult
-from cli.printing.scenario_output import as_html, as_json, as_table
+from cli.printing.scenario_output import as_html, as_json, as_table, headline
 from simulator.scenarios import Answer, Scenario, change_per_hour
 from simulator.sweep.runner import Swept
 
@@ -70,3 +70,19 @@ def test_the_chart_of_costs_shows_only_services_that_every_scenario_plans() -> N
 def test_a_figure_that_never_varies_has_no_chart() -> None:
     assert "<h3>Unplaced pods</h3>" not in as_html(of(TODAY, DOUBLED))
     assert "<h3>Unplaced pods</h3>" in as_html(of(TODAY, replace(DOUBLED, unplaced=3)))
+
+
+def test_the_headline_says_what_the_scenarios_cost_against_the_unchanged_fleet() -> None:
+    halved = answer(chat=8.0, search=30.0)
+
+    assert headline(of(TODAY)).endswith("services cost $50.00 per hour; 4 pods run, 0 unplaced.")
+    assert headline(of(TODAY, DOUBLED)).endswith("planned in both cost $19.00 more (demand × 2).")
+    assert headline(of(TODAY, DOUBLED, halved)).endswith("cost $12.00 less (demand × 3) to $19.00 more (demand × 2).")
+    assert "search refused" in headline(of(DOUBLED))
+
+
+def test_an_axis_is_named_by_its_unit_and_leaves_room_above_the_line() -> None:
+    page = as_html(of(TODAY, replace(DOUBLED, gpus_used=6.0)))
+
+    assert ">dollars per hour<" in page
+    assert ">GPUs<" in page

@@ -47,8 +47,8 @@ def test_charts_stand_before_the_log_and_the_log_is_folded() -> None:
 
     before, _, log = html.partition('<details class="log">')
     assert before.count("<figure") == html.count("<figure") > 0
-    assert "<summary>What happened. 2 lines</summary>" in log
-    assert "node a is lost" in log.partition("</details>")[0]
+    assert "<summary>What happened: node a is lost at 00:00; node a is back at 01:00. 2 lines</summary>" in log
+    assert "<td>node a is lost</td>" in log.partition("</details>")[0]
     assert "node a is lost" not in before
 
 
@@ -62,6 +62,16 @@ def test_the_headline_says_what_the_day_saves_on_its_baseline() -> None:
     assert "a100 for all" in said
     assert "Jobs held 4 GPU hours, against 2 under best fit" in said
     assert "100.0\u00a0% of the day, against 100.0\u00a0%" in said
+
+
+def test_the_log_is_folded_behind_the_days_events_in_numbers() -> None:
+    busy = replace(moment(7200.0, "ns/chat: 2 × a100", "ns/job-1 preempted on a"), evicted=1, scaled=3)
+
+    assert "is back at 01:00; 1 pods preempted; 3 changes of mixes. 4 lines</summary>" in as_html((*DAY, busy), ())
+
+
+def test_equal_work_of_jobs_is_called_equal() -> None:
+    assert "Jobs held 4 GPU hours, as many as under best fit" in headline(DAY, beside(*DAY))
 
 
 def test_no_saving_is_named_where_the_baseline_serves_more() -> None:
