@@ -11,7 +11,7 @@ import structlog
 from cli.printing.whole_help import Group
 from cluster.errors import ConfigError, Mistake
 from controller.brain.launcher import ChildBrain, secret_from
-from controller.brain.on_ray.ray_start import RayStart
+from controller.brain.on_ray.ray_start import RayStart, check_installed
 from controller.brain.server import BrainServer
 from controller.report.logs import configure_logs
 
@@ -33,6 +33,7 @@ def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, 
     """Wait for the operator's connection and plan for it on the Ray cluster, until SIGTERM."""
     configure_logs("auto", "info")
     log = structlog.get_logger("brain")
+    check_installed("tonnage brain serve")
     try:
         secret_from(token_file)
     except ConnectionError as error:

@@ -23,6 +23,7 @@ from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.brain.from_settings import brain_from, decisions_from
 from controller.brain.inline import InlineBrain
+from controller.brain.on_ray.ray_start import check_installed
 from controller.brain.remote import RayBrain
 from controller.ports import Brain
 from controller.settings import BrainSettings, settings_from, with_changes
@@ -58,6 +59,8 @@ def simulate_day(
             Mistake(f"--policy {policy}", "there is no such policy", f"choose one of {', '.join(POLICIES)}")
         )
     tried(lambda: check_report(report), None, mistakes)
+    if brain == "embedded":
+        tried(lambda: check_installed("--brain embedded"), None, mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     observed = read(files, sys.stdin)

@@ -36,3 +36,30 @@ def test_a_brain_process_without_ray_says_what_is_missing() -> None:
     )
 
     assert "brain.mode: Ray cannot be imported" in run_hidden(code).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["simulate", "day", "-f", "examples", "--brain", "embedded"],
+        [
+            "brain",
+            "serve",
+            "--listen",
+            ":0",
+            "--token-file",
+            "LICENSE",
+            "--ray-address",
+            "h:1",
+            "--ray-token-file",
+            "x",
+        ],
+    ],
+    ids=["day", "serve"],
+)
+def test_a_command_that_needs_ray_says_at_once_how_to_install_it(words: list[str]) -> None:
+    run = run_hidden(f"from cli.main import run; sys.exit(run({words!r}))")
+
+    assert run.returncode == 2, run.stderr
+    assert "Ray is not installed; pip install 'tonnage[ray]', or leave it out" in run.stderr
+    assert "warning" not in run.stderr

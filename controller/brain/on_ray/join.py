@@ -36,7 +36,7 @@ def joined(
     folder: short path of an existing folder for the files of a temporary Ray; empty: a new one.
     """
     if find_spec("ray") is None:
-        raise ConfigError(Mistake("ray", "is not installed", "pip install 'ray>=2.60,<3', or leave --ray out"))
+        raise ConfigError(Mistake("--ray", "Ray is not installed", "pip install 'tonnage[ray]', or leave it out"))
     if address == EMBEDDED:
         with _own(cores, object_store_bytes, folder) as own:
             yield own

@@ -24,7 +24,7 @@ def connect(start: RayStart) -> Any:
         import ray
     except ImportError as error:
         raise ConfigError(
-            Mistake("brain.mode", f"Ray cannot be imported: {error}", "install Tonnage with Ray, or set it to inline")
+            Mistake("brain.mode", f"Ray cannot be imported: {error}", "pip install 'tonnage[ray]', or set it to inline")
         ) from error
     shared = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if start.address:

@@ -6,7 +6,10 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+
+from cluster.errors import ConfigError, Mistake
 
 SILENT_NODE: Mapping[str, str] = {
     "RAY_health_check_initial_delay_ms": "1000",
@@ -28,6 +31,16 @@ class RayStart:
     token_file: str = ""
     """File with the cluster's token; a Ray of its own gets its own token."""
     planners: int = 1
+
+
+def check_installed(option: str) -> None:
+    """Raises ConfigError where Ray is not installed, before a process waits for one that could never start."""
+    try:
+        found = find_spec("ray")
+    except ImportError:
+        found = None
+    if found is None:
+        raise ConfigError(Mistake(option, "Ray is not installed", "pip install 'tonnage[ray]', or leave it out"))
 
 
 def environment(start: RayStart, given: Mapping[str, str]) -> dict[str, str]:
