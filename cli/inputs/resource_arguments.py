@@ -102,5 +102,5 @@ async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, A
         resource = cluster.discovered.of_kind(manifest.api_version, manifest.kind)
     if resource is None:
         words = f'{manifest.place}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
-        raise TonnageError(f"{words}; install its CustomResourceDefinition first (for Tonnage's: the chart)")
+        raise TonnageError(f"{words}; install its CustomResourceDefinition first (Tonnage's: tonnage crds)")
     return cluster, resource

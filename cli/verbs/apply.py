@@ -18,7 +18,7 @@ from cli.inputs.manifest_objects import Manifest, manifests_in
 from cli.inputs.resource_arguments import name_of, resource_of
 from cli.printing.errors import FAILED, print_error
 from cli.printing.object_output import TextChoice
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, TonnageError
 
 if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
@@ -83,7 +83,7 @@ def apply(
 async def _apply_all(
     cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, dry_run: str, output: str, *, force: bool
 ) -> bool:
-    from controller.kube.errors import KubeReadError, KubeWriteError
+    from controller.kube.errors import KubeWriteError
 
     _check_namespaces(manifests, namespace)
     done: list[Applied] = []
@@ -95,7 +95,7 @@ async def _apply_all(
             if not _print_conflict(error, manifest):
                 print_error(error)
             continue
-        except KubeReadError as error:
+        except TonnageError as error:  # also of a kind that the server has not
             print_error(error)
             continue
         done.append(made)
@@ -111,7 +111,7 @@ async def differing(
     """Print what applying would change; (whether anything differs, whether every object could be compared)."""
     from cli.printing.colors import echo_difference
     from cli.printing.differences import object_lines
-    from controller.kube.errors import KubeReadError, KubeWriteError
+    from controller.kube.errors import KubeWriteError
 
     _check_namespaces(manifests, namespace)
     differs, compared = False, list[Object]()
@@ -123,7 +123,7 @@ async def differing(
             if not _print_conflict(error, manifest):
                 print_error(error)
             continue
-        except KubeReadError as error:
+        except TonnageError as error:  # also of a kind that the server has not
             print_error(error)
             continue
         compared.append(made.after)

@@ -71,6 +71,19 @@ def test_a_refused_manifest_fails_the_verb_and_the_others_are_applied(tmp_path: 
     assert [each.path.rsplit("/", 1)[-1] for each in connection.sent] == ["q", "c"]
 
 
+def test_a_manifest_of_an_unknown_kind_fails_the_verb_and_the_others_are_applied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with kubectl: a folder is not left half applied for one definition that is not installed."""
+    odd = {**config("o"), "apiVersion": "example.com/v1", "kind": "Odd"}
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump_all([odd, config("c")]), encoding="utf-8")
+    connection = FakeConnection()
+
+    assert not applied(connection, manifests_in([str(tmp_path / "m.yaml")]))
+    assert [each.path.rsplit("/", 1)[-1] for each in connection.sent] == ["c"]
+    assert 'no matches for kind "Odd" in version "example.com/v1"' in capsys.readouterr().err
+
+
 def test_a_manifest_of_another_namespace_than_the_options_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
     manifest = tmp_path / "m.yaml"
     manifest.write_text(yaml.safe_dump(config(namespace="elsewhere")), encoding="utf-8")
