@@ -10,6 +10,8 @@ reader of the output ended first (128 + SIGPIPE, as kubectl behind `| head`)."""
 
 
 UNAUTHORIZED = 401
+ANONYMOUS = "system:anonymous"
+"""User of a request without credentials: the server refuses it as it would anybody without rights."""
 
 
 def print_error(error: TonnageError) -> None:
@@ -23,7 +25,7 @@ def print_error(error: TonnageError) -> None:
         click.echo("check --context and --kubeconfig, and whether the server runs", err=True)
     else:
         click.echo(f"Error from server ({refusal.reason}): {refusal.words}", err=True)
-        if refusal.status == UNAUTHORIZED:
+        if refusal.status == UNAUTHORIZED or ANONYMOUS in refusal.words:
             click.echo("you must be logged in: check the user of the kubeconfig and its token (--context)", err=True)
 
 

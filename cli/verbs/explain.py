@@ -8,6 +8,10 @@ from click.shell_completion import CompletionItem
 
 from cli.inputs.cluster import Impersonated, cluster_options, target_from
 from cli.inputs.planning import Planning, one_origin, packer_of, planned, planned_on, planning_options, print_notes
+from cli.printing.errors import FAILED, print_error
+from cluster.errors import TonnageError
+
+FORBIDDEN = 403
 
 
 def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -77,7 +81,16 @@ def explain(
         target = f"{kind}/{namespace}/{name}"
     planning = Planning(config, policy, deadline_s)
     access = target_from(kubeconfig, context, user, timeout_s)
-    made = planned(files, planning, sys.stdin) if files else planned_on(access, planning)
+    try:
+        made = planned(files, planning, sys.stdin) if files else planned_on(access, planning)
+    except TonnageError as error:
+        if getattr(getattr(error, "refusal", None), "status", 0) != FORBIDDEN:
+            raise
+        print_error(error)
+        within, _, alone = name.rpartition("/")
+        described = f"tonnage describe {kind.lower()} {alone} -n {within or namespace or 'default'}"
+        click.echo(f"explain plans the whole cluster; within your rights, {described} has the last decision", err=True)
+        click.get_current_context().exit(FAILED)
     answer = why(made.snapshot, made.plan, target, packer_of(made.settings))
     print_notes(made.notes)
     explanation_output.show(answer, output)

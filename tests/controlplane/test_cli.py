@@ -149,6 +149,25 @@ def test_who_may_not_is_told_by_name(run: Any) -> None:
     assert 'User "somebody"' in result.stderr
 
 
+def test_who_may_not_see_the_cluster_is_told_where_the_last_decision_stands(run: Any) -> None:
+    result = run("explain Pod/ns/p --as somebody")
+
+    assert result.exit_code == 1
+    assert "Error from server (Forbidden)" in result.stderr
+    assert "tonnage describe pod p -n ns has the last decision" in result.stderr
+
+
+def test_an_unknown_kind_in_a_folder_keeps_nothing_else_from_being_applied(run: Any) -> None:
+    odd = {"apiVersion": "example.com/v1", "kind": "Odd", "metadata": {"name": "o"}}
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "beside-odd", "namespace": "default"}}
+
+    result = run("apply -f -", [odd, other])
+
+    assert result.exit_code == 1
+    assert 'no matches for kind "Odd"' in result.stderr
+    assert run("get configmap beside-odd -n default").exit_code == 0
+
+
 @contextmanager
 def watching(*command: str) -> Iterator["subprocess.Popen[str]"]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -2,7 +2,10 @@
 
 import io
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -10,9 +13,13 @@ from rich.console import Console
 
 from cli.inputs.contest import prices_from, seeds_from
 from cli.main import tonnage
+from cli.printing.errors import INTERRUPTED
 from cli.printing.placement_output import widest_that_fits
+from cli.verbs import simulate_day
 from cluster.errors import ConfigError
+from simulator.day.moment import Moment
 from simulator.openb.generator import generate, write_openb_csv
+from tests.builders.manifests import gpu_type, node, pod, written
 from tests.builders.summaries import summary
 
 SMALL = ("--generate", "12", "--policies", "bestfit,fgd", "--seeds", "1-2", "--jobs", "1")
@@ -207,3 +214,23 @@ def test_prices_are_dollars_by_type() -> None:
     with pytest.raises(ConfigError) as slips:
         prices_from("T4,=1,A10=-2,G2=nan,G3=1")
     assert len(slips.value.mistakes) == 4
+
+
+def test_an_interrupted_day_keeps_the_hours_that_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ctrl-C after the third of 144 moments, at 0.3 hours of 24."""
+    whole = simulate_day.live
+
+    def until_ctrl_c(*given: Any) -> Iterator[Moment]:
+        yield from islice(whole(*given), 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulate_day, "live", until_ctrl_c)
+    fleet = written(tmp_path, [gpu_type(), node(), pod("p", 1)])
+
+    words = ["simulate", "day", "-f", str(fleet), "--report", str(tmp_path / "day.html")]
+    done = CliRunner().invoke(tonnage, words)
+
+    assert done.exit_code == INTERRUPTED
+    assert "GPU hours of jobs" in done.stdout
+    assert "stopped: interrupted after 0.3 of 24 hours" in done.stderr
+    assert "interrupted after 0.3 of 24 hours" in (tmp_path / "day.html").read_text(encoding="utf-8")
