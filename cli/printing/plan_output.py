@@ -152,6 +152,8 @@ def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
     if plan.services:
         columns = ("SERVICE", "INSTANCES", "$/HOUR", "BOUND", "GAP", "SOLVER", *(("SECONDS",) if timings else ()))
         yield table(columns, _service_rows(data["services"], timings=timings))
+        if refused := [each for each in data["services"] if each["refusal"]]:
+            yield table(("NOT SERVED", "WHY"), ((each["name"], _of_itself(each)) for each in refused))
     yield from _action_tables(plan)
     if data["unplaced"]:
         yield table(("NOT PLACED", "WHY"), ((u["workload"], u["reason"]["words"]) for u in data["unplaced"]))
@@ -167,7 +169,7 @@ def _service_rows(services: Iterable[Document], *, timings: bool) -> Iterator[Ro
         refusal = service["refusal"]
         yield (
             service["name"],
-            refusal["words"] if refusal else instances(service["instances"]),
+            "-" if refusal else instances(service["instances"]),
             "-" if refusal else money(service["cost_per_hour"]),
             money(service["bound"]),
             "-" if service["gap"] is None else f"{service['gap']:.2%}",
@@ -176,13 +178,24 @@ def _service_rows(services: Iterable[Document], *, timings: bool) -> Iterator[Ro
         )
 
 
+def _of_itself(service: Document) -> str:
+    """Words of a refusal, without the service's name before them."""
+    words: str = service["refusal"]["words"]
+    return words.removeprefix(f"{service['name']}: ")
+
+
 def _action_tables(plan: Plan) -> Iterator[str]:
-    """One table for each kind of action that no other table shows."""
+    """One table for each kind of action that no other table shows; a reason that all rows share is said once."""
     steps = list(plan.steps())
     for kind in dict.fromkeys((*ACTIONS, *(type(step.action) for step in steps))):
         rows = [(*step.action.cells, step.reason.words) for step in steps if type(step.action) is kind]
         if rows and kind.columns:
-            yield table((*kind.columns, "WHY"), rows)
+            reasons = {row[-1] for row in rows}
+            if len(rows) > 1 and len(reasons) == 1:
+                shared = f"all for the same reason: {reasons.pop()}\n"
+                yield table(kind.columns, (row[:-1] for row in rows)).rstrip("\n") + f"\n{shared}"
+            else:
+                yield table((*kind.columns, "WHY"), rows)
 
 
 def _named(action: Action) -> str:

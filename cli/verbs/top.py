@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Sequence
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 WHAT = ("nodes", "gpus", "services", "pools")
+OUTPUTS = ("table", "wide", "json", "yaml")
 
 
 @click.command(epilog="tonnage top gpus")
@@ -27,7 +29,8 @@ WHAT = ("nodes", "gpus", "services", "pools")
               help="Manifest file or folder instead of a cluster; may be repeated.")  # fmt: skip
 @click.option("--sort-by", type=click.Choice(["name", "used", "idle"]), default="name", show_default=True,
               help="used: most allocated first; idle: highest idle cost first.")  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True,
+              help="wide: all columns, also where the terminal is narrower.")  # fmt: skip
 @access_options
 def top(
     what: str,
@@ -57,8 +60,9 @@ def top(
         observed, pools = on_cluster(target_from(kubeconfig, context, user, timeout_s), _seen)
     print_notes(observed.notes)
     data = document(observed.snapshot, what, pools, sort_by)
-    if output == "table":
-        click.echo(text(data, what), nl=False)
+    if output in ("table", "wide"):
+        room = get_terminal_size().columns if output == "table" and sys.stdout.isatty() else None
+        click.echo(text(data, what, room), nl=False)
         return
     from cli.printing.documents import written
 
@@ -136,8 +140,12 @@ def _figure(value: float) -> float | None:
     return figure(value)
 
 
-def text(data: Document, what: str) -> str:
-    """Rows in columns, with the total below."""
+LEAST = ("MEM%", "CPU%", "PODS", "CLOSED", "NODES", "USED%", "$/H", "STRANDED")
+"""Columns that narrow terminals do without, the first one first."""
+
+
+def text(data: Document, what: str, room: int | None = None) -> str:
+    """Rows in columns, with the total below. room: width of the terminal; None: no limit."""
     from cli.printing.columns import columns
 
     if what == "services":
@@ -161,7 +169,14 @@ def text(data: Document, what: str) -> str:
     second = "GPU TYPE" if of_node else "NODES"
     headers = (named, second, "PODS", "GPUS", "USED", "USED%", "FREE", "STRANDED", "CLOSED", "CPU%", "MEM%", "$/H",
                "IDLE $/H")  # fmt: skip
-    return columns(headers, [_row(each, of_node=of_node) for each in (*data[what], data["total"])])
+    rows = [dict(zip(headers, _row(each, of_node=of_node), strict=True)) for each in (*data[what], data["total"])]
+    kept, without = list(headers), list(LEAST)
+    while True:
+        made = columns(kept, [[row[name] for name in kept] for row in rows])
+        if room is None or not without or max(map(len, made.splitlines())) <= room:
+            return made
+        if (name := without.pop(0)) in kept:
+            kept.remove(name)
 
 
 def _row(usage: Document, *, of_node: bool) -> Sequence[str]:

@@ -181,6 +181,15 @@ def test_the_table_names_every_pod_and_sums_up() -> None:
     assert "per hour" in result.stdout.splitlines()[-1]
 
 
+def test_a_reason_that_all_pods_share_is_said_once_and_refusals_stand_apart() -> None:
+    lines = run("-f", str(EXAMPLES)).stdout.splitlines()
+
+    assert [line for line in lines if "least cost" in line] == ["all for the same reason: least cost under tonnage"]
+    assert "default/search   no profile of embedder-400m at 40ms or tighter" in lines
+    (row,) = (line for line in lines if line.startswith("default/search    ") and "no profile" not in line)
+    assert row.split() == ["default/search", "-", "-", "-", "-", "-"]
+
+
 def test_standard_input_is_read_as_kubectl_writes_it(tmp_path: Path) -> None:
     fleet = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n1"), pod("p1", 1)]})
 
