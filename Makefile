@@ -110,7 +110,7 @@ chart: $(READY) ## Bring the chart's CRDs, rights, dashboards and alerts up to d
 	$(BIN)/python -m deploy.chart_files
 
 .PHONY: release
-release: $(READY) ## Build what a release ships and this machine can build: the wheel and the chart's package, in out/release
+release: $(READY) ## Build what a release ships and this machine can build: wheels and the chart's package, in out/release
 	$(BIN)/python -m deploy.release_files build out/release
 
 .PHONY: constraints

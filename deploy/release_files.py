@@ -1,4 +1,4 @@
-"""Files of a release: wheel, chart package and krew manifest: `python -m deploy.release_files`."""
+"""Files of a release: wheels, chart package and krew manifest: `python -m deploy.release_files`."""
 
 import hashlib
 import importlib
@@ -6,8 +6,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -24,13 +25,22 @@ PLATFORMS: Mapping[str, str] = {"linux-amd64": "amd64", "linux-arm64": "arm64"}
 """Part of a plugin archive's name → Go's name of its architecture, as krew's selectors have it."""
 
 
+CLIENT = ROOT / "deploy" / "client"
+"""Project of what jobs and agents import, without its package."""
+COMMANDS_ALONE = "__main__.py"
+"""Module of the package `tonnage` that only starts Tonnage's commands."""
+
+
 def version_errors(tag: str) -> list[str]:
     """Places whose version is not that of the tag `vX.Y.Z`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    projects = {
+        str(path.relative_to(ROOT)): tomllib.loads(path.read_text(encoding="utf-8"))["project"]["version"]
+        for path in (ROOT / "pyproject.toml", CLIENT / "pyproject.toml")
+    }
     charts = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(CHART.rglob("Chart.yaml"))]
     found = {
         "cluster/version.py": VERSION,
-        "pyproject.toml": project,
+        **projects,
         **{f"chart {chart['name']}": chart["version"] for chart in charts},
         **{f"appVersion of chart {c['name']}": str(c["appVersion"]) for c in charts if "appVersion" in c},
     }
@@ -39,9 +49,25 @@ def version_errors(tag: str) -> list[str]:
 
 def wheel(folder: Path) -> Path:
     """Build the wheel without its dependencies; returns its path."""
-    command = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
-    subprocess.run(command, check=True)  # noqa: S603 - pip, on our own tree
+    _build(ROOT, folder)
     return folder / f"tonnage-{VERSION}-py3-none-any.whl"
+
+
+def client_wheel(folder: Path, options: Sequence[str] = ()) -> Path:
+    """Build the wheel of what jobs and agents import; returns its path. options: of pip."""
+    with TemporaryDirectory() as project:
+        shutil.copytree(CLIENT, project, dirs_exist_ok=True)
+        shutil.copy(ROOT / "LICENSE", project)
+        left_out = shutil.ignore_patterns(COMMANDS_ALONE, "__pycache__")
+        shutil.copytree(ROOT / "tonnage", Path(project, "tonnage"), ignore=left_out)
+        _build(Path(project), folder, options)
+    return folder / f"tonnage_client-{VERSION}-py3-none-any.whl"
+
+
+def _build(project: Path, folder: Path, options: Sequence[str] = ()) -> None:
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-deps", *options)
+    command = (sys.executable, "-m", "pip", "wheel", *quiet, "--wheel-dir", str(folder), str(project))
+    subprocess.run(command, check=True)  # noqa: S603 - pip, on our own tree
 
 
 def chart_package(folder: Path) -> Path:
@@ -109,9 +135,9 @@ def check(tag: str) -> None:
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def build(folder: Path) -> None:
-    """Build the wheel and package the chart into the folder."""
+    """Build the wheels and package the chart into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (wheel(folder), chart_package(folder)):
+    for path in (wheel(folder), client_wheel(folder), chart_package(folder)):
         click.echo(path)
 
 

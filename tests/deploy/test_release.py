@@ -75,7 +75,14 @@ def test_only_a_tag_of_the_version_is_released() -> None:
     assert run.exit_code == 0, run.output
     assert other.exit_code == 1
     assert all(
-        place in other.output for place in ("pyproject.toml", "cluster/version.py", "chart tonnage", "chart crds")
+        place in other.output
+        for place in (
+            "pyproject.toml",
+            "deploy/client/pyproject.toml",
+            "cluster/version.py",
+            "chart tonnage",
+            "chart crds",
+        )
     )
 
 

@@ -10,11 +10,13 @@ from importlib.metadata import PathDistribution, version
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 from sysconfig import get_path
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
 
 from cluster.version import VERSION
+from deploy.release_files import client_wheel
 from simulator.controlplane.binaries.upstream_tools import CONTROL_PLANE, KUBERNETES, cache_folder
 
 ROOT = Path(__file__).parents[2]
@@ -118,3 +120,24 @@ def test_a_control_plane_of_the_wheel_has_the_programs_that_the_source_tree_buil
     beside = {**os.environ, "PYTHONPATH": str(installed.site)}
     started = subprocess.run([*command, "--help"], cwd=installed.place, env=beside, capture_output=True, check=False)  # noqa: S603
     assert started.returncode == 0, started.stderr
+
+
+@pytest.mark.slow
+def test_what_jobs_and_agents_install_holds_the_package_that_they_import_and_nothing_else(tmp_path: Path) -> None:
+    made = client_wheel(tmp_path, ("--no-build-isolation", "--no-index"))
+
+    with ZipFile(made) as archive:
+        names = archive.namelist()
+        about = archive.read(f"tonnage_client-{VERSION}.dist-info/METADATA").decode()
+    (tmp_path / "site").mkdir()
+    with ZipFile(made) as archive:
+        archive.extractall(tmp_path / "site")
+    code = "import tonnage.recorder, tonnage.records, tonnage.sandbox, tonnage.gate"
+    alone = [sys.executable, "-S", "-c", f"import sys; sys.path.append({str(tmp_path / 'site')!r}); {code}"]
+    done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
+
+    assert {name.split("/")[0] for name in names} == {"tonnage", f"tonnage_client-{VERSION}.dist-info"}
+    assert {"tonnage/recorder.py", "tonnage/torch_recorder.py", "tonnage/sandbox.py", "tonnage/py.typed"} <= set(names)
+    assert "tonnage/__main__.py" not in names
+    assert "Requires-Dist" not in about
+    assert done.returncode == 0, done.stderr
