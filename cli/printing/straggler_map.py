@@ -21,6 +21,7 @@ def draw(compute_s: FloatArray, out: Path) -> None:
     """Writes the map. compute_s: shape (steps, ranks)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     shown = relative(compute_s)
     figure = Figure(figsize=(10, 2 + 0.12 * min(len(shown), 128)), layout="constrained")
@@ -29,7 +30,7 @@ def draw(compute_s: FloatArray, out: Path) -> None:
     image = axes.imshow(shown, aspect="auto", interpolation="nearest", vmin=0.5, vmax=2.0, cmap="inferno")
     axes.set_xlabel("step")
     axes.set_ylabel("rank")
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("Computing time ÷ median rank's, by step", loc="left", fontsize="medium")
     figure.colorbar(image, ax=axes)
     figure.savefig(out, dpi=120)

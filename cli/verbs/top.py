@@ -169,10 +169,10 @@ def text(data: Document, what: str, room: int | None = None) -> str:
     second = "GPU TYPE" if of_node else "NODES"
     headers = (named, second, "PODS", "GPUS", "USED", "USED%", "FREE", "STRANDED", "CLOSED", "CPU%", "MEM%", "$/H",
                "IDLE $/H")  # fmt: skip
-    rows = [dict(zip(headers, _row(each, of_node=of_node), strict=True)) for each in (*data[what], data["total"])]
+    cells = [dict(zip(headers, _row(each, of_node=of_node), strict=True)) for each in (*data[what], data["total"])]
     kept, without = list(headers), list(LEAST)
     while True:
-        made = columns(kept, [[row[name] for name in kept] for row in rows])
+        made = columns(kept, [[row[name] for name in kept] for row in cells])
         if room is None or not without or max(map(len, made.splitlines())) <= room:
             return made
         if (name := without.pop(0)) in kept:

@@ -3,6 +3,7 @@
 from deploy.dashboards.panels import (
     COUNT,
     DOLLARS_PER_HOUR,
+    GAP,
     GPU_TYPE,
     JOB,
     SERVICE,
@@ -14,6 +15,7 @@ from deploy.dashboards.panels import (
     fleet,
 )
 
+OF_TYPE = 'gpu_type=~"$gpu_type"'
 GPUS = fleet("tonnage_gpus", "gpu_type", "state", where='gpu_type=~"$gpu_type"')
 COST = fleet("tonnage_fleet_cost_dollars_per_hour", "gpu_type", "state", where='gpu_type=~"$gpu_type"')
 ALLOCATED = fleet("tonnage_gpus", "gpu_type", where='gpu_type=~"$gpu_type", state="allocated"')
@@ -21,7 +23,15 @@ STRANDED = fleet("tonnage_gpus", "gpu_type", where='gpu_type=~"$gpu_type", state
 OF_SERVICE = 'model_service=~"$model_service"'
 
 INSTANCES = fleet("tonnage_service_instances", "model_service", "instance_type", "state", where=OF_SERVICE)
-ALLOCATED_ONLY = 'state="allocated"'
+
+
+def of_state(state: str) -> str:
+    """Instances of the chosen services in a state."""
+    where = f'{OF_SERVICE}, state="{state}"'
+    return fleet("tonnage_service_instances", "model_service", "instance_type", where=where)
+
+
+ALLOCATED_COST = fleet("tonnage_fleet_cost_dollars_per_hour", "gpu_type", where=f'{OF_TYPE}, state="allocated"')
 
 FLEET = Board(
     "fleet",
@@ -45,8 +55,7 @@ FLEET = Board(
                     SHARE,
                     (
                         Query(
-                            f"sum({fleet('tonnage_fleet_cost_dollars_per_hour', 'gpu_type', where=ALLOCATED_ONLY)})"
-                            f" / sum({fleet('tonnage_fleet_cost_dollars_per_hour', 'gpu_type', 'state')})",
+                            f"sum({ALLOCATED_COST}) / sum({COST})",
                             "allocated",
                         ),
                     ),
@@ -113,6 +122,7 @@ FLEET = Board(
                     "ran. Large at a low stage: give planning more time.",
                     SHARE,
                     (Query(fleet("tonnage_batch_cost_gap_ratio", "rung"), "{{rung}}"),),
+                    steps=GAP,
                 ),
                 Panel(
                     "Pods left out of the last batch",
@@ -126,6 +136,27 @@ FLEET = Board(
         Row(
             "Model services",
             (
+                Panel(
+                    "Services now",
+                    "One row a service: instances wanted and running, cost, proven lower bound, and the gap.",
+                    COUNT,
+                    (
+                        Query(f"sum by (model_service) ({of_state('wanted')})", "wanted"),
+                        Query(f"sum by (model_service) ({of_state('running')})", "running"),
+                        Query(
+                            fleet("tonnage_service_cost_dollars_per_hour", "model_service", where=OF_SERVICE),
+                            "$ per hour",
+                            DOLLARS_PER_HOUR,
+                        ),
+                        Query(
+                            fleet("tonnage_service_cost_bound_dollars_per_hour", "model_service", where=OF_SERVICE),
+                            "bound",
+                            DOLLARS_PER_HOUR,
+                        ),
+                        Query(fleet("tonnage_service_cost_gap_ratio", "model_service", where=OF_SERVICE), "gap", SHARE),
+                    ),
+                    "table",
+                ),
                 Panel(
                     "Cost of services per hour",
                     "Cost of the planned GPU mix of each service, US dollars per hour.",
@@ -159,6 +190,7 @@ FLEET = Board(
                             "{{model_service}}",
                         ),
                     ),
+                    steps=GAP,
                 ),
                 Panel(
                     "Instances wanted and running",
@@ -177,8 +209,8 @@ FLEET = Board(
                     COUNT,
                     (
                         Query(
-                            f"sum by (reason) ({fleet('tonnage_service_unplanned', 'model_service', 'reason')})",
-                            "{{reason}}",
+                            fleet("tonnage_service_unplanned", "model_service", "reason", where=OF_SERVICE),
+                            "{{model_service}}: {{reason}}",
                         ),
                     ),
                 ),

@@ -1,13 +1,15 @@
 """Generator of the dashboards' JSON files: `python -m deploy.dashboards.generate`."""
 
 import json
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import (
     BigValueGraphMode,
+    GraphTresholdsStyleMode,
     LegendDisplayMode,
     LegendPlacement,
     StackingMode,
@@ -18,14 +20,17 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLinkType,
     DataSourceRef,
+    DataTransformerConfig,
+    DynamicConfigValue,
     Threshold,
     ThresholdsMode,
     VariableOption,
     VariableRefresh,
 )
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from deploy.dashboards.boards import BOARDS
-from deploy.dashboards.panels import Board, Panel, Steps, Variable
+from deploy.dashboards.panels import CLUSTER, MARKS, Board, Mark, Panel, Query, Steps, Variable, of_cluster
 
 HERE = Path(__file__).parent
 
@@ -50,7 +55,9 @@ def written(board: Board) -> str:
         .link(dashboard.DashboardLink("Tonnage").type(DashboardLinkType.DASHBOARDS).tags(["tonnage"]).keep_time(True))
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )
-    for variable in board.variables:
+    for mark in MARKS:
+        made = made.annotation(_annotation(mark))
+    for variable in (CLUSTER, *board.variables):
         made = made.with_variable(_variable(variable))
     numbers = count(1)
     for row in board.rows:
@@ -65,7 +72,7 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
         dashboard.QueryVariable(variable.name)
         .label(variable.label)
         .datasource(SOURCE)
-        .query({"query": variable.query, "refId": variable.name})
+        .query({"query": of_cluster(variable.query), "refId": variable.name})
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
     )
     if variable.many:
@@ -74,21 +81,54 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
     return made
 
 
-def _panel(panel: Panel, number: int) -> stat.Panel | timeseries.Panel:
-    made = _stat(panel.steps) if panel.view == "stat" else _timeseries(stacked=panel.stacked, signed=panel.signed)
-    made = made.id(number).title(panel.title).description(panel.words).unit(panel.unit).datasource(SOURCE)
+def _annotation(mark: Mark) -> dashboard.AnnotationQuery:
+    made = dashboard.AnnotationQuery().name(mark.name).datasource(SOURCE).enable(True).icon_color(mark.colour)
+    return made.expr(of_cluster(mark.expr))
+
+
+def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.Panel:
+    made = _view(panel).id(number).title(panel.title).description(panel.words).unit(panel.unit).datasource(SOURCE)
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
-        target = prometheus.Dataquery().ref_id(letter).expr(query.expr).legend_format(query.legend).datasource(SOURCE)
-        made = made.with_target(target.instant() if panel.view == "stat" else target.range())
+        target = prometheus.Dataquery().ref_id(letter).expr(of_cluster(query.expr)).datasource(SOURCE)
+        target = target.legend_format(query.legend)
+        if panel.view == "table":
+            target = target.format(PromQueryFormat.TABLE)
+        made = made.with_target(target.range() if panel.view == "timeseries" else target.instant())
+    if panel.steps:
+        made = made.thresholds(_thresholds(panel.steps))
+    return made.no_value(NO_VALUE)
+
+
+def _view(panel: Panel) -> stat.Panel | table.Panel | timeseries.Panel:
+    match panel.view:
+        case "stat":
+            return stat.Panel().span(PANEL_WIDTH).height(STAT_HEIGHT).graph_mode(BigValueGraphMode.NONE)
+        case "table":
+            return _table(panel.queries)
+    made = _timeseries(stacked=panel.stacked, signed=panel.signed)
+    if panel.steps:
+        made = made.thresholds_style(common.GraphThresholdsStyleConfig().mode(GraphTresholdsStyleMode.DASHED))
     return made
 
 
-def _stat(steps: Steps) -> stat.Panel:
-    made = stat.Panel().span(PANEL_WIDTH).height(STAT_HEIGHT).graph_mode(BigValueGraphMode.NONE).no_value(NO_VALUE)
-    if steps:
-        colours = [Threshold(value=least, color=colour) for least, colour in steps]
-        made = made.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(colours))
+def _table(queries: Sequence[Query]) -> table.Panel:
+    """One row for each set of labels, one column for each query under its legend."""
+    made = table.Panel().span(2 * PANEL_WIDTH).height(PANEL_HEIGHT)
+    made = made.with_transformation(DataTransformerConfig("merge", options={}))
+    names = {f"Value #{letter}": each.legend for letter, each in zip("ABCDEFGH", queries, strict=False)}
+    if len(queries) == 1:
+        names = {"Value": queries[0].legend}
+    renamed = {"excludeByName": {"Time": True}, "indexByName": {}, "renameByName": names}
+    made = made.with_transformation(DataTransformerConfig("organize", options=renamed))
+    for query in queries:
+        if query.unit:
+            made = made.override_by_name(query.legend, [DynamicConfigValue("unit", query.unit)])
     return made
+
+
+def _thresholds(steps: Steps) -> dashboard.ThresholdsConfig:
+    colours = [Threshold(value=least, color=colour) for least, colour in steps]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(colours)
 
 
 def _timeseries(*, stacked: bool, signed: bool) -> timeseries.Panel:

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-View = Literal["timeseries", "stat"]
+View = Literal["timeseries", "stat", "table"]
 Steps = tuple[tuple[float | None, str], ...]
 """(least value, colour) of each step of a scale; the first has no least value."""
 ONE: Steps = ((None, "red"), (1.0, "green"), (2.0, "red"))
 """Exactly one is right."""
+GAP: Steps = ((None, "green"), (0.05, "orange"), (0.2, "red"))
+"""Fraction of a cost that is not proven to be needed."""
 
 DOLLARS_PER_HOUR = "currencyUSD"
 COUNT = "short"
@@ -20,6 +22,8 @@ PER_SECOND = "ops"
 class Query:
     expr: str
     legend: str
+    unit: str = ""
+    """Unit of its column in a table; empty: the panel's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Panel:
     view: View = "timeseries"
     stacked: bool = False
     steps: Steps = ()
-    """Colours by value, lowest first; none: one colour."""
+    """Colours by value, lowest first; none: one colour. In a chart over time they are lines."""
     signed: bool = False
     """Whether values below zero mean something, so that the axis must show them."""
 
@@ -63,7 +67,10 @@ class Board:
     rows: tuple[Row, ...]
 
 
-JOB = Variable("job", "Tonnage", "label_values(tonnage_build_info, job)")
+CLUSTER = Variable("cluster", "Cluster", "label_values(tonnage_build_info, cluster)")
+"""Of every board, as in kube-prometheus: the label of a Prometheus that holds several clusters. Where there is no such
+label it is empty, which matches series without it."""
+JOB = Variable("job", "Tonnage", 'label_values(tonnage_build_info{cluster="$cluster"}, job)')
 GPU_TYPE = Variable("gpu_type", "GPU type", 'label_values(tonnage_gpus{job="$job"}, gpu_type)', many=True)
 SERVICE = Variable(
     "model_service",
@@ -71,6 +78,30 @@ SERVICE = Variable(
     'label_values(tonnage_service_cost_dollars_per_hour{job="$job"}, model_service)',
     many=True,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Annotation: a line on the charts wherever the expression has a value."""
+
+    name: str
+    expr: str
+    colour: str
+
+
+MARKS = (
+    Mark("Leader changed", 'max(changes(tonnage_lease_epoch{job="$job"}[2m])) > 0', "orange"),
+    Mark(
+        "Version changed",
+        'count by (version) (tonnage_build_info{job="$job"} unless tonnage_build_info{job="$job"} offset 2m)',
+        "blue",
+    ),
+)
+
+
+def of_cluster(expr: str) -> str:
+    """Expression for the chosen cluster alone."""
+    return expr.replace('job="$job"', 'cluster="$cluster", job="$job"')
 
 
 def fleet(metric: str, *by: str, where: str = "") -> str:

@@ -27,6 +27,13 @@ PLACEMENT = Board(
                     stacked=True,
                 ),
                 Panel(
+                    "Why workloads wait now",
+                    "One row a reason. `tonnage plan` names the workloads, `tonnage explain` what is short, and where.",
+                    COUNT,
+                    (Query(fleet("tonnage_unplaced", "reason"), "workloads"),),
+                    "table",
+                ),
+                Panel(
                     "Wait until placed",
                     "Of the pods that were placed in the interval.",
                     SECONDS,

@@ -63,9 +63,12 @@ POWER = Board(
                 ),
                 Panel(
                     "Draw",
-                    "Sum of the readings, with the worst case for stale devices.",
+                    "Sum of the readings, with the worst case for stale devices, beside the budget in force.",
                     WATTS,
-                    (Query(of_domain("draw"), "{{power_domain}}"),),
+                    (
+                        Query(of_domain("draw"), "{{power_domain}}"),
+                        Query(of_domain("budget"), "{{power_domain}} budget"),
+                    ),
                 ),
                 Panel(
                     "Missing power by class",
@@ -126,6 +129,7 @@ POWER = Board(
                     SECONDS,
                     (Query('time() - max(tonnage_power_last_turn_timestamp_seconds{job="$job"})', "age"),),
                     "stat",
+                    steps=((None, "green"), (2.0, "orange"), (10.0, "red")),
                 ),
                 Panel(
                     "Duration of a turn",
@@ -133,6 +137,7 @@ POWER = Board(
                     SECONDS,
                     (Query('max(tonnage_power_turn_seconds{job="$job"})', "turn"),),
                     "stat",
+                    steps=((None, "green"), (0.5, "orange"), (1.0, "red")),
                 ),
                 Panel(
                     "Report to lease",

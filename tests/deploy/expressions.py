@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 
 from deploy.dashboards.boards import BOARDS
+from deploy.dashboards.panels import MARKS, of_cluster
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "alerts" / "tonnage.rules.yaml"
@@ -15,16 +16,21 @@ ALERTS = {
     for rule in group["rules"]
 }
 PANELS = {
-    f"{board.name}: {panel.title}: {query.legend}": query.expr
+    f"{board.name}: {panel.title}: {query.legend}": of_cluster(query.expr)
     for board in BOARDS
     for row in board.rows
     for panel in row.panels
     for query in panel.queries
 }
-VARIABLES = {f"{board.name}: {variable.name}": variable.query for board in BOARDS for variable in board.variables}
+VARIABLES = {
+    f"{board.name}: {variable.name}": of_cluster(variable.query) for board in BOARDS for variable in board.variables
+}
+"""Those of a Prometheus with one cluster; it has no label for it."""
+ANNOTATIONS = {mark.name: of_cluster(mark.expr) for mark in MARKS}
 
 # A scrape every 200 ms for some seconds: the windows are as long as the whole of it.
 CHOSEN = {
+    "$cluster": "",
     "$job": "tonnage",
     "$gpu_type": ".*",
     "$model_service": ".*",

@@ -13,7 +13,7 @@ from controller.metrics.registry import Meter
 from controller.metrics.table import METRICS
 from deploy.dashboards.boards import BOARDS
 from tests.deploy.answers import alert_lacks, panel_lacks, variable_lacks
-from tests.deploy.expressions import ALERTS, DEPLOY, PANELS, RULES, VARIABLES
+from tests.deploy.expressions import ALERTS, ANNOTATIONS, DEPLOY, PANELS, RULES, VARIABLES, filled_in
 from tests.deploy.load import Load
 from tests.deploy.prometheus import Prometheus, running_prometheus, tool, until
 
@@ -64,6 +64,12 @@ def test_every_variable_offers_a_choice(prometheus: Prometheus, name: str) -> No
 def test_every_alert_watches_something_that_exists(prometheus: Prometheus, name: str) -> None:
     """An alert that is silent because its metric is misspelt looks like one that is silent because all is well."""
     until(lambda: not alert_lacks(prometheus, name), f"series of the alert {name}", within_s=LOST_SCRAPES_S)
+
+
+@pytest.mark.parametrize("name", ANNOTATIONS)
+def test_every_annotation_is_an_expression_that_the_server_takes(prometheus: Prometheus, name: str) -> None:
+    """Nothing changed while the test runs, so it is empty; a mistake in it is refused."""
+    assert isinstance(prometheus.query(filled_in(ANNOTATIONS[name])), list)
 
 
 def test_the_server_evaluates_the_rules_without_error(prometheus: Prometheus) -> None:

@@ -64,6 +64,48 @@ def test_every_number_says_what_it_means_that_there_is_none_and_one_leader_is_gr
     assert [(step["value"], step["color"]) for step in steps] == [(None, "red"), (1.0, "green"), (2.0, "red")]
 
 
+@pytest.mark.parametrize("name", PANELS)
+def test_a_panel_says_what_it_means_that_there_is_nothing(name: str) -> None:
+    assert PANELS[name]["fieldConfig"]["defaults"]["noValue"]
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_board_is_of_one_cluster_and_marks_changes_of_leader_and_version(name: str) -> None:
+    board = LOADED[name]
+    assert [variable["name"] for variable in board["templating"]["list"]][:3] == ["datasource", "cluster", "job"]
+    assert {mark["name"] for mark in board["annotations"]["list"]} == {"Leader changed", "Version changed"}
+    asked = [mark["expr"] for mark in board["annotations"]["list"]]
+    asked += [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    assert all(expr.count('cluster="$cluster", job="$job"') == expr.count('job="$job"') > 0 for expr in asked)
+
+
+def test_ages_and_gaps_have_limits_and_what_is_many_figures_is_a_table() -> None:
+    made = {title.partition(": ")[2]: panel for title, panel in PANELS.items()}
+    limited = {title for title, panel in made.items() if len(_steps(panel)) > 1}
+    table = made["Services now"]
+
+    assert limited >= {
+        "Leaders",
+        "Since the last cycle",
+        "Since the last turn",
+        "Duration of a turn",
+        "Gap of the mixes",
+    }
+    assert {title for title, panel in made.items() if panel["type"] == "table"} == {
+        "Services now",
+        "Why workloads wait now",
+    }
+    renamed = table["transformations"][1]["options"]["renameByName"]
+    assert renamed == dict(zip(("Value #A", "Value #B", "Value #C", "Value #D", "Value #E"),
+                               ("wanted", "running", "$ per hour", "bound", "gap"), strict=True))  # fmt: skip
+    assert all(target["format"] == "table" and target["instant"] for target in table["targets"])
+
+
+def _steps(panel: dict[str, Any]) -> list[Any]:
+    steps: list[Any] = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
+    return steps
+
+
 def test_a_budget_that_is_short_is_seen_below_zero() -> None:
     power = next(board for board in BOARDS if board.name == "power")
     panels = {panel["title"]: panel for panel in json.loads(written(power))["panels"]}
