@@ -1,5 +1,6 @@
-"""README's "Try it", run line by line as it stands there; long simulations are cut short by options at their end."""
+"""README's service and its "Try it", run as they stand there; long simulations are cut short by further options."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -39,3 +40,16 @@ def test_a_line_of_the_readme_does_what_it_says(line: str, tmp_path: Path, monke
 
 def test_all_lines_are_run() -> None:
     assert {line.split()[0] for line in LINES} == {"plan", "explain", "simulate", "whatif"}
+
+
+def test_the_service_of_the_readme_gets_what_it_says(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "service.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    fleet = [f"-f {ROOT}/examples/{name}.yaml" for name in ("nodes", "gpu-types", "profiles")]
+
+    done = CliRunner().invoke(tonnage, shlex.split(f"plan {' '.join(fleet)} -f {tmp_path} -o json"))
+
+    (service,) = json.loads(done.stdout)["services"]
+    mix = " + ".join(f"{count} × {name}" for name, count in service["instances"].items())
+    assert f"gives it {mix} at ${service['cost_per_hour']:.2f} per hour, proven cheapest" in text
+    assert service["gap"] == 0
