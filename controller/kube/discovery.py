@@ -97,13 +97,15 @@ class Discovered:
                 yield resource
 
     def _help(self, word: str) -> str:
-        ours = [r.plural for r in self.in_category(CATEGORY)]
+        ours = self.in_category(CATEGORY)
         if not ours:
             return NOT_INSTALLED
-        from controller.api.suggestions import meant
+        from controller.api.suggestions import meant, nearest
 
         missing = f"; no response from {', '.join(self.stale)}" if self.stale else ""
-        return meant(word, ours) + missing
+        if near := nearest(word, [name for each in ours for name in (each.plural, *each.short_names)]):
+            return f"did you mean {near}?{missing}"
+        return meant("", [f"{each.plural} ({', '.join(each.short_names)})" for each in ours]) + missing
 
 
 def _names(resource: ApiResource) -> tuple[str, ...]:

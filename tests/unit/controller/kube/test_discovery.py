@@ -76,3 +76,10 @@ def test_a_word_that_means_nothing_names_what_is_there_and_who_did_not_answer() 
 def test_without_our_kinds_it_says_how_to_install_them() -> None:
     with pytest.raises(ObservationError, match="not installed"):
         served().named("gangs")
+
+
+def test_short_names_are_suggested_and_listed() -> None:
+    with pytest.raises(ObservationError, match=r"did you mean gng\?"):
+        served(OURS).named("gg")
+    with pytest.raises(ObservationError, match=r"known: gangs \(gng\)"):
+        served(OURS).named("xyz")
