@@ -12,7 +12,7 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def sheet(*, headers: bool = True) -> Sheet:
     """Sheet whose later rows continue below the earlier ones, for a watch."""
-    return Sheet(Look(headers=headers))
+    return Sheet(Look(headers=headers, own_headers=True))
 
 
 def as_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> dict[str, object]:

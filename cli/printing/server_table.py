@@ -26,6 +26,8 @@ class Look:
     """Prefix of each name if several kinds are shown, such as `modelservice.tonnage.dev`."""
     label_columns: tuple[str, ...] = ()
     """Labels that have columns of their own."""
+    own_headers: bool = False
+    """Whether headers stay as they are: names of GPU types have small letters."""
     verbatim: bool = False
     """Whether headers and cells are printed unchanged: custom columns of the user."""
 
@@ -56,7 +58,7 @@ class Sheet:
 
     def _header(self) -> Sequence[str]:
         names = [str(self._columns[n]["name"]) for n in self._shown()]
-        names = names if self.look.verbatim else [name.upper() for name in names]
+        names = names if self.look.verbatim or self.look.own_headers else [name.upper() for name in names]
         # kubectl names the column after the last part of the label.
         own = [label.rpartition("/")[2].upper() for label in self.look.label_columns]
         labels = ["LABELS"] if self.look.labels else []

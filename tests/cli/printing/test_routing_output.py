@@ -85,3 +85,7 @@ def test_without_routing_or_with_a_wrong_pattern_nothing_is_printed() -> None:
         as_json({**SERVICE, "status": {}})
     with pytest.raises(ConfigError, match="is no pattern"):
         http_route(SERVICE, Backends("{name}", "Service", 1), "g", ())
+
+
+def test_instance_types_keep_their_small_letters_as_headers() -> None:
+    assert "% TO a100x4-spot" in as_table(SERVICE)
