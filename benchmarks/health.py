@@ -33,6 +33,8 @@ SHOWN = (
     "dead_p95_s",
     "slow20_in_time",
     "slow10_recall",
+    "probed",
+    "acquitted",
 )
 
 

@@ -11,6 +11,7 @@ from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 from simulator.health.cases import Case
 from simulator.health.disturbance import LIMITS, Happening
+from simulator.health.probed import Probed, SimulatedNetwork, probed
 
 VARIANTS: Mapping[str, Options] = {
     "tonnage": Options(),
@@ -22,8 +23,13 @@ VARIANTS: Mapping[str, Options] = {
     "no negative verdicts": Options(causes=False),
     "no hardware evidence": Options(facts=False),
     "own limits hidden": Options(limits=False),
+    "with pair probes": Options(),
+    "probes pass another network": Options(),
 }
 """`simple` is the first rule that worked: one window of four steps, nothing else."""
+PROBED, PROBED_ELSEWHERE = "with pair probes", "probes pass another network"
+"""Variants of the shipped analyser, whose suspicions of the network are confirmed by pair probes; in the second the
+fault is where they do not pass, so that what they say must be no accusation."""
 CAUSES = {
     Happening.CHECKPOINT: Cause.CHECKPOINT,
     Happening.EVALUATION: Cause.EVALUATION,
@@ -68,17 +74,26 @@ class Score:
     cpu_s: float
     records: int
     verdict: str
+    answer: str = ""
+    """What pair probes answered; empty where none were called for."""
+    probes_s: float = 0.0
+    """From the verdict to that answer."""
 
 
 def scored(case: Case, name: str, options: Options) -> Score:
     started_s = process_time()
     verdicts = verdicts_on(case, options)
     cpu_s = process_time() - started_s
+    answered = _answered(case, verdicts, name) if name in (PROBED, PROBED_ELSEWHERE) else None
+    if answered is not None:
+        asking, made = answered
+        verdicts = _with_answer(verdicts, asking, made)
     truth = case.truth
     fault_s = truth.fault_s if truth else np.inf
     blames = [verdict for verdict in verdicts if verdict.blames]
     after = [verdict for verdict in blames if verdict.at_s >= fault_s]
     first = after[0] if after else None
+    last = answered[1].verdict if answered and answered[1].verdict.blames else first
     class_right = truth is not None and first is not None and first.syndrome is truth.syndrome
     latency_s = first.at_s - fault_s if first is not None else np.nan
     return Score(
@@ -91,8 +106,8 @@ def scored(case: Case, name: str, options: Options) -> Score:
         truth.parts[0][0] if truth else Part.NOTHING,
         first is not None,
         class_right,
-        class_right and _names(case, first),
-        class_right and first is not None and truth is not None and (first.part, first.ranks) == truth.parts[0],
+        class_right and (_names(case, last) or _names_node(case, last)),
+        class_right and _is_narrow(case, last),
         first is None and any(verdict.abstains and verdict.at_s >= fault_s for verdict in verdicts),
         sum(not _names(case, verdict) for verdict in blames),
         CAUSES.get(case.disturbance.kind) in {verdict.cause for verdict in verdicts},
@@ -101,7 +116,25 @@ def scored(case: Case, name: str, options: Options) -> Score:
         cpu_s,
         case.transcript.records,
         "; ".join(f"{v.at_s - (fault_s if truth else 0):.1f}s {v.syndrome} {v.part} {v.ranks[:4]}" for v in blames),
+        str(answered[1].found) if answered else "",
+        answered[1].took_s if answered else 0.0,
     )
+
+
+def _answered(case: Case, verdicts: Sequence[Verdict], name: str) -> tuple[Verdict, Probed] | None:
+    """The first verdict that pair probes are for, and what they make of it: a job asks once in two minutes."""
+    network = SimulatedNetwork(case, np.random.default_rng([case.seed, 77]), hidden=name == PROBED_ELSEWHERE)
+    for verdict in verdicts:
+        if (made := probed(case, verdict, network)) is not None:
+            return verdict, made
+    return None
+
+
+def _with_answer(verdicts: Sequence[Verdict], asking: Verdict, made: Probed) -> list[Verdict]:
+    """Verdicts in order of time: what was blamed and is confirmed or narrowed stays, what was acquitted does not."""
+    is_acquitted = made.verdict.cause is not None
+    kept = [each for each in verdicts if each is not asking or not is_acquitted]
+    return sorted([*kept, made.verdict], key=lambda each: each.at_s)
 
 
 def _names(case: Case, verdict: Verdict | None) -> bool:
@@ -113,6 +146,20 @@ def _names(case: Case, verdict: Verdict | None) -> bool:
         and (verdict.part, verdict.ranks) in truth.parts
         and verdict.syndrome is truth.syndrome
     )
+
+
+def _names_node(case: Case, verdict: Verdict | None) -> bool:
+    """Whether a NIC is named by its node alone, as pair probes do: which of a node's NICs it is they cannot tell."""
+    truth = case.truth
+    if truth is None or verdict is None or verdict.part is not Part.NIC or truth.parts[0][0] is not Part.NIC:
+        return False
+    return set(truth.parts[0][1]) <= set(verdict.ranks) and len(set(case.job.node[list(verdict.ranks)].tolist())) == 1
+
+
+def _is_narrow(case: Case, verdict: Verdict | None) -> bool:
+    truth = case.truth
+    exact = truth is not None and verdict is not None and (verdict.part, verdict.ranks) == truth.parts[0]
+    return exact or _names_node(case, verdict)
 
 
 def verdicts_on(case: Case, options: Options) -> list[Verdict]:
@@ -164,6 +211,12 @@ class Summary:
     """Of those found: within 10 steps or 5 s, whichever is later."""
     slow10_p95_s: float
     slow10_recall: float
+    probed: int
+    """Cases in which pair probes were called for."""
+    probes_s: float
+    """Longest time from a verdict to their answer."""
+    acquitted: int
+    """Faults of the network that they called sound."""
 
     def record(self) -> dict[str, object]:
         return {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}
@@ -207,6 +260,9 @@ def summary(scores: Sequence[Score]) -> Summary:
         slow20_in_time=_share(score.latency_s <= 5 or score.latency_steps <= 10 for score in strong),
         slow10_p95_s=_quantile([score.latency_s for score in weak if score.class_right], 0.95),
         slow10_recall=_share(score.class_right and score.latency_s <= 60 for score in weak),
+        probed=sum(score.answer != "" for score in scores),
+        probes_s=max(score.probes_s for score in scores),
+        acquitted=sum(score.answer == "sound" and score.part in (Part.NIC, Part.LINK) for score in scores),
     )
 
 

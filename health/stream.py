@@ -61,7 +61,7 @@ class Analyser:
     """State of the analysis of one incarnation of one job."""
 
     def __init__(self, layout: Layout, options: Options | None = None) -> None:
-        self._layout, self._options = layout, options or Options()
+        self.layout, self._options = layout, options or Options()
         self._matcher = Matcher(layout, aligned=self._options.clocks)
         self._sums = StepSums(layout.ranks, layout.span)
         self._pulse = Pulse(layout)
@@ -95,7 +95,7 @@ class Analyser:
         """Frames that arrived by `now_s`, the analyser's clock."""
         records = decoded(frames)
         self._meet(records.headers)
-        known = (records.rank < self._layout.ranks) & self._known[np.minimum(records.rank, self._layout.ranks - 1)]
+        known = (records.rank < self.layout.ranks) & self._known[np.minimum(records.rank, self.layout.ranks - 1)]
         rows, rank = records.rows, records.rank
         if not known.all():
             rows, rank = rows[known], rank[known]
@@ -106,7 +106,7 @@ class Analyser:
         self._beats(rows[beats], rank[beats], at_s[beats], now_s)
         failed = kind == Kind.ERROR
         if failed.any():
-            path, _ = self._layout.located(rank[failed], rows[failed])
+            path, _ = self.layout.located(rank[failed], rows[failed])
             self._errors.add(rank[failed], path, self.clocks.aligned(rank[failed], at_s[failed]), rows["size"][failed])
         self._pulse.ended[rank[kind == Kind.END]] = True
         sampled = kind == Kind.STACK
@@ -118,7 +118,7 @@ class Analyser:
         if not len(headers):
             return
         rank = headers["rank"].astype(np.int64)
-        fresh = rank < self._layout.ranks
+        fresh = rank < self.layout.ranks
         fresh[fresh] = ~self._known[rank[fresh]]
         if not fresh.any():
             return
@@ -130,8 +130,8 @@ class Analyser:
         self.clocks.offset_s[new] = (wall_ns - self._origin_ns) * 1e-9
 
     def _beats(self, rows: Array, rank: IntArray, at_s: FloatArray, now_s: float) -> None:
-        path, index = self._layout.located(rank, rows)
-        seq = self._unwrapped(self._layout.slots(path, index), rows["seq"])
+        path, index = self.layout.located(rank, rows)
+        seq = self._unwrapped(self.layout.slots(path, index), rows["seq"])
         self._pulse.beat(rows, rank, path, index, seq, at_s, now_s)
 
     def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray, chosen: IntArray, now_s: float) -> None:
@@ -139,16 +139,16 @@ class Analyser:
         if not len(chosen):
             return
         by = rank[chosen]
-        order = chosen[np.argsort(by.astype(np.uint16) if self._layout.ranks < 1 << 16 else by, kind="stable")]
+        order = chosen[np.argsort(by.astype(np.uint16) if self.layout.ranks < 1 << 16 else by, kind="stable")]
         rows, rank, enter_s = rows[order], rank[order], at_s[order]
         exit_s = enter_s + rows["for_ns"] * 1e-9
-        path, index = self._layout.located(rank, rows)
+        path, index = self.layout.located(rank, rows)
         step = rows["step"].astype(np.int64)
         gap_s = self._gaps(rank, enter_s, exit_s)
         self._note_phases(rows["phase"], gap_s, rank, enter_s)
         gap_s = np.where(rows["phase"] == Phase.COMPUTE, gap_s, 0.0)
         self._sums.add_compute(rank, step, gap_s, self.clocks.aligned(rank, enter_s))
-        slot = self._layout.slots(path, index)
+        slot = self.layout.slots(path, index)
         seq = self._unwrapped(slot, rows["seq"])
         fresh = (path >= 0) & (seq > self._reported[slot])  # frames may come twice
         done = Finished(path, seq, index, rank, step, enter_s, exit_s)
@@ -226,16 +226,16 @@ class Analyser:
         self._fitted_s, self._fitted_step = now_s, complete
 
     def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[Verdict]:
-        lost = deaths.lost(self._errors, self._layout, self._pulse.silent_s(now_s), self._pulse.ended)
+        lost = deaths.lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)
         if lost is not None and not self._stopped:
             self._stopped = True
-            yield stopped.on_death(lost, self._layout, facts, now_s)
+            yield stopped.on_death(lost, self.layout, facts, now_s)
         if self._errors.rank or self._stopped:
             return
-        hang = waits.stands_still(self._pulse, self._layout, now_s)
+        hang = waits.stands_still(self._pulse, self.layout, now_s)
         if hang is not None:
             stacks = self._stacks.since(hang.since_s) if self._options.stacks else {}
-            yield stopped.on_hang(hang, self._layout, facts, now_s, stacks, causes=self._options.causes)
+            yield stopped.on_hang(hang, self.layout, facts, now_s, stacks, causes=self._options.causes)
 
     def _on_phases(self, now_s: float) -> Iterator[Verdict]:
         for number, since_s in self._marked.items():
@@ -265,7 +265,7 @@ class Analyser:
                 self._first_step = complete + 1
             return False
         if self._baseline is None and complete - self._first_step + 1 >= BASELINE_STEPS:
-            self._baseline = baseline_of(self._sums, self._layout, self._first_step, complete)
+            self._baseline = baseline_of(self._sums, self.layout, self._first_step, complete)
             self._renewed_step = complete
         return self._baseline is not None
 
@@ -275,13 +275,13 @@ class Analyser:
         if not quiet or complete - self._renewed_step < longest or self._first_step is None:
             return
         first = max(self._sums.oldest(), self._first_step)
-        renewed = baseline_of(self._sums, self._layout, first, complete - longest // 2)
+        renewed = baseline_of(self._sums, self.layout, first, complete - longest // 2)
         self._baseline, self._renewed_step = renewed or self._baseline, complete
 
     def _slow(
         self, compute_s: FloatArray, transfer_s: FloatArray, baseline: Baseline, now_s: float, facts: Sequence[Fact]
     ) -> Iterator[Verdict]:
-        layout, options = self._layout, self._options
+        layout, options = self.layout, self._options
         since_s = now_s - len(compute_s) * baseline.length_s
         speed = expected_speed(facts, layout.ranks, now_s)
         ranks, standing = slow_ranks.slow_ranks(compute_s, baseline, speed, layout, options.tiers)
@@ -305,11 +305,11 @@ class Analyser:
         facts: Sequence[Fact],
     ) -> Iterator[Verdict]:
         tier = self._options.tiers[-1]
-        limits = _limits(facts, self._layout.ranks)
+        limits = _limits(facts, self.layout.ranks)
         for cause, ranks in slow_ranks.capped(compute_s, baseline, speed, tier, limits):
             shown = ("slower by what our own limit explains",)
             yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, tuple(ranks.tolist()), since_s, 0.95, shown, cause)
-        for cause, note in slow_ranks.imbalances(compute_s, baseline, self._layout, tier):
+        for cause, note in slow_ranks.imbalances(compute_s, baseline, self.layout, tier):
             yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, (note,), cause)
 
     def _has_settled(self, verdict: Verdict, complete: int) -> bool:

@@ -20,12 +20,14 @@ from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import probes, serve
 from nodeagent.guarded_backend import guarded_backend
 from nodeagent.health.devices import DeviceEvidence
-from nodeagent.health.feed import HealthFeed
+from nodeagent.health.feed import HealthFeed, Probes
 from nodeagent.health.forwarding import forward
 from nodeagent.health.host import HostEvidence
 from nodeagent.health.kernel_log import KernelLog, kmsg
 from nodeagent.health.nic_counters import NicCounters
 from nodeagent.health.pod_sockets import Deliver, PodSockets
+from nodeagent.health.probe_listener import ProbeListener, address_of
+from nodeagent.health.prober import Prober
 from nodeagent.health.processes import HostProcesses, Senders
 from nodeagent.health.ranks import Ranks
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
@@ -189,12 +191,15 @@ async def _run(settings: AgentSettings) -> None:
     isolation = _isolation(settings, keys, lambda message: line[0].say(message))
     meter = _meter(settings)
     agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter, lambda: line[0].reconnect())
-    feed = _health_feed(settings, agent)
+    feed, prober = _health_feed(settings, agent), None
     try:
         await agent.start()
         if meter is not None:
             meter.start()
-        hear = agent.hear if isolation is None else _either(isolation, agent)
+        hear = agent.hear if isolation is None else _either(isolation.hear, agent.hear)
+        prober = _prober(settings, feed, keys, lambda: line[0].own_address)
+        if prober is not None:
+            hear = _either(prober.hear, hear)
         line.append(Link(settings.node, at.host, at.port, hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
         registry = CollectorRegistry()
         registry.register(
@@ -221,6 +226,8 @@ async def _run(settings: AgentSettings) -> None:
     finally:
         if settings.on_stop == "keep":
             await agent.end_bursts()
+        if prober is not None:
+            prober.close()
         if feed is not None:
             feed.close()
         if meter is not None:
@@ -264,14 +271,38 @@ def _isolation(settings: AgentSettings, keys: "_Keys", say: Callable[[bytes], No
     return SandboxSupervisor(process, keys, say)
 
 
-def _either(isolation: SandboxSupervisor, agent: Agent) -> Callable[[bytes], None]:
-    """Orders go to isolation, everything else to the agent."""
+def _either(takes: Callable[[bytes], bool], other: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """A message goes to `takes`, and where that says it is not its own, to the other."""
 
     def hear(travelled: bytes) -> None:
-        if not isolation.hear(travelled):
-            agent.hear(travelled)
+        if not takes(travelled):
+            other(travelled)
 
     return hear
+
+
+def _prober(
+    settings: AgentSettings, feed: HealthFeed | None, keys: "_Keys", own_address: Callable[[], str]
+) -> Prober | None:
+    """Pair probes, which report with the feed; None where they are off or their address is not available."""
+    about = settings.health.probes
+    if feed is None or not about.enabled:
+        return None
+    try:
+        source = address_of(about.interface) if about.interface else ""
+        listener = ProbeListener(source, about.port)
+    except OSError as error:
+        log.warning("this node takes no part in pair probes", interface=about.interface, why=str(error))
+        return None
+    prober = Prober(settings.node, feed.life, keys, listener, clock, feed.sent_s, source)
+
+    def probes() -> Probes:
+        host = own_address()
+        return Probes(prober.address(host) if host else None, prober.results(), prober.is_under_way)
+
+    feed.report_with(probes)
+    prober.start()
+    return prober
 
 
 async def _restore(settings: AgentSettings) -> None:

@@ -66,6 +66,11 @@ class Link:
     def is_up(self) -> bool:
         return self._writer is not None
 
+    @property
+    def own_address(self) -> str:
+        """Address of this end of the connection; empty while there is none."""
+        return str(self._writer.get_extra_info("sockname")[0]) if self._writer is not None else ""
+
     def say(self, message: bytes) -> None:
         """Sends a message if connected; a report that cannot be sent now is of no use later."""
         if self._writer is not None and (self.is_idle or self._only_bulk_waits):

@@ -61,6 +61,19 @@ class PretendSettings(Part):
     )
 
 
+class ProbeSettings(Part):
+    """Pair probes between agents, which confirm a suspected fault of the network."""
+
+    enabled: bool = False
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(9468, description="Port for other agents; 0: any free port.")
+    interface: str = Field(
+        "",
+        max_length=15,
+        description="Network interface that training jobs use, such as net1 or ib0. Omitted: that of the connection to "
+        "the controller, which is right where jobs use the network of pods.",
+    )
+
+
 class HealthSettings(Part):
     """Records of pods and evidence of the host, for the controller's analysis."""
 
@@ -73,6 +86,7 @@ class HealthSettings(Part):
         None,
         description="The kernel's log, /dev/kmsg, for GPU errors; needs a privileged container. Omitted: not read.",
     )
+    probes: ProbeSettings = ProbeSettings()
 
 
 class SandboxSettings(Part):

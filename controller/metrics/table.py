@@ -425,6 +425,13 @@ HEALTH = (
         "Reports and records that were not taken since this leader began, by cause.",
         ("cause",),
     ),
+    Metric(
+        "tonnage_health_probes",
+        "gauge",
+        "Suspected faults of the network that pair probes have answered since this leader began, by answer: nic, link, "
+        "sound, or open.",
+        ("answer",),
+    ),
 )
 """Health of jobs and nodes, published together by the leader."""
 

@@ -30,7 +30,7 @@ from controller.parts.health.members import gangs_of_others, members_from
 from controller.parts.health.metrics import samples_of
 from controller.parts.health.neighbours import evidence_of
 from controller.parts.health.reporter import HealthReporter, Reported
-from controller.parts.health.situation import JobHistory, own_limits, rules_from, situation_of
+from controller.parts.health.situation import JobHistory, controls_among, own_limits, rules_from, situation_of
 from controller.parts.health.stream import HealthStream
 from controller.process.part import Surroundings
 from controller.report.events import AT_A_TIME
@@ -120,6 +120,8 @@ class HealthPart:
             situation = situation_of(
                 snapshot, nodes, specs, rules, self._stream, lambda job: self._history.get(job, JobHistory()), now_s
             )
+            self._stream.governed = frozenset(node for rule in rules for node in rule.nodes)
+            self._stream.controls = controls_among(self._stream.governed, situation, self._known().values())
             evidence = (*self._stream.verdicts, *self._stream.node_evidence(now_s))
             pods = {member.uid: member.name for member in self._stream.members.by_uid.values()}
         neighbours = (
@@ -199,6 +201,8 @@ class HealthPart:
             for node, body in mailbox.take():
                 self._stream.take(node, body, now_s)
             found = self._stream.judge(now_s)
+            mailbox.set_orders(self._stream.probing.orders)
+            probed = dict(self._stream.probing.answered)
             news = bool(found) or len(self._stream.node_evidence(now_s)) > len(before) or self._is_recorded()
             counted, refused = dict(self._stream.judged), dict(self._stream.refused)
         for each in found:
@@ -212,7 +216,7 @@ class HealthPart:
                 probe=each.probe,
                 why="; ".join(one for one in each.shown if not is_stack(one)),
             )
-        around.meter.publish_health(samples_of(self._reported, counted, refused, mailbox.dropped))
+        around.meter.publish_health(samples_of(self._reported, counted, refused, probed, mailbox.dropped))
         if news:
             around.hurry()
 

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from health.records.probes import ProbeAddress, ProbeResult
+
 KIND = "health"
 """Kind of these messages on the agents' link."""
 LONGEST_FRAMES = 96 * 1024
@@ -58,6 +60,10 @@ class HealthReport:
     """All that is known now; None: nothing has changed since the last report."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Datagrams that were not forwarded since the agent started, by cause."""
+    probes_at: ProbeAddress | None = None
+    """Where this agent admits pair probes; None where it takes no part in them."""
+    probed: tuple[ProbeResult, ...] = ()
+    """Pairs that it measured of late; each is sent several times."""
 
 
 def packed(report: HealthReport) -> bytes:

@@ -121,10 +121,14 @@ def _reopened(known: Incident, evidence: Evidence, situation: Situation) -> Inci
 
 def _ended(known: Incident, evidence: Evidence, now_s: float) -> Incident:
     """A disturbance that went away by itself, before the job was stopped for it."""
-    waits = known.phase is Phase.SUSPECTED or (known.phase is Phase.ACTING and known.at_checkpoint and not known.stops)
+    waits = (
+        known.phase is Phase.SUSPECTED
+        or (known.phase is Phase.ACTING and known.at_checkpoint and not known.stops)
+        or (known.phase is Phase.PAGED and not known.stops and not known.domain)
+    )
     if not waits or evidence.at_s < known.seen_s:
         return known
-    return closed(known, now_s, "it ended by itself")
+    return closed(known, now_s, "; ".join(evidence.shown) or "it ended by itself")
 
 
 def _joined(known: Incident, evidence: Evidence, situation: Situation) -> Incident:

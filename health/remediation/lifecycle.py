@@ -120,7 +120,8 @@ def is_open_question(incident: Incident) -> bool:
 def _asked(incident: Incident, jobs: list[JobFacts], around: Around) -> Incident:
     """Wait for the probe; then restart a job that has stopped, once, and leave the rest to people."""
     now_s = around.situation.now_s
-    if now_s - incident.since_s < around.policy.confirm_s:
+    # From its opening: a slow job's disturbance began up to a minute before it could be seen.
+    if now_s - max(incident.since_s, incident.phase_since_s) < around.policy.confirm_s:
         return replace(incident, waits_for=f"probe: {incident.probe}")
     if not incident.stops or _was_tried(incident, around.policy):
         return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"probe: {incident.probe}")

@@ -43,6 +43,8 @@ class Cause(StrEnum):
     THROTTLED = "own cgroup limit"
     CALL_ORDER = "order of calls differs between ranks"
     STALL = "all ranks stopped computing"
+    NETWORK_SOUND = "network sound"
+    """Pair probes found nothing between the suspected nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,15 @@ In a thread of its own, at lower priority, so that a flood of records delays no 
 import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from cluster.clock import Clock
+from health.records.probes import ProbeAddress, ProbeResult
 from health.records.report import LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport
 from nodeagent.health.host import HostEvidence
 from nodeagent.health.outbox import Outbox
@@ -26,7 +28,21 @@ LOOK_S = 0.25
 REFRESH_S = 5.0
 """Seconds after which evidence is sent again, changed or not: a controller that just started has it then."""
 NICENESS = 5
+EAGER_S = 0.2
+"""Seconds between two reports while pair probes go on: each report may be answered by the next round's order."""
+REMEMBERED = 1024
+"""Reports whose instants are remembered: 50 s of a node that sends all the time."""
 _RANK = struct.Struct("<4xI")
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What a report says of pair probes."""
+
+    at: ProbeAddress | None = None
+    done: tuple[ProbeResult, ...] = ()
+    under_way: bool = False
+    """Whether an order came of late, so that another may follow."""
 
 
 class HealthFeed:
@@ -43,13 +59,15 @@ class HealthFeed:
         outbox: Outbox | None = None,
     ) -> None:
         """sockets_of: makes the sockets that deliver to a function. sources: evidence of the host besides ranks."""
-        self._node, self._life, self._clock = node, life, clock
+        self._node, self.life, self._clock = node, life, clock
         self.sockets = sockets_of(self._deliver)
         self.outbox = outbox or Outbox()
         self._ranks, self._sources = ranks, (*sources, ranks)
         self._evidence: tuple[Evidence, ...] = ()
         self._sent: tuple[frozenset[tuple[object, ...]], float] = (frozenset(), float("-inf"))
         self._sequence = 0
+        self._sent_at: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
+        self._probes: Callable[[], Probes] = Probes
         self._looked_s = float("-inf")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -83,16 +101,26 @@ class HealthFeed:
         """What is to be sent now; None when there is nothing. What was returned counts as sent."""
         now_s, evidence = self._clock(), self._evidence
         shown = frozenset((each.source, each.code, each.subject, each.pod, each.rank) for each in evidence)
-        has_news = shown != self._sent[0] or now_s - self._sent[1] >= REFRESH_S
+        probes = self._probes()
+        has_news = shown != self._sent[0] or now_s - self._sent[1] >= (EAGER_S if probes.under_way else REFRESH_S)
         frames = self.outbox.take(LONGEST_FRAMES)
         if not frames and not has_news:
             return None
         self._sequence += 1
-        report = HealthReport(self._node, self._life, self._sequence, frames, None, self.dropped)
+        self._sent_at.append((self._sequence, now_s))
+        report = HealthReport(self._node, self.life, self._sequence, frames, None, self.dropped, probes.at, probes.done)
         if not has_news:
             return report
         self._sent = (shown, now_s)
         return replace(report, evidence=evidence)
+
+    def report_with(self, probes: Callable[[], Probes]) -> None:
+        """Has each report say where this node admits pair probes, and what it has measured."""
+        self._probes = probes
+
+    def sent_s(self, sequence: int) -> float | None:
+        """When the report of this number was sent; None where that is not known any more."""
+        return next((at_s for number, at_s in reversed(self._sent_at.copy()) if number == sequence), None)
 
     def refresh(self) -> None:
         """Has the evidence sent again with the next report: a new controller listens."""

@@ -90,6 +90,16 @@ class JobStream:
         return self._analyser is not None
 
     @property
+    def layout(self) -> Layout | None:
+        """Layout of the present run; None while it is not complete."""
+        return self._analyser.layout if self._analyser is not None else None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the layout's nodes."""
+        return tuple(sorted({seat.node for seat in self.seats.values()}))
+
+    @property
     def ranks(self) -> int:
         """Ranks in the job, as it introduces itself; 0 while unknown."""
         return max(
@@ -192,7 +202,7 @@ class JobStream:
         return True
 
     def _layout(self, introductions: Records, ranks: int) -> Layout:
-        number = {node: index for index, node in enumerate(sorted({seat.node for seat in self.seats.values()}))}
+        number = {node: index for index, node in enumerate(self.nodes)}
         node = np.array([number[self.seats[each].node] for each in range(ranks)], dtype=np.int64)
         return layout_from(introductions, node=node, nic=np.arange(ranks, dtype=np.int64))
 

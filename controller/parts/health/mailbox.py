@@ -1,8 +1,10 @@
-"""Mailbox of agents' reports about health, between the agents' link and the analysis; the oldest dropped first."""
+"""Mailbox between the agents' link and the analysis: reports of health, the oldest dropped first, and orders back."""
 
 from collections import deque
+from collections.abc import Mapping
 from threading import Event, Lock
 
+from health.records.probes import KIND as PROBE
 from health.records.report import KIND
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -10,9 +12,9 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class ReportMailbox:
-    """Courier on the agents' link that only hears. Two threads use it: the link's, and that of the analysis."""
+    """Courier on the agents' link. Two threads use it: the link's, and that of the analysis."""
 
-    sends, hears = "", KIND
+    sends, hears = PROBE, KIND
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._bytes = most_bytes, 0
@@ -20,9 +22,15 @@ class ReportMailbox:
         self._lock = Lock()
         self.arrived = Event()
         self.dropped = 0
+        self._orders: Mapping[str, bytes] = {}
 
-    def mail_for(self, node: str) -> None:
-        """Nothing: agents are told by their leases that reports are taken."""
+    def set_orders(self, orders: Mapping[str, bytes]) -> None:
+        """Orders for probes by node, as of now; a node without one gets nothing."""
+        self._orders = orders
+
+    def mail_for(self, node: str) -> bytes | None:
+        """Order for a node that has just reported."""
+        return self._orders.get(node)
 
     def heard(self, node: str, text: bytes) -> str:
         """Adds a report of this node; never refuses one, since the analysis reads it."""

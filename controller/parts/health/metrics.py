@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from controller.metrics.registry import Sample
 from controller.parts.health.incident_status import waiting_reason
 from controller.parts.health.reporter import Reported
+from health.probing.answer import Found
 from health.remediation.incidents import Phase
 from health.verdicts.verdict import Syndrome
 
@@ -14,9 +15,18 @@ FAULTS = tuple(str(syndrome) for syndrome in Syndrome if syndrome is not Syndrom
 
 
 def samples_of(
-    reported: Reported | None, verdicts: Mapping[str, int], refused: Mapping[str, int], unread: int
+    reported: Reported | None,
+    verdicts: Mapping[str, int],
+    refused: Mapping[str, int],
+    probed: Mapping[str, int],
+    unread: int,
 ) -> Iterator[Sample]:
-    """Gauges of the last cycle and of the stream. unread: reports that were dropped before they were read."""
+    """Gauges of the last cycle and of the stream.
+
+    probed: answers of pair probes by kind. unread: reports that were dropped before they were read.
+    """
+    for found in Found:
+        yield Sample("tonnage_health_probes", (str(found),), float(probed.get(str(found), 0)))
     for verdict, count in {**dict.fromkeys(FAULTS, 0), **verdicts}.items():
         yield Sample("tonnage_health_verdicts", (verdict,), float(count))
     for cause, count in {**refused, "not read in time": unread}.items():

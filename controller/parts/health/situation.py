@@ -19,6 +19,7 @@ from controller.parts.health.neighbours import owner_of
 from controller.parts.health.stream import HealthStream, OwnLimit
 from health.remediation.evidence import NodeKey
 from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
+from health.remediation.incidents import Incident
 from health.remediation.policy import Policy
 from power.control.speed_curves import speed_of
 
@@ -175,6 +176,20 @@ def _spares(nodes: Mapping[str, NodeFacts], jobs_on: Mapping[str, int]) -> tuple
         name
         for name, node in sorted(nodes.items())
         if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
+    )
+
+
+def controls_among(governed: Iterable[str], situation: Situation, incidents: Iterable[Incident]) -> frozenset[str]:
+    """Nodes that may serve as healthy controls: ready, no taint of anybody, and no open incident that names them."""
+    suspected = {key.name for each in incidents if each.is_open for key in each.nodes}
+    return frozenset(
+        name
+        for name in governed
+        if (node := situation.nodes.get(name)) is not None
+        and node.ready
+        and node.taint is None
+        and not node.owner
+        and name not in suspected
     )
 
 

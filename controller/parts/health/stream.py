@@ -14,7 +14,10 @@ import structlog
 
 from controller.parts.health.job_stream import JobStream, Seat, facts_on
 from controller.parts.health.members import Members
+from controller.parts.health.probing import Agent, Probing
+from health.probing.question import question_of
 from health.records import report as reports
+from health.records.probes import ProbeAddress
 from health.records.report import HealthReport
 from health.remediation.evidence import Evidence, NodeKey, Source
 from health.verdicts.facts import Fact, FactKind
@@ -49,6 +52,10 @@ class Host:
     evidence: tuple[reports.Evidence, ...] = ()
     at_s: float = 0.0
     """When this evidence arrived."""
+    life: str = ""
+    """Session of the agent's newest report, and its number."""
+    sequence: int = -1
+    probes_at: ProbeAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,11 @@ class HealthStream:
     """Reports and parts of them that were not taken, by cause."""
     judged: Counter[str] = field(default_factory=Counter)
     """Verdicts since the start, by syndrome or cause."""
+    probing: Probing = field(default_factory=Probing)
+    governed: frozenset[str] = frozenset()
+    """Nodes that policies govern: pair probes use no others."""
+    controls: frozenset[str] = frozenset()
+    """Those of them that nothing speaks against."""
     _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
     _paused_s: dict[str, float] = field(default_factory=dict)
     _saved_s: dict[str, float] = field(default_factory=dict)
@@ -87,6 +99,7 @@ class HealthStream:
             self._saved_s[name] = self.jobs.pop(name).checkpoint_s
         self._saved_s = {name: at_s for name, at_s in self._saved_s.items() if name in members.jobs}
         self.hosts = {node: host for node, host in self.hosts.items() if node in node_uids}
+        self.probing.forget({job: members.incarnation(job) for job in members.jobs})
 
     def take(self, node: str, body: bytes, now_s: float) -> None:
         """A report that arrived over the connection of this node."""
@@ -100,8 +113,15 @@ class HealthStream:
             self.refused["replayed"] += 1
             return
         self._sessions[node] = (report.life, report.sequence)
-        host = replace(self.hosts.get(node, Host(now_s)), heard_s=now_s)
-        self.hosts[node] = host if report.evidence is None else Host(now_s, report.evidence, now_s)
+        host = replace(
+            self.hosts.get(node, Host(now_s)),
+            heard_s=now_s,
+            life=report.life,
+            sequence=report.sequence,
+            probes_at=report.probes_at,
+        )
+        self.hosts[node] = host if report.evidence is None else replace(host, evidence=report.evidence, at_s=now_s)
+        self.probing.take(node, report.probed, now_s)
         self._take_frames(node, report, now_s)
 
     def _take_frames(self, node: str, report: HealthReport, now_s: float) -> None:
@@ -124,6 +144,8 @@ class HealthStream:
                 for verdict in stream.judge(now_s, facts):
                     self.judged[str(verdict.cause or verdict.syndrome)] += 1
                     found.append(self._evidence(stream, verdict, now_s))
+                    self._ask(stream, verdict, found[-1], now_s)
+        found += self._probed(now_s)
         self.verdicts = tuple(each for each in (*self.verdicts, *found) if now_s - each.at_s <= KEPT_S)
         return tuple(found)
 
@@ -141,6 +163,27 @@ class HealthStream:
             self.refused["not analysable"] += 1
             self._paused_s[name] = now_s + PAUSE_S
             del self.jobs[name]
+
+    def _ask(self, stream: JobStream, verdict: Verdict, evidence: Evidence, now_s: float) -> None:
+        """Has a suspected fault of the network probed, where policies govern its nodes."""
+        layout = stream.layout
+        question = question_of(verdict, layout, stream.nodes) if layout is not None else None
+        if question is None or not {key.name for key in evidence.nodes} <= self.governed:
+            return
+        pods: dict[str, tuple[str, ...]] = {}
+        for seat in (stream.seats[rank] for rank in verdict.ranks):
+            pods[seat.node] = _distinct((*pods.get(seat.node, ()), seat.pod))
+        self.probing.ask(question, evidence, pods, now_s)
+
+    def _probed(self, now_s: float) -> tuple[Evidence, ...]:
+        agents = {
+            node: Agent(host.life, host.sequence, host.heard_s, host.probes_at) for node, host in self.hosts.items()
+        }
+        under_jobs = {seat.node for stream in self.jobs.values() for seat in stream.seats.values()}
+        clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]
+        # Agents under jobs report several times a second, so that their orders arrive at once.
+        trusted = sorted(clean, key=lambda node: node not in under_jobs)
+        return self.probing.turn(agents, trusted, self.node_uids, now_s)
 
     def heard_share(self, now_s: float) -> float:
         """Share of the nodes under analysed jobs whose agents are heard. One silent node is not counted: it may be the

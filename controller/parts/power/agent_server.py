@@ -175,6 +175,7 @@ class AgentServer:
     ) -> None:
         introduced_to: PowerTerm | None = None
         mailed: dict[str, bytes] = {}
+        heard_from: set[str] = set()
         # An inventory may be a recording. Where the node is known, only a report that is newer than all before shows
         # that its agent speaks: until then nothing displaces its connection or its devices.
         is_shown = self._is_new(node)
@@ -191,7 +192,9 @@ class AgentServer:
                 travelled = await read_frame(reader)
             kind = kind_in(travelled)
             if (courier := next((each for each in self._couriers if each.hears == kind), None)) is not None:
-                self._deliver(courier, travelled, node, writer, mailed)
+                heard_from.add(kind)
+                self._deliver(courier, travelled, node)
+                self._post(courier, node, writer, mailed)
                 continue
             report = opened(Report, travelled, self._node_keys(node), node)
             refusal = report if isinstance(report, Refusal) else _of_other_life(report, inventory) or term.hear(report)
@@ -206,6 +209,9 @@ class AgentServer:
             self.counts.reports += 1
             self._heard_at_s.setdefault(node, self._clock())
             self._news.set()
+            for each in self._couriers:
+                if each.hears in heard_from:  # its own messages may be rarer than these
+                    self._post(each, node, writer, mailed)
 
     def _is_new(self, node: str) -> bool:
         """Whether no agent of the node has introduced itself to this term."""
@@ -217,21 +223,20 @@ class AgentServer:
             before.close()
         self._lines[node] = writer
 
-    def _deliver(
-        self, courier: Courier, travelled: bytes, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]
-    ) -> None:
-        """Gives a message to its courier, which may have an answer. mailed: last text of each on this connection."""
-        keys = self._node_keys(node)
-        text = opened_text(courier.hears, travelled, keys, node)
+    def _deliver(self, courier: Courier, travelled: bytes, node: str) -> None:
+        """Gives a message to its courier."""
+        text = opened_text(courier.hears, travelled, self._node_keys(node), node)
         if isinstance(text, Refusal):
             self._refused(text, node)
-            return
-        if why := courier.heard(node, text):
+        elif why := courier.heard(node, text):
             self._refused(Refusal("Unreadable", why), node)
-        answer = courier.mail_for(node)
-        if answer is not None and mailed.get(courier.sends) != answer:
-            mailed[courier.sends] = answer
-            writer.write(framed(sealed_text(courier.sends, answer, keys, node)))
+
+    def _post(self, courier: Courier, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]) -> None:
+        """Sends what a courier has for a node, where that is new. mailed: last text of each on this connection."""
+        text = courier.mail_for(node)
+        if text is not None and mailed.get(courier.sends) != text:
+            mailed[courier.sends] = text
+            writer.write(framed(sealed_text(courier.sends, text, self._node_keys(node), node)))
 
     def _refused(self, refusal: Refusal, node: str) -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1

@@ -1,0 +1,172 @@
+"""One pair probe on a connected socket: proof of the token by both ends, round trips, and bursts in both directions.
+
+All lengths and times are bounded at both ends. Nothing that arrives is interpreted but one letter and two numbers.
+"""
+
+import hmac
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from statistics import median
+from time import monotonic
+
+from health.records.probes import BURSTS, MOST_BURST_S, MOST_BYTES, PINGS, ProbeResult
+
+MAGIC = b"tonprob1"
+NONCE_BYTES = 16
+HANDSHAKE_S = 1.0
+STEP_S = 1.5
+"""Time limit of each read and write: a burst lasts 0.3 s, so that a silent peer is noticed."""
+ENOUGH_S = 1.0
+"""Time after which no further burst is sent one way: a slow path shows in its first."""
+SEND_BUFFER_BYTES = 512 * 1024
+"""Bytes that may wait to be sent: what a slow path still holds when the burst is over takes time as well."""
+_CHUNK = 256 * 1024
+_BURST = struct.Struct("<cId")
+_COUNT = struct.Struct("<Qd")
+_PING = b"p" * 32
+_REFUSED = b"n" * 32
+
+
+class ProbeError(Exception):
+    """Error of a probe that says nothing about the network: wrong token, or a peer that speaks otherwise."""
+
+
+def _proof(token: bytes, side: bytes, nonces: bytes) -> bytes:
+    return hmac.new(token, MAGIC + side + nonces, sha256).digest()
+
+
+def introduce(opened: socket.socket, token: bytes) -> None:
+    """Shows the token to a listener and has it shown. Raises OSError, ProbeError."""
+    opened.settimeout(HANDSHAKE_S)
+    own = os.urandom(NONCE_BYTES)
+    opened.sendall(MAGIC + own)
+    nonces = own + _read(opened, NONCE_BYTES)
+    opened.sendall(_proof(token, b"client", nonces))
+    if not hmac.compare_digest(_read(opened, 32), _proof(token, b"server", nonces)):
+        raise ProbeError("the peer does not know the token, or not yet")
+
+
+def admitted(opened: socket.socket, tokens: Iterable[bytes]) -> bytes:
+    """The token that a client has shown, after showing it as well. Raises OSError, ProbeError."""
+    opened.settimeout(HANDSHAKE_S)
+    first = _read(opened, len(MAGIC) + NONCE_BYTES)
+    own = os.urandom(NONCE_BYTES)
+    opened.sendall(own)
+    nonces, shown = first[len(MAGIC) :] + own, _read(opened, 32)
+    known = [each for each in tokens if hmac.compare_digest(shown, _proof(each, b"client", nonces))]
+    if not first.startswith(MAGIC) or not known:
+        opened.sendall(_REFUSED)
+        raise ProbeError("a connection without a token of ours")
+    opened.sendall(_proof(known[0], b"server", nonces))
+    return known[0]
+
+
+def measured(opened: socket.socket, burst_bytes: int, burst_s: float) -> ProbeResult:
+    """Round trips and bursts with a peer that has admitted us; number and peer are left empty. Raises OSError."""
+    opened.settimeout(STEP_S)
+    trips = []
+    for _ in range(PINGS):
+        began_s = monotonic()
+        opened.sendall(_BURST.pack(b"p", 0, 0.0) + _PING)
+        _read(opened, len(_PING))
+        trips.append(monotonic() - began_s)
+    most, for_s = min(burst_bytes, MOST_BYTES), min(burst_s, MOST_BURST_S)
+    out, back = (_best(lambda each=each: each(opened, most, for_s)) for each in (_push, _pull))  # type: ignore[misc]
+    return ProbeResult("", "", 0.0, median(trips), out, back)
+
+
+def _best(burst: Callable[[], float]) -> float:
+    """Bandwidth of the best of several bursts, the further ones while there is time."""
+    began_s, best = monotonic(), burst()
+    for _ in range(BURSTS - 1):
+        if monotonic() - began_s < ENOUGH_S:
+            best = max(best, burst())
+    return best
+
+
+def prepare(opened: socket.socket) -> None:
+    """Options of either end."""
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+
+def serve(opened: socket.socket, until_s: float) -> None:
+    """Answers a client that was admitted, until it closes the connection. Raises OSError, ProbeError.
+
+    until_s: by the monotonic clock; no connection lives longer.
+    """
+    opened.settimeout(STEP_S)
+    for _ in range(PINGS + 2 * BURSTS):
+        head = _read_or_end(opened, _BURST.size)
+        if not head:
+            return
+        if monotonic() > until_s:
+            raise ProbeError("a probe takes longer than allowed")
+        letter, size, for_s = _BURST.unpack(head)
+        if letter == b"p":
+            opened.sendall(_read(opened, len(_PING)))
+        elif letter == b"o":
+            opened.sendall(_COUNT.pack(*_taken(opened)))
+        elif letter == b"i":
+            _send(opened, min(size, MOST_BYTES), min(max(for_s, 0.0), MOST_BURST_S))
+        else:
+            raise ProbeError("not a probe")
+
+
+def _push(opened: socket.socket, most: int, for_s: float) -> float:
+    """Bytes a second to the peer, by its own count."""
+    opened.sendall(_BURST.pack(b"o", most, for_s))
+    _send(opened, most, for_s)
+    count, took_s = _COUNT.unpack(_read(opened, _COUNT.size))
+    return float(count / took_s) if took_s > 0 else 0.0
+
+
+def _pull(opened: socket.socket, most: int, for_s: float) -> float:
+    opened.sendall(_BURST.pack(b"i", most, for_s))
+    count, took_s = _taken(opened)
+    return count / took_s if took_s > 0 else 0.0
+
+
+def _send(opened: socket.socket, most: int, for_s: float) -> None:
+    """Chunks with their lengths, and a length of zero."""
+    until_s, chunk = monotonic() + for_s, bytes(_CHUNK)
+    while most > 0 and monotonic() < until_s:
+        part = chunk[: min(most, _CHUNK)]
+        opened.sendall(struct.pack("<I", len(part)) + part)
+        most -= len(part)
+    opened.sendall(struct.pack("<I", 0))
+
+
+def _taken(opened: socket.socket) -> tuple[int, float]:
+    """Bytes of a burst, and the time from its request to its last one. Raises ProbeError beyond what is allowed."""
+    began_s, count = monotonic(), 0
+    buffer = bytearray(_CHUNK)
+    while size := int.from_bytes(_read(opened, 4), "little"):
+        if size > _CHUNK or count + size > MOST_BYTES:
+            raise ProbeError("a burst is longer than allowed")
+        _read_into(opened, memoryview(buffer)[:size])
+        count += size
+    return count, monotonic() - began_s
+
+
+def _read(opened: socket.socket, size: int) -> bytes:
+    buffer = bytearray(size)
+    _read_into(opened, memoryview(buffer))
+    return bytes(buffer)
+
+
+def _read_or_end(opened: socket.socket, size: int) -> bytes:
+    """Exactly this many bytes, or none at the end of the stream."""
+    first = opened.recv(size)
+    return first + _read(opened, size - len(first)) if first else b""
+
+
+def _read_into(opened: socket.socket, view: memoryview) -> None:
+    while len(view):
+        count = opened.recv_into(view)
+        if not count:
+            raise ConnectionResetError("the peer closed the connection")
+        view = view[count:]

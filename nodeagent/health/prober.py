@@ -1,0 +1,176 @@
+"""Prober: measures the peers that a signed order names, in a thread of its own, and keeps the results for reports."""
+
+import errno
+import os
+import queue
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic, sleep
+
+import msgspec
+import structlog
+
+from cluster.clock import Clock
+from health.records.probes import KIND, MOST_PEERS, PAIR_S, Peer, ProbeAddress, ProbeOrder, ProbeResult, order_in
+from nodeagent.health.probe_listener import ProbeListener
+from nodeagent.health.probe_wire import ProbeError, introduce, measured, prepare
+from power.leases.messages import Keys, Refusal, opened_text
+
+log = structlog.get_logger(__name__)
+CONNECT_S = 1.0
+AGAIN_S = 0.3
+"""Pause between two tries: the peer may have its order a moment later."""
+FRESH_S = 15.0
+"""Age up to which a report may be answered by an order."""
+REPORTED_S = 10.0
+"""Time for which a result is sent with every report: one of them may be lost."""
+MOST_A_MINUTE = 24
+"""Pairs that an agent measures in a minute at most, whatever it is ordered."""
+LOST_TRIES = 2
+NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EINVAL)
+"""Errors of a network that does not reach the peer; EINVAL: a black-hole route. Source: rtnetlink, RTN_BLACKHOLE."""
+NICENESS = 5
+
+
+class Prober:
+    """Pair probes of one node. `hear` and `results` may be called from other threads than the measuring one."""
+
+    def __init__(
+        self,
+        node: str,
+        life: str,
+        keys: Callable[[], Keys],
+        listener: ProbeListener,
+        clock: Clock,
+        sent_s: Callable[[int], float | None],
+        source: str = "",
+    ) -> None:
+        """sent_s: when the report of this number was sent, None where it is not known.
+
+        source: address from which peers are measured; empty: as the routes say.
+        """
+        self._node, self._life, self._keys, self._clock, self._sent_s = node, life, keys, clock, sent_s
+        self.listener, self._source = listener, source
+        self._answered, self._ordered_s = -1, float("-inf")
+        self._orders: queue.Queue[ProbeOrder | None] = queue.Queue(4)
+        self._results: deque[tuple[float, ProbeResult]] = deque(maxlen=64)
+        self._begun: deque[float] = deque(maxlen=MOST_A_MINUTE)
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
+        self.measured = 0
+        self.refused: dict[str, int] = {}
+
+    def start(self) -> None:
+        self.listener.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        with suppress(queue.Full):
+            self._orders.put_nowait(None)
+        self.listener.close()
+
+    def address(self, host: str) -> ProbeAddress:
+        """Where peers find the listener. host: of the connection to the controller, where no source was chosen."""
+        return ProbeAddress(self._source or host, self.listener.port)
+
+    def hear(self, travelled: bytes) -> bool:
+        """Whether a message of the controller was an order for probes; what is wrong with it is counted."""
+        text = opened_text(KIND, travelled, self._keys(), self._node)
+        if isinstance(text, Refusal):
+            return False
+        try:
+            order = order_in(text)
+        except msgspec.MsgspecError as error:
+            self._refuse("Unreadable", str(error))
+            return True
+        if (why := self._objection(order)) is not None:
+            self._refuse(*why)
+            return True
+        self._answered, self._ordered_s = order.answers, self._clock()
+        self.listener.admit(tuple(bytes.fromhex(token) for token in order.admit))
+        with suppress(queue.Full):
+            self._orders.put_nowait(order)
+        return True
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an order was accepted of late."""
+        return self._clock() - self._ordered_s <= REPORTED_S
+
+    def results(self) -> tuple[ProbeResult, ...]:
+        """Results of the last while, with their ages."""
+        now_s = self._clock()
+        with self._lock:
+            while self._results and now_s - self._results[0][0] > REPORTED_S:
+                self._results.popleft()
+            return tuple(replace(each, age_s=max(0.0, now_s - at_s)) for at_s, each in self._results)
+
+    def _objection(self, order: ProbeOrder) -> tuple[str, str] | None:
+        """Code and words of why an order is refused."""
+        if order.node != self._node:
+            return "Forged", f"the order names node {order.node}"
+        if order.life != self._life:
+            return "OtherLife", "the order is for another session of the agent"
+        if order.answers <= self._answered:
+            return "Replayed", "an order that answers the same report or a newer one was accepted before"
+        sent_s = self._sent_s(order.answers)
+        if sent_s is None or self._clock() - sent_s > FRESH_S:
+            return "Late", "the report that it answers is too old"
+        tokens = (*order.admit, *(peer.token for peer in order.measure))
+        if len(order.measure) > MOST_PEERS or len(order.admit) > MOST_PEERS or not all(map(_is_token, tokens)):
+            return "Unreadable", "the order names too many peers, or a token that is none"
+        return None
+
+    def _refuse(self, code: str, words: str) -> None:
+        self.refused[code] = self.refused.get(code, 0) + 1
+        log.warning("order for probes refused", code=code, why=words)
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        while (order := self._orders.get()) is not None:
+            for peer in order.measure:
+                made = self._of(order, peer)
+                self.measured += 1
+                with self._lock:
+                    self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
+
+    def _of(self, order: ProbeOrder, peer: Peer) -> ProbeResult:
+        now_s = self._clock()
+        if len(self._begun) == MOST_A_MINUTE and now_s - self._begun[0] < 60:
+            return ProbeResult("", "", 0.0, failure="too many")
+        self._begun.append(now_s)
+        return measured_with(peer, self._source, order.burst_bytes, order.burst_s)
+
+
+def measured_with(peer: Peer, source: str, burst_bytes: int, burst_s: float, within_s: float = PAIR_S) -> ProbeResult:
+    """What one peer shows, or why nothing is known of it. Tries again while the peer has no order yet."""
+    until_s, lost, failure = monotonic() + within_s, 0, "refused"
+    while monotonic() < until_s and lost < LOST_TRIES:
+        try:
+            return _tried(peer, source, burst_bytes, burst_s)
+        except (ProbeError, ConnectionError):
+            failure = "refused"  # its host answers: an agent without an order, or a new one, is no fault of the network
+        except TimeoutError:
+            failure, lost = "silent", lost + 1
+        except OSError as error:
+            is_lost = error.errno in NO_WAY
+            failure, lost = ("unreachable" if is_lost else "failed"), lost + is_lost
+        sleep(AGAIN_S)
+    return ProbeResult("", "", 0.0, failure=failure)
+
+
+def _tried(peer: Peer, source: str, burst_bytes: int, burst_s: float) -> ProbeResult:
+    at = (source, 0) if source else None
+    with socket.create_connection((peer.host, peer.port), CONNECT_S, at) as opened:
+        prepare(opened)
+        introduce(opened, bytes.fromhex(peer.token))
+        return measured(opened, burst_bytes, burst_s)
+
+
+def _is_token(token: str) -> bool:
+    return len(token) == 32 and all(each in "0123456789abcdef" for each in token)

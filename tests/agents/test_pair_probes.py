@@ -1,0 +1,242 @@
+"""Pair probes of real agents: what they measure on a sound, a slow and a cut network, and whom they refuse."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from health.records.probes import KIND, Peer, ProbeOrder, packed_order
+from health.remediation.evidence import Evidence, Source
+from health.verdicts.verdict import Part, Syndrome
+from nodeagent.health.probe_listener import ProbeListener
+from nodeagent.health.probe_wire import MAGIC
+from nodeagent.health.prober import MOST_A_MINUTE, Prober, measured_with
+from power.leases.messages import Keys, node_secret, sealed_text
+from tests.agents.agent_process import KEY
+from tests.agents.probing_fleet import NODES, Controller, Namespaces, probing_fleet
+from tests.clock import HandClock
+from tests.until import until
+
+TOKEN = "ab" * 16
+
+
+@pytest.fixture
+def listener() -> Iterator[ProbeListener]:
+    made = ProbeListener("127.0.0.1", 0)
+    made.start()
+    yield made
+    made.close()
+
+
+def peer(listener: ProbeListener, token: str = TOKEN) -> Peer:
+    return Peer("b", "127.0.0.1", listener.port, token)
+
+
+def admitting(listener: ProbeListener, *tokens: str) -> None:
+    listener.admit(tuple(bytes.fromhex(token) for token in tokens))
+
+
+def test_a_pair_on_loopback_is_measured_both_ways(listener: ProbeListener) -> None:
+    admitting(listener, TOKEN)
+
+    found = measured_with(peer(listener), "", 1 << 20, 0.1)
+
+    assert found.failure == ""
+    assert 0 < found.rtt_s < 0.1
+    assert found.out_bytes_per_s > 1e6
+    assert found.in_bytes_per_s > 1e6
+
+
+def test_a_token_is_good_for_one_measurement(listener: ProbeListener) -> None:
+    admitting(listener, TOKEN)
+    assert measured_with(peer(listener), "", 1024, 0.01).failure == ""
+
+    assert measured_with(peer(listener), "", 1024, 0.01, within_s=0.5).failure == "refused"
+
+
+def test_whoever_does_not_know_the_token_gets_nothing(listener: ProbeListener) -> None:
+    admitting(listener, TOKEN)
+
+    assert measured_with(peer(listener, "cd" * 16), "", 1024, 0.01, within_s=0.5).failure == "refused"
+    assert measured_with(peer(listener), "", 1024, 0.01).failure == ""  # and takes no token away
+
+
+@pytest.mark.parametrize("said", [b"", b"\x80\x04.", b"GET / HTTP/1.1\r\n\r\n" * 8, MAGIC + b"n" * 16 + b"p" * 32])
+def test_a_stranger_is_cut_off_and_the_next_client_is_served(listener: ProbeListener, said: bytes) -> None:
+    admitting(listener, TOKEN)
+    with closing(socket.create_connection(("127.0.0.1", listener.port), 5)) as stranger:
+        stranger.sendall(said)
+        if not said:
+            stranger.shutdown(socket.SHUT_WR)
+        until(lambda: listener.refused == 1, "the stranger is refused", 5.0)
+
+    assert measured_with(peer(listener), "", 1024, 0.01).failure == ""
+
+
+def test_a_peer_that_accepts_and_stays_silent_is_lost_within_the_time_of_a_pair() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as mute:
+        silent = Peer("b", "127.0.0.1", mute.getsockname()[1], TOKEN)
+
+        assert measured_with(silent, "", 1024, 0.01).failure == "silent"
+
+
+class Ordered:
+    """A prober without a thread: what it makes of orders."""
+
+    def __init__(self, listener: ProbeListener) -> None:
+        self.clock, self.sent = HandClock(100.0), {7: 99.0, 8: 99.5}
+        self.keys = Keys("k", {"k": node_secret(KEY, "a")})
+        self.prober = Prober("a", "life", lambda: self.keys, listener, self.clock, self.sent.get)
+
+    def hear(self, order: ProbeOrder, keys: Keys | None = None, node: str = "a") -> bool:
+        return self.prober.hear(sealed_text(KIND, packed_order(order), keys or self.keys, node))
+
+
+ORDER = ProbeOrder("a", "life", 7, "n", (), (TOKEN,))
+
+
+def test_an_order_is_accepted_once_and_only_for_this_session_and_a_fresh_report(listener: ProbeListener) -> None:
+    node = Ordered(listener)
+
+    assert node.hear(ORDER)
+    assert node.prober.refused == {}
+    for changed in (
+        ORDER,
+        replace(ORDER, answers=6),
+        replace(ORDER, answers=8, life="before"),
+        replace(ORDER, node="b"),
+    ):
+        assert node.hear(changed)
+    assert node.prober.refused == {"Replayed": 2, "OtherLife": 1, "Forged": 1}
+    node.clock.now_s = 200.0
+    node.hear(replace(ORDER, answers=8))
+    node.hear(replace(ORDER, answers=9))
+    assert node.prober.refused["Late"] == 2
+
+
+def test_what_is_not_signed_for_this_node_is_no_order(listener: ProbeListener) -> None:
+    node = Ordered(listener)
+    other = Keys("k", {"k": node_secret(KEY, "b")})
+
+    assert not node.hear(ORDER, other)
+    assert not node.hear(ORDER, other, "b")
+    assert not node.prober.hear(packed_order(ORDER))
+
+
+def test_an_order_that_cannot_be_read_or_asks_too_much_is_refused(listener: ProbeListener) -> None:
+    node = Ordered(listener)
+
+    assert node.prober.hear(sealed_text(KIND, b"\x80\x04.", node.keys, "a"))  # a pickle
+    node.hear(replace(ORDER, admit=("zz",)))
+    node.hear(replace(ORDER, measure=(Peer("b", "127.0.0.1", 1, TOKEN),) * 5))
+
+    assert node.prober.refused == {"Unreadable": 3}
+
+
+def test_an_agent_measures_so_many_pairs_a_minute_whatever_it_is_ordered(listener: ProbeListener) -> None:
+    node = Ordered(listener)
+    order = replace(ORDER, burst_bytes=64, burst_s=0.001)
+    for _ in range(MOST_A_MINUTE):
+        node.prober._begun.append(100.0)
+
+    assert node.prober._of(order, peer(listener)).failure == "too many"
+
+
+def test_agents_on_loopback_probe_each_other_when_the_controller_says_so(tmp_path: Path) -> None:
+    with probing_fleet(tmp_path) as controller:
+        controller.ask("a", "b")
+
+        found = answered(controller)
+
+        # Loopback of a busy machine is uneven: what counts is that every pair was measured and answered in time.
+        assert found.at_s > 0
+        assert controller.refused == {}
+        assert controller.stream.refused == {}
+
+
+def test_agents_without_probes_say_so_and_the_question_stays_open(tmp_path: Path) -> None:
+    with probing_fleet(tmp_path, probes=False) as controller:
+        until(lambda: len(controller.stream.hosts) == 4, "all agents report", 30.0)
+        controller.ask("a", "b")
+
+        found = answered(controller)
+
+        assert not controller.ready
+        assert "no pair could be measured" in found.shown[-1]
+
+
+def answered(controller: Controller) -> Evidence:
+    until(lambda: bool(controller.found), "an answer of the probes", 35.0)
+    return controller.found[0]
+
+
+@pytest.fixture(scope="module")
+def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespaces, Controller]]:
+    """Four agents, each in a network namespace whose link can be shaped."""
+    spaces = Namespaces(NODES)
+    if os.geteuid():
+        pytest.skip("network namespaces need root")
+    try:
+        spaces.open()
+        with probing_fleet(tmp_path_factory.mktemp("shaped"), spaces) as controller:
+            yield spaces, controller
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        pytest.skip(f"no network namespaces with shaping here: {getattr(error, 'stderr', error)!r}")
+    finally:
+        spaces.close()
+
+
+@pytest.fixture
+def spaces(shaped: tuple[Namespaces, Controller]) -> Namespaces:
+    """The namespaces with sound links."""
+    for node in NODES:
+        shaped[0].mend(node)
+    return shaped[0]
+
+
+@pytest.fixture
+def controller(shaped: tuple[Namespaces, Controller]) -> Controller:
+    return shaped[1]
+
+
+def named(found: Evidence) -> tuple[Part, list[str], Source]:
+    return found.part, [key.name for key in found.nodes], found.source
+
+
+@pytest.mark.usefixtures("spaces")
+def test_on_a_sound_network_nothing_is_accused(controller: Controller) -> None:
+    controller.ask("a", "b")
+
+    found = answered(controller)
+
+    assert (found.over, found.source) == (True, Source.JOB)
+    assert "no fault of the network" in found.shown[0]
+
+
+def test_a_token_bucket_on_one_nodes_interface_is_its_nic(spaces: Namespaces, controller: Controller) -> None:
+    spaces.slow_nic("b", "60mbit")
+    controller.ask("a", "b")
+
+    assert named(answered(controller)) == (Part.NIC, ["b"], Source.NODE)
+
+
+def test_a_slow_path_to_one_peer_is_the_link(spaces: Namespaces, controller: Controller) -> None:
+    spaces.slow_link("a", "b", "60mbit")
+    controller.ask("a", "b")
+
+    assert named(answered(controller)) == (Part.LINK, ["a", "b"], Source.NODE)
+
+
+def test_a_black_hole_to_one_peer_is_the_link(spaces: Namespaces, controller: Controller) -> None:
+    spaces.cut_link("a", "b")
+    controller.ask("a", "b", syndrome=Syndrome.COMMUNICATION_HANG)
+
+    found = answered(controller)
+
+    assert named(found) == (Part.LINK, ["a", "b"], Source.NODE)
+    assert "no answer" in found.shown[-1]
