@@ -32,7 +32,7 @@ from nodeagent.health.processes import HostProcesses, Senders
 from nodeagent.health.ranks import Ranks
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
-from nodeagent.metrics import AgentMetrics, HealthFeedMetrics
+from nodeagent.metrics import AgentMetrics, HealthFeedMetrics, ProbeMetrics
 from nodeagent.out_of_band import BmcPacing
 from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.sandboxes.process import ProcessSettings
@@ -208,6 +208,8 @@ async def _run(settings: AgentSettings) -> None:
         if feed is not None:
             registry.register(HealthFeedMetrics(feed))
             feed.start()
+        if prober is not None:
+            registry.register(ProbeMetrics(prober))
         server = serve(settings.metrics_host, settings.metrics_port, registry, probes(agent, clock))
         running = [asyncio.create_task(line[0].keep_up())]
         if feed is not None:

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 from cluster.clock import Clock
 from nodeagent.agent import Agent
 from nodeagent.health.feed import HealthFeed
+from nodeagent.health.prober import Prober
 from power.devices.backend import THROTTLES, DeviceReading
 
 DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
@@ -111,6 +112,24 @@ class HealthFeedMetrics(Collector):
         for cause, count in sorted(self._feed.dropped.items()):
             dropped.add_metric([cause], count)
         yield dropped
+
+
+class ProbeMetrics(Collector):
+    """Collector of pair probes: what this node has measured and served, and whom it has cut off."""
+
+    def __init__(self, prober: Prober) -> None:
+        self._prober = prober
+
+    def collect(self) -> Iterator[Metric]:
+        listener = self._prober.listener
+        family = CounterMetricFamily("tonnage_agent_health_probes", "Pair probes of this node.", labels=["role"])
+        family.add_metric(["measured"], self._prober.measured)
+        family.add_metric(["served"], listener.served)
+        family.add_metric(["cut off"], listener.refused)
+        yield family
+        yield _by_code(
+            "tonnage_agent_health_orders_refused", "Orders for probes that were refused.", self._prober.refused
+        )
 
 
 def _throttled(readings: Mapping[str, DeviceReading]) -> Metric:

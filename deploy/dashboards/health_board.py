@@ -44,6 +44,13 @@ HEALTH = Board(
                     (Query(fleet("tonnage_health_verdicts", "verdict"), "{{verdict}}"),),
                 ),
                 Panel(
+                    "Pair probes",
+                    "Suspected faults of the network that agents' measurements have answered since this leader began: "
+                    "a NIC, a link, a sound network, or still open.",
+                    COUNT,
+                    (Query(fleet("tonnage_health_probes", "answer"), "{{answer}}"),),
+                ),
+                Panel(
                     "Nodes that are heard",
                     "Of the nodes under recorded jobs. Below a policy's heardShare nothing new is done.",
                     SHARE,

@@ -6,12 +6,9 @@ import struct
 import threading
 from time import monotonic
 
-import structlog
-
 from health.records.probes import MOST_PEERS, PAIR_S
 from nodeagent.health.probe_wire import ProbeError, admitted, prepare, serve
 
-log = structlog.get_logger(__name__)
 WAIT_S = 0.2
 ADMITTED_S = 15.0
 """Time for which a token is admitted."""
@@ -86,9 +83,5 @@ class ProbeListener:
                     raise ProbeError("a token was used twice")
             serve(opened, now_s + PAIR_S)
             self.served += 1
-        except ProbeError as error:
+        except (ProbeError, OSError):
             self.refused += 1
-            log.debug("a probe was refused", why=str(error))
-        except OSError as error:
-            self.refused += 1
-            log.debug("a probe ended early", why=str(error))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nodeagent.__main__ import main
-from nodeagent.settings import AgentSettings, read_settings
+from nodeagent.settings import AgentSettings, ProbeSettings, read_settings
 from power.leases.mounted_keys import LEAST_BYTES
 from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, rendered
 
@@ -176,6 +176,8 @@ def test_defaults_of_the_chart_are_those_of_the_agent(tmp_path: Path) -> None:
     about = read(with_agent(REDFISH), tmp_path).redfish
     assert about is not None
     assert (about.look_s, about.rest_s, about.settles_s, about.port) == (5.0, 10.0, 40.0, 443)
+    probing = {"health": {"enabled": True, "probes": {"enabled": True}}}
+    assert read(with_agent(probing), tmp_path).health.probes == ProbeSettings(enabled=True)
 
 
 @pytest.mark.parametrize("uuids", [["GPU-1", "GPU-2"], []])
@@ -239,6 +241,25 @@ def test_agents_and_operator_may_speak_with_each_other_and_nobody_else_joins_in(
     assert from_agents["from"] == [{"podSelector": agents["podSelector"]}]
     assert [rule["ports"] for rule in agents["ingress"]] == [[{"port": 9465, "protocol": "TCP"}]]
     assert {port["port"] for rule in agents["egress"] for port in rule["ports"]} == {9464, 53}
+
+
+def test_agents_that_probe_each_other_may_connect_to_each_other_and_only_then(tmp_path: Path) -> None:
+    probing = {"enabled": True, "probes": {"enabled": True, "port": 9500, "interface": "net1"}}
+    plain, objects = with_agent({"health": {"enabled": True}}), with_agent({"health": probing})
+    policy = objects["NetworkPolicy", "tonnage-agent"]["spec"]
+    rule = {"ports": [{"port": 9500, "protocol": "TCP"}]}
+    peers = [{"podSelector": policy["podSelector"]}]
+
+    assert {**rule, "from": peers} in policy["ingress"]
+    assert {**rule, "to": peers} in policy["egress"]
+    assert {port["containerPort"] for port in container(objects)["ports"]} == {9465, 9500}
+    about = read(objects, tmp_path).health.probes
+    assert (about.enabled, about.port, about.interface) == (True, 9500, "net1")
+    assert not read(plain, tmp_path).health.probes.enabled
+    ports = [
+        port["port"] for rule in plain["NetworkPolicy", "tonnage-agent"]["spec"]["ingress"] for port in rule["ports"]
+    ]
+    assert ports == [9465]
 
 
 def test_the_key_that_is_made_is_long_enough_and_mounted_for_root_alone() -> None:

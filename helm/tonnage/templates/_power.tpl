@@ -14,6 +14,13 @@ yes
 {{- end -}}
 {{- end }}
 
+{{/* "yes" when agents of this release probe each other. */}}
+{{- define "tonnage.probes" -}}
+{{- if and .Values.agent.enabled .Values.agent.health.enabled .Values.agent.health.probes.enabled -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{/* "yes" when the operator gives orders for sandboxes: to agents of this release, or to others by its settings. */}}
 {{- define "tonnage.isolates" -}}
 {{- if or (and .Values.agent.enabled .Values.agent.sandboxes.enabled) ((.Values.settings.isolation | default dict).enabled) -}}
@@ -120,6 +127,11 @@ nvidia.com/gpu.present: "true"
 {{- $health := dict "enabled" true "folder" "/run/tonnage/pods" "sys" "/host/sys/class" "cgroups" "/host/sys/fs/cgroup" }}
 {{- if $agent.health.kernelLog }}
 {{- $_ := set $health "kernel_log" "/dev/kmsg" }}
+{{- end }}
+{{- with $agent.health.probes }}
+{{- if .enabled }}
+{{- $_ := set $health "probes" (dict "enabled" true "port" (int .port) "interface" .interface) }}
+{{- end }}
 {{- end }}
 {{- $_ := set $settings "health" $health }}
 {{- end }}
