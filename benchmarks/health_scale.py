@@ -37,8 +37,8 @@ def main(ranks: int, seconds: float, seed: int, json_to: str | None) -> None:
         path = Path(folder) / "frames"
         # another process makes the frames, so that this one's memory is the analyser's
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-            fault_s = other.submit(_write, ranks, seconds, seed, path).result()
-        record = _measured(_layout(_job(ranks)), path, fault_s)
+            fault_s = other.submit(write_job, ranks, seconds, seed, path).result()
+        record = _measured(_layout(job_of(ranks)), path, fault_s)
     record |= {"ranks": ranks, "seed": seed}
     if json_to is not None:
         write_lines(json_to, [record])
@@ -46,7 +46,7 @@ def main(ranks: int, seconds: float, seed: int, json_to: str | None) -> None:
         click.echo("\n".join(f"{name:24} {value}" for name, value in record.items()))
 
 
-def _job(ranks: int) -> Job:
+def job_of(ranks: int) -> Job:
     """22 operations in steps of 0.21 s, 103 a second."""
     return Job(8, ranks // 64, 8, 8, microbatches=4, pass_s=0.0065, tensor_s=0.0004, pipeline_s=0.0006, data_s=0.05)
 
@@ -55,9 +55,9 @@ def _layout(job: Job) -> Layout:
     return layout_from(job.introductions(), node=job.node, nic=job.nic)
 
 
-def _write(ranks: int, seconds: float, seed: int, path: Path) -> float:
+def write_job(ranks: int, seconds: float, seed: int, path: Path) -> float:
     """Writes each tick as its length and its frames; the instant of the fault."""
-    job = _job(ranks)
+    job = job_of(ranks)
     random = np.random.default_rng([seed, 20])
     slow = Disturbance(Happening.SLOW_RANK, int(seconds / STEP_S * 0.8), (int(random.integers(ranks)),), strength=1.0)
     timeline = Steps(job, slow, random).run(int(seconds / STEP_S))
@@ -68,7 +68,7 @@ def _write(ranks: int, seconds: float, seed: int, path: Path) -> float:
     return timeline.fault_s
 
 
-def _read(path: Path) -> Iterator[bytes]:
+def read_job(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while length := file.read(8):
             yield file.read(int.from_bytes(length, "little"))
@@ -80,7 +80,7 @@ def _measured(layout: Layout, path: Path, fault_s: float) -> dict[str, object]:
     records: list[int] = []
     verdicts: list[str] = []
     named_s = float("nan")
-    for tick, frames in enumerate(_read(path), start=1):
+    for tick, frames in enumerate(read_job(path), start=1):
         started_s = process_time()
         analyser.take(frames, tick * TICK_S)
         found = analyser.judge(tick * TICK_S)

@@ -19,7 +19,7 @@ from health.records.decoding import decoded
 from health.records.layout import Layout
 from health.verdicts import slow_paths, slow_ranks, stopped
 from health.verdicts.facts import OWN_LIMITS, Fact, FactKind, expected_speed
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import SLOW, Cause, Part, Syndrome, Verdict
 from tonnage.records import Kind, Phase
 
 FIT_S = 5.0
@@ -38,6 +38,8 @@ QUIET_S = 60.0
 """Time without a disturbance after which the same one is a new one."""
 REPEAT_S = 120.0
 """Time after which a verdict that still stands is repeated: whoever tolerates a slow part must know that it lasts."""
+ENDED_STEPS, ENDED_S = 56, 10.0
+"""Steps, and time, without a sign of a slow part after which it is as fast as before: twice the longest window."""
 _UNMARKED_S = 0.3
 
 
@@ -88,6 +90,8 @@ class Analyser:
         self._repeated_s: dict[object, float] = {}
         self._marked: dict[int, float] = {}
         self._blamed: dict[Syndrome, set[int]] = {}
+        self._standing: dict[object, tuple[Verdict, int, float]] = {}
+        """Slow parts that are blamed, with the step and the instant at which each last showed."""
         self._stopped = False
         self.lost_records = 0
 
@@ -191,9 +195,25 @@ class Analyser:
         if not self._stopped:
             found += self._on_pace(now_s, facts)
             found += self._on_phases(now_s)
+        for verdict in found:
+            if verdict.blames and verdict.syndrome in SLOW:
+                self._standing[verdict.subject] = (verdict, self._judged_step, now_s)
         if not self._options.causes:
             found = [verdict for verdict in found if verdict.cause is None]
         return tuple(verdict for verdict in found if self._is_news(verdict, now_s) and not self._is_known(verdict))
+
+    def ended(self, now_s: float) -> tuple[Verdict, ...]:
+        """Verdicts on slow parts that have shown no sign of it for a while, although the job goes on; each once."""
+        over = [
+            verdict
+            for verdict, step, heard_s in self._standing.values()
+            if self._judged_step - step >= ENDED_STEPS and now_s - heard_s >= ENDED_S
+        ]
+        for verdict in over:
+            for known in (self._standing, self._heard_s, self._repeated_s):
+                known.pop(verdict.subject, None)
+            self._blamed.get(verdict.syndrome, set()).difference_update(verdict.ranks)
+        return tuple(over)
 
     def _is_known(self, verdict: Verdict) -> bool:
         """Whether a doubt concerns what is already blamed; else remembers what is blamed."""

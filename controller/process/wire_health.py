@@ -28,7 +28,7 @@ from controller.parts.health.incident_status import incident_in
 from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.health.members import gangs_of_others, members_from
 from controller.parts.health.metrics import samples_of
-from controller.parts.health.neighbours import evidence_of
+from controller.parts.health.neighbours import evidence_of, tainted_devices
 from controller.parts.health.reporter import HealthReporter, Reported
 from controller.parts.health.situation import JobHistory, controls_among, own_limits, rules_from, situation_of
 from controller.parts.health.stream import HealthStream
@@ -124,11 +124,13 @@ class HealthPart:
             self._stream.controls = controls_among(self._stream.governed, situation, self._known().values())
             evidence = (*self._stream.verdicts, *self._stream.node_evidence(now_s))
             pods = {member.uid: member.name for member in self._stream.members.by_uid.values()}
+        slices = self._around.caches.devices.slices.all() if self._around.caches.devices is not None else {}
+        tainted = tainted_devices(slices.values())
         neighbours = (
             each
             for rule in rules
             for node in sorted(rule.nodes)
-            for each in evidence_of(nodes[node], specs[rule.name], now_s)
+            for each in evidence_of(nodes[node], specs[rule.name], now_s, tainted.get(node, {}))
         )
         recorded = tuple(each.act for each in self._stored().values() if each.act is not None)
         facts = HealthFacts(situation, (*evidence, *neighbours), tuple(self._known().values()), recorded, rules, pods)

@@ -15,6 +15,9 @@ class Syndrome(StrEnum):
     NONE = "none"
 
 
+SLOW = (Syndrome.COMMUNICATION_SLOW, Syndrome.OTHER_SLOW)
+
+
 class Part(StrEnum):
     """Kind of what is at fault."""
 

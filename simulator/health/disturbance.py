@@ -55,6 +55,8 @@ class Disturbance:
     """Length of one stall, checkpoint, evaluation or compilation."""
     every: int = 0
     """Steps between two of them."""
+    until: int = 0
+    """Step from which slow computing is over; 0: it lasts."""
     parameters: dict[str, float] = field(default_factory=dict)
 
     def compute_factor(self, job: Job, step: int, random: np.random.Generator) -> FloatArray:
@@ -63,7 +65,7 @@ class Disturbance:
         if self.kind is Happening.UNEVEN_DATA:
             load = np.exp(random.normal(0.0, self.strength, job.data))
             return np.asarray(np.broadcast_to(load[None, :, None], job.shape).ravel())
-        if step < self.step:
+        if step < self.step or 0 < self.until <= step:
             return factor
         if self.kind in (Happening.SLOW_RANK, Happening.SLOW_NODE, Happening.LONG_REPLICA, *LIMITS):
             factor[list(self.ranks)] += self.strength

@@ -79,6 +79,11 @@ class Probing:
         """Answers since the start, by kind."""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no question is under way."""
+        return not self._asked
+
+    @property
     def orders(self) -> dict[str, bytes]:
         """Orders of all present rounds by node."""
         return {node: order for each in self._asked for node, order in each.orders.items()}

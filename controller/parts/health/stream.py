@@ -21,7 +21,7 @@ from health.records.probes import ProbeAddress
 from health.records.report import HealthReport
 from health.remediation.evidence import Evidence, NodeKey, Source
 from health.verdicts.facts import Fact, FactKind
-from health.verdicts.verdict import Part, Syndrome, Verdict
+from health.verdicts.verdict import SLOW, Part, Syndrome, Verdict
 
 log = structlog.get_logger(__name__)
 KEPT_S = 300.0
@@ -145,6 +145,11 @@ class HealthStream:
                     self.judged[str(verdict.cause or verdict.syndrome)] += 1
                     found.append(self._evidence(stream, verdict, now_s))
                     self._ask(stream, verdict, found[-1], now_s)
+                for verdict in stream.ended(now_s):
+                    over = replace(
+                        self._evidence(stream, verdict, now_s), over=True, shown=("it is as fast as before",)
+                    )
+                    found.append(over)
         found += self._probed(now_s)
         self.verdicts = tuple(each for each in (*self.verdicts, *found) if now_s - each.at_s <= KEPT_S)
         return tuple(found)
@@ -176,6 +181,8 @@ class HealthStream:
         self.probing.ask(question, evidence, pods, now_s)
 
     def _probed(self, now_s: float) -> tuple[Evidence, ...]:
+        if self.probing.is_idle:
+            return ()
         agents = {
             node: Agent(host.life, host.sequence, host.heard_s, host.probes_at) for node, host in self.hosts.items()
         }
@@ -256,7 +263,7 @@ class HealthStream:
 
     def _evidence(self, stream: JobStream, verdict: Verdict, now_s: float) -> Evidence:
         seats = [stream.seats[rank] for rank in verdict.ranks if rank in stream.seats]
-        is_slow = verdict.syndrome in (Syndrome.COMMUNICATION_SLOW, Syndrome.OTHER_SLOW)
+        is_slow = verdict.syndrome in SLOW
         return Evidence(
             job=stream.job,
             incarnation=stream.incarnation,

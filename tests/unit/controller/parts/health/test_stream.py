@@ -14,7 +14,7 @@ from health.records.report import HealthReport, packed
 from health.records.report import Source as FoundBy
 from health.remediation.evidence import Evidence, NodeKey, Source
 from health.verdicts.facts import FactKind
-from health.verdicts.verdict import Part, Syndrome
+from health.verdicts.verdict import Part, Syndrome, Verdict
 from simulator.health.cases import Case, case
 from simulator.health.disturbance import Happening
 from tonnage import records
@@ -96,6 +96,26 @@ def test_a_hang_names_the_pod_and_the_node_of_its_rank() -> None:
     assert (found.job, found.syndrome, found.source) == (JOB, Syndrome.OTHER_HANG, Source.JOB)
     assert found.nodes == (NodeKey(node_of(rank), f"key-{node_of(rank)}"),)
     assert found.pods == (f"u-{node_of(rank)}",)
+
+
+class Recovered(JobStream):
+    """A job whose rank 5 was slow and is as fast as before."""
+
+    def ended(self, now_s: float) -> tuple[Verdict, ...]:
+        return (Verdict(now_s - 60, Syndrome.OTHER_SLOW, Part.RANK, (5,), now_s - 70, 0.9, ("computes longer",)),)
+
+
+def test_a_slow_rank_that_has_recovered_ends_its_incident() -> None:
+    fleet = Fleet()
+    fleet.play()
+    recovered = Recovered(JOB, fleet.stream.members.incarnation(JOB))
+    recovered.seats = fleet.stream.jobs[JOB].seats
+    fleet.stream.jobs[JOB] = recovered
+
+    (found,) = fleet.stream.judge(START_S + 600)
+
+    assert (found.over, found.syndrome, found.at_s) == (True, Syndrome.OTHER_SLOW, START_S + 600)
+    assert found.nodes == (NodeKey(node_of(5), f"key-{node_of(5)}"),)
 
 
 def test_another_jobs_pod_cannot_speak_for_a_rank_of_this_one() -> None:

@@ -1,0 +1,48 @@
+"""Recovery: a slow rank that is as fast as before is told of once, and one that stays slow is not."""
+
+import numpy as np
+import pytest
+
+from health.records.layout import layout_from
+from health.stream import Analyser
+from health.verdicts.verdict import Part, Syndrome, Verdict
+from simulator.health.disturbance import Disturbance, Happening
+from simulator.health.job import Job
+from simulator.health.telling import clocks_of, told
+from simulator.health.timeline import Steps
+
+JOB = Job(tensor=2, data=4, pipeline=2, gpus_per_node=4, pass_s=0.03, data_s=0.02)
+SLOW_FROM, STEPS = 50, 220
+
+
+def played(until: int) -> tuple[list[Verdict], list[tuple[float, Verdict]]]:
+    """What is blamed, and what has ended when, in a job whose rank 3 is slow from step 50 to this one."""
+    random = np.random.default_rng(5)
+    slow = Disturbance(Happening.SLOW_RANK, SLOW_FROM, (3,), strength=0.5, until=until)
+    timeline = Steps(JOB, slow, random).run(STEPS)
+    clocks = clocks_of(JOB.ranks, random, timeline.end_s, steps=False)
+    made = told(JOB, slow, timeline, clocks, random, timeline.end_s)
+    analyser = Analyser(layout_from(made.introductions, node=JOB.node, nic=JOB.nic))
+    blamed: list[Verdict] = []
+    ended: list[tuple[float, Verdict]] = []
+    for now_s, frames in made.ticks():
+        analyser.take(frames, now_s)
+        blamed += [verdict for verdict in analyser.judge(now_s) if verdict.blames]
+        ended += [(now_s, verdict) for verdict in analyser.ended(now_s)]
+    return blamed, ended
+
+
+def test_a_slow_rank_that_is_as_fast_as_before_is_told_of_once() -> None:
+    blamed, ended = played(until=90)
+
+    ((at_s, over),) = ended
+    assert (over.syndrome, over.part, over.ranks) == (Syndrome.OTHER_SLOW, Part.RANK, (3,))
+    assert at_s >= blamed[0].at_s + 10.0
+
+
+@pytest.mark.parametrize("until", [0, STEPS - 20])
+def test_a_rank_that_stays_slow_or_was_so_until_now_has_not_recovered(until: int) -> None:
+    blamed, ended = played(until)
+
+    assert {verdict.ranks for verdict in blamed} == {(3,)}
+    assert ended == []
