@@ -11,7 +11,6 @@ once in the log and the job runs on without it.
 
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tonnage.recorder import Recorder, Token
 from tonnage.records import NO_PEER, Failure, Op, Role
+from tonnage.roles import role_of
 
 log = logging.getLogger(__name__)
 SOCKET_VARIABLE = "TONNAGE_RECORDER_SOCKET"
@@ -53,13 +53,6 @@ _OPS = {
     "SEND": Op.SEND,
     "RECV": Op.RECEIVE,
 }
-_ROLES = (
-    (Role.TENSOR, ("tp", "tensor")),
-    (Role.PIPELINE, ("pp", "pipe")),
-    (Role.EXPERT, ("ep", "expert")),
-    (Role.DATA, ("dp", "data", "replicate", "shard", "ddp", "fsdp", "hsdp")),
-)
-"""Role of a group by how a word of its description begins: a device mesh calls its groups `mesh_tp` and the like."""
 
 
 class TorchRecorder:
@@ -158,15 +151,6 @@ class TorchRecorder:
                             del self._watched[key]
                             self._end(key, work.exception() if not work.is_success() else None)
                 time.sleep(LOOK_S)
-
-
-def role_of(description: str) -> Role:
-    """Role of a group by its description; that of all ranks is the world's."""
-    if description == "default_pg":
-        return Role.WORLD
-    said = re.split(r"[^a-z0-9]+", description.lower())
-    found = (role for role, words in _ROLES if any(each.startswith(words) for each in said))
-    return next(found, Role.OTHER)
 
 
 def failure_of(error: BaseException, *, own: bool = False) -> Failure:

@@ -1,4 +1,4 @@
-"""Recorded jobs: frames as a recorder sent them, or the recordings of docs/health.md, analysed as a live job is."""
+"""Recorded jobs: frames of a recorder, dumps of PyTorch's flight recorder, or recordings, analysed as a live job is."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cluster.arrays import FloatArray
+from cli.inputs.flight_recorder import dumps_in, ticks_of_dumps
+from cluster.arrays import Array, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from controller.parts.health.job_stream import JobStream, frames_in
 from health.records.decoding import decoded
@@ -69,6 +70,40 @@ def verdicts_in(folder: Path) -> list[Replayed]:
     return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Operations:
+    """All operations of a recorded job; shape (operations,) each."""
+
+    rank: IntArray
+    op: IntArray
+    enter_s: FloatArray
+    """Seconds since the first of them, by the wall clocks of the ranks."""
+    exit_s: FloatArray
+    """Infinite where it did not end."""
+
+
+def operations_of(folder: Path) -> Operations:
+    """Finished operations, and those in flight at each rank's last heartbeat. Raises ConfigError."""
+    parts: list[tuple[Array, IntArray, IntArray]] = []
+    for _, frames in ticks_of(folder):
+        records = decoded(frames)
+        lengths = records.headers["count"].astype(np.int64)
+        parts.append((records.rows, records.rank, np.repeat(records.headers["wall_minus_ns"], lengths)))
+    rows, rank, wall_ns = (np.concatenate([part[index] for part in parts]) for index in range(3))
+    done = rows["kind"] == Kind.OPERATION
+    last = np.zeros(int(rank.max(initial=0)) + 1, np.int64)
+    beats = np.flatnonzero(rows["kind"] == Kind.BEAT)
+    np.maximum.at(last, rank[beats], beats)
+    waits = (rows["kind"] == Kind.IN_FLIGHT) & (np.arange(len(rows)) > last[rank])
+    chosen = np.flatnonzero(done | waits)
+    if not len(chosen):
+        raise ConfigError(Mistake(str(folder), "holds no operation", "record a job that runs"))
+    enter_ns = rows["at_ns"][chosen] + wall_ns[chosen]
+    enter_s = (enter_ns - enter_ns.min()) * 1e-9
+    exit_s = np.where(done[chosen], enter_s + rows["for_ns"][chosen] * 1e-9, np.inf)
+    return Operations(rank[chosen], rows["op"][chosen].astype(np.int64), enter_s, exit_s)
+
+
 def compute_times(folder: Path) -> FloatArray:
     """Shape (steps, ranks): seconds between operations, in which a rank computes, by step; 0 where nothing is known."""
     rows, rank = [], []
@@ -102,8 +137,10 @@ def ticks_of(folder: Path) -> Iterator[tuple[float, bytes]]:
         yield 1.5, b""
         for at_s, frames in made.transcript.ticks():
             yield 1.5 + at_s, frames
+    elif dumps := dumps_in(folder):
+        yield from ticks_of_dumps(dumps)
     else:
-        words = f"holds no {FRAMES} files and no truth.json with rankN.jsonl.gz"
+        words = f"holds no {FRAMES} files, no flight-recorder dumps, and no truth.json with rankN.jsonl.gz"
         raise ConfigError(Mistake(str(folder), words, "see docs/health.md, Replay"))
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.printing import pictures
 from cluster.arrays import FloatArray
 
 
@@ -18,19 +19,18 @@ def relative(compute_s: FloatArray) -> FloatArray:
 
 
 def draw(compute_s: FloatArray, out: Path) -> None:
-    """Writes the map. compute_s: shape (steps, ranks)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Writes the map as a picture, or as a page with it. compute_s: shape (steps, ranks)."""
     from matplotlib.ticker import MaxNLocator
 
     shown = relative(compute_s)
-    figure = Figure(figsize=(10, 2 + 0.12 * min(len(shown), 128)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = pictures.canvas(2 + 0.12 * min(len(shown), 128))
     image = axes.imshow(shown, aspect="auto", interpolation="nearest", vmin=0.5, vmax=2.0, cmap="inferno")
     axes.set_xlabel("step")
     axes.set_ylabel("rank")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("Computing time ÷ median rank's, by step", loc="left", fontsize="medium")
     figure.colorbar(image, ax=axes)
-    figure.savefig(out, dpi=120)
+    slowest = np.argsort(-np.median(shown, axis=1), kind="stable")[:10]
+    rows = [(str(rank), f"{np.median(shown[rank]):.2f}", f"{shown[rank].max():.2f}") for rank in slowest.tolist()]
+    header = ("RANK", "MEDIAN OF ITS STEPS", "SLOWEST STEP")
+    pictures.save(figure, out, "Computing time of each rank over the median of the step", header, rows)

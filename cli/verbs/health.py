@@ -145,7 +145,7 @@ def release(
 @OUTPUT
 @click.pass_context
 def replay(ctx: click.Context, folder: Path, output: str) -> None:
-    """Analyse a recorded job: files rankN.jsonl.gz of one folder, in the form of docs/health.md.
+    """Analyse a recorded job: frames of the recorder, or dumps of PyTorch's flight recorder (docs/health.md, Replay).
 
     Exits with 1 if something is blamed.
     """
@@ -165,13 +165,26 @@ def replay(ctx: click.Context, folder: Path, output: str) -> None:
 
 @health.command(epilog="tonnage health heatmap recordings/slow-nic --out slow.png")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="PNG or SVG file to write.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="PNG, SVG or HTML file.")
 def heatmap(folder: Path, out: Path) -> None:
     """Draw how long each rank of a recorded job computed in each step; stragglers are bright."""
     from cli.inputs.recorded_job import compute_times
     from cli.printing.straggler_map import draw
 
     draw(compute_times(folder), out)
+    click.echo(f"{out}")
+
+
+@health.command(epilog="tonnage health timeline recordings/hang-of-last-week --out hang.html")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="PNG, SVG or HTML file.")
+@click.option("--last", "last_s", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds to draw.")
+def timeline(folder: Path, out: Path, last_s: float) -> None:
+    """Draw the operations of each rank over time, and when something was found."""
+    from cli.inputs.recorded_job import operations_of, verdicts_in
+    from cli.printing.job_timeline import draw
+
+    draw(operations_of(folder), verdicts_in(folder), last_s, out)
     click.echo(f"{out}")
 
 

@@ -66,7 +66,8 @@ def stands_still(pulse: Pulse, layout: Layout, now_s: float) -> Absent | Stuck |
         ready = len(silent) <= BLIND * layout.ranks
         return _longest_absent(silent.tolist(), pulse, len(set(waits.rank[old].tolist())), now_s) if ready else None
     blockers, stuck = _followed(pulse, layout, waits, old)
-    absent = [rank for rank in sorted(blockers) if not pulse.in_operation()[rank]]
+    in_operation = pulse.in_operation()
+    absent = [rank for rank in sorted(blockers) if not in_operation[rank]]
     if stuck:
         found = _oldest_stuck(stuck, pulse, waits, now_s)
         if found is not None or not absent:

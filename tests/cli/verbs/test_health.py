@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.inputs.recorded_job import compute_times, introductions_of
+from cli.inputs.recorded_job import compute_times, introductions_of, operations_of
 from cli.main import tonnage
 from cli.printing.health_output import explanation, incident_rows, is_open
 from cli.printing.straggler_map import relative
@@ -73,6 +73,32 @@ INCIDENT = {
         "alternatives": [{"do": "evict now", "note": "DrainBlocked"}, {"do": "restart in place", "gpuHours": 2.5}],
     },
 }
+
+
+@pytest.mark.parametrize("verb", ["heatmap", "timeline"])
+def test_a_page_holds_the_picture_and_a_table_and_loads_nothing(tmp_path: Path, verb: str) -> None:
+    recorded(tmp_path, Happening.HANG_RANK)
+
+    result = run("health", verb, str(tmp_path), "--out", str(tmp_path / "page.html"))
+
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in page
+    assert "http" not in page.replace("data:", "")
+    assert ("non-communication-hang" in page) == (verb == "timeline")
+
+
+def test_operations_that_never_ended_are_in_the_timeline(tmp_path: Path) -> None:
+    drawn = recorded(tmp_path, Happening.HANG_RANK)
+    assert drawn.truth is not None
+
+    made = operations_of(tmp_path)
+
+    stuck = set(made.rank[~np.isfinite(made.exit_s)].tolist())
+    assert stuck
+    assert not stuck & set(drawn.truth.parts[0][1])
+    assert run("health", "timeline", str(tmp_path), "--out", str(tmp_path / "t.png")).exit_code == 0
+    assert (tmp_path / "t.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_an_incident_is_explained_with_what_it_waits_for_and_what_else_would_cost() -> None:

@@ -14,6 +14,7 @@ import pytest
 from health.records.decoding import decoded
 from tonnage.recorder import Recorder
 from tonnage.records import Failure, Kind, Op, Role
+from tonnage.roles import role_of
 
 
 class Future:
@@ -163,8 +164,8 @@ def test_a_torch_without_hooks_is_left_as_it_is(
         ("other", Role.OTHER),
     ],
 )
-def test_a_groups_role_follows_from_its_description(torch_recorder: ModuleType, description: str, role: Role) -> None:
-    assert torch_recorder.role_of(description) is role
+def test_a_groups_role_follows_from_its_description(description: str, role: Role) -> None:
+    assert role_of(description) is role
 
 
 REAL = """
