@@ -7,6 +7,7 @@ from time import process_time
 import numpy as np
 
 from health.analysis.windows import TIERS
+from health.probing.answer import Found
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 from simulator.health.cases import Case
@@ -84,10 +85,11 @@ def scored(case: Case, name: str, options: Options) -> Score:
     started_s = process_time()
     verdicts = verdicts_on(case, options)
     cpu_s = process_time() - started_s
+    asking: Verdict | None = None
     answered = _answered(case, verdicts, name) if name in (PROBED, PROBED_ELSEWHERE) else None
     if answered is not None:
-        asking, made = answered
-        verdicts = _with_answer(verdicts, asking, made)
+        verdicts = _with_answer(verdicts, *answered)
+        asking = answered[0] if answered[1].found in (Found.NIC, Found.LINK) else None
     truth = case.truth
     fault_s = truth.fault_s if truth else np.inf
     blames = [verdict for verdict in verdicts if verdict.blames]
@@ -109,7 +111,7 @@ def scored(case: Case, name: str, options: Options) -> Score:
         class_right and (_names(case, last) or _names_node(case, last)),
         class_right and _is_narrow(case, last),
         first is None and any(verdict.abstains and verdict.at_s >= fault_s for verdict in verdicts),
-        sum(not _names(case, verdict) for verdict in blames),
+        sum(not (_names(case, verdict) or _names_node(case, verdict)) for verdict in blames if verdict is not asking),
         CAUSES.get(case.disturbance.kind) in {verdict.cause for verdict in verdicts},
         float(latency_s),
         float(latency_s / (case.step_s * (1 + case.share))),
@@ -227,7 +229,7 @@ def summary(scores: Sequence[Score]) -> Summary:
     others = [score for score in scores if score.syndrome == Syndrome.NONE]
     right = [score for score in faults if score.class_right]
     wrong_parts = sum(score.class_right and not score.part_right for score in faults)
-    false = sum(score.false_blames for score in scores) - wrong_parts
+    false = max(sum(score.false_blames for score in scores) - wrong_parts, 0)
     told = [score for score in right if score.narrowed or not score.part_right]
     strong = [score for score in right if score.share >= 0.2]
     weak = [score for score in faults if 0 < score.share < 0.2]

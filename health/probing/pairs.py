@@ -8,6 +8,9 @@ from health.probing.question import Question
 CONTROLS = 2
 """Healthy nodes beside the suspects: with fewer nobody could tell a slow suspect from a slow control."""
 
+FEW = 4
+"""Suspects up to which each is measured with each: of more, a NIC can be named, and no link."""
+
 Pair = tuple[str, str]
 """The node that measures, and its peer. A control measures a suspect, whose own word is then not needed."""
 
@@ -21,7 +24,8 @@ def pairs_of(question: Question, controls: Sequence[str]) -> tuple[Pair, ...]:
     if question.ring:
         found = list(zip(suspects, (*suspects[1:], suspects[0]), strict=True))
     else:
-        found = [*combinations(suspects, 2), *((control, each) for each in suspects for control in chosen)]
+        among = combinations(suspects, 2) if len(suspects) <= FEW else ()
+        found = [*among, *((control, each) for each in suspects for control in chosen)]
     return (*combinations(chosen, 2), *found)
 
 

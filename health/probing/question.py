@@ -8,8 +8,9 @@ import numpy as np
 from health.records.layout import Layout
 from health.verdicts.verdict import Part, Syndrome, Verdict
 
-MOST_SUSPECTS = 32
-"""Nodes of one question. A wider ring is left open: its pairs would not be measured within half a minute."""
+MOST_IN_RING, MOST_SUSPECTS = 32, 8
+"""Nodes of one question, neighbours of a ring and others. With more it is left open: their pairs would not be measured
+within half a minute."""
 _NETWORK = (Syndrome.COMMUNICATION_SLOW, Syndrome.COMMUNICATION_HANG)
 
 
@@ -38,7 +39,9 @@ def question_of(verdict: Verdict, layout: Layout, nodes: Sequence[str]) -> Quest
     is_group = verdict.part is Part.GROUP
     on = layout.node[list(ring_of(verdict, layout) if is_group else verdict.ranks)]
     suspects = tuple(dict.fromkeys(nodes[int(node)] for node in on))
-    if len(suspects) > MOST_SUSPECTS or (len(suspects) < 2 and verdict.part is not Part.NIC):
+    if len(suspects) > (MOST_IN_RING if is_group else MOST_SUSPECTS) or (
+        len(suspects) < 2 and verdict.part is not Part.NIC
+    ):
         return None  # what happens inside one node does not pass the interfaces that are measured
     inside = bool((on == np.roll(on, 1)).any()) if is_group else len(suspects) < len(on)
     return Question(suspects, ring=is_group and len(suspects) > 3, inside=inside)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from controller.parts.health.probing import DEADLINE_S
 from health.probing.answer import Found, Measured, answer, bad_pairs, narrowed_ranks
 from health.probing.pairs import CONTROLS, Pair, pairs_of, rounds_of
 from health.probing.question import question_of
@@ -82,9 +83,11 @@ def probed(drawn: Case, verdict: Verdict, network: SimulatedNetwork) -> Probed |
     measured: dict[Pair, Measured] = {}
     took_s = 0.0
     for each in rounds:
-        took_s += _measure(each, network, measured)
+        if took_s < DEADLINE_S - 2.0:
+            took_s += _measure(each, network, measured)
     for each in rounds_of(sorted(bad_pairs(measured, controls))):
-        took_s += _measure(each, network, measured)
+        if took_s < DEADLINE_S - 2.0:
+            took_s += _measure(each, network, measured)
     found = answer(question, controls, measured)
     after = replace(verdict, at_s=verdict.at_s + took_s)
     if found.found in (Found.NIC, Found.LINK):
