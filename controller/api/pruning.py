@@ -7,6 +7,10 @@ from pydantic import BaseModel
 
 from controller.api.fields import Loose, Strict
 
+LEVELS = 150
+"""Levels of maps and lists that are looked into: more than an object is accepted with (controller/kube/nesting.py), few
+enough to recurse."""
+
 
 def pruned(content: Any, model: type[BaseModel], *, sorts: tuple[type[BaseModel], ...] = (Loose,)) -> Any:
     """Plain data for `model`, not yet validated.
@@ -39,11 +43,13 @@ def _each_pruned(value: Any, model: type[BaseModel], sorts: tuple[type[BaseModel
     return pruned(value, model, sorts=sorts)
 
 
-def without_nulls(value: Any) -> Any:
+def without_nulls(value: Any, levels: int = LEVELS) -> Any:
+    """The value without nulls in maps; of maps and lists so many levels, below which there is nothing."""
     if type(value) is dict:
-        return {str(key): without_nulls(inner) for key, inner in value.items() if inner is not None}
+        inside = value.items() if levels else ()
+        return {str(key): without_nulls(inner, levels - 1) for key, inner in inside if inner is not None}
     if type(value) is list:
-        return [without_nulls(inner) for inner in value]
+        return [without_nulls(inner, levels - 1) for inner in value] if levels else []
     return value
 
 

@@ -12,12 +12,16 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from controller.kube.errors import KubeReadError, Refusal, is_version_lost, refusal_in
+from controller.kube.nesting import DEEPEST, shallow
 from controller.kube.structs import Event, ListMeta, Meta, Page, Slim
 
 Item = TypeVar("Item", bound=Slim)
 
 PAGE = "2000"
 """Objects per page of a list. Chosen: 5 MB of pods. The server ignores it for a list at resourceVersion 0."""
+
+MARGIN = 20
+"""Levels that are kept beyond those that are read, so that a reader sees that there were too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,10 @@ class Cache(Generic[Item]):
 
     def _decoded(self, decoder: "msgspec.json.Decoder[Decoded]", body: bytes | msgspec.Raw) -> "Decoded":
         try:
-            return decoder.decode(body)
+            try:
+                return decoder.decode(body)
+            except RecursionError:  # one object, whose reader says what is wrong with it, must not stop the others
+                return decoder.decode(shallow(bytes(body), DEEPEST + MARGIN))
         except msgspec.MsgspecError as error:
             words = f"cannot decode the response: {error}"
             raise KubeReadError(f"reading {self.path}", Refusal(0, "Unreadable", words)) from error

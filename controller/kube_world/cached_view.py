@@ -23,6 +23,7 @@ from controller.api.pod import KIND as POD
 from controller.api.pruning import without_nulls
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
+from controller.kube.nesting import plain
 from controller.kube.structs import Meta, Node, OwnObject, Pod, PodMeta, Slim
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.kube_world.quotas import ResourceQuota, most_gpu_milli
@@ -258,5 +259,5 @@ def _plain(raw: bytes) -> dict[str, Any]:
 
     Callers must not change it: equal bytes share one object.
     """
-    read = without_nulls(msgspec.json.decode(raw)) if raw else {}
+    read = without_nulls(plain(raw)) if raw else {}
     return read if isinstance(read, dict) else {}

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace as replace_struct
 
 from cluster.errors import Mistake, ObservationError
@@ -23,6 +22,7 @@ from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation
 from controller.kube.api_server import Transport
 from controller.kube.cache import Cache, Resource
+from controller.kube.nesting import plain
 from controller.kube.reflector import Surroundings, WatchTimes, reflect
 from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
@@ -278,7 +278,7 @@ class Observer:
 
 def owner_of(obj: OwnObject) -> Owner:
     """Object of another project's kind: plain data, whatever stands in it."""
-    spec, status = (without_nulls(msgspec.json.decode(raw)) for raw in (obj.spec, obj.status))
+    spec, status = (without_nulls(plain(raw)) for raw in (obj.spec, obj.status))
     return Owner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from cluster.errors import Mistake
+from controller.api.flaw import Path
 from controller.api.kind import Kind
 from controller.api.pruning import known_part
 from controller.kube.cache import Resource
+from controller.kube.nesting import DEEPEST, nests_too_deep, plain
 from controller.kube.structs import OwnObject
-from controller.objects.read import Read, checked, place_in_cluster
+from controller.objects.read import Read, checked, place_in_cluster, unreadable
 
 
 def own_resource(kind: Kind) -> Resource[OwnObject]:
@@ -23,13 +23,22 @@ def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake
 
     name: `name`, or `namespace/name` where the kind has namespaces.
     """
-    content = known_part(_content(kind, obj), kind.model)
-    mistakes, made = [], None
-    for each in checked(content, kind, lambda path: place_in_cluster(f"{kind.name}/{name}", path)):
-        if isinstance(each, Mistake):
-            mistakes.append(each)
-        else:
-            made = each
+
+    def place(path: Path) -> str:
+        return place_in_cluster(f"{kind.name}/{name}", path)
+
+    try:
+        content = _content(kind, obj)
+        if nests_too_deep(content):
+            return (Mistake(place(("spec",)), f"has more than {DEEPEST} levels", "nest less deeply"),)
+        mistakes, made = [], None
+        for each in checked(known_part(content, kind.model), kind, place):
+            if isinstance(each, Mistake):
+                mistakes.append(each)
+            else:
+                made = each
+    except Exception as error:  # noqa: BLE001 - one object must not stop the others
+        return (unreadable(place(()), error),)
     return Read(made, kind) if made is not None and not mistakes else tuple(mistakes)
 
 
@@ -40,13 +49,9 @@ def _content(kind: Kind, obj: OwnObject) -> dict[str, Any]:
         "apiVersion": kind.api_version,
         "kind": kind.name,
         "metadata": {"name": meta.name, **namespace},
-        "spec": _plain(obj.spec),
-        "status": _plain(obj.status),
+        "spec": plain(obj.spec),
+        "status": plain(obj.status),
     }
-
-
-def _plain(raw: msgspec.Raw) -> Any:
-    return msgspec.json.decode(raw)
 
 
 def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:

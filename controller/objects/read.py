@@ -59,13 +59,18 @@ class Read(Generic[Object]):
 
     def unreadable(self, error: Exception) -> Mistake:
         """Mistake for an object that no check refuses and that still cannot be converted, which is a bug."""
-        problem = f"cannot be read: {type(error).__name__}"
-        return self.mistake((), problem, "this is a bug of Tonnage; `tonnage bundle` collects what its report needs")
+        return unreadable(self.place(), error)
 
     def place(self, path: Path = ()) -> str:
         return (
             place_in_cluster(self.subject, path) if self.document is None else self.document.place(self.subject, path)
         )
+
+
+def unreadable(place: str, error: Exception) -> Mistake:
+    """Mistake for an object that raises an error, without the error's text, which may hold what its author wrote."""
+    problem = f"cannot be read: {type(error).__name__}"
+    return Mistake(place, problem, "this is a bug of Tonnage; `tonnage bundle` collects what its report needs")
 
 
 def place_in_cluster(subject: str, path: Path = ()) -> str:
