@@ -1,7 +1,7 @@
 """Nodes as columns, and the nodes that a pod's shape may run on at all."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,7 +181,8 @@ class NodeFilter:
             codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
             self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
         of_node, distinct = self._taints
-        return np.array([tolerates_all(taints, tolerations) for taints in distinct], dtype=np.bool_)[of_node]
+        is_tolerated = _look_up(tolerations)
+        return np.array([all(map(is_tolerated, taints)) for taints in distinct], dtype=np.bool_)[of_node]
 
 
 def eligible_nodes(shape: PodShape, nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> BoolArray:
@@ -239,6 +240,22 @@ def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]
         taint.effect == "PreferNoSchedule" or any(_tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
     )
+
+
+def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[Taint], bool]:
+    """The same for one taint, without looking at each toleration: a tenant decides how many there are."""
+    by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
+    by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
+
+    def is_tolerated(taint: Taint) -> bool:
+        if taint.effect == "PreferNoSchedule":
+            return True
+        return any(
+            ("", effect) in by_key or (taint.key, effect) in by_key or (taint.key, taint.value, effect) in by_value
+            for effect in ("", taint.effect)
+        )
+
+    return is_tolerated
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -64,8 +64,9 @@ def _parsed(text: str) -> Decimal:
 
 
 def milli(value: Decimal) -> int:
-    """Thousandths, rounded up as Kubernetes does, so that nothing is allocated twice."""
-    return ceil(value * 1000)
+    """Thousandths, rounded up as Kubernetes does, so that nothing is allocated twice; at most `LARGEST`, too, so that
+    sums fit."""
+    return min(ceil(value * 1000), int(LARGEST))
 
 
 def whole(value: Decimal) -> int:

@@ -10,13 +10,25 @@ from controller.kube.structs import NodeConstraints, SelectorRequirement
 Complain = Callable[[str, str], None]
 """Receives (problem, remedy) of an invalid affinity."""
 
+MOST_TERMS = 512
+"""Maximum number of requirements and values in node selector and affinity. Each is looked up for every plan; lists of
+hosts near some data have some dozens."""
+MOST_TOLERATIONS = 128
+"""Maximum number of tolerations. Pods of DaemonSets that run everywhere have a dozen."""
+
 _OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
 
 
 def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
-    """Alternatives of which a node must meet one: each is the node selector and one term of the affinity."""
-    selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
+    """Alternatives of which a node must meet one: each is the node selector and one term of the affinity.
+
+    None of them where there are more than are looked up.
+    """
     required = spec.affinity.node_affinity.required
+    if (count := _requirements_and_values(spec)) > MOST_TERMS:
+        complain(f"has {count} requirements and values", f"write at most {MOST_TERMS}")
+        return ()
+    selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
     if required is None:
         return (selector,) if selector else ()
     return tuple(
@@ -25,8 +37,20 @@ def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
     )
 
 
-def tolerations_of(spec: NodeConstraints) -> tuple[Toleration, ...]:
-    """Tolerations with a known operator; any other tolerates nothing here."""
+def _requirements_and_values(spec: NodeConstraints) -> int:
+    """Number of requirements and values in all alternatives, counted before any is made: each has the whole selector,
+    so a selector and terms of a few thousand entries each make millions."""
+    required = spec.affinity.node_affinity.required
+    terms = required.node_selector_terms if required else ()
+    each = (one for term in terms for one in (*term.match_expressions, *term.match_fields))
+    return 2 * len(spec.node_selector) * max(1, len(terms)) + sum(1 + len(one.values) for one in each)
+
+
+def tolerations_of(spec: NodeConstraints, complain: Complain) -> tuple[Toleration, ...]:
+    """Tolerations with a known operator; any other tolerates nothing here. None, where there are too many."""
+    if len(spec.tolerations) > MOST_TOLERATIONS:
+        complain(f"has {len(spec.tolerations)} tolerations", f"write at most {MOST_TOLERATIONS}")
+        return ()
     known: dict[str, Literal["Equal", "Exists"]] = {"Equal": "Equal", "Exists": "Exists"}
     return tuple(
         Toleration(t.key, known[t.operator], t.value, t.effect) for t in spec.tolerations if t.operator in known

@@ -12,14 +12,14 @@ from controller.api.suggestions import meant
 from controller.kube.structs import Amount, Pod, Resources
 from controller.objects.findings import Findings
 from controller.objects.read import Read
-from controller.snapshot.node_affinity import pinned_where_it_runs, terms_of, tolerations_of
+from controller.snapshot.node_affinity import Complain, pinned_where_it_runs, terms_of, tolerations_of
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 
 MOST_TYPES = 64
 """Maximum number of types in an annotation; as many as a ModelService may name."""
-MOST_TERMS = 512
-"""Maximum number of requirements and values in a pending pod's node affinity. Each is looked up for every plan; lists
-of hosts near some data have some dozens."""
+MOST_DEVICES = 1_000_000
+"""Largest number of devices that a pod is taken to request, so that sums over pods fit into 64 bits in thousandths. No
+node has as many."""
 MOST_NAMED = 3
 """Maximum number of unknown types that errors name."""
 LONGEST_SHOWN = 40
@@ -72,16 +72,16 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     Its GPU types follow from its annotation, its node selector and the extended resource that it requests.
     """
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
-    terms = terms_of(
-        read.object.spec,
-        lambda problem, remedy: findings.mistake(read.mistake(("spec", "affinity"), problem, remedy)),
-    )
-    if node := read.object.spec.node_name:
+    node = read.object.spec.node_name
+
+    def complain(field: str) -> Complain:
+        """Mistakes in a constraint. Those of a pod that runs decide about nothing any more."""
+        at = read.mistake
+        return lambda problem, remedy: None if node else findings.mistake(at(("spec", field), problem, remedy))
+
+    terms = terms_of(read.object.spec, complain("affinity"))
+    if node:
         terms = pinned_where_it_runs(terms, node)
-    elif (count := sum(1 + len(each.values) for term in terms for each in term)) > MOST_TERMS:
-        problem = f"has {count} requirements and values"
-        findings.mistake(read.mistake(("spec", "affinity"), problem, f"write at most {MOST_TERMS}"))
-        terms = ()
     allowed = _named_types(read, types, findings)
     if resource and types.types:
         # Whole devices are requested by their vendor's resource, which excludes types of other vendors.
@@ -95,7 +95,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         gpu_milli=gpu_milli,
         gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
         node_terms=terms,
-        tolerations=tolerations_of(read.object.spec),
+        tolerations=tolerations_of(read.object.spec, complain("tolerations")),
     )
 
 
@@ -103,6 +103,7 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
     """(number of devices, thousandths of each, extended resource of whole devices) that a pod requests."""
     _refuse_fractions(read, findings)
     whole = {name: count for name in GPU_RESOURCES if (count := quantity.whole(ask.get(name, Decimal(0))))}
+    whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
     share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", GPU_MILLI_ANNOTATION)
     if len(whole) > 1:

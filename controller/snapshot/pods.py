@@ -14,7 +14,7 @@ from controller.objects.read import Read
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 from controller.snapshot.pod_groups import GroupRef, group_of
-from controller.snapshot.pod_requests import requested, shape_from
+from controller.snapshot.pod_requests import LONGEST_SHOWN, requested, shape_from
 
 SYSTEM_PRIORITY = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The two priority classes that every cluster has. Source: Kubernetes documentation, "Guaranteed scheduling"."""
@@ -30,6 +30,8 @@ REMARKS = {
 }
 """Notes on pods, by code; each is reported once for all pods to which it applies."""
 
+LONGEST_NAME = 63 + 1 + 253
+"""Maximum number of characters of a namespace and a name in it, in Kubernetes."""
 _EVERY_DEVICE = PodShape(gpus=MAX_GPUS_PER_NODE, gpu_milli=WHOLE_GPU_MILLI)
 """Shape that a running pod with unreadable requests counts as, so that no device is allocated twice."""
 HEEDED = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
@@ -81,7 +83,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     ask, shape = _ask_and_shape(read, types, findings)
     namespace, labels = pod.metadata.namespace, pod.metadata.labels
     owner = "" if labels.service is None else f"{namespace}/{labels.service}"
-    group = group_of(pod) if labels.gang is None else None
+    group = _group(read, findings) if labels.gang is None else None
     return PodRow(
         shape=shape,
         node=pod.spec.node_name,
@@ -95,6 +97,16 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         mistakes=tuple(findings.mistakes),
         group=group,
     )
+
+
+def _group(read: Read[Pod], findings: Findings) -> GroupRef | None:
+    """Group of another project that the pod names; none by a name that no object has, as an annotation may hold."""
+    group = group_of(read.object)
+    if group is None or len(group.name) <= LONGEST_NAME:
+        return group
+    problem = f"name a group with {len(group.name)} characters: {group.name[:LONGEST_SHOWN]!r}"
+    findings.mistake(read.mistake(("metadata", "annotations"), problem, "write the name of an object"))
+    return None
 
 
 def _ask_and_shape(read: Read[Pod], types: TypeIndex, findings: Findings) -> tuple[Mapping[str, Decimal], PodShape]:
@@ -112,7 +124,7 @@ def _movable(read: Read[Pod], owner: str, findings: Findings) -> bool:
     written = read.object.metadata.annotations.movable
     if written not in (None, "true", "false"):
         path = ("metadata", "annotations", MOVABLE_ANNOTATION)
-        findings.mistake(read.mistake(path, f"is {written!r}", 'write "true" or "false"'))
+        findings.mistake(read.mistake(path, f"is {written[:LONGEST_SHOWN]!r}", 'write "true" or "false"'))
     return bool(owner) if written is None else written == "true"
 
 

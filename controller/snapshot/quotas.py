@@ -40,7 +40,7 @@ def within_quotas(snapshot: Snapshot, most_milli: Mapping[str, int]) -> Snapshot
             gang = int(pods.gang[row])
             waiting.setdefault((namespace, name if gang < 0 else gang), []).append(row)
     for (namespace, _), members in sorted(waiting.items(), key=lambda each: _turn(each[1], pods.priority)):
-        more, most = int(asked[members].sum()), most_milli[namespace]
+        more, most = sum(asked[members].tolist()), most_milli[namespace]
         if held[namespace] + more <= most:
             held[namespace] += more
             continue

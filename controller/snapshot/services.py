@@ -21,7 +21,7 @@ from controller.api.suggestions import meant
 from controller.kube.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.findings import Findings
 from controller.objects.read import Read
-from controller.snapshot.node_affinity import terms_of, tolerations_of
+from controller.snapshot.node_affinity import Complain, terms_of, tolerations_of
 from controller.snapshot.nodes import TypeIndex
 
 
@@ -89,7 +89,7 @@ def service_from(read: Read[ModelService], gpu_types: Collection[str]) -> Servic
         priority=spec.priority,
         replicas=None if replicas is None else _by_type(replicas, gpu_types),
         node_terms=terms_of(constraints, lambda *_: None),
-        tolerations=tolerations_of(constraints),
+        tolerations=tolerations_of(constraints, lambda *_: None),
         is_planned_only=spec.template is None,
     )
 
@@ -174,11 +174,14 @@ def _check_service(
 def _check_template(read: Read[ModelService], findings: Findings) -> None:
     """Check the parts of a template that are read here; the API server checks the rest."""
     here = ("spec", "template", "spec")
+
+    def complain(field: str) -> Complain:
+        return lambda problem, remedy: findings.mistake(read.mistake((*here, field), problem, remedy))
+
     try:
-        terms_of(
-            node_constraints_of(read),
-            lambda problem, remedy: findings.mistake(read.mistake((*here, "affinity"), problem, remedy)),
-        )
+        constraints = node_constraints_of(read)
+        terms_of(constraints, complain("affinity"))
+        tolerations_of(constraints, complain("tolerations"))
     except ValidationError as error:
         remedy = "write it as in a Pod"
         findings.mistake(read.mistake(here, str(error), remedy))

@@ -43,7 +43,13 @@ REQUIREMENTS = st.builds(
 TAINTS = st.builds(
     Taint, st.sampled_from("ab"), VALUES, st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))
 )
-TOLERATIONS = st.builds(Toleration, st.sampled_from(("", "a", "b")), st.sampled_from(("Equal", "Exists")), VALUES)
+TOLERATIONS = st.builds(
+    Toleration,
+    st.sampled_from(("", "a", "b")),
+    st.sampled_from(("Equal", "Exists")),
+    VALUES,
+    st.sampled_from(("", "NoSchedule", "NoExecute")),
+)
 
 
 @given(

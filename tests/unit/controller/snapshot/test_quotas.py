@@ -42,6 +42,16 @@ def test_a_gang_counts_whole_and_one_that_does_not_fit_leaves_room_to_others() -
     assert "with the 3 others of its gang 4000 thousandths" in left.left_out[0].words
 
 
+def test_a_gang_of_absurd_size_is_counted_in_full() -> None:
+    """Ten times 2^50 devices of 1000 thousandths are more than 64 bits hold: a sum that wraps would pass any quota."""
+    members = [pod(f"ns/g-{n}", gpus=2**50, gang="ns/g") for n in range(10)]
+    snapshot = world([NODE], [*members, pod("ns/x", gpus=3)], gangs=[Gang("ns/g", 10)])
+
+    left = within_quotas(snapshot, {"ns": 2000})
+
+    assert len(left.left_out) == 11
+
+
 def test_without_a_quota_nothing_changes() -> None:
     snapshot = world([NODE], [pod("ns/a", gpus=1)])
 
