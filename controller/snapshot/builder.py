@@ -184,11 +184,16 @@ class SnapshotBuilder:
 
     def _without_gang(self, view: PodView) -> Iterable[LeftOut]:
         """Pods that wait for the object of their gang."""
+        unreadable = self._groups.known().unreadable
         for each in view.dangling:
             if each.kind == "Gang" and not each.read.object.spec.node_name:
                 kind, name = gang_object(each.name)
-                words = f"there is no {kind} {name}, which says how many pods start together"
-                yield LeftOut(each.read.name, "GangMissing", words)
+                if each.name in unreadable:
+                    words = f"{kind} {name}, which says how many pods start together, cannot be read: a bug of Tonnage"
+                    yield LeftOut(each.read.name, "GangUnreadable", words)
+                else:
+                    words = f"there is no {kind} {name}, which says how many pods start together"
+                    yield LeftOut(each.read.name, "GangMissing", words)
 
     def _mistakes(self, own: _OwnKinds, view: PodView) -> Iterable[Mistake]:
         yield from (m for name in sorted(self._node_rows) for m in self._node_rows[name].mistakes)

@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cluster.workloads import Gang
-from controller.snapshot.pod_groups import RULE, GroupRef, Owner
+from controller.snapshot.pod_groups import MOST_MEMBERS, RULE, GroupRef, GroupRule, Owner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,12 +20,16 @@ class KnownGroups:
     missing is not in it: its pods wait."""
     unread: tuple[tuple[str, str], ...] = ()
     """(kind, pod) of groups whose size is not known, because their kind is not read."""
+    unreadable: frozenset[str] = frozenset()
+    """Names under which pods refer to a group whose object cannot be read; they wait, too."""
 
 
 class Groups:
     """Objects of other projects and the pods that refer to them. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Mapping[str, GroupRule] = RULE) -> None:
+        """rules: by their words."""
+        self._rules = rules
         self._owners: defaultdict[str, dict[str, Owner]] = defaultdict(dict)
         self._read: frozenset[str] = frozenset()
         self._members: dict[str, tuple[GroupRef, dict[str, bool]]] = {}
@@ -77,21 +82,28 @@ class Groups:
     def _resolved(self) -> KnownGroups:
         sizes: dict[str, int] = {}
         others: defaultdict[str, int] = defaultdict(int)
-        gang_of, unread = {}, []
+        gang_of, unread, unreadable = {}, [], set()
+        read: dict[tuple[str, str], Any] = {}
         for text, (ref, members) in self._members.items():
-            rule, owner = RULE[ref.word], self._owners[ref.word].get(ref.name)
+            rule, owner = self._rules[ref.word], self._owners[ref.word].get(ref.name)
             if owner is None and rule.needs_object:
                 if ref.word not in self._read:
                     gang_of[text] = ""
                     unread += [(ref.word, pod) for pod in members]
                 continue
-            share = rule.share(owner, ref)
+            try:
+                if owner is not None and (ref.word, ref.name) not in read:
+                    read[ref.word, ref.name] = rule.read(owner)
+                share = rule.share(read.get((ref.word, ref.name)), ref)
+            except Exception:  # noqa: BLE001 - one object must not stop the others
+                unreadable.add(text)
+                continue
             if share is None or share.size <= 1:
                 gang_of[text] = ""
                 continue
             gang = GroupRef(ref.word, ref.name, share.part).text
             gang_of[text] = gang
-            sizes[gang] = max(sizes.get(gang, 0), share.size)
+            sizes[gang] = max(sizes.get(gang, 0), min(share.size, MOST_MEMBERS))
             others[gang] += sum(not is_ours for is_ours in members.values())
         gangs = (Gang(gang, max(1, size - others[gang])) for gang, size in sorted(sizes.items()))
-        return KnownGroups(tuple(gangs), gang_of, tuple(sorted(unread)))
+        return KnownGroups(tuple(gangs), gang_of, tuple(sorted(unread)), frozenset(unreadable))

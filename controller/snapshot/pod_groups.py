@@ -24,7 +24,7 @@ from controller.api.foreign_kinds import (
 from controller.kube.structs import Pod
 
 MOST_MEMBERS = 1_000_000
-"""Largest size that is believed, as of a Gang's minMembers."""
+"""Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,13 @@ class GroupRule:
     word: str
     named: Callable[[Pod], Named | None]
     """Group that a pod names; None for a pod of none."""
-    share: Callable[[Owner | None, GroupRef], Share | None]
-    """What starts together; None where each pod of it is placed by itself. Without an object: by the pod alone."""
+    share: Callable[[Any, GroupRef], Share | None]
+    """What starts together, by what was read of the object; None where each pod of it is placed by itself. Without an
+    object: by the pod alone."""
     kind: ForeignKind | None = None
     """Kind of the object; None: the pods alone state the size."""
+    read: Callable[[Owner], Any] = lambda owner: owner
+    """What is read of the object, once for all groups in it: pods decide how many parts of it they name."""
     needs_object: bool = True
     stated: Callable[[Pod], str | None] = lambda _: None
     """Size that the pod states, as it is written."""
@@ -177,10 +180,17 @@ def _job_set(pod: Pod) -> Named | None:
     return None if labels.job_set is None else (labels.job_set, labels.replicated_job or "")
 
 
-def _of_job_set(owner: Owner | None, ref: GroupRef) -> Share | None:
-    """All pods of a JobSet; those of each replicated job where one is made after the other."""
-    if owner is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class JobSetSizes:
+    """Numbers of pods of a JobSet that start together."""
+
+    is_ordered: bool
+    """Whether one replicated job starts after the other."""
+    of_job: Mapping[str, int]
+    total: int
+
+
+def _job_set_sizes(owner: Owner) -> JobSetSizes:
     jobs = list(_maps(owner.spec.get("replicatedJobs")))
     is_ordered = _at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
     is_ordered = is_ordered or any(job.get("dependsOn") for job in jobs)
@@ -192,7 +202,14 @@ def _of_job_set(owner: Owner | None, ref: GroupRef) -> Share | None:
         * pods_at_once(_map(_at(job, "template", "spec")))
         for job in jobs
     }
-    return Share(sizes.get(ref.part, 0), ref.part) if is_ordered else Share(sum(sizes.values()))
+    return JobSetSizes(is_ordered, sizes, sum(sizes.values()))
+
+
+def _of_job_set(sizes: JobSetSizes | None, ref: GroupRef) -> Share | None:
+    """All pods of a JobSet; those of each replicated job where one is made after the other."""
+    if sizes is None:
+        return None
+    return Share(sizes.of_job.get(ref.part, 0), ref.part) if sizes.is_ordered else Share(sizes.total)
 
 
 def pods_at_once(job_spec: Mapping[str, Any]) -> int:
@@ -316,7 +333,7 @@ RULES = (
         needs_object=False,
         stated=lambda pod: pod.metadata.annotations.lws_size,
     ),
-    GroupRule(JOB_SET.called, _job_set, _of_job_set, JOB_SET),
+    GroupRule(JOB_SET.called, _job_set, _of_job_set, JOB_SET, read=_job_set_sizes),
     GroupRule(RAY_CLUSTER.called, _ray_cluster, _of_ray_cluster, RAY_CLUSTER),
     *(GroupRule(kind.called, _kubeflow_job(kind), _of_kubeflow_job, kind) for kind in KUBEFLOW_JOBS),
     GroupRule(JOB.called, _job, _of_job, JOB),
