@@ -111,6 +111,8 @@ class CachedView:
         self._snapshot = snapshot
         self._pods, self._nodes = pods, nodes
         self._services = own[SERVICE]
+        self._seen_services: dict[str, tuple[OwnObject, SeenService]] = {}
+        """Services with the objects that they were read from, which may have 1 MB each."""
         self._gpu_types = own[GPU_TYPE]
         self._gangs = own[GANG]
         self._deployments = deployments
@@ -162,9 +164,13 @@ class CachedView:
         found = self._services.get(name)
         if found is None or found.metadata.deletion_timestamp:
             return None
-        meta = found.metadata
-        template = _plain(bytes(found.spec)).get("template")
-        return SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
+        obj, seen = self._seen_services.get(name, (None, None))
+        if seen is None or obj is not found:
+            meta = found.metadata
+            template = _plain(bytes(found.spec)).get("template")
+            seen = SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
+            self._seen_services[name] = found, seen
+        return seen
 
     def uid(self, kind: str, name: str) -> str | None:
         """UID of a Pod or an object of ours; None when it is not there, or of a kind that planning does not read.
@@ -180,7 +186,9 @@ class CachedView:
         return found.metadata.uid if found else None
 
     def generations(self) -> dict[str, int]:
-        return {name: each.metadata.generation for name, each in self._services.all().items()}
+        there = self._services.all()
+        self._seen_services = {name: known for name, known in self._seen_services.items() if name in there}
+        return {name: each.metadata.generation for name, each in there.items()}
 
     def gpu_type(self, name: str) -> SeenGpuType | None:
         found = self._gpu_types.get(name)
