@@ -9,6 +9,9 @@ from controller.api.fields import Instant, ListOf, StatusPart, keyed_by
 
 ACCEPTED = "Accepted"
 """The object is valid, and so are its references to other objects."""
+BAD_INPUT = "BadInput"
+"""Reason of the condition Accepted, and of the Event, of an object that is refused for what is written in it; also the
+code of a plan's refusal of a service."""
 PLANNED = "Planned"
 """The last plan satisfies the object's requests."""
 READY = "Ready"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from cluster.errors import ActionError
+from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.kube.leader_election import Leadership
@@ -18,7 +18,7 @@ from controller.kube_world.observer import Observer
 from controller.kube_world.promises import Promises
 from controller.kube_world.world import KubernetesWorld
 from controller.ports import Outcome
-from controller.report.decisions import decisions_of, gangs_of
+from controller.report.decisions import decisions_of, gangs_of, refusals_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import OwnJobs
 from controller.report.statuses import log_unwritten, status_jobs
@@ -42,7 +42,10 @@ def kubernetes_world(
     troubles = DeviceTroubles()
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
-        decisions = tuple(decisions_of(plan, outcome, gangs_of(snapshot)))
+        decisions = (
+            *decisions_of(plan, outcome, gangs_of(snapshot)),
+            *refusals_of(snapshot, mistakes_now(observer), plan),
+        )
         loop.call(lambda: events.say(decisions))
         at_s = time.time()
         jobs = [
@@ -69,3 +72,11 @@ def kubernetes_world(
         ),
         deallocate=lambda claim, epoch: observer.with_book(lambda book: book.release_writes(claim, epoch)),
     )
+
+
+def mistakes_now(observer: Observer) -> tuple[Mistake, ...]:
+    """Errors of the present objects; none where they cannot be observed, so that what was done is reported anyway."""
+    try:
+        return observer.see().mistakes
+    except ObservationError:
+        return ()

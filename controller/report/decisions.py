@@ -1,14 +1,18 @@
 """Decisions to report of a plan: one for each action, gang or unplaced workload, with the object it concerns."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cluster.actions import PREEMPTED, Action, SeatChange
+from cluster.errors import Mistake
 from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from controller.api.conditions import BAD_INPUT
 from controller.api.foreign_kinds import gang_object
+from controller.api.validation_messages import words_of
 from controller.deciders.held_back import PODS_REFUSED
+from controller.objects.own_objects import by_object
 from controller.ports import Outcome, Undone
 
 NO_EVENT = ("AwaitsPod", "DeadlinePassed", "WorkUsedUp")
@@ -87,6 +91,22 @@ def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -
         kind, name = gang_object(name) if kind == "Gang" else (kind, name)
         if unplaced.reason.code not in NO_EVENT:
             yield Decision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
+
+
+def refusals_of(snapshot: Snapshot, mistakes: Iterable[Mistake], plan: Plan) -> Iterator[Decision]:
+    """One decision for each object that is refused for what is written in it; a pod that runs is not.
+
+    mistakes: of the whole cluster. plan: refuses services for what only planning finds.
+    """
+    found = {about: words_of(wrong) for about, wrong in by_object(mistakes).items()}
+    for service in plan.services:
+        if service.refusal is not None and service.refusal.code == BAD_INPUT:
+            found.setdefault(f"ModelService/{service.service}", service.refusal.words)
+    for about, words in sorted(found.items()):
+        kind, _, name = about.partition("/")
+        if kind == "Pod" and snapshot.pods.names.row(name) is not None:
+            continue
+        yield Decision(kind, name, "Accepting", Reason(BAD_INPUT, words), is_warning=True)
 
 
 def _of_gang(action: Action, gang_of: GangOf) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ import structlog
 
 from cluster.errors import ActionError
 from cluster.plans import Reason
+from controller.api.conditions import BAD_INPUT
 from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import KINDS
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
@@ -122,13 +123,13 @@ class Events:
     def say(self, several: Iterable[Decision]) -> None:
         """Queue new decisions, and due counts of repeated ones; called in the event loop, returns immediately.
 
-        Of unplaced workloads only so many Events are written in a minute, in turns of their namespaces. The others are
-        counted in an Event of their namespace, until their own follows.
+        Of unplaced workloads and refused objects only so many Events are written in a minute, in turns of their
+        namespaces. The others are counted in an Event of their namespace, until their own follows.
         """
         at_s = self._wall_clock()
         waiting: list[Decision] = []
         for decision in several:
-            if decision.event == UNPLACED:
+            if decision.event == UNPLACED or decision.happened == BAD_INPUT:
                 waiting.append(decision)
             else:
                 self._say(decision, at_s, lambda: True)
@@ -203,7 +204,7 @@ def in_turns(decisions: Iterable[Decision]) -> Iterator[Decision]:
 
 
 def _untold(namespace: str, count: int) -> Decision:
-    words = f"{count} more wait here, of which nothing was said yet: see `tonnage explain`"
+    words = f"{count} more wait or are refused here, of which nothing was said yet: see `tonnage explain`"
     return Decision(NAMESPACE, namespace, "Placing", Reason("ManyWait", words), is_warning=True, event=UNPLACED)
 
 

@@ -13,7 +13,7 @@ from cluster.concurrency import ConcurrencyLimit
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
+from controller.api.conditions import ACCEPTED, BAD_INPUT, ObservedStatus, set_condition
 from controller.api.gang import KIND as GANG
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
@@ -161,7 +161,7 @@ def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: i
         old.conditions,
         ACCEPTED,
         "False" if mistaken else "True",
-        "Mistaken" if mistaken else "Valid",
+        BAD_INPUT if mistaken else "Valid",
         words or "its fields and the objects that it names are valid",
         generation=generation,
         at_s=at_s,

@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster.plans import Reason, Routing, ServicePlan
 from cluster.workloads import InstanceType
-from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY, ConditionStatus, set_condition
+from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, PLANNED, READY, ConditionStatus, set_condition
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
 from controller.ports import PLANNED_LOCALLY
 
@@ -16,7 +16,7 @@ DIGITS = 6
 LEAST_RISE = 0.001
 """Least rise of a proven bound that is written, as a fraction of the cost. Chosen: the gap at which a search ends."""
 
-NOT_ACCEPTED = ("BadInput",)
+NOT_ACCEPTED = (BAD_INPUT,)
 """Codes of refusals whose cause is the service itself, not the fleet."""
 
 

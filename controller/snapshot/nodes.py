@@ -39,17 +39,25 @@ class TypeIndex:
 
 def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
     by_label: dict[tuple[str, str], int] = {}
-    for n, each in enumerate(read):
+    made: list[GpuType] = []
+    valid: list[Read[GPUType]] = []
+    for each in read:
+        try:
+            made.append(gpu_type_from(each.object))
+            valid.append(each)
+        except Exception as error:  # noqa: BLE001 - one type must not stop the others
+            findings.mistake(each.unreadable(error))
+    for n, each in enumerate(valid):
         label = each.object.spec.node_label
         for m, value in enumerate(label.values):
             owner = by_label.setdefault((label.key, value), n)
             if owner != n:
                 path = ("spec", "nodeLabel", "values", m)
-                problem = f"{label.key}={value} already means {read[owner].name}"
+                problem = f"{label.key}={value} already means {valid[owner].name}"
                 findings.mistake(each.mistake(path, problem, "a label value means one type"))
     return TypeIndex(
-        types=tuple(gpu_type_from(each.object) for each in read),
-        resource=tuple(each.object.spec.resource_name for each in read),
+        types=tuple(made),
+        resource=tuple(each.object.spec.resource_name for each in valid),
         by_label=by_label,
     )
 

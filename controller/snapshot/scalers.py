@@ -106,14 +106,48 @@ def _under_owner(scaler: Scaler, owner: str) -> Scaler:
 
 
 def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
-    """Scaler of a policy in this state, at the snapshot's instant. name: `namespace/name`."""
+    """Scaler of a policy in this state, at the snapshot's instant. name: `namespace/name`.
+
+    Of a policy that raises, one that decides nothing, with the problem: it must not stop the others.
+    """
+    try:
+        return _scaler_of(name, policy, snapshot, state)
+    except Exception as error:  # noqa: BLE001 - one policy must not stop the others
+        return _undecided(name, policy, f"BadInput: it cannot be read: {type(error).__name__}; a bug of Tonnage")
+
+
+def _undecided(name: str, policy: ScalingPolicy, problem: str) -> Scaler:
+    spec = policy.spec
+    return Scaler(
+        name=name,
+        target=_target(policy, plural=""),
+        mode=spec.mode,
+        replicas=None,
+        min_replicas=spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        replica_load=1.0,
+        objective=ScalingObjective(1.0, spec.objective.miss_cost, spec.objective.switch_seconds),
+        behavior=Behavior(),
+        load=None,
+        observed_at_s=NEVER_S,
+        max_age_s=spec.demand.load.max_age,
+        forecast=None,
+        lead_time=LeadTime((0.0,)),
+        problem=problem,
+    )
+
+
+def _target(policy: ScalingPolicy, plural: str) -> ScaleTarget:
+    target = policy.spec.target
+    return ScaleTarget(target.api_version, target.kind, f"{policy.metadata.namespace}/{target.name}", plural)
+
+
+def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
     spec, at_s = policy.spec, snapshot.at_s
     bounds = bounds_at(spec, at_s, at_s - state.observed_at_s)
     scaler = Scaler(
         name=name,
-        target=ScaleTarget(
-            spec.target.api_version, spec.target.kind, f"{policy.metadata.namespace}/{spec.target.name}", state.plural
-        ),
+        target=_target(policy, state.plural),
         mode=spec.mode,
         replicas=state.replicas,
         min_replicas=bounds.low,

@@ -29,28 +29,41 @@ def profiles_from(
     read: Sequence[Read[ModelProfile]], types: TypeIndex, findings: Findings
 ) -> tuple[ThroughputProfile, ...]:
     """One profile per table of each ModelProfile, without those that contradict the GPU types or an earlier profile."""
-    seen: dict[tuple[str, str, int, float], Read[ModelProfile]] = {}
-    made = []
+    seen: _Profiled = {}
+    made: list[ThroughputProfile] = []
     for each in read:
-        spec = each.object.spec
-        if types.named(spec.gpu_type) is None:
-            problem = f"there is no GPUType {spec.gpu_type!r}"
-            findings.mistake(each.mistake(("spec", "gpuType"), problem, meant(spec.gpu_type, types.names)))
-            continue
-        instance_type = InstanceType(spec.gpu_type, spec.gpus_per_instance)
-        names = {instance_type.name, replace(instance_type, spot=True).name} - {spec.gpu_type}
-        if taken := sorted(names & set(types.names)):
-            problem = f"its instances are called {taken[0]}, and so is a GPUType"
-            findings.mistake(each.mistake(("spec", "gpusPerInstance"), problem, "rename that GPUType"))
-            continue
-        for n, table in enumerate(spec.throughput):
-            other = seen.setdefault((spec.model, spec.gpu_type, spec.gpus_per_instance, table.slo.tpot), each)
-            if other is each:
-                made.append(_profile(each.object, table))
-            else:
-                problem = f"{spec.model} on {instance_type} at this SLO is already in {other.subject}"
-                findings.mistake(each.mistake(("spec", "throughput", n, "slo"), problem, "keep one of them"))
+        try:
+            made += tuple(_profiles_of(each, types, seen, findings))
+        except Exception as error:  # noqa: BLE001 - one profile must not stop the others
+            findings.mistake(each.unreadable(error))
     return tuple(made)
+
+
+_Profiled = dict[tuple[str, str, int, float], Read[ModelProfile]]
+"""First profile of each model, GPU type, number of GPUs, and SLO."""
+
+
+def _profiles_of(
+    each: Read[ModelProfile], types: TypeIndex, seen: _Profiled, findings: Findings
+) -> Iterator[ThroughputProfile]:
+    spec = each.object.spec
+    if types.named(spec.gpu_type) is None:
+        problem = f"there is no GPUType {spec.gpu_type!r}"
+        findings.mistake(each.mistake(("spec", "gpuType"), problem, meant(spec.gpu_type, types.names)))
+        return
+    instance_type = InstanceType(spec.gpu_type, spec.gpus_per_instance)
+    names = {instance_type.name, replace(instance_type, spot=True).name} - {spec.gpu_type}
+    if taken := sorted(names & set(types.names)):
+        problem = f"its instances are called {taken[0]}, and so is a GPUType"
+        findings.mistake(each.mistake(("spec", "gpusPerInstance"), problem, "rename that GPUType"))
+        return
+    for n, table in enumerate(spec.throughput):
+        other = seen.setdefault((spec.model, spec.gpu_type, spec.gpus_per_instance, table.slo.tpot), each)
+        if other is each:
+            yield _profile(each.object, table)
+        else:
+            problem = f"{spec.model} on {instance_type} at this SLO is already in {other.subject}"
+            findings.mistake(each.mistake(("spec", "throughput", n, "slo"), problem, "keep one of them"))
 
 
 def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> ThroughputProfile:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from cluster.errors import Mistake
 from cluster.plans import Reason
-from controller.api.conditions import ACCEPTED, READY, ConditionStatus, set_condition
+from controller.api.conditions import ACCEPTED, BAD_INPUT, READY, ConditionStatus, set_condition
 from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, SandboxTrouble
 from controller.api.validation_messages import words_of
 from controller.metrics.registry import Sample
@@ -163,7 +163,7 @@ def status_after(
 def _claims(mistakes: Sequence[Mistake], facts: PolicyFacts) -> dict[str, tuple[ConditionStatus, str, str]]:
     if mistakes:
         words = words_of(mistakes)
-        return {ACCEPTED: ("False", "Invalid", words), READY: ("False", "Invalid", words)}
+        return {ACCEPTED: ("False", BAD_INPUT, words), READY: ("False", BAD_INPUT, words)}
     accepted: tuple[ConditionStatus, str, str] = ("True", "Valid", "")
     if not facts.selected:
         return {ACCEPTED: accepted, READY: ("True", "NoPods", "no running pod is selected")}

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cluster.errors import Mistake
 from cluster.plans import Reason
-from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus, condition_of, set_condition
+from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, ConditionStatus, condition_of, set_condition
 from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours, PowerDomainStatus
 from controller.api.validation_messages import words_of
 from controller.parts.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
@@ -153,7 +153,7 @@ _BRAKE_WORDS = (
 def _claims(inputs: StatusInputs) -> dict[str, Claim]:
     accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
     if inputs.mistaken:
-        accepted = ("False", Reason("Mistaken", words_of(inputs.mistaken)))
+        accepted = ("False", Reason(BAD_INPUT, words_of(inputs.mistaken)))
     return {ACCEPTED: accepted, READY: _ready(inputs), DEGRADED: _degraded(inputs)}
 
 

@@ -1,14 +1,21 @@
 """Observer of a live cluster: the snapshot, and objects that are left out rather than planned on."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from cluster.errors import ObservationError
 from cluster.pods import PENDING, device_numbers
+from controller.api.flaw import Flaw
 from controller.api.gang import KIND as GANG_KIND
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS, OWN_KINDS
 from controller.kube.errors import Refusal
 from controller.kube.structs import Pod
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.own_objects import by_object
+from tests.builders.crd_cases import FULL
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, having, node, pod, profile, service
 from tests.builders.watch_events import Object, as_stored, bookmark, listed
@@ -298,3 +305,22 @@ def test_stored_objects_are_what_an_api_server_keeps() -> None:
 
     assert stored["metadata"]["namespace"] == "default"
     assert stored["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OWN_KINDS if kind.is_planned_from], ids=lambda kind: kind.name)
+def test_an_object_of_any_kind_that_raises_is_refused_alone(kind: Kind) -> None:
+    """A bug of ours: none is known, and each would otherwise stop the placing of everybody's pods."""
+
+    def broken(_: object) -> Iterator[Flaw]:
+        raise TypeError("of a tenant")
+
+    kinds = [replace(each, checks=(broken,)) if each is kind else each for each in KINDS]
+    live = LiveCluster([gpu_type(), node(), pod("canary")], kinds=kinds)
+    live.put(FULL[kind.name])
+
+    seen = live.observer.see()
+
+    assert list(seen.snapshot.pods.names) == ["default/canary"]
+    about = [about for about in by_object(seen.mistakes) if about.startswith(f"{kind.name}/")]
+    words = " ".join(str(each) for each in seen.mistakes)
+    assert (len(about) > 0, "cannot be read: TypeError" in words, "of a tenant" in words) == (True, True, False)

@@ -3,10 +3,11 @@
 import pytest
 
 from cluster.actions import Action, Bind, Evict, Move, Scale
-from cluster.plans import Phase, Plan, Reason, Step, Unplaced
+from cluster.errors import Mistake
+from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced
 from cluster.workloads import Gang
 from controller.ports import Outcome, Undone
-from controller.report.decisions import decisions_of, gangs_of
+from controller.report.decisions import decisions_of, gangs_of, refusals_of
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types
 
@@ -117,3 +118,27 @@ def test_a_gang_that_gives_way_is_preempted() -> None:
     (said,) = decisions_of(plan(*steps), Outcome(steps, ()), GANG_OF)
 
     assert (said.kind, said.happened) == ("Gang", "Preempted")
+
+
+def test_every_object_that_is_refused_is_told_of_once_and_a_pod_that_runs_is_not_refused() -> None:
+    now = world([node("a", gpus=8)], [pod("ns/runs", gpus=1, on="a", devices=(0,))])
+    wrong = [
+        Mistake("Gang/ns/team, spec", "has more than 100 levels", "nest less deeply"),
+        Mistake("Node/a, metadata.labels", "mean two GPU types", "a node has one type"),
+        Mistake("Pod/ns/waits, spec.affinity", "has 600 requirements and values"),
+        Mistake("Pod/ns/waits, spec.tolerations", "has 200 tolerations"),
+        Mistake("Pod/ns/runs, metadata.annotations", "is 'maybe'"),
+    ]
+    services = (
+        ServicePlan("ns/chat", {}, 0.0, None, None, refusal=Reason("BadInput", "several services have this name")),
+        ServicePlan("ns/full", {}, 0.0, None, None, refusal=Reason("NoStock", "no GPU is left")),
+    )
+
+    said = {(each.kind, each.name): each for each in refusals_of(now, wrong, Plan(services=services))}
+
+    assert set(said) == {("Gang", "ns/team"), ("Node", "a"), ("Pod", "ns/waits"), ("ModelService", "ns/chat")}
+    assert {(each.happened, each.action, each.is_warning) for each in said.values()} == {
+        ("BadInput", "Accepting", True)
+    }
+    note = said["Pod", "ns/waits"].note
+    assert note == "spec.affinity: has 600 requirements and values; spec.tolerations: has 200 tolerations"

@@ -221,3 +221,15 @@ def test_an_event_about_a_namespace_is_in_it(make: Callable[..., Bench]) -> None
     assert write.body is not None
     about = {"apiVersion": "v1", "kind": "Namespace", "namespace": "ns", "name": "ns", "uid": "ns"}
     assert write.body["regarding"] == about
+
+
+def test_events_of_refused_objects_are_bounded_as_those_of_waiting_ones(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bad = [Decision("Pod", f"ns/p{n}", "Accepting", Reason("BadInput", "no"), is_warning=True) for n in range(500)]
+    bench.uids = {each.name: each.name for each in bad} | {"ns": "ns"}
+
+    at_once = bench.say_all(bad, 0.0)
+    in_a_minute = sum(len(bench.say_all(bad, float(at_s))) for at_s in range(1, 61))
+
+    assert len(at_once) <= WAITING_AT_ONCE
+    assert in_a_minute <= WAITING_PER_MINUTE

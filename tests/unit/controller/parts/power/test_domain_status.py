@@ -92,7 +92,7 @@ def test_a_mistaken_domain_says_so_and_the_others_that_those_before_stay() -> No
     wrong = replace(inputs(), mistaken=(Mistake("PowerDomain/row, spec.feeds", "draws through itself"),))
     others = replace(inputs(), unusable="rack: draws through itself")
 
-    assert conditions(after({}, wrong))["Accepted"] == ("False", "Mistaken")
+    assert conditions(after({}, wrong))["Accepted"] == ("False", "BadInput")
     assert conditions(after({}, others))["Ready"] == ("False", "NotUsed")
     assert after({}, others)["devices"] == 4
 
