@@ -41,9 +41,9 @@ NAMESPACE, STUCK = "running", "stuck"
 IN_FLIGHT = 32
 """Requests of this benchmark at a time."""
 REST_S = 5.0
+"""Time without a write after which all reports are done, seconds."""
 SETTLING_MIN = 8
 """Most minutes at rest: services keep a mix for five minutes after a change, and may take a cheaper one then."""
-"""Time without a write after which all reports are done, seconds."""
 QUIET_S = 60.0
 """Time without one more bound pod after which the fill is over, seconds."""
 SAYS_EVERY_S = 10.0
@@ -52,11 +52,11 @@ SERVED_SHARE = 0.1
 """Of the fleet's dollars for the services, roughly."""
 SETTINGS: Mapping[str, Any] = {"pools": [{"placer": "bind"}]}
 """Settings of the chart that are not its defaults: a mode in which pods may share devices."""
-REQUESTS = re.compile(r'^tonnage_api_requests_total\{[^}]*verb="(\w+)"[^}]*\} (\S+)$', re.M)
+WRITTEN = re.compile(r'^tonnage_api_writes_total\{resource="([^"]+)",verb="(\w+)"\} (\S+)$', re.M)
 DONE = re.compile(r'^tonnage_actions_total\{action="(\w+)",result="done"\} (\S+)$', re.M)
 UNPLACED = re.compile(r"^tonnage_unplaced\{[^}]*\} (\S+)$", re.M)
-WRITES = ("create", "patch", "delete")
-"""Verbs of all writes but the renewals of the Lease, which alone are updates."""
+EVENTS, LEASES = "events", "leases"
+"""Resources that are counted by themselves: Events, and the renewals of the Lease."""
 
 Object = dict[str, Any]
 Record = dict[str, object]
@@ -140,16 +140,16 @@ class _Meter:
 
     def __post_init__(self) -> None:
         self._cycles = len(cycles(self.running))
-        self._requests, self._cpu_s, self._began_s = (
-            requests(self.running),
+        self._written, self._cpu_s, self._began_s = (
+            written(self.running),
             cpu_s(self.running.process.pid),
             time.time(),
         )
 
     def record(self, **more: object) -> Record:
         took_s = cycles(self.running)[self._cycles :]
-        for_s, now = time.time() - self._began_s, requests(self.running)
-        writes = sum(now.get(verb, 0) - self._requests.get(verb, 0) for verb in WRITES)
+        for_s, now = time.time() - self._began_s, written(self.running)
+        more_written = {what: count - self._written.get(what, 0) for what, count in now.items()}
         return {
             "phase": self.name,
             "for_s": round(for_s, 1),
@@ -160,24 +160,44 @@ class _Meter:
             "cpu_pct": round(100 * (cpu_s(self.running.process.pid) - self._cpu_s) / for_s, 1),
             "rss_mb": round(resident_mb(self.running), 1),
             "peak_mb": round(resident_mb(self.running, "VmHWM"), 1),
-            "writes": writes,
-            "writes_per_min": round(60 * writes / for_s, 1),
-            **{
-                f"{verb}_per_min": round(60 * (now.get(verb, 0) - self._requests.get(verb, 0)) / for_s, 1)
-                for verb in WRITES
-            },
+            **told_apart(more_written, for_s),
             "unplaced": unplaced(self.running),
-            "lease_updates_per_min": round(60 * (now.get("update", 0) - self._requests.get("update", 0)) / for_s, 1),
             **more,
         }
 
 
-def requests(running: Running) -> dict[str, int]:
-    """Requests that the operator has sent, by verb."""
-    found: dict[str, int] = {}
-    for verb, number in REQUESTS.findall(_metrics(running)):
-        found[verb] = found.get(verb, 0) + round(float(number))
-    return found
+Written = Mapping[tuple[str, str], int]
+"""Writes that the operator has sent, by resource (`pods/binding`) and verb."""
+
+
+def told_apart(writes: Written, for_s: float) -> Record:
+    """Writes a minute: Events, renewals of the Lease, and all others with what was written. `writes` counts all but the
+    renewals."""
+    by_resource: dict[str, int] = {}
+    for (resource, _), count in writes.items():
+        by_resource[resource] = by_resource.get(resource, 0) + count
+    renewed, events = by_resource.pop(LEASES, 0), by_resource.pop(EVENTS, 0)
+    others = sum(by_resource.values())
+    named = sorted((f"{verb} {resource} {count}" for (resource, verb), count in writes.items()
+                    if count and resource not in (EVENTS, LEASES)))  # fmt: skip
+    return {
+        "writes": events + others,
+        "writes_per_min": round(60 * (events + others) / for_s, 1),
+        "events_per_min": round(60 * events / for_s, 1),
+        "others_per_min": round(60 * others / for_s, 1),
+        "others": ", ".join(named),
+        "lease_updates_per_min": round(60 * renewed / for_s, 1),
+    }
+
+
+def written(running: Running) -> dict[tuple[str, str], int]:
+    """Writes that the operator has sent, by resource and verb."""
+    return written_in(_metrics(running))
+
+
+def written_in(metrics: str) -> dict[tuple[str, str], int]:
+    """The same of an answer in Prometheus's text format."""
+    return {(resource, verb): round(float(number)) for resource, verb, number in WRITTEN.findall(metrics)}
 
 
 def done(running: Running, action: str) -> int:
@@ -286,7 +306,7 @@ async def _filled(running: Running) -> int:
 async def _at_rest(running: Running, within_s: float = 900.0) -> None:
     """Wait until the operator writes nothing for a while. Raises ControlPlaneError."""
     over_at_s, before = time.monotonic() + within_s, -1
-    while (now := sum(requests(running).get(verb, 0) for verb in WRITES)) != before:
+    while (now := sum(count for (resource, _), count in written(running).items() if resource != LEASES)) != before:
         if time.monotonic() > over_at_s:
             raise ControlPlaneError(f"after {within_s:.0f} s the operator still writes although nothing changes")
         before = now

@@ -125,6 +125,7 @@ class Meter:
 
 
 VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
+WRITES = ("create", "delete", "patch", "update")
 TROUBLE_CODES = ("429", "500", "503", "none")
 
 
@@ -136,12 +137,15 @@ def foresee_requests(meter: Meter) -> None:
     meter.foresee("tonnage_api_requests_total", VERBS, TROUBLE_CODES)
 
 
-def count_request(meter: Meter, verb: str, code: int, took_s: float) -> None:
+def count_request(meter: Meter, verb: str, resource: str, code: int, took_s: float) -> None:
     """Count one completed request to the Kubernetes API.
 
-    verb: as in RBAC (`get`, `list`, `watch`, `create`, `patch`, ...). code: HTTP status; 0 without a response.
+    verb: as in RBAC (`get`, `list`, `watch`, `create`, `patch`, ...). resource: with its subresource (`pods/binding`).
+    code: HTTP status; 0 without a response.
     """
     meter.count("tonnage_api_requests_total", verb, str(code) if code else "none")
+    if verb in WRITES:
+        meter.count("tonnage_api_writes_total", resource, verb)
     if verb != "watch":
         meter.observe("tonnage_api_request_seconds", took_s, verb)
 

@@ -252,6 +252,12 @@ PROCESS = (
     ),
     Metric("tonnage_api_requests_total", "counter", "Requests to the Kubernetes API.", ("verb", "code")),
     Metric(
+        "tonnage_api_writes_total",
+        "counter",
+        "Writes to the Kubernetes API by resource; updates are renewals of the Lease.",
+        ("resource", "verb"),
+    ),
+    Metric(
         "tonnage_api_request_seconds",
         "histogram",
         "Duration of requests to the Kubernetes API, without watches, which stay open.",

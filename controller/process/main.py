@@ -300,4 +300,4 @@ def boot_time_s() -> float:
 
 
 def _count(meter: Meter, request: Request) -> None:
-    count_request(meter, request.verb, request.status, request.for_s)
+    count_request(meter, request.verb, request.resource, request.status, request.for_s)

@@ -20,6 +20,12 @@ API = Board(
                     (Query(rate("tonnage_api_requests_total", "verb"), "{{verb}}"),),
                 ),
                 Panel(
+                    "Writes by resource",
+                    "Events of pods that wait and of objects that are refused are at most 60 a minute.",
+                    PER_SECOND,
+                    (Query(rate("tonnage_api_writes_total", "resource", "verb"), "{{verb}} {{resource}}"),),
+                ),
+                Panel(
                     "Answers by code",
                     "409: another client wrote first. 429: the server throttles. none: no answer.",
                     PER_SECOND,

@@ -74,7 +74,7 @@ class Load:
         number = next(self._steps)
         self._draw(number)
         if number % BLIND_EVERY == 0:
-            count_request(self._meter, "list", 0, 1.0)
+            count_request(self._meter, "list", "pods", 0, 1.0)
             self._reporter.report_blind(
                 ObservationError("listing pods: connection refused; the next cycle tries again")
             )
@@ -88,7 +88,7 @@ class Load:
         limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)
         self._reporter.report_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=ticking(0.01)))
         for verb, code in (("watch", 200), ("create", 201), ("patch", 409 if number % 3 else 429)):
-            count_request(self._meter, verb, code, 0.004)
+            count_request(self._meter, verb, "pods", code, 0.004)
 
     def _draw(self, number: int) -> None:
         """A row whose low class is held back, and agents that report."""

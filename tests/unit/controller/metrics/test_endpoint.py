@@ -20,13 +20,24 @@ def value(meter: Meter, name: str, **labels: str) -> float | None:
 def test_a_watch_is_counted_but_not_timed() -> None:
     meter = Meter()
 
-    count_request(meter, "watch", 200, 300.0)
-    count_request(meter, "patch", 0, 2.0)
+    count_request(meter, "watch", "pods", 200, 300.0)
+    count_request(meter, "patch", "pods", 0, 2.0)
 
     assert value(meter, "tonnage_api_requests_total", verb="watch", code="200") == 1
     assert value(meter, "tonnage_api_requests_total", verb="patch", code="none") == 1
     assert value(meter, "tonnage_api_request_seconds_count", verb="watch") is None
     assert value(meter, "tonnage_api_request_seconds_sum", verb="patch") == 2.0
+
+
+def test_writes_are_told_apart_by_what_is_written() -> None:
+    meter = Meter()
+
+    for verb, resource in (("create", "events"), ("create", "pods/binding"), ("patch", "events"), ("list", "pods")):
+        count_request(meter, verb, resource, 200, 0.1)
+
+    assert value(meter, "tonnage_api_writes_total", verb="create", resource="events") == 1
+    assert value(meter, "tonnage_api_writes_total", verb="create", resource="pods/binding") == 1
+    assert value(meter, "tonnage_api_writes_total", verb="list", resource="pods") is None
 
 
 def test_what_is_exposed_is_what_the_table_says() -> None:
