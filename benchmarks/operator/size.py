@@ -4,6 +4,7 @@ Duration of cycles, memory, and writes: while it fills, at rest, while pods come
 """
 
 import asyncio
+import json
 import re
 import sys
 import tempfile
@@ -239,13 +240,23 @@ async def _phases(
         yield meter.record(pods_per_s=churn)
         await _at_rest(running)
         meter = _Meter("stuck, first minute", running)
-        began_s = time.monotonic()
+        began_s, before = time.monotonic(), await _event_versions(api, STUCK)
         await _create(api, [pod(number, STUCK, gpus=GPUS_PER_NODE + 1) for number in range(stuck)])
         await asyncio.sleep(max(0.0, began_s + 60.0 - time.monotonic()))
-        yield meter.record(stuck=stuck)
+        after = await _event_versions(api, STUCK)
+        yield meter.record(stuck=stuck, events_of_stuck=len(after.items() - before.items()))
         meter = _Meter("stuck, then", running)
-        await asyncio.sleep(max(60, phase_s))
-        yield meter.record(stuck=stuck)
+        await asyncio.sleep(60.0)
+        last = await _event_versions(api, STUCK)
+        yield meter.record(stuck=stuck, events_of_stuck=len(last.items() - after.items()))
+
+
+async def _event_versions(api: Connection, namespace: str) -> dict[str, str]:
+    """resourceVersion of each Event of a namespace. One is written once a minute at most, so that those that are new or
+    changed since a minute ago are its writes."""
+    answer = await api.read(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+    metadata = (each["metadata"] for each in json.loads(answer)["items"])
+    return {each["name"]: each["resourceVersion"] for each in metadata}
 
 
 @asynccontextmanager

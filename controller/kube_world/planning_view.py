@@ -16,6 +16,7 @@ from controller.kube_world.promises import Promises
 from controller.kube_world.since_when import StartTimes
 from controller.placers.pool_affinity import PlacementModes
 from controller.placers.pools import Pool, requested_mode
+from controller.snapshot.namespace_bounds import NamespaceBounds
 from controller.snapshot.quotas import within_quotas
 
 UNHEEDED = (
@@ -57,6 +58,7 @@ class PlanningView:
         arrive after the next cycle has begun, which would then change the service again."""
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
+        self._bounds = NamespaceBounds()
         self._half_started = StartTimes(sightings.half_started_since_s, may_lag=True)
         self._written: Mapping[str, float | None] = {}
         self._idle = StartTimes(lambda claim: self._written.get(claim))
@@ -88,7 +90,7 @@ class PlanningView:
         )
         for gone in self.resized.keys() - {scaler.name for scaler in seen.scalers}:
             del self.resized[gone]
-        scaled = with_resized(deployed, self.resized)
+        scaled = self._bounds.applied(with_resized(deployed, self.resized))
         released = [pod for pod in waiting if self.promises.held_by(pod)]
         requested = {pod.name: requested_mode(pod) for pod in waiting}
         shares = frozenset(pod.name for pod in waiting if pod.has_share)

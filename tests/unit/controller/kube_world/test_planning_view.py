@@ -10,6 +10,7 @@ from controller.kube.cluster_view import SeenPod
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.promises import Promises
 from controller.placers.pools import DEFAULT_POOLS
+from controller.snapshot.namespace_bounds import EXCEEDED, MOST_SHAPES
 from tests.builders.fleet import node, pod, world
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, fake_view
@@ -166,3 +167,13 @@ def test_a_pod_that_waits_is_looked_at_once_in_each_snapshot() -> None:
     view_of(counting).snapshot()
 
     assert counting.asked == 10
+
+
+def test_a_flood_of_shapes_of_one_namespace_is_not_planned_past_its_bound() -> None:
+    flood = [pod(f"flood/p{n:04d}", cpu_milli=n) for n in range(MOST_SHAPES + 1)]
+    view = view_of(fake_view(world([node("a", gpus=1)], [*flood, pod("ns/p", gpus=1)])))
+
+    snapshot = view.snapshot()
+
+    assert [(each.pod, each.code) for each in snapshot.left_out] == [(f"flood/p{MOST_SHAPES}", EXCEEDED)]
+    assert "ns/p" in snapshot.pods.names

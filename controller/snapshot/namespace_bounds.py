@@ -1,0 +1,89 @@
+"""Bounds on what the waiting pods of one namespace may ask for together: pods past them wait, with the reason.
+
+Each shape and each requirement costs every plan, and whoever may create pods decides how many there are.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cluster.arrays import Array
+from cluster.pods import PodTable
+from cluster.scaling import without_pods
+from cluster.snapshot import Snapshot
+from cluster.workloads import LeftOut, PodShape
+
+EXCEEDED = "NamespaceBoundExceeded"
+MOST_CONSTRAINTS = 65_536
+"""Requirements, values and tolerations of all waiting pods of a namespace. Chosen: 128 pods of as many as one may have;
+for pods that each name one node, 16,000."""
+MOST_SHAPES = 2_000
+"""Different shapes of the waiting pods of a namespace. Chosen: as many as a flood may have that others do not notice
+(docs/benchmarks.md, faults)."""
+
+
+@dataclass(slots=True)
+class NamespaceBounds:
+    """Applies the bounds to snapshots; it remembers what each shape weighs, since shapes stay while their pods wait."""
+
+    most_constraints: int = MOST_CONSTRAINTS
+    most_shapes: int = MOST_SHAPES
+    _weights: dict[int, tuple[PodShape, int]] = field(default_factory=dict)
+    """(shape, its constraints) by the shape's id."""
+
+    def applied(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot without pending pods past a bound of their namespace, which are left out.
+
+        By priority, then by name, the waiting members of a gang as one. What comes later and fits is not left out.
+        """
+        pods = snapshot.pods
+        weights = self._weights_of(pods)
+        rows = [
+            row
+            for mine in _by_namespace(pods).values()
+            if int(weights[pods.shape[mine]].sum()) > self.most_constraints
+            or len(np.unique(pods.shape[mine])) > self.most_shapes
+            for row in self._past(pods, weights, mine)
+        ]
+        if not rows:
+            return snapshot
+        words = (
+            f"the pods that wait in its namespace have more than {self.most_constraints} requirements, values and "
+            f"tolerations in all, or {self.most_shapes} different shapes: its turn comes once others of them are placed"
+        )
+        left_out = tuple(LeftOut(pods.names[row], EXCEEDED, words) for row in rows)
+        return replace(snapshot, pods=without_pods(pods, rows), left_out=(*snapshot.left_out, *left_out))
+
+    def _weights_of(self, pods: PodTable) -> Array:
+        """Constraints of each shape of the table, those of running pods, too."""
+        known, self._weights = self._weights, {}
+        for shape in pods.shapes:
+            self._weights[id(shape)] = known.get(id(shape)) or (shape, _weight(shape))
+        return np.array([self._weights[id(shape)][1] for shape in pods.shapes], dtype=np.int64)
+
+    def _past(self, pods: PodTable, weights: Array, mine: list[int]) -> list[int]:
+        units: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for row in mine:
+            gang = int(pods.gang[row])
+            units[(1, gang) if gang >= 0 else (0, row)].append(row)
+        past, held, shapes = list[int](), 0, set[int]()
+        for members in sorted(units.values(), key=lambda rows: (-int(pods.priority[rows].max()), min(rows))):
+            more = sum(weights[pods.shape[members]].tolist())
+            now = shapes | set(pods.shape[members].tolist())
+            if held + more > self.most_constraints or len(now) > self.most_shapes:
+                past += members
+            else:
+                held, shapes = held + more, now
+        return past
+
+
+def _by_namespace(pods: PodTable) -> dict[str, list[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for row in pods.pending.tolist():
+        found[pods.names[row].partition("/")[0]].append(row)
+    return found
+
+
+def _weight(shape: PodShape) -> int:
+    return sum(1 + len(each.values) for term in shape.node_terms for each in term) + len(shape.tolerations)
