@@ -3,12 +3,13 @@
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import ExcInfo, FilteringBoundLogger, Processor
 
 from cluster.actions import Action
+from cluster.errors import TonnageError
 from cluster.plans import Finding, Reason
 from controller.cycle import Cycle
 
@@ -16,14 +17,55 @@ Format = Literal["auto", "json", "text"]
 Level = Literal["debug", "info", "warning", "error"]
 
 
-_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+_STACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
+
+def told_of(exc_info: ExcInfo) -> list[dict[str, Any]]:
+    """Traceback as plain data: kinds and places of errors, and the texts of our own.
+
+    The text of any other error may quote what a tenant wrote, as that of a KeyError does, and locals would hold it.
+    """
+    stacks = _STACKS(exc_info)
+    _leave_out_texts(stacks, _names_of(TonnageError))
+    return stacks
+
+
+def _leave_out_texts(stacks: list[dict[str, Any]], ours: frozenset[str]) -> None:
+    for stack in stacks:
+        for inner in stack["exceptions"]:  # of a group
+            _leave_out_texts(inner, ours)
+        if stack["exc_type"] not in ours:
+            stack["exc_value"], stack["exc_notes"], stack["syntax_error"] = "", [], None
+
+
+def _names_of(root: type[BaseException]) -> frozenset[str]:
+    """Names of an error's class and of all below it."""
+    return frozenset({root.__name__}).union(*map(_names_of, root.__subclasses__()))
+
+
+def write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    """The same as text, for a terminal, the last error first."""
+    _write_stacks(stream, told_of(exc_info))
+
+
+def _write_stacks(stream: TextIO, stacks: list[dict[str, Any]]) -> None:
+    for stack in stacks:
+        text = f": {stack['exc_value']}" if stack["exc_value"] else ""
+        stream.write(f"{stack['exc_type']}{text}\n")
+        for frame in stack["frames"]:
+            stream.write(f'  File "{frame["filename"]}", line {frame["lineno"]}, in {frame["name"]}\n')
+        for inner in stack["exceptions"]:
+            _write_stacks(stream, inner)
+
+
+_TRACEBACKS = structlog.processors.ExceptionRenderer(told_of)
 
 
 def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO = sys.stderr) -> None:
     """Configure the logging of this process, once, at its start.
 
     form: `auto` is text where `stream` is a terminal, else JSON. Times are UTC in ISO 8601. Log records of libraries
-    have the same form, from `warning` on. Tracebacks hold no local variables: those hold what tenants wrote.
+    have the same form, from `warning` on. Tracebacks hold nothing that a tenant wrote.
     """
     as_text = stream.isatty() if form == "auto" else form == "text"
     shared: list[Processor] = [
@@ -33,7 +75,7 @@ def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO 
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+        [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=write_traceback)]
         if as_text
         else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )

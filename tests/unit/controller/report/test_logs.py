@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from cluster.actions import Bind, Evict
+from cluster.errors import ObservationError
 from cluster.plans import Plan, Reason, Refused, Step
 from controller.cycle import Cycle
 from controller.ports import Outcome, Undone
@@ -119,3 +120,32 @@ def test_a_traceback_holds_no_local_variables(form: Format) -> None:
 
     assert "TypeError" in stream.getvalue()
     assert "of a tenant" not in stream.getvalue()
+
+
+class Inside(ExceptionGroup[Exception]):
+    """Errors of several tasks."""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("wraps", [None, ObservationError, Inside])
+def test_a_traceback_holds_no_text_of_errors_that_may_quote_a_tenant(form: Format, wraps: Any) -> None:
+    stream = StringIO()
+    configure_logs(form, "info", stream)
+
+    try:
+        try:
+            raise KeyError({"a": 1}.get("b", "of a tenant"))
+        except KeyError as error:
+            error.add_note("of a tenant")
+            if wraps is None:
+                raise
+            if wraps is Inside:
+                raise Inside("of a tenant", [error]) from error
+            raise ObservationError("nothing was heard of pods") from error
+    except Exception as error:  # noqa: BLE001 - as at the top of the process
+        structlog.get_logger().error("the cycle failed", exc_info=error)
+
+    written = stream.getvalue()
+    assert "of a tenant" not in written
+    assert all(each in written for each in ("KeyError", "test_logs.py", "test_a_traceback_holds_no_text"))
+    assert ("nothing was heard of pods" in written) == (wraps is ObservationError)
