@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tests.controlplane.faults.scenarios import Scenario
+from tests.controlplane.faults.tenants.dear_objects import dear_objects
 from tests.controlplane.faults.tenants.flood import flood
 from tests.controlplane.faults.tenants.kubelet_refusals import kubelet_refusals
 from tests.controlplane.faults.tenants.long_annotations import long_annotations
@@ -20,6 +21,7 @@ TENANTS: Mapping[str, tuple[Scenario, int]] = {
     "phantoms": (phantoms, 4),
     "flood": (flood, 3),
     "long-annotations": (long_annotations, 3),
+    "dear-objects": (dear_objects, 3),
     "nulls": (nulls, 1),
     "scaled-to-zero": (scaled_to_zero, 3),
     "nodes-changed": (nodes_changed, 5),
