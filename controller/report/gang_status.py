@@ -39,8 +39,11 @@ def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: Callable[[str], b
     """
     held_back = {each.workload.removeprefix("Gang/"): each.reason for each in plan.unplaced}
     pods, found = snapshot.pods, {}
+    members = np.flatnonzero(pods.gang >= 0)
+    members = members[np.argsort(pods.gang[members], kind="stable")]
+    starts = np.searchsorted(pods.gang[members], np.arange(len(snapshot.gangs) + 1))
     for number, gang in enumerate(snapshot.gangs):
-        mine = np.flatnonzero(pods.gang == number)
+        mine = members[starts[number] : starts[number + 1]]
         found[gang.name] = GangFacts(
             needed=gang.asked_members or gang.min_members,
             members=len(mine),

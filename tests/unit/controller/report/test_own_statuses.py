@@ -1,20 +1,23 @@
 """Statuses of our own objects: an error in an object is in its status, and an unchanged status costs no write."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from structlog.testing import capture_logs
 
 from cluster.errors import Mistake
 from cluster.plans import Plan
 from controller.api.kinds import OWN_KINDS
 from controller.kube.structs import OwnObject
 from controller.report.gang_status import GangFacts
-from controller.report.own_statuses import own_status_jobs, reports_on
+from controller.report.own_statuses import Settled, own_status_jobs, reports_on
 from tests.builders.crd_cases import FULL, having
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, node, pod, profile
 
+RAW_TEXT = msgspec.Raw(b"[")
 NOON_S = 1_772_366_400.0
 BY_NAME = {kind.name: kind for kind in OWN_KINDS}
 
@@ -137,3 +140,25 @@ def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() ->
 def _abouts(objects: list[Any]) -> list[str]:
     inside = {"Gang": "default/", "Pod": "default/"}
     return [f"{obj['kind']}/{inside.get(obj['kind'], '')}{obj['metadata']['name']}" for obj in objects]
+
+
+def test_a_status_is_computed_again_only_when_something_changed() -> None:
+    """One that cannot be computed is told of once, not in every cycle."""
+    settled: Settled = {}
+    whole = {"ns/full": GangFacts(2, 2, placed=2, running=2)}
+
+    def cycle(obj: OwnObject, gangs: Mapping[str, GangFacts]) -> tuple[int, int]:
+        """(writes, statuses that could not be computed)."""
+        with capture_logs() as lines:
+            jobs = own_status_jobs([(BY_NAME["Gang"], {"ns/full": obj})], (), gangs, NOON_S, settled=settled)
+            return len(list(jobs)), len(lines)
+
+    (write,) = told("Gang", "ns/full", stored("Gang"), gangs=whole)
+    right, broken = stored("Gang", **write.body["status"]), msgspec.structs.replace(stored("Gang"), status=RAW_TEXT)
+
+    assert [cycle(right, whole), cycle(right, whole)] == [(0, 0), (0, 0)]
+    assert cycle(right, {"ns/full": GangFacts(2, 2, placed=1, running=1)}) == (1, 0)
+    assert [cycle(broken, whole), cycle(broken, whole)] == [(0, 1), (0, 0)]
+    assert cycle(right, whole) == (0, 0)
+    assert list(own_status_jobs([(BY_NAME["Gang"], {})], (), {}, NOON_S, settled=settled)) == []
+    assert settled == {}
