@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.foreign_kinds import JOB_SET
+from controller.api.foreign_kinds import KAI
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from tests.builders import groups
@@ -41,7 +41,7 @@ def admin(start_server: StartServer, programs: Programs, tmp_path_factory: pytes
     kubectl = Kubectl(programs["kubectl"], start_server(Settings(manifests=str(manifests))).kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl("create", "namespace", "tonnage-system")
-    kubectl("create", "-f", "-", stdin=definition(JOB_SET))
+    kubectl("create", "-f", "-", stdin=definition(KAI))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     kubectl("apply", "-f", str(ROOT / "examples" / "gpu-types.yaml"), "-f", str(ROOT / "examples" / "profiles.yaml"))
     return kubectl
@@ -106,8 +106,8 @@ def test_a_service_that_nests_too_deep_is_refused_alone(tenant: Kubectl, levels:
 
 @pytest.mark.parametrize("levels", [600, 2_000])
 def test_a_group_whose_object_nests_too_deep_starts_as_any_other(tenant: Kubectl, levels: int, tmp_path: Path) -> None:
-    owner = groups.job_set("train")
-    owner["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = "DEEP"
+    owner = groups.pod_group(KAI.api_versions[0], least=4)
+    owner["spec"]["more"] = "DEEP"
     tenant("create", "-f", nested(owner, levels, tmp_path / "deep.json"))
 
     tenant("create", "-f", "-", stdin=listed(member(number) for number in range(4)))
@@ -117,8 +117,7 @@ def test_a_group_whose_object_nests_too_deep_starts_as_any_other(tenant: Kubectl
 
 def member(number: int) -> Object:
     made = pod(f"train-{number}", gpus=1, schedulerName="tonnage", terminationGracePeriodSeconds=0)
-    labels = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/replicatedjob-name": "workers"}
-    made["metadata"]["labels"] = labels
+    made["metadata"]["annotations"] = {"pod-group-name": "train"}
     return made
 
 

@@ -1,10 +1,11 @@
 """Gangs by what other projects' pods and objects say, in files and in a live cluster."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.errors import ConfigError
 from cluster.snapshot import Snapshot
@@ -239,3 +240,69 @@ def test_a_template_that_is_wrong_is_named_once_at_its_place(tmp_path: Path) -> 
         "Pod/default/train-0, spec.containers",
         "Job/default/worse, spec",
     ]
+
+
+DEFINITIONS = sorted((Path(__file__).parents[3] / "controlplane" / "definitions").glob("*.yaml"))
+KUBEFLOW = ("runPolicy.suspend", "runPolicy.schedulingPolicy.minAvailable"), ("replicaStatuses[].succeeded",)
+READ: dict[str, tuple[Object, tuple[str, ...], tuple[str, ...]]] = {
+    "JobSet": (
+        job_set(startupPolicy={"startupPolicyOrder": "InOrder"}),
+        ("suspend", "replicatedJobs[].dependsOn"),
+        ("replicatedJobsStatus[].name", "replicatedJobsStatus[].succeeded"),
+    ),
+    "LeaderWorkerSet": (leader_worker_set(startupPolicy="LeaderReady"), ("leaderWorkerTemplate.leaderTemplate",), ()),
+    "RayCluster": (
+        ray_cluster(enableInTreeAutoscaling=True),
+        ("suspend", "workerGroupSpecs[].numOfHosts", "workerGroupSpecs[].suspend"),
+        ("state", "conditions[].type", "conditions[].status"),
+    ),
+    "PodGroup": (pod_group("scheduling.x-k8s.io/v1alpha1"), (), ()),
+    "PyTorchJob": (kubeflow_job(elasticPolicy={"minReplicas": 2}), *KUBEFLOW),
+    "MPIJob": (kubeflow_job("MPIJob"), *KUBEFLOW),
+    "TFJob": (kubeflow_job("TFJob"), *KUBEFLOW),
+}
+"""(object as tests write it, further fields of its spec that are read, fields of its status) by kind."""
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_what_is_read_of_another_projects_object_is_in_its_definition(kind: str) -> None:
+    """Definitions as the projects publish them (tests/controlplane/definitions)."""
+    (schema,) = [
+        each["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for each in (yaml.safe_load(file.read_text(encoding="utf-8")) for file in DEFINITIONS)
+        if each["spec"]["names"]["kind"] == kind
+    ]
+    made, of_spec, of_status = READ[kind]
+
+    paths = [
+        *_paths("spec", made["spec"]),
+        *(f"spec.{each}" for each in of_spec),
+        *(f"status.{each}" for each in of_status),
+    ]
+
+    assert [path for path in paths if not _is_defined(schema, path)] == []
+    assert not _is_defined(schema, "spec.noSuchField")
+
+
+def _paths(here: str, value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for name, inner in value.items():
+                yield from _paths(f"{here}.{name}", inner)
+        case list():
+            for inner in value:
+                yield from _paths(f"{here}[]", inner)
+        case _:
+            yield here
+
+
+def _is_defined(schema: Any, path: str) -> bool:
+    """Whether a definition has a field, or takes any fields where it is."""
+    for name in path.replace("[]", ".[]").split("."):
+        if schema.get("x-kubernetes-preserve-unknown-fields"):
+            return True
+        found = schema.get("items") if name == "[]" else schema.get("properties", {}).get(name)
+        schema = found or schema.get("additionalProperties")
+        if not isinstance(schema, dict):
+            return False
+    return True
