@@ -80,6 +80,12 @@ class WorkloadReference(Loose):
     pod_group_replica_key: str = ""
 
 
+class PodClaim(Loose):
+    """Read only to report that it is ignored in files."""
+
+    name: str = ""
+
+
 class PodSpec(Loose):
     containers: ListOf[Container] = Field(min_length=1)
     init_containers: ListOf[Container] = ()
@@ -95,6 +101,7 @@ class PodSpec(Loose):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: ListOf[SchedulingGate] = ()
+    resource_claims: ListOf[PodClaim] = ()
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
 

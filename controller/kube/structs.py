@@ -68,6 +68,8 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     lws_size: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/size")
     volcano_group: str | None = msgspec.field(default=None, name="scheduling.k8s.io/group-name")
     kai_group: str | None = msgspec.field(default=None, name="pod-group-name")
+    kai_fraction: str | None = msgspec.field(default=None, name="gpu-fraction")
+    kai_memory: str | None = msgspec.field(default=None, name="gpu-memory")
 
 
 class OwnerReference(Slim, frozen=True):

@@ -220,7 +220,8 @@ def asks_for_gpus(value: object) -> bool:
 
 
 _GPU_RESOURCE = re.compile(
-    r"tonnage\.dev/gpu-milli|[a-z0-9.-]+\.com/gpu|nvidia\.com/(gpu\.shared|mig-.+)|gpu\.intel\.com/(i915|xe)"
+    r"tonnage\.dev/gpu-milli|nvidia\.com/(gpu\.shared|mig-.+)|gpu\.intel\.com/(i915|xe)|gpu-(fraction|memory)"
+    r"|[a-z0-9.-]+/v?gpu(-?(mem|memory|cores?|count|number|percentage))?"
 )
 
 

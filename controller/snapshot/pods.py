@@ -7,7 +7,7 @@ from decimal import Decimal
 from cluster.errors import Mistake
 from cluster.hardware import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
-from controller.api.labels import MOVABLE_ANNOTATION
+from controller.api.labels import GPU_MILLI_ANNOTATION, MOVABLE_ANNOTATION
 from controller.kube.structs import Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
@@ -26,6 +26,8 @@ REMARKS = {
     "PodAffinityNotHeeded": "require pod affinity or anti-affinity, which is ignored",
     "SpreadNotHeeded": "have topology spread constraints, which are ignored",
     "ResourceNotHeeded": "request {}, which is ignored",
+    "ShareNotHeeded": f"ask for a share of a GPU as KAI writes it, which is ignored; {GPU_MILLI_ANNOTATION} is read",
+    "ClaimNotHeeded": "have ResourceClaims, which are ignored in files: planned without the devices of their claims",
     "PriorityUnresolved": "have a priorityClassName but no priority: taken as 0",
 }
 """Notes on pods, by code; each is reported once for all pods to which it applies."""
@@ -93,7 +95,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         movable=_movable(read, owner, findings),
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=pod.spec.preemption_policy == "Never",
-        remarks=_remarks(pod, ask, shape),
+        remarks=_remarks(read, ask, shape),
         mistakes=tuple(findings.mistakes),
         group=group,
     )
@@ -135,10 +137,15 @@ def _priority(pod: Pod) -> int:
     return SYSTEM_PRIORITY.get(pod.spec.priority_class_name, 0)
 
 
-def _remarks(pod: Pod, ask: Mapping[str, Decimal], shape: PodShape) -> tuple[tuple[str, str], ...]:
+def _remarks(read: Read[Pod], ask: Mapping[str, Decimal], shape: PodShape) -> tuple[tuple[str, str], ...]:
     """Notes on a pod; for a pending one also the constraints that kube-scheduler honours and this plan ignores."""
     remarks = []
-    spec = pod.spec
+    pod = read.object
+    spec, annotations = pod.spec, pod.metadata.annotations
+    if annotations.kai_fraction is not None or annotations.kai_memory is not None:
+        remarks.append(("ShareNotHeeded", ""))
+    if read.document is not None and spec.resource_claims:
+        remarks.append(("ClaimNotHeeded", ""))
     if pod.metadata.labels.service is not None and len(shape.gpu_types) != 1:
         remarks.append(("InstanceTypeUnknown", ""))
     if not spec.node_name:

@@ -15,6 +15,9 @@ from controller.objects.pod_templates import asks_for_gpus
         "gpu.intel.com/i915",
         "gpu.intel.com/xe",
         "tonnage.dev/gpu-milli",
+        "aliyun.com/gpu-mem",
+        "volcano.sh/vgpu-number",
+        "gpu-fraction",
     ],
 )
 def test_extended_resources_of_gpus_count_wherever_they_stand(resource: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -438,6 +439,20 @@ def test_conditions_that_are_not_heeded_are_noted_for_pending_pods(tmp_path: Pat
         "ResourceNotHeeded Pod/default/c",
         "SpreadNotHeeded Pod/default/b",
     ]
+
+
+@pytest.mark.parametrize(
+    ("note", "more"),
+    [
+        ("ShareNotHeeded", {"annotations": {"gpu-fraction": "0.5"}}),
+        ("ShareNotHeeded", {"annotations": {"gpu-memory": "2000"}}),
+        ("ClaimNotHeeded", {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}),
+    ],
+)
+def test_gpus_that_a_pod_asks_for_in_another_way_are_noted(tmp_path: Path, note: str, more: dict[str, Any]) -> None:
+    seen = observed(tmp_path, node(gpus=0), pod("a", 0, **more), pod("b", 0))
+
+    assert codes(seen) == [f"{note} Pod/default/a"]
 
 
 def test_files_say_the_same_in_any_order(tmp_path: Path) -> None:
