@@ -229,6 +229,29 @@ def test_a_cycle_that_fails_logs_nothing_that_a_tenant_wrote_and_the_next_one_pl
         assert process.counted("tonnage_cycles_total")['tonnage_cycles_total{result="failed"}'] >= 1.0
 
 
+def test_a_leader_whose_cycles_fail_is_not_ready_and_leaves_the_lease_to_another_replica(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    """Its bug is set off by one service; the other replica does not have it."""
+    failing, sound = tmp_path / "failing", tmp_path / "sound"
+    for folder in (failing, sound):
+        folder.mkdir()
+    waits = {"gpus": 1, "schedulerName": "tonnage", "nodeSelector": {"pool": "bind"}}
+    here("create", "-f", "-", stdin=chat())
+    program = "tests.controlplane.failing_operator"
+    with operator(server.kubeconfig, failing, program=program, pools=POOLS) as broken:
+        until(lambda: broken.said("leadership taken"), "the one with the bug leads")
+        with operator(server.kubeconfig, sound, pools=POOLS) as other:
+            until(lambda: broken.said("stepping down"), "it steps down")
+            assert "3 cycles failed in a row" in (broken.said("stepping down") or {})["why"]
+            until(lambda: other.said("leadership taken"), "the other leads")
+            here("create", "-f", "-", stdin=pod("canary", **waits))
+            here.wait("condition=Ready", "pod/canary")
+
+            assert (broken.probe("/readyz"), broken.probe("/healthz"), other.probe("/readyz")) == (503, 200, 200)
+            assert not other.said("the cycle failed")
+
+
 def test_instances_get_onto_nodes_of_one_way_where_their_type_lies_in_pools_of_several(
     server: ControlPlane, here: Kubectl, tmp_path: Path
 ) -> None:
