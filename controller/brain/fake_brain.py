@@ -45,6 +45,7 @@ Mood = Literal[
     "dead",
     "strange",
     "no_text",
+    "no_plan",
     "infeasible",
     "absurd",
     "too_many",
@@ -53,8 +54,9 @@ Mood = Literal[
 """Behaviour of the fake brain. well: plans. late: plans, and answers when `let_go` is set. mute: reads but sends
 nothing, as a frozen process. wrong_...: answers another request. garbage: sends an invalid message. dead: closes the
 stream when a plan is requested. strange: plans for a pod and a node that do not exist. no_text: sends a message with a
-byte that is no UTF-8. infeasible: starts every pod on the first node, on devices that it does not have. absurd,
-too_many, to_nothing: scales every service to a number of instances (`INSTANCES`)."""
+byte that is no UTF-8. no_plan: sends a plan with such a byte in one of its steps. infeasible: starts every pod on the
+first node, on devices that it does not have. absurd, too_many, to_nothing: scales every service to a number of
+instances (`INSTANCES`)."""
 INSTANCES: Mapping[Mood, int] = {"absurd": 10**10, "too_many": 1_000_000, "to_nothing": 0}
 LONG_S = 30.0
 
@@ -125,6 +127,11 @@ class FakeBrain:
             case "no_text":
                 sound = bytes(written(Failed(ask.request, ask.epoch, "busy", "why"))[0])
                 stream.sendall(sound.replace(b"why", b"w\xffy"))
+                return
+            case "no_plan":
+                made = planner.plan(frame, ask.deadline_s)
+                assert b"LeastCost" in made, "a step says why"  # noqa: S101 - a fake
+                say(Answer(ask.request, ask.epoch, 0.0), made.replace(b"LeastCost", b"Least\xffost", 1))
                 return
             case "infeasible" | "absurd" | "too_many" | "to_nothing":
                 say(Answer(ask.request, ask.epoch, 0.0), plan_frame(_wrong(self.mood, snapshot_from_frame(frame))))

@@ -129,6 +129,18 @@ def test_a_plan_for_what_does_not_exist_is_not_used_and_one_is_made_here(bench: 
     assert bench.brain.counts.fallbacks == {"garbled": 1}
 
 
+def test_a_plan_with_a_byte_that_is_no_text_is_made_here_in_the_same_cycle_and_costs_trust(bench: Bench) -> None:
+    bench.is_up()
+    bench.peer.mood = "no_plan"
+
+    plan = bench.brain.plan(seen(), LONG_S)
+
+    assert binds(plan) >= 2
+    assert bench.brain.counts.plans == {"local": 1}
+    assert bench.brain.counts.fallbacks == {"garbled": 1}
+    assert not bench.brain.standing.trusted
+
+
 @pytest.mark.parametrize("mood", ["infeasible", "absurd"])
 def test_a_brain_whose_plan_the_guard_would_refuse_is_distrusted_and_replaced(bench: Bench, mood: Mood) -> None:
     bench.is_up()
