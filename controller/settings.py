@@ -239,7 +239,8 @@ class OperatorSettings(BaseSettings):
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
     identity: str = Field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", min_length=1)
-    """Identity of this process in the Lease. Different at every start, so that a restart is a new leader."""
+    """Identity of this process in the Lease. Different at every start, so that a restart is a new leader: one that is
+    given gets a suffix."""
     lease: LeaseSettings = LeaseSettings()
     fenced: bool = False
     """Whether the API server rejects writes of earlier leaders, by the chart's admission policy. A new leader then

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from random import Random
 from threading import Event
+from uuid import uuid4
 
 import structlog
 
@@ -288,10 +289,16 @@ def _leadership(settings: OperatorSettings, connection: Connection) -> Leadershi
         connection,
         namespace=settings.lease.namespace,
         name=settings.lease.name,
-        identity=settings.identity,
+        identity=identity_of(settings),
         clock=boot_time_s,
         wall_clock=time.time,
     )
+
+
+def identity_of(settings: OperatorSettings) -> str:
+    """Identity in the Lease: with a suffix of its own where the settings name one, as a file read by two processes."""
+    is_named = "identity" in settings.model_fields_set
+    return f"{settings.identity}_{uuid4().hex[:8]}" if is_named else settings.identity
 
 
 def boot_time_s() -> float:

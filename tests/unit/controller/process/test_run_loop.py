@@ -16,7 +16,7 @@ from controller.cycle import Cycle
 from controller.kube_world.promises import Promises
 from controller.metrics.registry import Meter
 from controller.ports import Outcome
-from controller.process.main import Heart, Operator, run_loop
+from controller.process.main import Heart, Operator, identity_of, run_loop
 from controller.recording.shown_settings import settings_from
 from controller.report.cycle_reporter import CycleReporter
 from tests.builders.fleet import node, world
@@ -137,3 +137,14 @@ def test_a_cycle_that_succeeds_makes_it_ready_again() -> None:
     process.run(interval_s=0.05)
 
     assert process.heart.readiness() is None
+
+
+def test_processes_of_one_identity_have_each_a_name_of_its_own_in_the_lease() -> None:
+    given, _ = settings_from({"identity": "of-one-file"})
+    drawn, _ = settings_from({})
+
+    first, second = identity_of(given), identity_of(given)
+
+    assert first != second
+    assert first.startswith("of-one-file_")
+    assert identity_of(drawn) == drawn.identity
