@@ -1,10 +1,11 @@
 """Statuses beside what the cluster shows: what Tonnage says of services and gangs that is not so."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tests.controlplane.plain_api import PlainApi
+from tests.until import comes_true
 
 OURS = "/apis/tonnage.dev/v1alpha1"
 
@@ -12,6 +13,21 @@ OURS = "/apis/tonnage.dev/v1alpha1"
 def untrue(api: PlainApi, namespaces: Iterable[str]) -> list[str]:
     """Statements of these namespaces' statuses that are not so now."""
     return [each for namespace in namespaces for each in _untrue_in(api, namespace)]
+
+
+def lasting_untruths(look: Callable[[], list[str]], within_s: float) -> list[str]:
+    """What is still found at the last look; the first at which nothing is ends it.
+
+    A look reads pods before statuses, so that one of an instance that starts in between is no lie.
+    """
+    found: list[str] = []
+
+    def is_all_true() -> bool:
+        found[:] = look()
+        return not found
+
+    comes_true(is_all_true, within_s, pause_s=0.5)
+    return found
 
 
 def _untrue_in(api: PlainApi, namespace: str) -> Iterator[str]:

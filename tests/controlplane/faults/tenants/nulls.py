@@ -8,10 +8,9 @@ from controller.api.kinds import OWN_KINDS
 from tests.builders.crd_cases import FULL, having, schema_of
 from tests.controlplane.faults.stage import Play
 from tests.controlplane.faults.tenants.tenant import TRUE_WITHIN_S, beside_canaries
-from tests.controlplane.faults.truth import OURS, untrue
+from tests.controlplane.faults.truth import OURS, lasting_untruths, untrue
 from tests.controlplane.faults.workload import Object, small_service
 from tests.controlplane.plain_api import PlainApi
-from tests.until import comes_true
 
 AT_ONCE = 8
 """Objects with nulls at a time: how many services there are is not what is tried."""
@@ -38,8 +37,7 @@ def _try_nulls(play: Play, api: PlainApi, path: str, objects: list[Object], name
         obj["metadata"]["name"] = f"null-{number}"
         play.injected["nulls taken" if api.send("POST", path, obj).is_ok else "nulls refused"] += 1
     admin = play.api()
-    comes_true(lambda: not untrue(admin, [namespace]), TRUE_WITHIN_S, pause_s=0.5)
-    play.untrue += untrue(admin, [namespace])
+    play.untrue += lasting_untruths(lambda: untrue(admin, [namespace]), TRUE_WITHIN_S)
     for number in range(len(objects)):
         api.send("DELETE", f"{path}/null-{number}")
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.controlplane.faults.canaries import Canaries
 from tests.controlplane.faults.scenarios import DELAY_S
 from tests.controlplane.faults.stage import NotConvergedError, Play
-from tests.controlplane.faults.truth import OURS, untrue
+from tests.controlplane.faults.truth import OURS, lasting_untruths, untrue
 from tests.controlplane.faults.workload import Object, service
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
 from tests.until import comes_true
@@ -80,10 +80,12 @@ def beside_canaries(play: Play, operators: int = 1, **settings: Any) -> Iterator
     with canaries.singing():
         yield tenant
     spaces = [neighbour, tenant.namespace, play.namespace]
-    comes_true(lambda: not untrue(api, spaces) and _serves(api, neighbour), TRUE_WITHIN_S, pause_s=0.5)
-    play.untrue += untrue(api, spaces)
-    if not _serves(api, neighbour):
-        play.untrue.append("the canaries' service is not Ready any more")
+
+    def look() -> list[str]:
+        serves = [] if _serves(api, neighbour) else ["the canaries' service is not Ready any more"]
+        return [*untrue(api, spaces), *serves]
+
+    play.untrue += lasting_untruths(look, TRUE_WITHIN_S)
     for actor in play.actors:
         if actor.process.process.poll() is None:
             failed = actor.process.counted("tonnage_cycles_total").get('tonnage_cycles_total{result="failed"}', 0.0)
