@@ -26,7 +26,6 @@ from nodeagent.state_file import Record, read_record
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.original_limits import after_setting, before_setting, limit_to_restore
 from power.leases.enforcement import (
-    TOLERANCE_W,
     Bursting,
     LimitOrder,
     bursting_after,
@@ -38,6 +37,7 @@ from power.leases.enforcement import (
 )
 from power.leases.holder import Holder, accepted, bursts, limits
 from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
+from power.rules import ROUNDING_W
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -293,10 +293,10 @@ class Agent:
         if not isinstance(found, DeviceReading) or found.limit_w is None:
             return False
         if found.requested_w is None:
-            return abs(found.limit_w - order.limit_w) <= TOLERANCE_W
+            return abs(found.limit_w - order.limit_w) <= ROUNDING_W
         # Something else, such as a BMC, may hold the device lower than the limit that was found.
-        enforces = found.limit_w <= order.limit_w + TOLERANCE_W
-        return enforces and abs(found.requested_w - order.limit_w) <= TOLERANCE_W
+        enforces = found.limit_w <= order.limit_w + ROUNDING_W
+        return enforces and abs(found.requested_w - order.limit_w) <= ROUNDING_W
 
     async def _set_limit(self, order: LimitOrder) -> float | None:
         """Sets a limit and returns what the device then enforces; None when that is unknown."""

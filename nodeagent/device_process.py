@@ -18,7 +18,7 @@ from typing import IO
 import msgspec
 
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
-from power.devices.original_limits import TOLERANCE_W
+from power.rules import ROUNDING_W
 
 CALL_S = 2.0
 """Time limit of one call. Chosen: NVML answers in milliseconds; 8 devices that each take 100 ms still fit."""
@@ -96,7 +96,7 @@ def _lower(backend: Backend, leave_w: Mapping[str, float]) -> None:
         found = {}
     for uuid, limit_w in leave_w.items():
         seen = found.get(uuid)
-        if isinstance(seen, DeviceReading) and seen.limit_w is not None and seen.limit_w <= limit_w + TOLERANCE_W:
+        if isinstance(seen, DeviceReading) and seen.limit_w is not None and seen.limit_w <= limit_w + ROUNDING_W:
             continue
         with suppress(DeviceError):
             backend.set_limit(uuid, limit_w)

@@ -6,6 +6,8 @@ from cluster.errors import ConfigError, Mistake
 
 MEANT_W = 1.0
 """Resolution of caps: whole watts above the lowest limit; differences below one watt do not count."""
+ROUNDING_W = 0.5
+"""Largest rounding of a limit by a device. A limit that differs by more is another cap: caps differ by whole watts."""
 
 
 @dataclass(frozen=True, slots=True)

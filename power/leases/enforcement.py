@@ -11,11 +11,10 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
 from power.devices.backend import DeviceReading
+from power.rules import ROUNDING_W
 from power.safety.burst_credit import credit_after
 
 R = TypeVar("R")
-TOLERANCE_W = 1.0
-"""Tolerance for rounding of limits by devices."""
 SHORTEST_MEAN_S = 0.2
 """Shortest interval for a mean from energy counters: they are updated some ten times a second, so shorter ones show
 nothing."""
@@ -46,16 +45,16 @@ def orders(
     lower, higher = [], []
     for uuid, limit_w in sorted(allowed_w.items()):
         now_w = enforced_w.get(uuid)
-        if now_w is None or now_w > limit_w + TOLERANCE_W:
+        if now_w is None or now_w > limit_w + ROUNDING_W:
             lower.append(LimitOrder(uuid, limit_w))
-        elif asked_w.get(uuid, now_w) < limit_w - TOLERANCE_W:
+        elif asked_w.get(uuid, now_w) < limit_w - ROUNDING_W:
             higher.append(LimitOrder(uuid, limit_w))
     return tuple(lower), tuple(higher)
 
 
 def is_in_force(allowed_w: Mapping[str, float], enforced_w: Mapping[str, float]) -> bool:
     """Whether every device was read back at its limit or below."""
-    return all(uuid in enforced_w and enforced_w[uuid] <= limit_w + TOLERANCE_W for uuid, limit_w in allowed_w.items())
+    return all(uuid in enforced_w and enforced_w[uuid] <= limit_w + ROUNDING_W for uuid, limit_w in allowed_w.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.domains.tree import Tree
-from power.rules import MEANT_W, PowerRules
+from power.rules import ROUNDING_W, PowerRules
 from power.safety.commitments import Book
 
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
@@ -132,7 +132,7 @@ def obeyed(
 def _keeps(tree: Tree, rules: PowerRules, cap_w: FloatArray, bursts: BoolArray, readings: PowerReadings) -> BoolArray:
     may_draw_w = np.where(bursts, np.maximum(cap_w, tree.table.devices.max_w), cap_w)
     draws_no_more = readings.draw_w <= honest_w(tree, rules, may_draw_w)
-    return np.asarray((readings.cap_w <= cap_w + MEANT_W) & draws_no_more)
+    return np.asarray((readings.cap_w <= cap_w + ROUNDING_W) & draws_no_more)
 
 
 def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> bool:

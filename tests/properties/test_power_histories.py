@@ -23,6 +23,11 @@ def test_no_budget_is_exceeded_but_by_devices_that_no_agent_limited_since_a_boot
     assert sum(each.rises for each in found) > 100, "nothing rose, so nothing could exceed"
 
 
+def test_a_device_that_is_lost_one_watt_above_its_lease_counts_with_it() -> None:
+    """A cap that was lowered by a single watt was taken for kept, and counted without it once its device was silent."""
+    assert history(6706).over_s == 0.0
+
+
 def test_a_limit_that_nobody_granted_is_seen() -> None:
     """A device of 400 W, which its agent does not lower, in a world that was full."""
     world, outcome = world_of(Random(3)), Outcome(3)  # noqa: S311 - a simulated world

@@ -81,3 +81,12 @@ def test_a_device_that_was_not_read_is_set_with_those_that_are_lowered() -> None
 
     assert [order.uuid for order in lower] == ["a", "b"]
     assert [order.uuid for order in higher] == ["c"]
+
+
+def test_a_device_one_watt_above_its_lease_is_lowered_and_a_rounded_limit_is_not() -> None:
+    """Caps are whole watts, so that half of one is rounding and one is another cap."""
+    assert [each.limit_w for each in orders({"a": 300.0}, {"a": 301.0}, {})[0]] == [300.0]
+    assert not is_in_force({"a": 300.0}, {"a": 301.0})
+    assert orders({"a": 300.4}, {"a": 300.0}, {}) == ((), ())
+    assert orders({"a": 299.6}, {"a": 300.0}, {}) == ((), ())
+    assert is_in_force({"a": 299.6}, {"a": 300.0})
