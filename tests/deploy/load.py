@@ -105,6 +105,7 @@ class Load:
                 Sample("tonnage_health_nodes_out", ("quarantine",), 1.0),
                 Sample("tonnage_health_heard_share", (), 0.95),
                 Sample("tonnage_health_verdicts", ("dead-process",), float(number)),
+                Sample("tonnage_health_probes", ("nic",), float(number)),
                 Sample("tonnage_health_refused", ("replayed",), 0.0),
             ]
         )
