@@ -121,6 +121,22 @@ def test_what_is_not_there_is_told_as_kubectl_tells_it(kubectl: Kubectl, run: An
     assert (partly.exit_code, partly.stdout) == (1, "modelservice.tonnage.dev/chat\n")
 
 
+def test_a_second_kind_is_taken_for_a_name_as_by_kubectl(kubectl: Kubectl, run: Any) -> None:
+    result = run("get nodes pods")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == kubectl.refusal("get", "nodes", "pods")
+
+
+def test_a_field_selector_that_the_server_does_not_know_is_refused_in_its_words(kubectl: Kubectl, run: Any) -> None:
+    result = run("get nodes --field-selector spec.nothing=1")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    for told in (result.stderr, kubectl.refusal("get", "nodes", "--field-selector", "spec.nothing=1")):
+        assert told.startswith("Error from server (BadRequest): ")
+        assert told.endswith("field label not supported: spec.nothing\n")
+
+
 def test_an_unknown_kind_fails_and_names_those_there_are(run: Any) -> None:
     result = run("get modelservicez")
 
