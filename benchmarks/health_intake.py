@@ -2,7 +2,7 @@
 
 Every node has its socket, its outbox and its connection, as on a cluster; a few nodes are agents as processes of their
 own, the others the same code in one process, without its timer thread. What is simulated is the job, whose datagrams
-one process sends.
+one process sends. On few cores the nodes' own work can be done first (`--reports-first`).
 """
 
 import asyncio
@@ -13,11 +13,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,8 @@ import yaml
 
 from benchmarks import health_scale
 from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.health_reports import POWER_S, pod_of, send_reports, write_reports
+from controller.parts.health.analyser_process import by_size
 from controller.parts.health.job_stream import frames_in
 from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.health.members import Member, Members
@@ -51,7 +54,8 @@ KEY = b"a secret of the fleet, long enough"
 FLEET = Keys("k", {"k": KEY})
 PER_NODE = 8
 JOB = "bench/job"
-TURN_S, REST_S, POWER_S = 0.1, 0.02, 2.0
+TURN_S, REST_S = 0.1, 0.02
+SPAWN = get_context("spawn")
 LEAD_S = 5.0
 """Time from the introductions to the first operations: the layout is complete and its tables are made by then."""
 
@@ -61,90 +65,166 @@ LEAD_S = 5.0
 @click.option("--seconds", type=click.FloatRange(5), default=14.0, help="Length of the job.")
 @click.option("--pace", type=click.FloatRange(0.05, 1.0), default=1.0, help="Speed at which the job is played.")
 @click.option("--agents", type=click.IntRange(0, 16), default=2, help="Nodes whose agents are processes of their own.")
+@click.option("--reports-first", is_flag=True, help="Make all reports before the job: the controller gets the cores.")
 @click.option("--seed", type=int, default=1)
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
-def main(ranks: int, seconds: float, pace: float, agents: int, seed: int, json_to: str | None) -> None:
+def main(
+    ranks: int, seconds: float, pace: float, agents: int, reports_first: bool, seed: int, json_to: str | None
+) -> None:
     """Play a job whose rank becomes slow into the whole path, and count records, drops, CPU time and lag."""
     with tempfile.TemporaryDirectory(prefix="h", dir="/tmp") as folder:  # a socket's path has 107 bytes at most
-        record = _measured(Path(folder), ranks, seconds, pace, agents, seed)
-    record |= {"ranks": ranks, "pace": pace, "agents": agents, "seed": seed}
+        setup = _Setup(Path(folder), ranks, seconds, pace, 0 if reports_first else agents, seed)
+        record = _measured(setup, _reports_sent if reports_first else _frames_sent)
+    record |= {"ranks": ranks, "pace": pace, "agents": setup.agents, "seed": seed}
     if json_to is not None:
         write_lines(json_to, [record])
     else:
         click.echo("\n".join(f"{name:32} {value}" for name, value in record.items()))
 
 
-def _measured(folder: Path, ranks: int, seconds: float, pace: float, agents: int, seed: int) -> dict[str, object]:
-    spawn = get_context("spawn")
-    path, nodes = folder / "frames", [f"n{number:05}" for number in range(ranks // PER_NODE)]
-    writing = spawn.Process(target=_write, args=(ranks, seconds, seed, path))
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    folder: Path
+    ranks: int
+    seconds: float
+    pace: float
+    agents: int
+    seed: int
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(f"n{number:05}" for number in range(self.ranks // PER_NODE))
+
+    @property
+    def job(self) -> Path:
+        """File of the job's frames, by tick."""
+        return self.folder / "frames"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What left for the controller."""
+
+    began_s: float
+    took_s: float
+    records: int
+    counts: Mapping[str, object]
+
+
+Play = Callable[[_Setup, int, Callable[[int], None]], _Sent]
+"""Connects all nodes to a port, calls a function that waits for so many nodes' first reports, and plays the job."""
+
+
+def _measured(setup: _Setup, play: Play) -> dict[str, object]:
+    writing = SPAWN.Process(target=_write, args=(setup,))
     writing.start()
-    for node in nodes:
-        (folder / node / _pod(node)).mkdir(parents=True)
-    here, there = spawn.Pipe()
-    control = spawn.Process(target=_control, args=(there, nodes, pace))
-    control.start()
-    port = here.recv()
     writing.join()
-    fault_s = float((folder / "fault").read_text(encoding="ascii"))
-    with_clients, clients_end = spawn.Pipe()
-    clients = spawn.Process(target=_clients, args=(clients_end, folder, nodes[agents:], port))
+    fault_s = float((setup.folder / "fault").read_text(encoding="ascii"))
+    here, there = SPAWN.Pipe()
+    control = SPAWN.Process(target=_control, args=(there, setup.nodes, setup.pace))
+    control.start()
+    port: int = here.recv()
+
+    def connected(reported: int) -> None:
+        here.send(reported)
+        here.recv()
+
+    try:
+        sent = play(setup, port, connected)
+        here.send("stop")
+        seen: dict[str, Any] = here.recv()
+    finally:
+        _ended(control)
+    named = [at_s for at_s, words in seen["verdicts"] if "blames" in words]
+    lag_s = named[0] - (sent.began_s + fault_s / setup.pace) if named else float("nan")
+    taken = seen["records"] or 1
+    return {
+        "records_sent": sent.records,
+        "records_analysed": seen["records"],
+        "wall_s": round(sent.took_s, 1),
+        "records_per_s": round(seen["records"] / sent.took_s),
+        **sent.counts,
+        "dropped_by_controller": seen["dropped"],
+        "refused_by_controller": seen["refused"],
+        "cpu_us_per_record_analysis": round(seen["analysis_cpu_s"] / taken * 1e6, 3),
+        "cpu_us_per_record_controller": round(seen["cpu_s"] / taken * 1e6, 3),
+        "longest_turn_s": round(seen["longest_turn_s"], 2),
+        "controller_memory_mb": seen["memory_mb"],
+        "fault_to_verdict_s": round(lag_s, 2),
+        "fault_to_verdict_of_the_job_s": round(lag_s * setup.pace, 2),
+        "verdicts": [words for _, words in seen["verdicts"]],
+    }
+
+
+def _frames_sent(setup: _Setup, port: int, connected: Callable[[int], None]) -> _Sent:
+    """Datagrams of all ranks to their pods' sockets, and the agents' code live behind them."""
+    folder, nodes, agents = setup.folder, setup.nodes, setup.agents
+    for node in nodes:
+        (folder / node / pod_of(node)).mkdir(parents=True)
+    with_clients, clients_end = SPAWN.Pipe()
+    clients = SPAWN.Process(target=_clients, args=(clients_end, folder, nodes[agents:], port))
     clients.start()
-    with_recorder, recorder_end = spawn.Pipe()
-    recorder = spawn.Process(target=_record, args=(recorder_end, folder, nodes, ranks, path, pace))
+    with_recorder, recorder_end = SPAWN.Pipe()
+    recorder = SPAWN.Process(target=_record, args=(recorder_end, setup))
     recorder.start()
     processes = [_agent(folder, node, port, recorder.pid or 0) for node in nodes[:agents]]
     try:
         with_clients.recv()
-        here.send("all connected?")
-        here.recv()
+        connected(len(nodes))
         with_recorder.send("go")
-        sent = with_recorder.recv()
+        sent: dict[str, Any] = with_recorder.recv()
         own = [_cpu_s(process.pid) for process in processes]
-        here.send("stop")
-        seen: dict[str, Any] = here.recv()
         with_clients.send("stop")
         carried: dict[str, Any] = with_clients.recv()
     finally:
         for process in processes:
             process.kill()
             process.wait()
-        for each in (control, clients, recorder):
-            each.join(5.0)
-            if each.is_alive():
-                each.terminate()
-    named = [at_s for at_s, words in seen["verdicts"] if "blames" in words]
-    lag_s = named[0] - (sent["began_s"] + fault_s / pace) if named else float("nan")
-    taken = seen["records"] or 1
-    return {
-        "records_sent": sent["records"],
-        "records_analysed": seen["records"],
-        "wall_s": round(sent["took_s"], 1),
-        "records_per_s": round(seen["records"] / sent["took_s"]),
+        for each in (clients, recorder):
+            _ended(each)
+    nodes_us = carried["cpu_s"] / max(sent["records"], 1) * 1e6 * len(nodes) / max(len(nodes) - agents, 1)
+    counts = {
         "dropped_by_recorders": sent["dropped"],
         "dropped_on_nodes": carried["dropped"],
-        "dropped_by_controller": seen["dropped"],
-        "refused_by_controller": seen["refused"],
-        "cpu_us_per_record_analysis": round(seen["analysis_cpu_s"] / taken * 1e6, 3),
-        "cpu_us_per_record_controller": round(seen["cpu_s"] / taken * 1e6, 3),
-        "cpu_us_per_record_nodes": round(carried["cpu_s"] / taken * 1e6 * len(nodes) / max(len(nodes) - agents, 1), 3),
+        "cpu_us_per_record_nodes": round(nodes_us, 3),
         "cpu_share_of_an_agent": [round(each / sent["took_s"], 3) for each in own],
-        "longest_turn_s": round(seen["longest_turn_s"], 2),
-        "controller_memory_mb": seen["memory_mb"],
-        "fault_to_verdict_s": round(lag_s, 2),
-        "fault_to_verdict_of_the_job_s": round(lag_s * pace, 2),
-        "verdicts": [words for _, words in seen["verdicts"]],
     }
+    return _Sent(sent["began_s"], sent["took_s"], sent["records"], counts)
 
 
-def _pod(node: str) -> str:
-    return f"00000000-0000-0000-0000-{int(node[1:]):012d}"
+def _reports_sent(setup: _Setup, port: int, connected: Callable[[int], None]) -> _Sent:
+    """Reports that the agents' code made and sealed before, sent at their instants."""
+    path = setup.folder / "reports"
+    first_s = LEAD_S * setup.pace  # the lead is no part of the job, whatever its pace
+    records = write_reports(path, setup.job, introductions(setup.ranks), setup.nodes, FLEET, first_s)
+    pipe, end = SPAWN.Pipe()
+    senders = SPAWN.Process(target=send_reports, args=(end, path, setup.nodes, FLEET, port, setup.pace))
+    senders.start()
+    try:
+        pipe.recv()
+        connected(0)
+        pipe.send("go")
+        sent: dict[str, Any] = pipe.recv()
+    finally:
+        _ended(senders)
+    counts = {
+        "reports_unsent": sent["unsent"],
+        "latest_report_s": round(sent["latest_s"], 2),
+        "cpu_share_of_sending": round(sent["cpu_s"] / sent["took_s"], 2),
+    }
+    return _Sent(sent["began_s"] + LEAD_S, sent["took_s"] - LEAD_S, records, counts)
 
 
-def _write(ranks: int, seconds: float, seed: int, path: Path) -> None:
-    fault_s = health_scale.write_job(ranks, seconds, seed, path)
-    (path.parent / "fault").write_text(str(fault_s), encoding="ascii")
+def _ended(process: SpawnProcess) -> None:
+    process.join(5.0)
+    if process.is_alive():
+        process.terminate()
+
+
+def _write(setup: _Setup) -> None:
+    fault_s = health_scale.write_job(setup.ranks, setup.seconds, setup.seed, setup.job)
+    (setup.folder / "fault").write_text(str(fault_s), encoding="ascii")
 
 
 def _cpu_s(pid: int) -> float:
@@ -163,8 +243,8 @@ class _Seen:
 
 
 def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
-    mailbox, stream, seen = ReportMailbox(), HealthStream(), _Seen()
-    members = tuple(Member(_pod(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
+    mailbox, stream, seen = ReportMailbox(), HealthStream(by_size), _Seen()
+    members = tuple(Member(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
     stream.follow(
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}
     )
@@ -173,7 +253,7 @@ def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     while not ports:
         time.sleep(0.05)
     pipe.send(ports[0])
-    asked = False
+    awaited: int | None = None
     verdicts: list[tuple[float, str]] = []
     while True:
         mailbox.arrived.wait(TURN_S)
@@ -188,12 +268,13 @@ def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
         seen.longest_turn_s = max(seen.longest_turn_s, clock() - began_s)
         time.sleep(REST_S)
         if pipe.poll():
-            if pipe.recv() == "stop":
+            said = pipe.recv()
+            if said == "stop":
                 break
-            asked = True
-        if asked and len(stream.hosts) == len(nodes):
-            pipe.send("all connected")
-            asked = False
+            awaited = said
+        if awaited is not None and len(stream.hosts) >= awaited:
+            pipe.send("they have reported")
+            awaited = None
             began_process_s, seen.analysis_cpu_s, seen.longest_turn_s = time.process_time(), 0.0, 0.0
     analysed = stream.jobs[JOB].records if JOB in stream.jobs else 0
     status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -236,7 +317,7 @@ class _Node:
 
     def __init__(self, folder: Path, node: str, port: int) -> None:
         self.node, self.keys, self.kinds = node, keys_of_node(FLEET, node), ""
-        processes = _AnyProcess(_pod(node))
+        processes = _AnyProcess(pod_of(node))
 
         def sockets(deliver: Deliver) -> PodSockets:
             return PodSockets(folder / node, Senders(processes, clock), deliver, clock)
@@ -291,7 +372,7 @@ def _agent(folder: Path, node: str, port: int, recorder_pid: int) -> "subprocess
     shown = own / "proc" / str(recorder_pid)
     shown.mkdir(parents=True)
     (shown / "stat").write_text(f"{recorder_pid} (recorder) S {' '.join(['0'] * 18)} 100 0 0", encoding="ascii")
-    scope = f"/kubepods.slice/kubepods-pod{_pod(node).replace('-', '_')}.slice/cri-containerd-x.scope"
+    scope = f"/kubepods.slice/kubepods-pod{pod_of(node).replace('-', '_')}.slice/cri-containerd-x.scope"
     (shown / "cgroup").write_text(f"0::{scope}\n", encoding="ascii")
     settings = {
         "node": node,
@@ -311,19 +392,20 @@ def _agent(folder: Path, node: str, port: int, recorder_pid: int) -> "subprocess
 # The job: every rank's datagrams, sent by one process to the socket of its node.
 
 
-def _record(pipe: Connection, folder: Path, nodes: Sequence[str], ranks: int, path: Path, pace: float) -> None:
+def _record(pipe: Connection, setup: _Setup) -> None:
+    nodes, pace = setup.nodes, setup.pace
     pipe.recv()
     opened = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) for _ in nodes]
     for sending, node in zip(opened, nodes, strict=True):
-        sending.connect(str(folder / node / _pod(node) / SOCKET))
+        sending.connect(str(setup.folder / node / pod_of(node) / SOCKET))
     dropped: dict[str, int] = {"full": 0}
-    for rank, frame in introductions(ranks).items():
+    for rank, frame in introductions(setup.ranks).items():
         _send(opened[rank // PER_NODE], frame, dropped)
         if rank % 64 == 0:
             time.sleep(0.005)
     time.sleep(LEAD_S)
     began_s, count = clock(), 0
-    for tick, frames in enumerate(health_scale.read_job(path)):
+    for tick, frames in enumerate(health_scale.read_job(setup.job)):
         split = _spread(frames)
         due_s = began_s + (tick + 1) * TICK_S / pace
         for number, (rank, frame) in enumerate(split):

@@ -93,7 +93,6 @@ class Analyser:
         self._standing: dict[object, tuple[Verdict, int, float]] = {}
         """Slow parts that are blamed, with the step and the instant at which each last showed."""
         self._stopped = False
-        self.lost_records = 0
 
     def take(self, frames: bytes, now_s: float) -> None:
         """Frames that arrived by `now_s`, the analyser's clock."""

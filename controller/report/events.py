@@ -35,7 +35,7 @@ the series has doubled, and at least twice an hour: the API server deletes Event
 RENOTED_AFTER_S = 60.0
 """Minimum time between Events of an unplaced workload with the same reason and a new text, which changes with every
 pod that comes or goes. Until then the old Event is counted up."""
-WAITING_PER_MINUTE, WAITING_AT_ONCE = 60.0, 120.0
+WAITING_PER_MINUTE, WAITING_AT_ONCE = 50.0, 120.0
 """Writes of Events about unplaced workloads, per minute and at once. Whoever creates pods decides how many wait, and a
 new leader remembers none of what was said; each write costs the API server as much as a bind."""
 FOR_NAMESPACES = 10.0

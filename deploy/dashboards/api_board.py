@@ -21,7 +21,7 @@ API = Board(
                 ),
                 Panel(
                     "Writes by resource",
-                    "Events of pods that wait and of objects that are refused are at most 60 a minute.",
+                    "Events of pods that wait and of objects that are refused are at most 50 a minute.",
                     PER_SECOND,
                     (Query(rate("tonnage_api_writes_total", "resource", "verb"), "{{verb}} {{resource}}"),),
                 ),

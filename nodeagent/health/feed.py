@@ -30,6 +30,10 @@ REFRESH_S = 5.0
 NICENESS = 5
 EAGER_S = 0.2
 """Seconds between two reports while pair probes go on: each report may be answered by the next round's order."""
+GATHER_S = 0.2
+"""Seconds between two reports that hold frames alone: what a report costs its receiver depends little on its size."""
+GATHERED_BYTES = LONGEST_FRAMES // 2
+"""Frames that do not wait for that."""
 REMEMBERED = 1024
 """Reports whose instants are remembered: 50 s of a node that sends all the time."""
 _RANK = struct.Struct("<4xI")
@@ -67,6 +71,8 @@ class HealthFeed:
         self._sent: tuple[frozenset[tuple[object, ...]], float] = (frozenset(), float("-inf"))
         self._sequence = 0
         self._sent_at: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
+        self._framed_s = float("-inf")
+        """When frames were last sent."""
         self._probes: Callable[[], Probes] = Probes
         self._looked_s = float("-inf")
         self._stop = threading.Event()
@@ -103,9 +109,12 @@ class HealthFeed:
         shown = frozenset((each.source, each.code, each.subject, each.pod, each.rank) for each in evidence)
         probes = self._probes()
         has_news = shown != self._sent[0] or now_s - self._sent[1] >= (EAGER_S if probes.under_way else REFRESH_S)
-        frames = self.outbox.take(LONGEST_FRAMES)
+        are_due = now_s - self._framed_s >= GATHER_S or self.outbox.waiting_bytes >= GATHERED_BYTES
+        frames = self.outbox.take(LONGEST_FRAMES) if are_due or has_news else {}
         if not frames and not has_news:
             return None
+        if frames:
+            self._framed_s = now_s
         self._sequence += 1
         self._sent_at.append((self._sequence, now_s))
         report = HealthReport(self._node, self.life, self._sequence, frames, None, self.dropped, probes.at, probes.done)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cluster.arrays import Array, BoolArray
+from controller.parts.health.analyser_process import Analysis, AnalysisOf
 from health.records.decoding import RECORD, Records, decoded
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
@@ -68,8 +69,9 @@ class Pace:
 class JobStream:
     """Present run of one job."""
 
-    def __init__(self, job: str, incarnation: str) -> None:
-        self.job, self.incarnation = job, incarnation
+    def __init__(self, job: str, incarnation: str, analysis_of: AnalysisOf = Analyser) -> None:
+        """analysis_of: begins the analysis of a run."""
+        self.job, self.incarnation, self._analysis_of = job, incarnation, analysis_of
         self.seats: dict[int, Seat] = {}
         """Pod and node of each rank that has spoken."""
         self.refused = 0
@@ -91,7 +93,7 @@ class JobStream:
         """Ranks of each pod."""
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._analyser: Analyser | None = None
+        self._analyser: Analysis | None = None
         self.pace = Pace()
 
     @property
@@ -222,7 +224,7 @@ class JobStream:
         if not (rows["kind"][known] == Kind.MEMBER).any():
             return False
         rank = np.array([rank for rank, *_ in self._introduced], dtype=np.int64)
-        self._analyser = Analyser(self._layout(Records(rows[known], rank[known], np.zeros(0)), ranks))
+        self._analyser = self._analysis_of(self._layout(Records(rows[known], rank[known], np.zeros(0)), ranks))
         for waiting in self._waiting:
             self._analyser.take(waiting, now_s)
         self._waiting, self._waiting_bytes = [], 0

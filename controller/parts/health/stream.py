@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import structlog
 
+from controller.parts.health.analyser_process import AnalysisOf
 from controller.parts.health.job_stream import JobStream, Seat, facts_on
 from controller.parts.health.members import Members
 from controller.parts.health.probing import Agent, Probing
@@ -20,6 +21,7 @@ from health.records import report as reports
 from health.records.probes import ProbeAddress
 from health.records.report import HealthReport
 from health.remediation.evidence import Evidence, NodeKey, Source
+from health.stream import Analyser
 from health.verdicts.facts import Fact, FactKind
 from health.verdicts.verdict import SLOW, Part, Syndrome, Verdict
 
@@ -70,6 +72,8 @@ class OwnLimit:
 class HealthStream:
     """State of the analysis of all jobs."""
 
+    analysis_of: AnalysisOf = Analyser
+    """Begins the analysis of a job's run, in this process or in another."""
     members: Members = field(default_factory=Members)
     node_uids: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, OwnLimit] = field(default_factory=dict)
@@ -159,7 +163,7 @@ class HealthStream:
         """A step of one job's analysis; a job that breaks it is left out for a while, and no other suffers."""
         stream = self.jobs.get(name)
         if stream is None:
-            stream = self.jobs[name] = JobStream(name, self.members.incarnation(name))
+            stream = self.jobs[name] = JobStream(name, self.members.incarnation(name), self.analysis_of)
             stream.checkpoint_s = self._saved_s.get(name, stream.checkpoint_s)
         try:
             yield stream

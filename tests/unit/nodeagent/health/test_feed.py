@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from health.records.report import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
-from nodeagent.health.feed import HealthFeed
+from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed
 from nodeagent.health.host import ScriptedEvidence
 from nodeagent.health.outbox import Outbox
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
@@ -48,6 +48,27 @@ def test_frames_leave_with_the_next_report_under_their_pod(
     assert report is not None
     assert report.frames == {POD: FRAME}
     assert unpacked(packed(report)) == report
+
+
+def test_frames_gather_between_reports_and_leave_at_once_where_they_are_many_or_with_evidence(
+    feed: HealthFeed, clock: HandClock
+) -> None:
+    feed.outbox.add(POD, FRAME)
+    assert feed.next_report() is not None  # the first does not wait
+    feed.outbox.add(POD, FRAME)
+    clock.now_s += GATHER_S / 2
+    assert feed.next_report() is None
+    feed.refresh()
+    with_evidence = feed.next_report()
+    assert with_evidence is not None
+    assert with_evidence.frames == {POD: FRAME}
+    feed.outbox.add(POD, FRAME)
+    assert feed.next_report() is None
+    feed.outbox.add(POD, bytes(GATHERED_BYTES))
+    assert feed.next_report() is not None
+    clock.now_s += GATHER_S
+    feed.outbox.add(POD, FRAME)
+    assert feed.next_report() is not None
 
 
 def test_evidence_is_sent_when_it_changes_and_again_for_a_new_controller(feed: HealthFeed, clock: HandClock) -> None:

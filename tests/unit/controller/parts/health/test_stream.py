@@ -1,11 +1,13 @@
 """Stream of health: what a job's records say, and that they speak for that job alone."""
 
+import time
 from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import pytest
 
+from controller.parts.health.analyser_process import AnalyserProcess, AnalysisOf
 from controller.parts.health.job_stream import JobStream, frames_in
 from controller.parts.health.members import Member, Members
 from controller.parts.health.stream import HealthStream, OwnLimit
@@ -13,6 +15,7 @@ from health.records.report import Evidence as Found
 from health.records.report import HealthReport, packed
 from health.records.report import Source as FoundBy
 from health.remediation.evidence import Evidence, NodeKey, Source
+from health.stream import Analyser
 from health.verdicts.facts import FactKind
 from health.verdicts.verdict import Part, Syndrome, Verdict
 from simulator.health.cases import Case, case
@@ -44,8 +47,8 @@ def members(job: str = JOB) -> Members:
 class Fleet:
     """A stream, and the agents that report to it."""
 
-    def __init__(self) -> None:
-        self.stream = HealthStream()
+    def __init__(self, analysis_of: AnalysisOf = Analyser) -> None:
+        self.stream = HealthStream(analysis_of)
         self.stream.follow(members(), {f"n{n}": f"key-n{n}" for n in range(16)})
         self.sequence = 0
 
@@ -61,7 +64,25 @@ class Fleet:
             for node, frames in by_node.items():
                 self.report(node, now_s, {f"u-{node}": frames, **(forged or {})})
             heard += self.stream.judge(now_s)
+            heard += self.late(now_s)
         return heard
+
+    def late(self, now_s: float) -> tuple[Evidence, ...]:
+        """What another process answers to the last request; nothing where the analysis is in this one."""
+        stream = self.stream.jobs.get(JOB)
+        analysis = stream._analyser if stream is not None else None
+        if not isinstance(analysis, AnalyserProcess):
+            return ()
+        answered(analysis)
+        found = self.stream.judge(now_s)
+        answered(analysis)  # it was asked once more
+        return found
+
+
+def answered(analysis: AnalyserProcess) -> None:
+    ends_s = time.monotonic() + 30.0
+    while analysis._line.asked and time.monotonic() < ends_s:
+        time.sleep(0.001)
 
 
 def told() -> Iterator[tuple[float, dict[str, bytes]]]:
@@ -96,6 +117,21 @@ def test_a_hang_names_the_pod_and_the_node_of_its_rank() -> None:
     assert (found.job, found.syndrome, found.source) == (JOB, Syndrome.OTHER_HANG, Source.JOB)
     assert found.nodes == (NodeKey(node_of(rank), f"key-{node_of(rank)}"),)
     assert found.pods == (f"u-{node_of(rank)}",)
+
+
+def test_an_analysis_in_another_process_finds_the_same_and_its_end_leaves_out_the_job() -> None:
+    here, apart = Fleet(), Fleet(AnalyserProcess)
+
+    assert apart.play() == here.play()
+
+    analysis = apart.stream.jobs[JOB]._analyser
+    assert isinstance(analysis, AnalyserProcess)
+    analysis.process.kill()
+    ends_s = time.monotonic() + 30.0
+    while JOB in apart.stream.jobs and time.monotonic() < ends_s:
+        apart.stream.judge(START_S + 601)
+        time.sleep(0.01)
+    assert apart.stream.refused["not analysable"] == 1
 
 
 class Recovered(JobStream):

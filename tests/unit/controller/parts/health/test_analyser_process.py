@@ -1,0 +1,100 @@
+"""Analysis of a large job in a process of its own: the same verdicts, and no process outlives its use."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+
+from controller.parts.health.analyser_process import MOST_BYTES, AnalyserError, AnalyserProcess
+from health.stream import Analyser
+from health.verdicts.facts import Fact, FactKind
+from health.verdicts.verdict import Verdict
+from simulator.health.cases import Case, case
+from simulator.health.disturbance import Happening
+
+WITHIN_S = 30.0
+
+
+@cache
+def slow() -> Case:
+    return case(3, kind=Happening.SLOW_RANK, ranks=16)
+
+
+@pytest.fixture
+def process() -> Iterator[AnalyserProcess]:
+    made = AnalyserProcess(slow().layout)
+    yield made
+    made.close()
+
+
+def until(done: Callable[[], object]) -> None:
+    ends_s = time.monotonic() + WITHIN_S
+    while not done():
+        assert time.monotonic() < ends_s, "it was waited for in vain"
+        time.sleep(0.005)
+
+
+def answered(process: AnalyserProcess, now_s: float, facts: tuple[Fact, ...]) -> tuple[Verdict, ...]:
+    """Verdicts of one request, once they have arrived."""
+    found = process.judge(now_s, facts)
+    until(lambda: not process._line.asked)
+    return (*found, *(each for answer in process._line.taken() for each in answer.found))
+
+
+def test_verdicts_are_those_of_the_analyser(process: AnalyserProcess) -> None:
+    here, facts = Analyser(slow().layout), (Fact(FactKind.POWER_CAP, 3, 0.0, 0.9),)
+    expected: list[Verdict] = []
+    found: list[Verdict] = []
+    for now_s, frames in slow().transcript.ticks():
+        here.take(frames, now_s)
+        process.take(frames, now_s)
+        expected += here.judge(now_s, facts)
+        found += answered(process, now_s, facts)
+
+    assert found == expected
+    assert any(each.blames for each in expected)
+
+
+def test_a_process_that_is_killed_fails_the_job_and_not_its_caller(process: AnalyserProcess) -> None:
+    process.process.kill()
+
+    def fails() -> bool:
+        try:
+            process.judge(0.0)
+        except AnalyserError:
+            return True
+        return False
+
+    until(fails)
+
+
+def test_records_that_break_the_analysis_are_told_by_kind_and_place_alone(process: AnalyserProcess) -> None:
+    process.take(b"a tenant's secret value", 0.0)  # no whole record
+
+    with pytest.raises(AnalyserError, match=r"ValueError in decoding\.py, line \d+$"):
+        until(lambda: process.judge(0.0))
+
+
+def test_frames_that_nobody_reads_are_bounded(process: AnalyserProcess) -> None:
+    os.kill(process.process.pid, signal.SIGSTOP)
+    chunk = bytes(MOST_BYTES // 2)
+    process.take(chunk, 0.0)
+    until(lambda: not process._line._waiting)  # it is being sent
+
+    process.take(chunk, 0.0)
+    process.take(chunk, 0.0)
+
+    with pytest.raises(AnalyserError, match="bytes of frames wait"):
+        process.take(chunk, 0.0)
+
+
+def test_its_process_ends_with_the_last_reference() -> None:
+    made = AnalyserProcess(slow().layout)
+    child = made.process
+
+    del made
+
+    assert child.returncode is not None
