@@ -7,6 +7,7 @@ one process sends. On few cores the nodes' own work can be done first (`--report
 
 import asyncio
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -147,10 +148,11 @@ def _measured(setup: _Setup, play: Play) -> dict[str, object]:
         **sent.counts,
         "dropped_by_controller": seen["dropped"],
         "refused_by_controller": seen["refused"],
-        "cpu_us_per_record_analysis": round(seen["analysis_cpu_s"] / taken * 1e6, 3),
         "cpu_us_per_record_controller": round(seen["cpu_s"] / taken * 1e6, 3),
+        "cpu_us_per_record_analyser": round(seen["analyser_cpu_s"] / taken * 1e6, 3),
         "longest_turn_s": round(seen["longest_turn_s"], 2),
         "controller_memory_mb": seen["memory_mb"],
+        "analyser_memory_mb": seen["analyser_memory_mb"],
         "fault_to_verdict_s": round(lag_s, 2),
         "fault_to_verdict_of_the_job_s": round(lag_s * setup.pace, 2),
         "verdicts": [words for _, words in seen["verdicts"]],
@@ -235,15 +237,8 @@ def _cpu_s(pid: int) -> float:
 # The controller: the agents' link in one thread, the analysis in another, as the operator runs them.
 
 
-@dataclass(slots=True)
-class _Seen:
-    records: int = 0
-    longest_turn_s: float = 0.0
-    analysis_cpu_s: float = 0.0
-
-
 def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
-    mailbox, stream, seen = ReportMailbox(), HealthStream(by_size), _Seen()
+    mailbox, stream, longest_turn_s = ReportMailbox(), HealthStream(by_size), 0.0
     members = tuple(Member(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
     stream.follow(
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}
@@ -257,15 +252,14 @@ def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     verdicts: list[tuple[float, str]] = []
     while True:
         mailbox.arrived.wait(TURN_S)
-        began_s, began_cpu_s = clock(), time.thread_time()
+        began_s = clock()
         job_s = began_s * pace  # its clock runs as the job is played, so that a slow job is no hang
         for node, body in mailbox.take():
             stream.take(node, body, job_s)
         for each in stream.judge(job_s):
             blames = "blames" if each.part != "nothing" else "names"
             verdicts.append((began_s, f"{blames} {each.syndrome} {each.part} {[key.name for key in each.nodes][:4]}"))
-        seen.analysis_cpu_s += time.thread_time() - began_cpu_s
-        seen.longest_turn_s = max(seen.longest_turn_s, clock() - began_s)
+        longest_turn_s = max(longest_turn_s, clock() - began_s)
         time.sleep(REST_S)
         if pipe.poll():
             said = pipe.recv()
@@ -275,17 +269,21 @@ def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
         if awaited is not None and len(stream.hosts) >= awaited:
             pipe.send("they have reported")
             awaited = None
-            began_process_s, seen.analysis_cpu_s, seen.longest_turn_s = time.process_time(), 0.0, 0.0
-    analysed = stream.jobs[JOB].records if JOB in stream.jobs else 0
+            began_process_s, longest_turn_s = time.process_time(), 0.0
+    cpu_s = time.process_time() - began_process_s
+    analysed, refused = stream.jobs[JOB].records if JOB in stream.jobs else 0, dict(stream.refused)
+    stream.jobs.clear()  # ends the process of a large job's analysis, which then counts as a child's
+    apart = resource.getrusage(resource.RUSAGE_CHILDREN)
     status = Path("/proc/self/status").read_text(encoding="ascii")
     pipe.send(
         {
             "records": analysed,
-            "cpu_s": time.process_time() - began_process_s,
-            "analysis_cpu_s": seen.analysis_cpu_s,
-            "longest_turn_s": seen.longest_turn_s,
+            "cpu_s": cpu_s,
+            "analyser_cpu_s": apart.ru_utime + apart.ru_stime,
+            "analyser_memory_mb": apart.ru_maxrss // 1000,
+            "longest_turn_s": longest_turn_s,
             "dropped": mailbox.dropped,
-            "refused": dict(stream.refused),
+            "refused": refused,
             "memory_mb": int(status.partition("VmHWM:")[2].split()[0]) // 1000,
             "verdicts": verdicts,
         }

@@ -64,6 +64,7 @@ class Analyser:
 
     def __init__(self, layout: Layout, options: Options | None = None) -> None:
         self.layout, self._options = layout, options or Options()
+        self.lost = 0
         self._matcher = Matcher(layout, aligned=self._options.clocks)
         self._sums = StepSums(layout.ranks, layout.span)
         self._pulse = Pulse(layout)

@@ -3,7 +3,6 @@
 It reads a layout, then frames and requests for verdicts, and answers the latter. It ends with its socket.
 """
 
-import os
 import socket
 import sys
 import traceback
@@ -20,9 +19,6 @@ from controller.parts.health.analyser_wire import (
     message,
 )
 from health.stream import Analyser
-
-NICENESS = 5
-"""Plans and power go first."""
 
 
 def serve(stream: socket.socket) -> None:
@@ -75,5 +71,4 @@ def _read(stream: socket.socket, length: int) -> bytes | None:
 
 
 if __name__ == "__main__":
-    os.nice(NICENESS)
     serve(socket.socket(fileno=int(sys.argv[1])))

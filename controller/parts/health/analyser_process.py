@@ -29,6 +29,8 @@ APART_RANKS = 1024
 """Ranks from which a job is analysed in a process of its own: a tenth of a core at 100 operations a second each."""
 MOST_BYTES = 64 * 1024 * 1024
 """Frames that wait for the process: two seconds of 10,000 ranks at 100 operations a second."""
+TOGETHER_BYTES = 8 * 1024 * 1024
+"""Frames that it looks at together at most."""
 ANSWER_S = 30.0
 """Longest time for one request: the longest turn of 10,000 ranks takes a third of a second on a free core."""
 
@@ -37,6 +39,11 @@ class Analysis(Protocol):
     """Analysis of one run of one job, in whatever process."""
 
     layout: Layout
+
+    @property
+    def lost(self) -> int:
+        """Batches of frames that were given up unread, since it cannot keep up."""
+        ...
 
     def take(self, frames: bytes, now_s: float) -> None: ...
 
@@ -49,7 +56,7 @@ AnalysisOf = Callable[[Layout], Analysis]
 
 
 class AnalyserError(TonnageError):
-    """The analysis of a job ended, or is too slow: the job is left out for a while."""
+    """The process of a job's analysis ended: the job is left out for a while."""
 
 
 def by_size(layout: Layout) -> Analysis:
@@ -79,12 +86,16 @@ class AnalyserProcess:
         threading.Thread(target=self._line.run, name="analyser", daemon=True).start()
         self._finalizer = weakref.finalize(self, _end, self._line, self.process)
 
+    @property
+    def lost(self) -> int:
+        return self._line.lost
+
     def close(self) -> None:
         """Ends the process now."""
         self._finalizer()
 
     def take(self, frames: bytes, now_s: float) -> None:
-        """Frames that arrived by `now_s`. Raises AnalyserError where too many wait, or the process has ended."""
+        """Frames that arrived by `now_s`; the oldest are given up where too many wait. Raises AnalyserError."""
         self._line.put(Kind.FRAMES, frames, now_s)
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
@@ -106,6 +117,8 @@ class _Line:
     """What waits for the process, and its answers; a thread carries both."""
 
     stream: socket.socket
+    lost: int = 0
+    """Batches of frames that were given up, the oldest first."""
     asked: int = 0
     """Requests for verdicts without an answer."""
     _waiting: deque[tuple[Kind, bytes, float]] = field(default_factory=deque)
@@ -118,12 +131,21 @@ class _Line:
     def put(self, kind: Kind, body: bytes, now_s: float) -> None:
         with self._changed:
             self._check()
-            if self._bytes + len(body) > MOST_BYTES and self._waiting:
-                raise AnalyserError(f"{self._bytes} bytes of frames wait for the analysis of a job")
             self._waiting.append((kind, body, now_s))
             self._bytes += len(body)
+            while self._bytes > MOST_BYTES and self._gave_up():
+                self.lost += 1
             self.asked += kind is Kind.JUDGE
             self._changed.notify()
+
+    def _gave_up(self) -> bool:
+        """Gives up the oldest frames, and nothing else."""
+        for number, (kind, body, _) in enumerate(self._waiting):
+            if kind is Kind.FRAMES:
+                del self._waiting[number]
+                self._bytes -= len(body)
+                return True
+        return False
 
     def taken(self) -> list[Judged]:
         with self._changed:
@@ -148,7 +170,7 @@ class _Line:
                     self._answer(receive(self.stream))
         except (OSError, AnalyserError, msgspec.MsgspecError) as error:
             with self._changed:
-                self._why = f"the analysis of a job ended: {str(error) or type(error).__name__}"
+                self._why = str(error) or type(error).__name__
         finally:
             self.stream.close()
 
@@ -158,9 +180,16 @@ class _Line:
                 self._changed.wait()
             if self._closed:
                 return None
-            each = self._waiting.popleft()
-            self._bytes -= len(each[1])
-            return each
+            kind, body, now_s = self._waiting.popleft()
+            bodies = [body]
+            # One look at many frames costs little more than at few, so what has waited is looked at together.
+            while kind is Kind.FRAMES and self._waiting and self._waiting[0][0] is Kind.FRAMES:
+                if sum(map(len, bodies)) > TOGETHER_BYTES:
+                    break
+                _, body, now_s = self._waiting.popleft()
+                bodies.append(body)
+            self._bytes -= sum(map(len, bodies))
+            return kind, b"".join(bodies), now_s
 
     def _answer(self, received: tuple[Kind, bytes, float] | None) -> None:
         if received is None:

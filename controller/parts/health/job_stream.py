@@ -94,6 +94,8 @@ class JobStream:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._analyser: Analysis | None = None
+        self._lost = 0
+        """Batches that it had given up at the last look."""
         self.pace = Pace()
 
     @property
@@ -165,6 +167,11 @@ class JobStream:
     def ended(self, now_s: float) -> tuple[Verdict, ...]:
         """Verdicts on slow parts that are as fast as before again; each once."""
         return self._analyser.ended(now_s) if self._analyser is not None else ()
+
+    def newly_lost(self) -> int:
+        """Batches of frames that the analysis has given up unread since the last call, since it cannot keep up."""
+        before, self._lost = self._lost, self._analyser.lost if self._analyser is not None else 0
+        return max(self._lost - before, 0)
 
     def _admits(self, pod: str, node: str, rank: int, run: int, now_s: float) -> bool:
         if run > self._run:

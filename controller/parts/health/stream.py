@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import structlog
 
-from controller.parts.health.analyser_process import AnalysisOf
+from controller.parts.health.analyser_process import AnalyserError, AnalysisOf
 from controller.parts.health.job_stream import JobStream, Seat, facts_on
 from controller.parts.health.members import Members
 from controller.parts.health.probing import Agent, Probing
@@ -149,6 +149,8 @@ class HealthStream:
                     self.judged[str(verdict.cause or verdict.syndrome)] += 1
                     found.append(self._evidence(stream, verdict, now_s))
                     self._ask(stream, verdict, found[-1], now_s)
+                if lost := stream.newly_lost():
+                    self.refused["not analysed in time"] += lost
                 for verdict in stream.ended(now_s):
                     over = replace(
                         self._evidence(stream, verdict, now_s), over=True, shown=("it is as fast as before",)
@@ -167,8 +169,11 @@ class HealthStream:
             stream.checkpoint_s = self._saved_s.get(name, stream.checkpoint_s)
         try:
             yield stream
-        except Exception:  # records are written by the job, which may write anything
-            log.exception("a job's records could not be analysed", job=name)
+        except Exception as error:  # records are written by the job, which may write anything
+            if isinstance(error, AnalyserError):
+                log.warning("the analysis of a job ended", job=name, why=str(error))
+            else:
+                log.exception("a job's records could not be analysed", job=name)
             self.refused["not analysable"] += 1
             self._paused_s[name] = now_s + PAUSE_S
             del self.jobs[name]

@@ -78,17 +78,19 @@ def test_records_that_break_the_analysis_are_told_by_kind_and_place_alone(proces
         until(lambda: process.judge(0.0))
 
 
-def test_frames_that_nobody_reads_are_bounded(process: AnalyserProcess) -> None:
+def test_frames_that_are_not_read_in_time_are_given_up_the_oldest_first(process: AnalyserProcess) -> None:
     os.kill(process.process.pid, signal.SIGSTOP)
-    chunk = bytes(MOST_BYTES // 2)
+    chunk = bytes(MOST_BYTES // 2 - 1024)
     process.take(chunk, 0.0)
     until(lambda: not process._line._waiting)  # it is being sent
+    process.take(chunk, 1.0)
+    process.take(chunk, 2.0)
+    process.judge(2.0)
 
-    process.take(chunk, 0.0)
-    process.take(chunk, 0.0)
+    process.take(chunk, 3.0)
 
-    with pytest.raises(AnalyserError, match="bytes of frames wait"):
-        process.take(chunk, 0.0)
+    assert process.lost == 1
+    assert [now_s for _, _, now_s in process._line._waiting] == [2.0, 2.0, 3.0]
 
 
 def test_its_process_ends_with_the_last_reference() -> None:
