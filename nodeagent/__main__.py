@@ -4,6 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -19,11 +20,13 @@ from nodeagent.controller_link import Link, Tls
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import probes, serve
 from nodeagent.guarded_backend import guarded_backend
+from nodeagent.health.dcgm_exporter import DcgmExporter, own_gpus, page_of
 from nodeagent.health.devices import DeviceEvidence
 from nodeagent.health.feed import HealthFeed, Probes
 from nodeagent.health.forwarding import forward
 from nodeagent.health.host import HostEvidence
 from nodeagent.health.kernel_log import KernelLog, kmsg
+from nodeagent.health.metrics_page import fetched
 from nodeagent.health.nic_counters import NicCounters
 from nodeagent.health.pod_sockets import Deliver, PodSockets
 from nodeagent.health.probe_listener import ProbeListener, address_of
@@ -32,7 +35,7 @@ from nodeagent.health.processes import HostProcesses, Senders
 from nodeagent.health.ranks import Ranks
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
-from nodeagent.metrics import AgentMetrics, HealthFeedMetrics, ProbeMetrics
+from nodeagent.metrics import AgentMetrics, DcgmMetrics, HealthFeedMetrics, ProbeMetrics
 from nodeagent.out_of_band import BmcPacing
 from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.sandboxes.process import ProcessSettings
@@ -85,9 +88,15 @@ NODE = click.option("--node", envvar="NODE_NAME", help="This node's name in the 
 @main.command()
 @SETTINGS
 @NODE
-def run(config: Path, node: str | None) -> None:
+@click.option(
+    "--address",
+    default="",
+    envvar="NODE_ADDRESS",
+    help="This node's IP address, for health.dcgm_url. [env: NODE_ADDRESS]",
+)
+def run(config: Path, node: str | None, address: str) -> None:
     """Keep this node's devices within a power lease until SIGTERM."""
-    asyncio.run(_run(read_settings(config, node)))
+    asyncio.run(_run(read_settings(config, node), address))
 
 
 @main.command()
@@ -179,7 +188,9 @@ def _held(backend: Backend, facts: DeviceFacts, at_most_mhz: float | None) -> bo
     return True
 
 
-async def _run(settings: AgentSettings) -> None:
+async def _run(settings: AgentSettings, address: str) -> None:
+    about = settings.health
+    page = page_of(about.dcgm_url, settings.node, address) if about.enabled and about.dcgm_url else None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -191,7 +202,9 @@ async def _run(settings: AgentSettings) -> None:
     isolation = _isolation(settings, keys, lambda message: line[0].say(message))
     meter = _meter(settings)
     agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter, lambda: line[0].reconnect())
-    feed, prober = _health_feed(settings, agent), None
+    own = own_gpus(settings.node, lambda: agent.facts)
+    dcgm = DcgmExporter(partial(fetched, page), own, clock) if page is not None else None
+    feed, prober = _health_feed(settings, agent, dcgm), None
     try:
         await agent.start()
         if meter is not None:
@@ -208,6 +221,9 @@ async def _run(settings: AgentSettings) -> None:
         if feed is not None:
             registry.register(HealthFeedMetrics(feed))
             feed.start()
+        if dcgm is not None:
+            registry.register(DcgmMetrics(dcgm))
+            dcgm.start()
         if prober is not None:
             registry.register(ProbeMetrics(prober))
         server = serve(settings.metrics_host, settings.metrics_port, registry, probes(agent, clock))
@@ -230,6 +246,8 @@ async def _run(settings: AgentSettings) -> None:
             await agent.end_bursts()
         if prober is not None:
             prober.close()
+        if dcgm is not None:
+            dcgm.close()
         if feed is not None:
             feed.close()
         if meter is not None:
@@ -238,7 +256,7 @@ async def _run(settings: AgentSettings) -> None:
         backend.close()
 
 
-def _health_feed(settings: AgentSettings, agent: Agent) -> HealthFeed | None:
+def _health_feed(settings: AgentSettings, agent: Agent, dcgm: DcgmExporter | None) -> HealthFeed | None:
     """The feed of health; None where it is not enabled."""
     about = settings.health
     if not about.enabled:
@@ -250,6 +268,8 @@ def _health_feed(settings: AgentSettings, agent: Agent) -> HealthFeed | None:
             sources.insert(0, KernelLog(kmsg(str(about.kernel_log))))
         except OSError as error:
             log.warning("the kernel's log cannot be read: no GPU errors from it", why=str(error))
+    if dcgm is not None:
+        sources.append(dcgm)
 
     def sockets(deliver: Deliver) -> PodSockets:
         return PodSockets(about.folder, Senders(processes, clock), deliver, clock)

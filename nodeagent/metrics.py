@@ -7,6 +7,7 @@ from prometheus_client.registry import Collector
 
 from cluster.clock import Clock
 from nodeagent.agent import Agent
+from nodeagent.health.dcgm_exporter import DcgmExporter
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.prober import Prober
 from power.devices.backend import THROTTLES, DeviceReading
@@ -112,6 +113,19 @@ class HealthFeedMetrics(Collector):
         for cause, count in sorted(self._feed.dropped.items()):
             dropped.add_metric([cause], count)
         yield dropped
+
+
+class DcgmMetrics(Collector):
+    """Collector of the reading of the node's DCGM exporter."""
+
+    def __init__(self, exporter: DcgmExporter) -> None:
+        self._exporter = exporter
+
+    def collect(self) -> Iterator[Metric]:
+        yield _counted("tonnage_agent_health_dcgm_reads", "Readings of the DCGM exporter.", self._exporter.reads)
+        yield _by_code(
+            "tonnage_agent_health_dcgm_failed_reads", "Readings of it that failed.", dict(self._exporter.failed)
+        )
 
 
 class ProbeMetrics(Collector):

@@ -86,6 +86,11 @@ class HealthSettings(Part):
         None,
         description="The kernel's log, /dev/kmsg, for GPU errors; needs a privileged container. Omitted: not read.",
     )
+    dcgm_url: Annotated[str, Field(pattern=r"^http://[^\s/@?#]+(/[^\s#]*)?$")] | None = Field(
+        None,
+        description="Metrics of this node's DCGM exporter, such as http://localhost:9400/metrics; `{node}` stands for "
+        "the node's name, `{address}` for its IP address. Omitted: not read.",
+    )
     probes: ProbeSettings = ProbeSettings()
 
 

@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -100,7 +100,7 @@ class HealthFeed:
         if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
             self.sockets.look()
-            self._evidence = tuple(found for source in self._sources for found in source.read(now_s))[:MOST_EVIDENCE]
+            self._evidence = tuple(self._found(now_s))[:MOST_EVIDENCE]
         self.sockets.read(wait_s)
 
     def next_report(self) -> HealthReport | None:
@@ -134,6 +134,14 @@ class HealthFeed:
     def refresh(self) -> None:
         """Has the evidence sent again with the next report: a new controller listens."""
         self._sent = (frozenset(), float("-inf"))
+
+    def _found(self, now_s: float) -> Iterable[Evidence]:
+        """What two sources say alike is said once, by the first of them: it knows best since when."""
+        found: dict[tuple[str, str, str, int], Evidence] = {}
+        for source in self._sources:
+            for each in source.read(now_s):
+                found.setdefault((each.code, each.subject, each.pod, each.rank), each)
+        return found.values()
 
     def _deliver(self, pod: str, pid: int, frame: bytes) -> None:
         (rank,) = _RANK.unpack_from(frame)

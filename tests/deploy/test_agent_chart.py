@@ -262,6 +262,30 @@ def test_agents_that_probe_each_other_may_connect_to_each_other_and_only_then(tm
     assert ports == [9465]
 
 
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://{address}:9401/metrics", 9401),
+        ("http://exporter.gpu.svc:9400", 9400),
+        ("http://exporter.gpu.svc/a:1/metrics", 80),
+        ("http://[fd00::9400]:9402/metrics?kind=gpu", 9402),
+    ],
+)
+def test_a_dcgm_exporter_that_is_named_may_be_reached_and_the_nodes_address_is_told_for_it(
+    url: str, port: int, tmp_path: Path
+) -> None:
+    objects = with_agent({"health": {"enabled": True, "dcgmUrl": url}})
+    plain = with_agent({"health": {"enabled": True}})
+    rule = {"ports": [{"port": port, "protocol": "TCP"}]}
+    told = {each["name"]: each for each in container(objects)["env"]}
+
+    assert read(objects, tmp_path).health.dcgm_url == url
+    assert rule in objects["NetworkPolicy", "tonnage-agent"]["spec"]["egress"]
+    assert ("NODE_ADDRESS" in told) == ("{address}" in url)
+    assert read(plain, tmp_path).health.dcgm_url is None
+    assert rule not in plain["NetworkPolicy", "tonnage-agent"]["spec"]["egress"]
+
+
 def test_the_key_that_is_made_is_long_enough_and_mounted_for_root_alone() -> None:
     objects = with_agent()
     secret = objects["Secret", "tonnage-power-keys"]
@@ -342,6 +366,7 @@ def test_agents_are_scraped_under_the_names_of_their_nodes() -> None:
         ({"onStop": "lift"}, "onStop"),
         ({"recordPath": "var"}, "recordPath"),
         ({"maxUnavailable": "all"}, "maxUnavailable"),
+        ({"health": {"dcgmUrl": "https://localhost:9400/metrics"}}, "dcgmUrl"),
         ({"port": 0}, "port"),
         ({"backend": "redfish", **NODES}, "redfish.host"),
         ({"meter": True}, "agent.meter needs agent.redfish.host"),

@@ -35,7 +35,9 @@ HEARD_S = 10.0
 HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156})
 """GPU errors that are the hardware's or the driver's. Those that a program can cause (13, 31, 43, 45) are evidence of
 nothing by themselves. Source: NVIDIA, "XID Errors", table of causes."""
-NODE_FAULTS = frozenset({"MachineCheck", "MemoryError", "GpuLost", "LinkDown", "UncorrectedErrors", "PowerBrake"})
+NODE_FAULTS = frozenset(
+    {"MachineCheck", "MemoryError", "GpuLost", "LinkDown", "UncorrectedErrors", "RowRemapFailure", "PowerBrake"}
+)
 """Other findings of agents for which a node is suspected without a job that suffers."""
 _FACTS: Mapping[str, FactKind] = {
     "Gone": FactKind.PROCESS_GONE,
@@ -237,8 +239,8 @@ class HealthStream:
             nodes=(NodeKey(node, self.node_uids[node]),),
             pods=(),
             since_s=since_s,
-            # A message of the kernel is an instant; a counter or a temperature stands while it is reported.
-            at_s=since_s if found.source is reports.Source.KERNEL else host.at_s,
+            # A message of the kernel and a GPU error are instants; a counter or a brake stands while it is reported.
+            at_s=since_s if found.source is reports.Source.KERNEL or _is_xid(found.code) else host.at_s,
             confidence=0.9,
             source=Source.NODE,
             shown=(f"{found.code} on {found.subject}: {found.words}"[:200],),
@@ -294,7 +296,11 @@ class HealthStream:
 
 def is_hardware_xid(code: str) -> bool:
     """Whether a finding is a GPU error that no program causes."""
-    return code.startswith("Xid") and code[3:].isdigit() and int(code[3:]) in HARDWARE_XIDS
+    return _is_xid(code) and int(code[3:]) in HARDWARE_XIDS
+
+
+def _is_xid(code: str) -> bool:
+    return code.startswith("Xid") and code[3:].isdigit()
 
 
 def is_hardware(found: reports.Evidence) -> bool:

@@ -21,6 +21,13 @@ yes
 {{- end -}}
 {{- end }}
 
+{{/* Page of the DCGM exporter that agents of this release read; empty: none. */}}
+{{- define "tonnage.dcgmUrl" -}}
+{{- if and .Values.agent.enabled .Values.agent.health.enabled -}}
+{{- .Values.agent.health.dcgmUrl -}}
+{{- end -}}
+{{- end }}
+
 {{/* "yes" when the operator gives orders for sandboxes: to agents of this release, or to others by its settings. */}}
 {{- define "tonnage.isolates" -}}
 {{- if or (and .Values.agent.enabled .Values.agent.sandboxes.enabled) ((.Values.settings.isolation | default dict).enabled) -}}
@@ -127,6 +134,9 @@ nvidia.com/gpu.present: "true"
 {{- $health := dict "enabled" true "folder" "/run/tonnage/pods" "sys" "/host/sys/class" "cgroups" "/host/sys/fs/cgroup" }}
 {{- if $agent.health.kernelLog }}
 {{- $_ := set $health "kernel_log" "/dev/kmsg" }}
+{{- end }}
+{{- with $agent.health.dcgmUrl }}
+{{- $_ := set $health "dcgm_url" . }}
 {{- end }}
 {{- with $agent.health.probes }}
 {{- if .enabled }}

@@ -117,3 +117,23 @@ def test_the_longest_report_is_one_message() -> None:
     report = HealthReport("n" * 253, "l" * 16, 1 << 60, frames, (wordy,) * 256, {"malformed": 1 << 60})
 
     assert len(packed(report)) < LONGEST - 1024
+
+
+def test_what_two_sources_say_alike_is_said_once_by_the_first(short_path: Path, clock: HandClock) -> None:
+    def sockets(deliver):  # type: ignore[no-untyped-def]
+        return PodSockets(short_path, Senders(OneProcess(POD), clock), deliver, clock)
+
+    later = Evidence(Source.DEVICE, "Xid79", "0000:3b:00", 0.0)
+    other = Evidence(Source.DEVICE, "Xid79", "0000:5d:00", 0.0)
+    sources = [ScriptedEvidence([(90.0, XID)]), ScriptedEvidence([(95.0, later), (95.0, other)])]
+    feed = HealthFeed("n1", "life", sockets, Ranks(HostProcesses()), sources, clock)
+    feed.turn(0)
+
+    report = feed.next_report()
+
+    feed.close()
+    assert report is not None
+    assert [(each.source, each.age_s) for each in report.evidence or ()] == [
+        (Source.KERNEL, 10.0),
+        (Source.DEVICE, 5.0),
+    ]
