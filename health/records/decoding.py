@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, IntArray
-from tonnage.records import FIELDS, MAGIC
+from tonnage.records import FIELDS, FRAME_RECORDS, LAST_KIND, MAGIC
 
 RECORD = np.dtype(list(FIELDS))
 HEADER = np.dtype(
@@ -36,6 +36,25 @@ class Records:
     def of_kind(self, *kinds: int) -> "Records":
         chosen = np.isin(self.rows["kind"], kinds)
         return Records(self.rows[chosen], self.rank[chosen], self.headers)
+
+
+def frame_starts(frames: bytes, starts: IntArray) -> IntArray | None:
+    """Rows at which frames begin, rising; None unless the chunks that begin at these rows hold whole frames alone.
+
+    starts: shape (chunks,), rising, from 0.
+    """
+    rows = np.frombuffer(frames, dtype=RECORD)
+    kind = rows["kind"]
+    at = np.flatnonzero(kind == MAGIC)
+    count = rows[at].view(HEADER)["count"]
+    whole = (
+        len(at) > 0
+        and np.array_equal(np.diff(at, append=len(rows)) - 1, count)
+        and int(count.max()) <= FRAME_RECORDS
+        and int(np.count_nonzero(kind > LAST_KIND)) == len(at)
+        and bool(np.isin(starts, at).all())
+    )
+    return at if whole else None
 
 
 def decoded(frames: bytes) -> Records:

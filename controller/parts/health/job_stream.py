@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster.arrays import Array, BoolArray
 from controller.parts.health.analyser_process import Analysis, AnalysisOf
-from health.records.decoding import RECORD, Records, decoded
+from health.records.decoding import HEADER, RECORD, Records, decoded, frame_starts
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
 from health.verdicts.facts import Fact
@@ -30,7 +30,11 @@ MOST_WAITING_BYTES = 4 * 1024 * 1024
 DIGESTED_BYTES = 8 * 1024 * 1024
 """Frames that are looked at together at most: a quarter of a second of 10,000 ranks at 100 operations a second."""
 PACE_STEPS = 64
+MOST_RANKS = 1 << 17
+"""Ranks of a job whose frames are looked at together."""
 _HEAD = struct.Struct("<BBHIqqII")
+_Chunk = tuple[str, str, bytes]
+"""Pod, node, and frames one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +86,17 @@ class JobStream:
         """When the newest finished operation arrived."""
         self.checkpoint_s = float("-inf")
         """When a checkpoint was last seen under way."""
-        self.heard_s: dict[int, float] = {}
         self._run = -1
         self._introduced: dict[tuple[int, int, int], np.void] = {}
         self._introduced_s = float("-inf")
-        self._arrived: list[bytes] = []
-        """Frames that were admitted and not looked at yet, their length, and when the last of them came."""
+        self._arrived: list[_Chunk] = []
+        """Frames that were not looked at yet, their length, and when the last of them came."""
         self._arrived_bytes, self._arrived_s = 0, float("-inf")
         self._ranks_of: Counter[str] = Counter()
         """Ranks of each pod."""
+        self._pod_number: dict[str, int] = {}
+        self._seated = np.zeros(0, np.int64)
+        """Number of the pod that each rank belongs to; -1 for none."""
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._analyser: Analysis | None = None
@@ -122,23 +128,24 @@ class JobStream:
 
     def take(self, pod: str, node: str, frames: bytes, now_s: float) -> None:
         """Frames of one pod, one after another; they are looked at together with those of others."""
-        self._collect(
-            [frame for rank, run, frame in frames_in(frames) if self._admits(pod, node, rank, run, now_s)], now_s
-        )
-
-    def _collect(self, kept: Sequence[bytes], now_s: float) -> None:
-        self._arrived += kept
-        self._arrived_bytes += sum(map(len, kept))
+        self._arrived.append((pod, node, frames))
+        self._arrived_bytes += len(frames)
         self._arrived_s = now_s
         if self._arrived_bytes > DIGESTED_BYTES:
             self._digest()
 
+    def take_recorded(self, frames: bytes, now_s: float) -> None:
+        """Frames of all ranks of a recorded job, whose pods are unknown: each rank counts as its own."""
+        for rank, _, frame in frames_in(frames):
+            self.take(f"rank-{rank}", f"rank-{rank}", frame, now_s)
+
     def _digest(self) -> None:
         """Looks at everything that has arrived: one look at a thousand pods costs little more than at one."""
-        if not self._arrived:
-            return
-        joined, now_s = b"".join(self._arrived), self._arrived_s
+        arrived, now_s = self._arrived, self._arrived_s
         self._arrived, self._arrived_bytes = [], 0
+        joined = self._admitted(arrived)
+        if not joined:
+            return
         records = decoded(joined)
         self.records += len(records.rows)
         self._introduce(records, now_s)
@@ -151,10 +158,43 @@ class JobStream:
         while self._waiting_bytes > MOST_WAITING_BYTES:
             self._waiting_bytes -= len(self._waiting.pop(0))
 
-    def take_recorded(self, frames: bytes, now_s: float) -> None:
-        """Frames of all ranks of a recorded job, whose pods are unknown: each rank counts as its own."""
-        split = [(rank, f"rank-{rank}", run, frame) for rank, run, frame in frames_in(frames)]
-        self._collect([frame for rank, name, run, frame in split if self._admits(name, name, rank, run, now_s)], now_s)
+    def _admitted(self, arrived: Sequence[_Chunk]) -> bytes:
+        """Frames of ranks of the present run that the pods may speak for, in the order of their arrival.
+
+        Chunks of whole frames, of ranks that have their seats, are looked at together; the others one by one.
+        """
+        run, kept = self._run, list[bytes]()
+        known = self._known(arrived)
+        for (pod, node, frames), is_known in zip(arrived, known, strict=True):
+            if is_known and self._run == run:
+                kept.append(frames)
+                continue
+            for rank, of_run, frame in frames_in(frames):
+                if of_run > self._run:
+                    self._restart(of_run)
+                    kept.clear()  # those were of the run before
+                if self._admits(pod, node, rank, of_run):
+                    kept.append(frame)
+        return b"".join(kept)
+
+    def _known(self, arrived: Sequence[_Chunk]) -> Sequence[bool]:
+        """Whether each chunk holds whole frames of the present run alone, of ranks that have their seats in its pod."""
+        lengths = np.array([len(frames) for _, _, frames in arrived], dtype=np.int64)
+        if not lengths.all() or (lengths % RECORD_BYTES).any():
+            return [False] * len(arrived)
+        starts = np.concatenate([[0], np.cumsum(lengths // RECORD_BYTES)[:-1]]).astype(np.int64)
+        joined = b"".join(frames for _, _, frames in arrived)
+        at = frame_starts(joined, starts)
+        if at is None:
+            return [False] * len(arrived)
+        headers = np.frombuffer(joined, dtype=HEADER)[at]
+        chunk = np.searchsorted(starts, at, side="right") - 1
+        pod = np.array([self._pod_number.get(name, -2) for name, _, _ in arrived], dtype=np.int64)[chunk]
+        rank = headers["rank"].astype(np.int64)
+        seated = rank < len(self._seated)
+        seated[seated] = self._seated[rank[seated]] == pod[seated]
+        known = seated & (headers["incarnation"] == self._run)
+        return [bool(each) for each in np.bincount(chunk, ~known, len(arrived)) == 0]
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
         """New verdicts; none before the layout is complete."""
@@ -173,27 +213,34 @@ class JobStream:
         before, self._lost = self._lost, self._analyser.lost if self._analyser is not None else 0
         return max(self._lost - before, 0)
 
-    def _admits(self, pod: str, node: str, rank: int, run: int, now_s: float) -> bool:
-        if run > self._run:
-            self._restart(run)
+    def _admits(self, pod: str, node: str, rank: int, run: int) -> bool:
+        """Whether this pod may speak for a rank; a rank that has no seat yet gets one in it."""
         seat = self.seats.get(rank)
-        if seat is None:
-            if self._ranks_of[pod] >= RANKS_PER_POD or run < self._run:
-                self.refused += 1
-                return False
-            seat = self.seats[rank] = Seat(pod, node)
-            self._ranks_of[pod] += 1
-        if seat.pod != pod or run < self._run:
+        if run < self._run or (seat is None and self._ranks_of[pod] >= RANKS_PER_POD):
             self.refused += 1
             return False
-        self.heard_s[rank] = now_s
+        if seat is None:
+            seat = self.seats[rank] = Seat(pod, node)
+            self._ranks_of[pod] += 1
+            self._seat(rank, self._pod_number.setdefault(pod, len(self._pod_number)))
+        if seat.pod != pod:
+            self.refused += 1
+            return False
         return True
+
+    def _seat(self, rank: int, pod_number: int) -> None:
+        if rank >= MOST_RANKS:
+            return  # a job of that many is looked at frame by frame
+        if rank >= len(self._seated):
+            more = np.full(max(rank + 1, 2 * len(self._seated)) - len(self._seated), -1, np.int64)
+            self._seated = np.concatenate([self._seated, more])
+        self._seated[rank] = pod_number
 
     def _restart(self, run: int) -> None:
         """The same pods began another run: its ranks and groups are new."""
         self._run = run
-        self.seats, self.heard_s, self._introduced, self._waiting = {}, {}, {}, []
-        self._arrived, self._arrived_bytes, self._ranks_of = [], 0, Counter()
+        self.seats, self._introduced, self._waiting = {}, {}, []
+        self._ranks_of, self._pod_number, self._seated = Counter(), {}, np.zeros(0, np.int64)
         self._waiting_bytes, self._analyser, self.pace = 0, None, Pace()
 
     def _introduce(self, records: Records, now_s: float) -> None:
@@ -268,4 +315,6 @@ def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 def facts_on(seats: Mapping[int, Seat], of_rank: Mapping[tuple[str, int], Sequence[Fact]]) -> tuple[Fact, ...]:
     """Facts about the ranks of a job, from those by pod and rank that agents report."""
+    if not of_rank:
+        return ()
     return tuple(fact for rank, seat in seats.items() for fact in of_rank.get((seat.pod, rank), ()))

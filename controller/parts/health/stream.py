@@ -248,24 +248,24 @@ class HealthStream:
 
     def _facts(self, now_s: float) -> dict[tuple[str, int], list[Fact]]:
         """Facts that agents know about ranks, by pod and rank: of their processes, and of the nodes under them."""
-        made: dict[tuple[str, int], list[Fact]] = {}
-        seats = [(rank, seat) for stream in self.jobs.values() for rank, seat in stream.seats.items()]
-        on_node: dict[str, list[tuple[int, Seat]]] = {}
-        for rank, seat in seats:
-            on_node.setdefault(seat.node, []).append((rank, seat))
-        for node, there in on_node.items():
-            host = self.hosts.get(node)
-            for each in host.evidence if host is not None and now_s - host.heard_s <= HEARD_S else ():
+        told: dict[str, list[tuple[FactKind, reports.Evidence, float]]] = {}
+        for node, host in self.hosts.items():
+            for each in host.evidence if now_s - host.heard_s <= HEARD_S else ():
                 kind = FactKind.XID if is_hardware_xid(each.code) else _FACTS.get(each.code)
-                if kind is None or host is None:
-                    continue
-                for rank, seat in there:
-                    if each.rank < 0 or (each.pod, each.rank) == (seat.pod, rank):
-                        fact = Fact(kind, rank, host.at_s - each.age_s, each.speed_share)
-                        made.setdefault((seat.pod, rank), []).append(fact)
+                if kind is not None:
+                    told.setdefault(node, []).append((kind, each, host.at_s - each.age_s))
+        made: dict[tuple[str, int], list[Fact]] = {}
+        if not told:
+            return made
+        for rank, seat in ((rank, seat) for stream in self.jobs.values() for rank, seat in stream.seats.items()):
+            for kind, each, since_s in told.get(seat.node, ()):
+                if each.rank < 0 or (each.pod, each.rank) == (seat.pod, rank):
+                    made.setdefault((seat.pod, rank), []).append(Fact(kind, rank, since_s, each.speed_share))
         return made
 
     def _own_caps(self, seats: Mapping[int, Seat]) -> tuple[Fact, ...]:
+        if not self.limits:
+            return ()
         return tuple(
             Fact(FactKind.POWER_CAP, rank, limit.since_s, limit.speed_share)
             for rank, seat in seats.items()

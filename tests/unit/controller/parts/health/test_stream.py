@@ -173,6 +173,7 @@ def test_a_pod_of_the_job_cannot_take_anothers_rank() -> None:
     for rank in range(16):
         fleet.report("n0", START_S + 500, {"u-n0": frame(rank, records.packed(Kind.END))})
 
+    fleet.stream.judge(START_S + 500)
     assert fleet.stream.jobs[JOB].seats == before
     assert fleet.stream.jobs[JOB].refused == sum(node_of(rank) != "n0" for rank in range(16))
 
