@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
+from cluster.frame import Buffer
 from health.analysis import deaths, waits
 from health.analysis.deaths import Errors
 from health.analysis.excess import Baseline, baseline_of
@@ -95,7 +96,7 @@ class Analyser:
         """Slow parts that are blamed, with the step and the instant at which each last showed."""
         self._stopped = False
 
-    def take(self, frames: bytes, now_s: float) -> None:
+    def take(self, frames: Buffer, now_s: float) -> None:
         """Frames that arrived by `now_s`, the analyser's clock."""
         records = decoded(frames)
         self._meet(records.headers)

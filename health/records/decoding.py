@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, IntArray
+from cluster.frame import Buffer
 from tonnage.records import FIELDS, FRAME_RECORDS, LAST_KIND, MAGIC
 
 RECORD = np.dtype(list(FIELDS))
@@ -57,7 +58,7 @@ def frame_starts(frames: bytes, starts: IntArray) -> IntArray | None:
     return at if whole else None
 
 
-def decoded(frames: bytes) -> Records:
+def decoded(frames: Buffer) -> Records:
     """Records of whole frames, one after another; each was accepted by `tonnage.records.checked`.
 
     25 million records a second on one core.

@@ -1,8 +1,10 @@
-"""Process that analyses one large job: `python -m controller.parts.health.analyser_child FD`, a child of the operator.
+"""Process that analyses one large job: `python -m controller.parts.health.analyser_child SOCKET MEMORY`.
 
-It reads a layout, then frames and requests for verdicts, and answers the latter. It ends with its socket.
+A child of the operator. It reads a layout, then frames and requests for verdicts, and answers these. It ends with its
+socket.
 """
 
+import mmap
 import socket
 import sys
 import traceback
@@ -21,7 +23,7 @@ from controller.parts.health.analyser_wire import (
 from health.stream import Analyser
 
 
-def serve(stream: socket.socket) -> None:
+def serve(stream: socket.socket, memory: mmap.mmap) -> None:
     """Analyses until the other end closes. An error in what a job wrote ends it with its kind and place, no values."""
     analyser: Analyser | None = None
     try:
@@ -30,7 +32,8 @@ def serve(stream: socket.socket) -> None:
             if kind is Kind.LAYOUT:
                 analyser = Analyser(layout_in(body))
             elif analyser is not None and kind is Kind.FRAMES:
-                analyser.take(body, now_s)
+                analyser.take(memoryview(memory)[: int.from_bytes(body, "little")], now_s)
+                send(stream, Kind.TAKEN, b"")
             elif analyser is not None and kind is Kind.JUDGE:
                 answer = Judged(analyser.judge(now_s, facts_in(body)), analyser.ended(now_s))
                 send(stream, Kind.VERDICTS, judged_body(answer))
@@ -71,4 +74,4 @@ def _read(stream: socket.socket, length: int) -> bytes | None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))

@@ -4,6 +4,8 @@ The same verdicts as `health.stream.Analyser`, since it is that, with the same f
 later call of `judge`.
 """
 
+import mmap
+import os
 import socket
 import subprocess
 import sys
@@ -31,6 +33,11 @@ MOST_BYTES = 64 * 1024 * 1024
 """Frames that wait for the process: two seconds of 10,000 ranks at 100 operations a second."""
 TOGETHER_BYTES = 8 * 1024 * 1024
 """Frames that it looks at together at most."""
+EVERY_S = 0.25
+"""Pause between two requests for verdicts. Frames wait for one: a look at all ranks costs much the same however few
+records are new."""
+KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
+"""Has the process keep memory of large arrays for the next ones: a fifth of its time went to the kernel's pages."""
 ANSWER_S = 30.0
 """Longest time for one request: the longest turn of 10,000 ranks takes a third of a second on a free core."""
 
@@ -71,18 +78,21 @@ class AnalyserProcess:
         """Raises OSError where no process can be started."""
         self.layout = layout
         mine, theirs = socket.socketpair()
-        with theirs:
-            words = [sys.executable, "-m", "controller.parts.health.analyser_child", str(theirs.fileno())]
-            try:
-                self.process = subprocess.Popen(  # noqa: S603 - our own module
-                    words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-                )
-            except OSError:
-                mine.close()
-                raise
-        self._line = _Line(mine)
+        shared = os.memfd_create("frames")
+        os.ftruncate(shared, MOST_BYTES)
+        try:
+            self.process = _started(theirs.fileno(), shared)
+            memory = mmap.mmap(shared, MOST_BYTES)
+        except OSError:
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(shared)
+        self._line = _Line(mine, memory)
         self._line.put(Kind.LAYOUT, layout_body(layout), 0.0)
         self._ended: tuple[Verdict, ...] = ()
+        self._asked_s = float("-inf")
         threading.Thread(target=self._line.run, name="analyser", daemon=True).start()
         self._finalizer = weakref.finalize(self, _end, self._line, self.process)
 
@@ -99,10 +109,11 @@ class AnalyserProcess:
         self._line.put(Kind.FRAMES, frames, now_s)
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
-        """Verdicts that have arrived; asks for new ones unless a request is under way. Raises AnalyserError."""
+        """Verdicts that have arrived; asks for new ones where it is time. Raises AnalyserError."""
         answers = self._line.taken()
         self._ended += tuple(each for answer in answers for each in answer.ended)
-        if not self._line.asked:
+        if not self._line.asked and now_s - self._asked_s >= EVERY_S:
+            self._asked_s = now_s
             self._line.put(Kind.JUDGE, facts_body(facts), now_s)
         return tuple(each for answer in answers for each in answer.found)
 
@@ -117,6 +128,8 @@ class _Line:
     """What waits for the process, and its answers; a thread carries both."""
 
     stream: socket.socket
+    memory: mmap.mmap
+    """Frames on their way: through the socket they went in small pieces, and each waited for the interpreter."""
     lost: int = 0
     """Batches of frames that were given up, the oldest first."""
     asked: int = 0
@@ -165,45 +178,71 @@ class _Line:
         try:
             while (each := self._next()) is not None:
                 kind, body, now_s = each
+                if kind is Kind.FRAMES:
+                    self.memory[: len(body)] = body
+                    body = len(body).to_bytes(8, "little")
                 send(self.stream, kind, body, now_s)
-                if kind is Kind.JUDGE:
+                if kind is not Kind.LAYOUT:
                     self._answer(receive(self.stream))
         except (OSError, AnalyserError, msgspec.MsgspecError) as error:
             with self._changed:
                 self._why = str(error) or type(error).__name__
         finally:
             self.stream.close()
+            self.memory.close()
 
     def _next(self) -> tuple[Kind, bytes, float] | None:
+        """What is to be sent, frames that have waited together as one; None after the end."""
         with self._changed:
-            while not self._waiting and not self._closed:
+            while not self._closed and not self._is_due():
                 self._changed.wait()
             if self._closed:
                 return None
             kind, body, now_s = self._waiting.popleft()
-            bodies = [body]
-            # One look at many frames costs little more than at few, so what has waited is looked at together.
-            while kind is Kind.FRAMES and self._waiting and self._waiting[0][0] is Kind.FRAMES:
-                if sum(map(len, bodies)) > TOGETHER_BYTES:
-                    break
+            bodies, length = [body], len(body)
+            while kind is Kind.FRAMES and self._is_frames() and length < TOGETHER_BYTES:
                 _, body, now_s = self._waiting.popleft()
                 bodies.append(body)
-            self._bytes -= sum(map(len, bodies))
+                length += len(body)
+            self._bytes -= length
             return kind, b"".join(bodies), now_s
+
+    def _is_due(self) -> bool:
+        """Whether something is to be sent: frames wait until verdicts are asked for, or are many."""
+        if not self._waiting:
+            return False
+        return not self._is_frames() or self.asked > 0 or self._bytes >= TOGETHER_BYTES
+
+    def _is_frames(self) -> bool:
+        """Whether frames are next."""
+        return bool(self._waiting) and self._waiting[0][0] is Kind.FRAMES
 
     def _answer(self, received: tuple[Kind, bytes, float] | None) -> None:
         if received is None:
             raise AnalyserError("its process ended")
         kind, body, _ = received
-        if kind is not Kind.VERDICTS:
+        if kind is Kind.FAILED:
             raise AnalyserError(body.decode("utf-8", "replace"))
-        with self._changed:
-            self._answers.append(judged_in(body))
-            self.asked -= 1
+        if kind is Kind.VERDICTS:
+            with self._changed:
+                self._answers.append(judged_in(body))
+                self.asked -= 1
 
     def _check(self) -> None:
         if self._why:
             raise AnalyserError(self._why)
+
+
+def _started(stream: int, shared: int) -> "subprocess.Popen[bytes]":
+    """The process, with descriptors of its socket and of the memory that holds frames. Raises OSError."""
+    words = [sys.executable, "-m", "controller.parts.health.analyser_child", str(stream), str(shared)]
+    return subprocess.Popen(  # noqa: S603 - our own module
+        words,
+        pass_fds=[stream, shared],
+        env={**os.environ, **KEEPS_MEMORY},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _end(line: _Line, process: "subprocess.Popen[bytes]") -> None:

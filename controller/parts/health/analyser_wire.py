@@ -17,13 +17,16 @@ HEAD = struct.Struct("<BQd")
 
 
 class Kind(IntEnum):
-    """Kind of a message; the last two are answers."""
+    """Kind of a message; the last three are answers."""
 
     LAYOUT = 1
     FRAMES = 2
+    """Its body is the number of bytes that the shared memory holds."""
     JUDGE = 3
-    VERDICTS = 4
-    FAILED = 5
+    TAKEN = 4
+    """The frames may be overwritten."""
+    VERDICTS = 5
+    FAILED = 6
 
 
 @dataclass(frozen=True, slots=True)

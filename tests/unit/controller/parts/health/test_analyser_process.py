@@ -82,15 +82,15 @@ def test_frames_that_are_not_read_in_time_are_given_up_the_oldest_first(process:
     os.kill(process.process.pid, signal.SIGSTOP)
     chunk = bytes(MOST_BYTES // 2 - 1024)
     process.take(chunk, 0.0)
-    until(lambda: not process._line._waiting)  # it is being sent
+    process.judge(0.0)
+    until(lambda: len(process._line._waiting) == 1)  # the frames are on their way, the request waits
     process.take(chunk, 1.0)
     process.take(chunk, 2.0)
-    process.judge(2.0)
 
     process.take(chunk, 3.0)
 
     assert process.lost == 1
-    assert [now_s for _, _, now_s in process._line._waiting] == [2.0, 2.0, 3.0]
+    assert [now_s for _, _, now_s in process._line._waiting] == [0.0, 2.0, 3.0]  # the request stays
 
 
 def test_its_process_ends_with_the_last_reference() -> None:
