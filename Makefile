@@ -269,14 +269,15 @@ bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower l
 	$(BIN)/python -m benchmarks.power_reaction
 
 .PHONY: bench-health
-bench-health: $(READY) ## Health: the table of docs/health.md but live jobs and the control plane (40 minutes of one core)
+bench-health: $(READY) ## Health: the table of docs/health.md but live jobs and the control plane (45 minutes)
 	$(BIN)/python -m benchmarks.health --seeds 9001-9200 --variants tonnage
 	$(BIN)/python -m benchmarks.health --ranks 32 --seeds 9301-9340 --variants all
 	$(BIN)/python -m benchmarks.health --data $(DATA)/health
 	$(BIN)/python -m benchmarks.health_limits --seeds 7101-7110
 	$(BIN)/python -m benchmarks.health_recorder
 	$(BIN)/python -m benchmarks.health_scale
-	$(BIN)/python -m benchmarks.health_intake --ranks 2560 --pace 0.15
+	for seed in 1 2 3; do $(BIN)/python -m benchmarks.health_intake --reports-first --seed $$seed; done
+	$(BIN)/python -m benchmarks.health_intake --pace 0.1
 	$(BIN)/python -m benchmarks.health --seeds 9601-9700 --variants "tonnage,with pair probes,probes pass another network"
 	$(BIN)/python -m benchmarks.health_clean --gpu-days 10400 --seed 4022
 	$(BIN)/python -m benchmarks.health_ettr --seeds 1-4
