@@ -1,0 +1,56 @@
+"""Deaths: the rank that was lost, where a launcher has ended others meanwhile."""
+
+import numpy as np
+import pytest
+
+from health.analysis.deaths import Errors, lost
+from health.records.layout import Layout
+from tonnage.records import Failure, Role
+
+RANKS = 8
+
+
+def ring(ranks_per_node: int) -> Layout:
+    """One data-parallel group of all ranks."""
+    every = np.arange(RANKS)
+    return Layout(
+        node=every // ranks_per_node,
+        nic=every,
+        stage=np.zeros(RANKS, np.int64),
+        replica=every,
+        group_of=np.zeros((RANKS, 1), np.int64),
+        index_of=every[:, None],
+        role=np.array([Role.DATA]),
+        groups=(every,),
+    )
+
+
+def named(first_to_fail: list[int], silent: list[int], ranks_per_node: int = 1) -> tuple[int, ...]:
+    errors = Errors()
+    count = len(first_to_fail)
+    at_s = np.asarray(10.0 + 0.02 * np.arange(count), np.float64)
+    errors.add(np.array(first_to_fail), np.zeros(count, np.int64), at_s, np.full(count, int(Failure.CONNECTION)))
+    silent_s = np.where(np.isin(np.arange(RANKS), silent), 0.6, 0.1)
+    found = lost(errors, ring(ranks_per_node), silent_s, np.zeros(RANKS, np.bool_))
+    assert found is not None
+    return found.ranks
+
+
+@pytest.mark.parametrize(
+    ("first_to_fail", "silent", "is_named"),
+    [
+        ([6, 0, 5, 4, 3], [1, 2, 7], (7,)),  # the errors spread both ways from 7, and 1 and 2 were ended meanwhile
+        ([6, 0, 5, 4, 3, 2, 1], [7], (7,)),
+        ([6, 0, 1], [5, 7], (5, 7)),  # both are neighbours of the first
+        ([4, 0, 1], [2, 7], (2, 7)),  # none is
+    ],
+)
+def test_of_several_silent_ranks_the_one_next_to_the_first_error_is_named(
+    first_to_fail: list[int], silent: list[int], is_named: tuple[int, ...]
+) -> None:
+    assert named(first_to_fail, silent) == is_named
+
+
+def test_a_node_that_is_lost_stays_whole() -> None:
+    assert named([4, 1, 5], [2, 3], ranks_per_node=2) == (2, 3)
+    assert named([4, 1, 5], [0, 2, 3], ranks_per_node=2) == (2, 3)  # rank 0 was ended with its launcher
