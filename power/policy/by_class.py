@@ -116,13 +116,15 @@ class ByClass:
             seen.base_w,
             demand.need_w,
             demand.usual_w,
-            demand.phase == PHASE_IDLE,
+            demand.rests,
             plant.bursts,
             seen.governed,
         )
         reserve_w = np.full(tree.limits, np.inf)
         for draw_w, rise_w in ((seen.draw_w, spikes.spike_w), (demand.mean_w, spikes.excess_w)):
-            shown_w = np.minimum(demand.need_w, draw_w * (1 + rules.margin_share))
+            # Where phases alternate the draw is another one soon: all that a need leaves above it is margin.
+            shown_w = np.where(demand.alternates, np.inf, draw_w * (1 + rules.margin_share))
+            shown_w = np.minimum(demand.need_w, shown_w)
             margin_w = np.maximum(tree.at_worst(shown_w) - tree.drawn(draw_w), 0.0)
             reserve_w = np.minimum(reserve_w, np.maximum(rules.reserve_spikes * rise_w - margin_w, 0.0))
         reserve_w = np.minimum(reserve_w, rules.reserve_most_share * seen.budget_w)
@@ -132,7 +134,7 @@ class ByClass:
         pool_w = np.minimum(spikes.spike_w, rules.reserve_most_share * seen.budget_w)
         needs_w = demand.need_w
         if self._is_far(seen):  # an idle device keeps its power until others need it
-            devices, rests = tree.table.devices, plant.bursts & (demand.phase == PHASE_IDLE)
+            devices, rests = tree.table.devices, plant.bursts & demand.rests
             needs_w = np.where(rests, needs_w - devices.floor_w + devices.min_w, needs_w)
         cap_w = _without_useless_moves(plant, seen, needs_w, target_w, seen.free_w - pool_w)
         gives = (target_w < demand.need_w - MEANT_W) & (demand.phase == PHASE_MEMORY_BOUND)

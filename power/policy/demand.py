@@ -45,6 +45,12 @@ class Demand:
         found: BoolArray = self.prompts >= _ALTERNATES_SHARE
         return found
 
+    @property
+    def rests(self) -> BoolArray:
+        """Idle devices; not where phases alternate, since there the next request comes before a grant does."""
+        found: BoolArray = (self.phase == PHASE_IDLE) & ~self.alternates
+        return found
+
 
 def no_demand(plant: Plant) -> Demand:
     devices = plant.tree.table.devices
@@ -77,10 +83,10 @@ def observed(plant: Plant, demand: Demand, seen: Seen) -> Demand:
 def needed(plant: Plant, demand: Demand, seen: Seen, for_s: float) -> Demand:
     """The demand with needs estimated anew.
 
-    A device held back by its cap is tried at what it usually needs, or at more; one in a prompt will need what it
-    usually does soon, and a burst covers the prompt. A need is kept while it moves little, so that a ripple of the draw
-    moves no caps. It is also kept while the newest cap is too young to show: otherwise a device that was just given
-    more would seem not to use it. What a brake holds down shows no need.
+    A device held back by its cap is tried at what it usually needs, or at more; one in a prompt, or whose phases
+    alternate, will need what it usually does soon, and a burst covers its prompts. A need is kept while it moves
+    little, so that a ripple of the draw moves no caps. It is also kept while the newest cap is too young to show:
+    otherwise a device that was just given more would seem not to use it. What a brake holds down shows no need.
 
     for_s: time since this was done last.
     """
@@ -92,7 +98,7 @@ def needed(plant: Plant, demand: Demand, seen: Seen, for_s: float) -> Demand:
     more_w = np.where(computes & ~plant.bursts, 1.0, rules.probe_share) * devices.max_w
     more_w = np.maximum(seen.limit_w + more_w, demand.usual_w)
     wants_w = np.where(held_back, more_w, draw_w * (1 + rules.margin_share))
-    wants_w = np.where(computes, np.maximum(wants_w, demand.usual_w), wants_w)
+    wants_w = np.where(computes | demand.alternates, np.maximum(wants_w, demand.usual_w), wants_w)
     wants_w = np.minimum(np.maximum(wants_w, devices.floor_w), devices.max_w)
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
     falls = (wants_w < before_w - band_w) & seen.shows

@@ -139,6 +139,35 @@ def test_the_low_class_gives_way_first_and_the_spike_stays_free_of_needs() -> No
     assert wants.cap_w[2:] == pytest.approx([215.0, 215.0], abs=16.0)  # within the deadband of the lease
 
 
+def first_wants(
+    budget_w: float, shown: Seen, prompts: float = 0.0, usual_w: float = 0.0, spike_w: float = 1.0
+) -> Wants:
+    """What a policy wants at its first step, the fraction of prompts, the usual need and the spike being known."""
+    policy = ByClass(plant(budget_w))
+    memory: Memory = replace(policy.first(), spikes=spiking(spike_w))
+    demand = replace(memory.demand, prompts=np.full(4, prompts), usual_w=np.full(4, usual_w))
+    return policy.wants(replace(memory, demand=demand), shown)[1]
+
+
+@pytest.mark.parametrize(("prompts", "cap_w"), [(0.5, 250.0), (0.0, LEASE_W)])
+def test_an_idle_device_whose_phases_alternate_gets_what_it_usually_needs(prompts: float, cap_w: float) -> None:
+    """Its next request comes before a grant would. One that rests keeps its lease, since there is room."""
+    shown = seen(plant(1250.0), np.array([300.0, 300.0, 300.0, 60.0]))
+    shown = replace(shown, phase=np.array([PHASE_MEMORY_BOUND] * 3 + [PHASE_IDLE]))
+
+    assert first_wants(1250.0, shown, prompts, usual_w=250.0).cap_w[3] == pytest.approx(cap_w, abs=1.0)
+
+
+def test_where_phases_alternate_all_that_needs_leave_above_the_draw_is_margin() -> None:
+    """Each draws 200 W now and usually needs 300 W: that holds the spike of 200 W, so 1,200 W of 1,300 W are granted.
+
+    Margins of 5 % would hold 40 W of it, and leave 1,140 W.
+    """
+    wants = first_wants(1300.0, seen(plant(1300.0), np.full(4, 200.0)), prompts=0.5, usual_w=300.0, spike_w=200.0)
+
+    assert wants.cap_w == pytest.approx([300.0] * 4, abs=1.0)
+
+
 def test_the_same_readings_want_nothing_else() -> None:
     row = plant()
     policy = ByClass(row)

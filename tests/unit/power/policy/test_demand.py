@@ -104,6 +104,13 @@ def test_only_phases_count_that_will_still_hold(prompts: float, phase: int, draw
     assert after(seen(phase, draw_w), start=start).phase.tolist() == [lasts]
 
 
+@pytest.mark.parametrize(("prompts", "rests"), [(0.05, True), (0.40, False)])
+def test_an_idle_device_rests_unless_its_phases_alternate(prompts: float, *, rests: bool) -> None:
+    start = replace(no_demand(plant()), prompts=np.array([prompts]), rest_w=np.array([IDLE_W]))
+
+    assert after(seen(PHASE_IDLE, IDLE_W), start=start).rests.tolist() == [rests]
+
+
 @pytest.mark.parametrize("idle_share", [0.05, 0.12, 0.2])
 def test_what_a_device_draws_at_rest_is_learnt_and_counts_as_rest(idle_share: float) -> None:
     """The operator knows no type's idle draw: an idle A100 would count as at work by what an H100 draws."""
