@@ -41,7 +41,7 @@ def named(first_to_fail: list[int], silent: list[int], ranks_per_node: int = 1) 
     [
         ([6, 0, 5, 4, 3], [1, 2, 7], (7,)),  # the errors spread both ways from 7, and 1 and 2 were ended meanwhile
         ([6, 0, 5, 4, 3, 2, 1], [7], (7,)),
-        ([6, 0, 1], [5, 7], (5, 7)),  # both are neighbours of the first
+        ([6, 0, 1], [3, 5, 7], (3, 5, 7)),  # two are neighbours of the first
         ([4, 0, 1], [2, 7], (2, 7)),  # none is
     ],
 )
