@@ -158,11 +158,12 @@ bench-churn: $(READY) ## Packing where pods leave: Tonnage beside BestFit and FG
 	$(BIN)/python -m benchmarks.churn $(subst --seeds 42-51,--seeds 42-45,$(OPENB))
 
 .PHONY: bench-traffic
-bench-traffic: $(READY) ## Traffic of gangs over leaf switches in three orders of ranks (simulated, a minute)
+bench-traffic: $(READY) ## Traffic of gangs over leaf switches in three orders of ranks, and under churn (simulated, four minutes)
 	$(BIN)/python -m benchmarks.traffic
 	$(BIN)/python -m benchmarks.traffic --near 0
 	$(BIN)/python -m benchmarks.traffic --near 1
 	$(BIN)/python -m benchmarks.traffic --held 0.7
+	$(BIN)/python -m benchmarks.traffic_churn
 
 .PHONY: bench-packing-ablation
 bench-packing-ablation: $(READY) ## Packing: what each mechanism of the policy buys, on a quarter of the fleet (half an hour)
