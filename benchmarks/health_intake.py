@@ -30,7 +30,7 @@ import yaml
 from benchmarks import health_scale
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.health_reports import POWER_S, pod_of, send_reports, write_reports
-from controller.parts.health.analyser_process import by_size
+from controller.parts.health.analyser_process import BySize
 from controller.parts.health.job_stream import frames_in
 from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.health.members import Member, Members
@@ -238,7 +238,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
-    mailbox, stream, longest_turn_s = ReportMailbox(), HealthStream(by_size), 0.0
+    mailbox, stream, longest_turn_s = ReportMailbox(), HealthStream(BySize()), 0.0
     members = tuple(Member(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
     stream.follow(
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}

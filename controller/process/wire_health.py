@@ -22,7 +22,7 @@ from controller.kube.errors import KubeReadError
 from controller.kube_world.observer import Caches
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
-from controller.parts.health.analyser_process import by_size
+from controller.parts.health.analyser_process import BySize
 from controller.parts.health.budgets import EVERY_S as BUDGETS_EVERY_S
 from controller.parts.health.budgets import allowed_disruptions
 from controller.parts.health.incident_status import incident_in
@@ -55,7 +55,7 @@ class HealthPart:
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
         self._policies, self._objects = (Cache(own_resource(kind), lambda: None) for kind in (POLICY, INCIDENT))
-        self._stream, self._lock = HealthStream(by_size), threading.Lock()
+        self._stream, self._lock = HealthStream(BySize()), threading.Lock()
         self._incidents: Mapping[str, Incident] = {}
         """Incidents as this leader knows them, which the API server may not show yet."""
         self._jobs: dict[str, tuple[str, ...]] = {}
@@ -191,7 +191,7 @@ class HealthPart:
         self._turned_s = around.clocks.monotonic()
         if not around.leadership.may_write():
             with self._lock:
-                self._stream = HealthStream(by_size)
+                self._stream = HealthStream(BySize())
             self._incidents, self._jobs, self._reported, self._history, self._runs = {}, {}, None, {}, {}
             mailbox.take()
             return

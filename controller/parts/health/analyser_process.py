@@ -29,6 +29,8 @@ from health.verdicts.verdict import Verdict
 
 APART_RANKS = 1024
 """Ranks from which a job is analysed in a process of its own: a tenth of a core at 100 operations a second each."""
+MOST_PROCESSES = 8
+"""Such processes at a time, 250 MB each for 10,000 ranks; a tenant decides how many ranks its jobs claim."""
 MOST_BYTES = 64 * 1024 * 1024
 """Frames that wait for the process: two seconds of 10,000 ranks at 100 operations a second."""
 TOGETHER_BYTES = 8 * 1024 * 1024
@@ -64,11 +66,6 @@ AnalysisOf = Callable[[Layout], Analysis]
 
 class AnalyserError(TonnageError):
     """The process of a job's analysis ended: the job is left out for a while."""
-
-
-def by_size(layout: Layout) -> Analysis:
-    """Analysis in this process, or in one of its own where the job is large."""
-    return AnalyserProcess(layout) if layout.ranks >= APART_RANKS else Analyser(layout)
 
 
 class AnalyserProcess:
@@ -112,7 +109,7 @@ class AnalyserProcess:
         """Verdicts that have arrived; asks for new ones where it is time. Raises AnalyserError."""
         answers = self._line.taken()
         self._ended += tuple(each for answer in answers for each in answer.ended)
-        if not self._line.asked and now_s - self._asked_s >= EVERY_S:
+        if not self._line.asked and abs(now_s - self._asked_s) >= EVERY_S:  # also after a step of the clock
             self._asked_s = now_s
             self._line.put(Kind.JUDGE, facts_body(facts), now_s)
         return tuple(each for answer in answers for each in answer.found)
@@ -121,6 +118,21 @@ class AnalyserProcess:
         """Verdicts on slow parts that are as fast as before again; each once."""
         ended, self._ended = self._ended, ()
         return ended
+
+
+class BySize:
+    """Analysis in this process, or in one of its own where the job is large and there are few of those."""
+
+    def __init__(self, apart_ranks: int = APART_RANKS, most: int = MOST_PROCESSES) -> None:
+        self._apart_ranks, self._most = apart_ranks, most
+        self._running: weakref.WeakSet[AnalyserProcess] = weakref.WeakSet()
+
+    def __call__(self, layout: Layout) -> Analysis:
+        if layout.ranks < self._apart_ranks or len(self._running) >= self._most:
+            return Analyser(layout)
+        made = AnalyserProcess(layout)
+        self._running.add(made)
+        return made
 
 
 @dataclass(slots=True, eq=False)
@@ -184,7 +196,7 @@ class _Line:
                 send(self.stream, kind, body, now_s)
                 if kind is not Kind.LAYOUT:
                     self._answer(receive(self.stream))
-        except (OSError, AnalyserError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, AnalyserError, msgspec.MsgspecError) as error:
             with self._changed:
                 self._why = str(error) or type(error).__name__
         finally:

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from controller.parts.health.analyser_process import MOST_BYTES, AnalyserError, AnalyserProcess
+from controller.parts.health.analyser_process import MOST_BYTES, AnalyserError, AnalyserProcess, BySize
 from health.stream import Analyser
 from health.verdicts.facts import Fact, FactKind
 from health.verdicts.verdict import Verdict
@@ -100,3 +100,22 @@ def test_its_process_ends_with_the_last_reference() -> None:
     del made
 
     assert child.returncode is not None
+
+
+def test_only_large_jobs_and_few_of_them_get_a_process_of_their_own() -> None:
+    small, large = BySize(apart_ranks=17), BySize(apart_ranks=16, most=1)
+
+    assert isinstance(small(slow().layout), Analyser)
+    first = large(slow().layout)
+    assert isinstance(first, AnalyserProcess)
+    assert isinstance(large(slow().layout), Analyser)
+    del first
+    assert isinstance(large(slow().layout), AnalyserProcess)
+
+
+def test_a_step_of_the_clock_delays_no_verdict(process: AnalyserProcess) -> None:
+    answered(process, 1_000_000.0, ())
+
+    process.judge(10.0)
+
+    assert process._line.asked == 1
