@@ -279,7 +279,7 @@ class Agent:
             answers += [await self._set_limit(order) for order in higher]
         recorded = await self._remember(self._after_setting(zip((*lower, *higher), answers, strict=False)))
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
-        if recorded and is_in_force(wanted_w, enforced_w):
+        if recorded and holder.sequence >= 0 and is_in_force(wanted_w, enforced_w):
             self._in_force = (holder.epoch, holder.sequence)
 
     async def _is_at(self, order: LimitOrder) -> bool:

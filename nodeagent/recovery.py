@@ -38,12 +38,14 @@ def record_at_start(
     # Devices that are absent, or no longer managed, still have the limit that we set.
     previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
     devices = {uuid: _limits_of(each, previous[uuid], rules.floor_share) for uuid, each in mine.items()}
-    goes_on = known.boot == boot and known.holder is not None and known.holder.node == node
-    if goes_on and known.holder is not None and set(known.holder.devices) == set(devices):
-        return Record(previous, boot, replace(known.holder, devices=devices))
+    before = known.holder if known.holder is not None and known.holder.node == node else None
+    if before is not None and known.boot == boot and set(before.devices) == set(devices):
+        return Record(previous, boot, replace(before, devices=devices))
     # Without its lease an agent raises nothing: a lower limit may be that of the lease that was lost.
     devices = {uuid: _no_higher(each, _enforced_w(found.get(uuid))) for uuid, each in devices.items()}
-    return Record(previous, boot, Holder(node, life, devices))
+    # A controller that was replaced may still run: whoever heard its successor refuses it, also in another session.
+    epoch = before.epoch if before is not None else -1
+    return Record(previous, boot, Holder(node, life, devices, epoch=epoch))
 
 
 def _limits_of(facts: DeviceFacts, previous: OriginalLimit, floor_share: float) -> DeviceLimits:

@@ -129,7 +129,7 @@ class Node:
                 self.gpus[each.uuid].settle(now_s)
         still_due = any(self.gpus[uuid].due for uuid in wanted_w)
         now_w = {uuid: self.gpus[uuid].limit_w for uuid in self.readings}
-        if not still_due and is_in_force(wanted_w, now_w):
+        if not still_due and self.holder.sequence >= 0 and is_in_force(wanted_w, now_w):
             self._in_force = (self.holder.epoch, self.holder.sequence)
 
     def _report(self, now_s: float) -> bytes:

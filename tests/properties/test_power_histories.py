@@ -28,6 +28,11 @@ def test_a_device_that_is_lost_one_watt_above_its_lease_counts_with_it() -> None
     assert history(6706).over_s == 0.0
 
 
+def test_a_node_that_rebooted_refuses_the_controller_that_was_replaced_before() -> None:
+    """Its agent forgot with the reboot that it had heard the next controller, and took the limits of both in turn."""
+    assert history(31524).over_s == 0.0
+
+
 def test_a_limit_that_nobody_granted_is_seen() -> None:
     """A device of 400 W, which its agent does not lower, in a world that was full."""
     world, outcome = world_of(Random(3)), Outcome(3)  # noqa: S311 - a simulated world

@@ -246,7 +246,29 @@ def test_a_machine_that_was_started_anew_has_no_lease(tmp_path: Path) -> None:
         report = await node.looks()
 
         assert report.life == "life-2"
+        assert (report.epoch, report.sequence) == (-1, -1)
         assert report.devices["g"].cap_w == 350.0
+
+    lived(story)
+
+
+def test_a_machine_that_was_started_anew_refuses_the_controller_that_was_replaced_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        device = gpu()
+        node = Node(tmp_path, device)
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}, epoch=2))
+        await node.passes(1.0)
+
+        device.reboot(node.clock.now_s)
+        node.agent = node.made(boot="boot-2")
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 700.0}, epoch=1))
+        report = await node.passes(1.0)
+        assert report.devices["g"].cap_w == 350.0
+
+        node.agent.hear(node.lease(report, {"g": 600.0}, epoch=2))
+        assert (await node.passes(1.0)).devices["g"].cap_w == 600.0
 
     lived(story)
 
