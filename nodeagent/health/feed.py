@@ -35,7 +35,7 @@ GATHER_S = 0.2
 GATHERED_BYTES = LONGEST_FRAMES // 2
 """Frames that do not wait for that."""
 REMEMBERED = 1024
-"""Reports whose instants are remembered: 50 s of a node that sends all the time."""
+"""Reports whose instants are remembered: three minutes of a node that sends frames all the time."""
 _RANK = struct.Struct("<4xI")
 
 

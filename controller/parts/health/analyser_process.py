@@ -28,7 +28,7 @@ from health.verdicts.facts import Fact
 from health.verdicts.verdict import Verdict
 
 APART_RANKS = 1024
-"""Ranks from which a job is analysed in a process of its own: a tenth of a core at 100 operations a second each."""
+"""Ranks from which a job is analysed in a process of its own: a twentieth of a core at 100 operations a second each."""
 MOST_PROCESSES = 8
 """Such processes at a time, 250 MB each for 10,000 ranks; a tenant decides how many ranks its jobs claim."""
 MOST_BYTES = 64 * 1024 * 1024
