@@ -1,7 +1,6 @@
 """`tonnage delete`: deletes objects and waits until they are gone."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from cli.inputs.cluster import (
 )
 from cli.printing.errors import FAILED, print_error
 from cli.printing.object_output import TextChoice
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, TonnageError
 
 if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
@@ -114,11 +113,11 @@ def delete(
     options = DeleteOptions(cascade, grace_s, wait, within_s, dry_run, ignore_not_found, output == "name")
 
     async def work(cluster: Cluster) -> bool:
-        targets = [each async for each in _targets(cluster, what, files, selector, everything=everything)]
-        if not targets:
+        targets, known = await _targets(cluster, what, files, selector, everything=everything)
+        if not targets and known:
             click.echo("No resources found", err=True)
         # One at a time, as kubectl does: an object that hangs is the first one not printed.
-        return all([await _delete(cluster, each, options) for each in targets])
+        return all([await _delete(cluster, each, options) for each in targets]) and known
 
     if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
         ctx.exit(FAILED)
@@ -126,24 +125,31 @@ def delete(
 
 async def _targets(
     cluster: Cluster, what: tuple[str, ...], files: tuple[str, ...], selector: str | None, *, everything: bool
-) -> AsyncIterator[DeletionTarget]:
+) -> tuple[list[DeletionTarget], bool]:
+    """Objects to delete, and whether the server has every kind; manifests of a kind that it lacks are reported."""
     from cli.inputs.manifest_objects import manifests_in
     from cli.inputs.resource_arguments import parse_resource_arguments, resource_of
     from controller.kube import crud
 
+    targets, known = list[DeletionTarget](), True
     for manifest in manifests_in(files) if files else ():
-        cluster, resource = await resource_of(cluster, manifest)
-        yield DeletionTarget(resource, manifest.namespace or cluster.namespace, manifest.name)
+        try:
+            cluster, resource = await resource_of(cluster, manifest)
+        except TonnageError as error:
+            print_error(error)
+            known = False
+            continue
+        targets.append(DeletionTarget(resource, manifest.namespace or cluster.namespace, manifest.name))
     for argument in parse_resource_arguments(cluster, what) if what else ():
         if not argument.names and not selector and not everything:
             raise ConfigError(Mistake(" ".join(what), "names no object", "give names, -l or --all"))
-        for name in argument.names:
-            yield DeletionTarget(argument.resource, cluster.namespace, name)
-        if not argument.names:
+        names = argument.names
+        if not names:
             path = argument.resource.collection(cluster.namespace)
             query = {"labelSelector": selector} if selector else {}
-            for obj in await crud.list_all(cluster.connection, path, query):
-                yield DeletionTarget(argument.resource, cluster.namespace, obj["metadata"]["name"])
+            names = tuple(obj["metadata"]["name"] for obj in await crud.list_all(cluster.connection, path, query))
+        targets += [DeletionTarget(argument.resource, cluster.namespace, name) for name in names]
+    return targets, known
 
 
 async def _delete(cluster: Cluster, target: DeletionTarget, options: DeleteOptions) -> bool:

@@ -184,6 +184,18 @@ def test_an_unknown_kind_in_a_folder_keeps_nothing_else_from_being_applied(run: 
     assert run("get configmap beside-odd -n default").exit_code == 0
 
 
+def test_an_unknown_kind_in_a_folder_keeps_nothing_else_from_being_deleted(run: Any) -> None:
+    odd = {"apiVersion": "example.com/v1", "kind": "Odd", "metadata": {"name": "o"}}
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "below-odd", "namespace": "default"}}
+    said(run("apply -f -", [other]))
+
+    result = run("delete -f -", [odd, other])
+
+    assert result.exit_code == 1
+    assert 'no matches for kind "Odd"' in result.stderr
+    assert result.stdout == 'configmap "below-odd" deleted from default namespace\n'
+
+
 @contextmanager
 def watching(*command: str) -> Iterator["subprocess.Popen[str]"]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
