@@ -251,7 +251,7 @@ class Analyser:
         if lost is not None and not self._stopped:
             self._stopped = True
             yield stopped.on_death(lost, self.layout, facts, now_s)
-        if self._errors.rank or self._stopped:
+        if self._errors.first is not None or self._stopped:
             return
         hang = waits.stands_still(self._pulse, self.layout, now_s)
         if hang is not None:

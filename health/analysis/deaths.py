@@ -1,5 +1,6 @@
 """Deaths: the rank that was lost, from its peers' errors and from its silence."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,20 +26,34 @@ class Lost:
     """Whether it reported an exception of its own before."""
 
 
+@dataclass(frozen=True, slots=True)
+class FirstError:
+    """The earliest error of a job."""
+
+    rank: int
+    path: int
+    """-1 for none that is known."""
+    at_s: float
+    failure: int
+
+
 @dataclass(slots=True)
 class Errors:
-    """Errors of a job, and the ranks that ended."""
+    """What is kept of a job's errors: in a large group every rank reports one, and a job may repeat its own."""
 
-    rank: list[int] = field(default_factory=list)
-    path: list[int] = field(default_factory=list)
-    at_s: list[float] = field(default_factory=list)
-    failure: list[int] = field(default_factory=list)
+    first: FirstError | None = None
+    ranks: set[int] = field(default_factory=set)
+    """Ranks that reported one."""
+    on_path: Counter[int] = field(default_factory=Counter)
+    """How many there were on each path."""
 
     def add(self, rank: IntArray, path: IntArray, at_s: FloatArray, failure: IntArray) -> None:
-        self.rank += rank.tolist()
-        self.path += path.tolist()
-        self.at_s += at_s.tolist()
-        self.failure += failure.tolist()
+        """Shape (errors,) each, one at least."""
+        at = int(np.argmin(at_s))
+        if self.first is None or at_s[at] < self.first.at_s:
+            self.first = FirstError(int(rank[at]), int(path[at]), float(at_s[at]), int(failure[at]))
+        self.ranks.update(rank.tolist())
+        self.on_path.update(path[path >= 0].tolist())
 
 
 def lost(errors: Errors, layout: Layout, silent_s: FloatArray, ended: BoolArray) -> Lost | None:
@@ -48,23 +63,24 @@ def lost(errors: Errors, layout: Layout, silent_s: FloatArray, ended: BoolArray)
     together it also tells which: a launcher ends ranks that live while errors still spread. Else it tells no more: in
     36 deaths of 8 to 512 ranks the errors of its first 30 ms named the same one as all of them.
     """
-    if not errors.rank:
+    first = errors.first
+    if first is None:
         return None
-    first = int(np.argmin(errors.at_s))
-    if errors.failure[first] == Failure.OWN:
-        return Lost((errors.rank[first],), errors.at_s[first], 1, own_error=True)
-    partners = [set(layout.ranks_on(path).tolist()) for path in errors.path if path >= 0]
-    quiet = _quiet(errors, silent_s, ended)
-    votes = {rank: sum(rank in members for members in partners) for rank in set().union(*partners) if quiet[rank]}
-    if not votes:
+    if first.failure == Failure.OWN:
+        return Lost((first.rank,), first.at_s, 1, own_error=True)
+    votes = np.zeros(layout.ranks, np.int64)
+    for path, count in errors.on_path.items():
+        votes[layout.ranks_on(path)] += count
+    votes[~_quiet(errors, silent_s, ended)] = 0
+    most = int(votes.max(initial=0))
+    if not most:
         return None
-    most = max(votes.values())
-    named = sorted(rank for rank, got in votes.items() if got == most)
-    longest = max(named, key=lambda rank: silent_s[rank])
-    named = [rank for rank in named if silent_s[rank] > silent_s[longest] - 0.3]
-    if len(set(layout.node[named].tolist())) > 1 and errors.path[first] >= 0:
-        named = _next_to(errors.rank[first], layout.ranks_on(errors.path[first]).tolist(), named, layout) or named
-    return Lost(tuple(named), errors.at_s[first], most, own_error=False)
+    named = np.flatnonzero(votes == most)
+    named = named[silent_s[named] > silent_s[named].max() - 0.3]
+    ranks: list[int] = named.tolist()
+    if len(set(layout.node[named].tolist())) > 1 and first.path >= 0:
+        ranks = _next_to(first.rank, layout.ranks_on(first.path).tolist(), ranks, layout) or ranks
+    return Lost(tuple(ranks), first.at_s, most, own_error=False)
 
 
 def _next_to(rank: int, members: list[int], named: list[int], layout: Layout) -> list[int]:
@@ -81,5 +97,5 @@ def _next_to(rank: int, members: list[int], named: list[int], layout: Layout) ->
 
 def _quiet(errors: Errors, silent_s: FloatArray, ended: BoolArray) -> BoolArray:
     quiet = (silent_s > SILENT_S) & ~ended
-    quiet[errors.rank] = False
+    quiet[list(errors.ranks)] = False
     return quiet
