@@ -34,6 +34,8 @@ class Pulse:
         self._layout = layout
         self.seen_s = np.full(ranks, -np.inf)
         """Arrival of the last heartbeat, the analyser's clock."""
+        self._began_s = np.inf
+        """Arrival of the first records: a rank that was never heard is silent since then."""
         self.beat_s = np.full(ranks, -np.inf)
         """Instant of the last heartbeat, local clock."""
         self.phase = np.zeros(ranks, np.int64)
@@ -89,6 +91,7 @@ class Pulse:
         now_s: float,
     ) -> None:
         """rows: BEAT records, each followed by its IN_FLIGHT records; path, index, seq: of the latter."""
+        self._began_s = min(self._began_s, now_s)
         is_beat = rows["kind"] == Kind.BEAT
         beats = np.flatnonzero(is_beat)
         if not len(beats):
@@ -110,8 +113,8 @@ class Pulse:
         self.progressed(self._layout.starts[path[kept]] + index[kept], seq[kept], now_s)
 
     def silent_s(self, now_s: float) -> FloatArray:
-        """Time since each rank's last heartbeat arrived."""
-        return np.asarray(now_s - self.seen_s)
+        """Time since each rank's last heartbeat arrived, or since the first records did."""
+        return np.asarray(now_s - np.maximum(self.seen_s, self._began_s))
 
     def waiting(self, now_s: float) -> Waiting:
         rank, column = np.nonzero(self._path >= 0)

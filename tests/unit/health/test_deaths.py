@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from health.analysis.deaths import Errors, lost
+from health.analysis.pulse import Pulse
+from health.records.decoding import RECORD
 from health.records.layout import Layout
-from tonnage.records import Failure, Role
+from tonnage.records import Failure, Kind, Role
 
 RANKS = 8
 
@@ -94,3 +96,21 @@ def test_a_job_that_repeats_its_errors_takes_no_memory_for_them() -> None:
         tracemalloc.stop()
 
     assert kept_bytes < 100_000
+
+
+def test_a_rank_that_was_never_heard_is_named_once_it_would_have_been() -> None:
+    """It died before its first heartbeat, or while a group that was joined late began the analysis anew."""
+    pulse, errors = Pulse(ring(1)), Errors()
+    failed(errors, np.array([6, 0, 1]))
+    for now_s in (10.0, 10.25, 10.5):
+        beats = np.zeros(RANKS - 1, RECORD)
+        beats["kind"] = Kind.BEAT
+        rank, none = np.arange(RANKS - 1), np.full(RANKS - 1, -1)
+        pulse.beat(beats, rank, none, none, none, np.full(RANKS - 1, now_s), now_s)
+
+    def found(now_s: float) -> tuple[int, ...] | None:
+        dead = lost(errors, ring(1), pulse.silent_s(now_s), pulse.ended)
+        return None if dead is None else dead.ranks
+
+    assert found(10.5) is None  # its first heartbeat may be on its way
+    assert found(10.6) == (7,)
