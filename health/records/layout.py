@@ -130,11 +130,14 @@ def _sends(role: int) -> bool:
 
 
 def _codes(members: IntArray, ranks: int) -> IntArray:
-    index = np.arange(len(members))
-    sender, receiver = (each.ravel() for each in np.meshgrid(index, index, indexing="ij"))
-    apart = (receiver - sender) % max(len(members), 1)
-    follows = apart > 0 if len(members) <= SMALL_GROUP else (apart == 1) | (apart == len(members) - 1)
-    return np.asarray(members[sender[follows]] * ranks + members[receiver[follows]])
+    if len(members) > SMALL_GROUP:
+        after = np.roll(members, -1)
+        sender, receiver = np.concatenate([members, after]), np.concatenate([after, members])
+    else:
+        sender, receiver = np.repeat(members, len(members)), np.tile(members, len(members))
+        others = ~np.eye(len(members), dtype=np.bool_).ravel()
+        sender, receiver = sender[others], receiver[others]
+    return np.asarray(sender * ranks + receiver)
 
 
 def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: Sequence[int] | IntArray) -> Layout:

@@ -1,11 +1,13 @@
 """Rules of frames as columns, and of the layout behind them."""
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from health.records.decoding import decoded
-from health.records.layout import layout_from
+from health.records.layout import SMALL_GROUP, Layout, layout_from
 from simulator.health.job import NUMBERS, Job
 from tonnage import records
 from tonnage.records import Kind, Op, Role
@@ -51,6 +53,43 @@ def test_introductions_that_come_twice_change_nothing() -> None:
     layout = layout_from(twice, node=job.node, nic=job.nic)
 
     assert sorted(len(members) for members in layout.groups) == [2, 2, 2, 2, 4]
+
+
+def without_role(ranks: int) -> Layout:
+    """All ranks in one group of no known role, such as one for the writing of checkpoints."""
+    every, nothing = np.arange(ranks), np.zeros(ranks, np.int64)
+    return Layout(
+        node=nothing,
+        nic=every,
+        stage=nothing,
+        replica=every,
+        group_of=nothing[:, None],
+        index_of=every[:, None],
+        role=np.array([Role.OTHER]),
+        groups=(every,),
+    )
+
+
+def test_in_small_groups_any_two_may_send_and_in_larger_ones_neighbours() -> None:
+    assert len(without_role(SMALL_GROUP).pair_codes) == SMALL_GROUP * (SMALL_GROUP - 1)
+    ranks = SMALL_GROUP + 1
+    ahead = [rank * ranks + (rank + 1) % ranks for rank in range(ranks)]
+    behind = [rank * ranks + (rank - 1) % ranks for rank in range(ranks)]
+    assert without_role(ranks).pair_codes.tolist() == sorted(ahead + behind)
+
+
+def test_a_large_group_of_no_known_role_takes_no_memory_for_each_pair() -> None:
+    """Pairs of all members took 0.5 GB with 4,096 ranks, and six times that with 10,000."""
+    layout = without_role(2048)
+    tracemalloc.start()
+    try:
+        pairs = len(layout.pair_codes)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert pairs == 2 * 2048
+    assert peak_bytes < 1_000_000
 
 
 def test_a_send_and_its_receive_are_one_path_and_both_directions_one_span() -> None:
