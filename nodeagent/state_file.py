@@ -50,15 +50,14 @@ def read_record(path: Path) -> Record:
 def write_record(path: Path, record: Record, known: Record | None = None) -> None:
     """Writes what differs from `known`, each file completely or not at all. Raises OSError.
 
-    Original limits, and limits of ours that were not on record, are on disk before this returns. A lease need only
-    outlive this process, since it ends with the start of the machine: it is not synchronised. A lease that cannot be
-    written is removed: an older one may allow more.
+    Original limits, and limits of ours that were not on record, are on disk before this returns; what the record tells
+    already is not written again. A lease need only outlive this process, since it ends with the start of the machine:
+    it is not synchronised. A lease that cannot be written is removed: an older one may allow more.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if known is None or (record.previous, record.boot) != (known.previous, known.boot):
+    if known is None or record.boot != known.boot or not tell_the_same(known.previous, record.previous):
         # Not JSON: it has no infinity, which is the end of a new holder's lease.
-        content = msgspec.msgpack.encode(replace(record, holder=None))
-        _write(path, content, durably=known is None or not tell_the_same(known.previous, record.previous))
+        _write(path, msgspec.msgpack.encode(replace(record, holder=None)), durably=True)
     if known is None or record.holder != known.holder or record.boot != known.boot:
         lease = lease_path(path)
         try:

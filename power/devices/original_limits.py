@@ -64,7 +64,9 @@ def after_setting(previous: OriginalLimit, enforced_w: float) -> OriginalLimit:
 def tell_the_same(known: Mapping[str, OriginalLimit], now: Mapping[str, OriginalLimit]) -> bool:
     """Whether an agent that finds `known` restores the same as with `now`, and takes at least its limits for ours."""
     return known.keys() == now.keys() and all(
-        known[uuid].limit_w == each.limit_w and set(_ours(each)) <= set(_ours(known[uuid]))
+        known[uuid].limit_w == each.limit_w
+        and (known[uuid].last_set_w is None) == (each.last_set_w is None)
+        and set(_ours(each)) <= set(_ours(known[uuid]))
         for uuid, each in now.items()
     )
 

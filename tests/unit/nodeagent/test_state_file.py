@@ -41,23 +41,35 @@ def test_a_record_is_on_disk_before_it_replaces_the_former_one_and_then_its_name
     assert steps == [(".record.new", False), (tmp_path.name, True)]
 
 
-def test_a_lease_is_not_synchronised_nor_is_a_limit_that_was_already_on_record(
+def test_a_lease_is_not_synchronised_and_what_was_already_on_record_is_not_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Leases change twice a second: a disk must not pay for each."""
+    """Leases change twice a second: a disk must not pay for each. A record that is replaced without synchronisation may
+    be an empty file after a loss of power, with which no agent starts."""
     path, synced = tmp_path / "record", list[int]()
     bursts = replace(RECORD, previous={"g": OriginalLimit(700.0, 650.0, (350.0,))})
     write_record(path, bursts)
+    first = path.stat()
     monkeypatch.setattr(os, "fsync", synced.append)
-    leased = replace(bursts, holder=Holder("n1", "life", {}, epoch=2))
+    leased = replace(bursts, holder=Holder("n1", "life", {}, sequence=2))
     lowered = replace(leased, previous={"g": OriginalLimit(700.0, 350.0, (650.0,))})
     write_record(path, leased, bursts)
     write_record(path, lowered, leased)
     assert synced == []
-    assert read_record(path) == lowered
+    assert os.path.samestat(path.stat(), first)
+    assert read_record(path) == leased  # restores the same, and has the same limits for ours
 
     write_record(path, replace(lowered, previous={"g": OriginalLimit(700.0, 300.0, (350.0, 650.0))}), lowered)
     assert len(synced) == 2  # the file and its folder
+
+
+def test_a_record_after_which_nothing_is_restored_is_written(tmp_path: Path) -> None:
+    path, unset = tmp_path / "record", replace(RECORD, previous={"g": OriginalLimit(700.0)})
+    write_record(path, replace(RECORD, previous={"g": OriginalLimit(700.0, 650.0)}))
+
+    write_record(path, unset, replace(RECORD, previous={"g": OriginalLimit(700.0, 650.0)}))
+
+    assert read_record(path) == unset
 
 
 def test_a_lease_of_an_earlier_start_of_the_machine_or_one_that_cannot_be_read_is_none(tmp_path: Path) -> None:
