@@ -6,7 +6,7 @@ from dataclasses import replace
 import structlog
 
 from nodeagent.rules import AgentRules
-from nodeagent.state_file import Record
+from nodeagent.state_file import Record, heard_in
 from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
 from power.devices.original_limits import OriginalLimit, original_limit_of
 from power.leases.holder import DeviceLimits, Holder
@@ -44,7 +44,8 @@ def record_at_start(
     # Without its lease an agent raises nothing: a lower limit may be that of the lease that was lost.
     devices = {uuid: _no_higher(each, _enforced_w(found.get(uuid))) for uuid, each in devices.items()}
     # A controller that was replaced may still run: whoever heard its successor refuses it, also in another session.
-    epoch = before.epoch if before is not None else -1
+    heard = heard_in(known)
+    epoch = heard.epoch if heard is not None and heard.node == node else -1
     return Record(previous, boot, Holder(node, life, devices, epoch=epoch))
 
 

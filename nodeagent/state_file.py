@@ -16,6 +16,14 @@ from power.leases.holder import Holder
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """Newest epoch of which a node has accepted a lease."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """Contents of the record."""
 
@@ -24,6 +32,13 @@ class Record:
     boot: str = ""
     """Start of the machine in which this was written; clocks and limits started again at the next one."""
     holder: Holder | None = None
+    heard: Heard | None = None
+    """What is known of a lease that was lost, if anything."""
+
+
+def heard_in(record: Record) -> Heard | None:
+    """The newest epoch that this record tells of."""
+    return record.heard if record.holder is None else Heard(record.holder.node, record.holder.epoch)
 
 
 def read_record(path: Path) -> Record:
@@ -44,20 +59,21 @@ def read_record(path: Path) -> Record:
                 "restore the devices' limits by hand (nvidia-smi -pl), then remove it",
             )
         ) from error
-    return replace(record, holder=_read_lease(lease_path(path), record.boot))
+    holder = _read_lease(lease_path(path), record)
+    return record if holder is None else replace(record, holder=holder, heard=None)
 
 
 def write_record(path: Path, record: Record, known: Record | None = None) -> None:
     """Writes what differs from `known`, each file completely or not at all. Raises OSError.
 
-    Original limits, and limits of ours that were not on record, are on disk before this returns; what the record tells
-    already is not written again. A lease need only outlive this process, since it ends with the start of the machine:
-    it is not synchronised. A lease that cannot be written is removed: an older one may allow more.
+    Original limits, limits of ours that were not on record, and a new epoch are on disk before this returns; what the
+    record tells already is not written again. A lease need only outlive this process, since it ends with the start of
+    the machine: it is not synchronised. A lease that cannot be written is removed: an older one may allow more.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if known is None or record.boot != known.boot or not tell_the_same(known.previous, record.previous):
+    if known is None or not _is_on_record(known, record):
         # Not JSON: it has no infinity, which is the end of a new holder's lease.
-        _write(path, msgspec.msgpack.encode(replace(record, holder=None)), durably=True)
+        _write(path, msgspec.msgpack.encode(replace(record, holder=None, heard=heard_in(record))), durably=True)
     if known is None or record.holder != known.holder or record.boot != known.boot:
         lease = lease_path(path)
         try:
@@ -65,6 +81,12 @@ def write_record(path: Path, record: Record, known: Record | None = None) -> Non
         except OSError:
             lease.unlink(missing_ok=True)
             raise
+
+
+def _is_on_record(known: Record, record: Record) -> bool:
+    """Whether the file of `known` tells everything but the lease."""
+    same = (known.boot, heard_in(known)) == (record.boot, heard_in(record))
+    return same and tell_the_same(known.previous, record.previous)
 
 
 def lease_path(path: Path) -> Path:
@@ -78,12 +100,15 @@ class _Lease:
     holder: Holder | None
 
 
-def _read_lease(path: Path, boot: str) -> Holder | None:
+def _read_lease(path: Path, record: Record) -> Holder | None:
+    """The lease beside this record; None where it is of an earlier start, or of an epoch before the newest."""
     try:
         lease = msgspec.msgpack.decode(path.read_bytes(), type=_Lease)
     except (OSError, msgspec.MsgspecError):
         return None
-    return lease.holder if lease.boot == boot else None
+    if lease.holder is None or lease.boot != record.boot:
+        return None
+    return lease.holder if record.heard is None or lease.holder.epoch >= record.heard.epoch else None
 
 
 def _write(path: Path, content: bytes, *, durably: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from nodeagent.state_file import Record, lease_path, read_record, write_record
+from nodeagent.state_file import Heard, Record, lease_path, read_record, write_record
 from power.devices.original_limits import OriginalLimit
 from power.leases.holder import DeviceLimits, Holder
 
@@ -82,6 +82,19 @@ def test_a_lease_of_an_earlier_start_of_the_machine_or_one_that_cannot_be_read_i
     assert read_record(path) == Record(RECORD.previous, "boot-2")
 
 
+def test_an_epoch_is_on_disk_before_its_lease_and_outlives_it(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    write_record(path, RECORD)
+    old = lease_path(path).read_bytes()
+    write_record(path, replace(RECORD, holder=Holder("n1", "life", {}, epoch=2)), RECORD)
+
+    lease_path(path).write_bytes(old)  # as after a loss of power
+    assert (read_record(path).holder, read_record(path).heard) == (None, Heard("n1", 2))
+
+    lease_path(path).unlink()
+    assert read_record(path).heard == Heard("n1", 2)
+
+
 def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> None:
     """The older one may allow more."""
     path = tmp_path / "record"
@@ -91,7 +104,7 @@ def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> N
     with pytest.raises(OSError, match="directory"):
         write_record(path, replace(RECORD, holder=Holder("n1", "life", {}, epoch=2)), RECORD)
 
-    assert read_record(path) == replace(RECORD, holder=None)
+    assert read_record(path) == replace(RECORD, holder=None, heard=Heard("n1", 2))
 
 
 def test_an_unreadable_record_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
