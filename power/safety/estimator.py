@@ -188,11 +188,8 @@ def _with_faults(
     fault[~fresh] = STALE
     fault[~devices.managed & (fault == NOT_ENFORCED)] = FINE
     worst_w = np.maximum(devices.max_w, devices.default_w)
-    held_w = np.where(
-        distrusted | (~fresh & book.held_burst),
-        np.maximum(held_w, worst_w),
-        np.minimum(held_w, np.maximum(worst_w, book.ceiling_w)),
-    )
+    held_w = np.minimum(held_w, np.maximum(worst_w, book.ceiling_w))
+    held_w = np.where(distrusted | (~fresh & book.held_burst), np.maximum(held_w, worst_w), held_w)
     believed = fresh & possible & ~stuck
     draw_w = np.where(believed, readings.draw_w, held_w * tree.overshoot)
     trust = _clamped(

@@ -87,6 +87,22 @@ def test_what_is_wrong_is_named_within_three_periods(wrong: dict[str, float], fa
     assert world.fault == fault
 
 
+@pytest.mark.parametrize(
+    ("rules", "wrong"),
+    [(STRICT, {"draw_w": 460.0}), (PowerRules(), {"age_s": 11.0})],
+    ids=["distrusted", "stale with a lease that allows bursts"],
+)
+def test_a_limit_that_no_device_can_have_counts_as_the_highest(rules: PowerRules, wrong: dict[str, float]) -> None:
+    """A limit of 2**32 - 1 mW, say: all others of the row would be sent to their floors."""
+    world = World(rules=rules)
+    world.pass_time(30)
+    world.pass_time(30, **wrong)
+
+    world.pass_time(2, cap_w=4_294_967.0, **wrong)
+
+    assert world.held_w == 400.0
+
+
 @pytest.mark.parametrize("wrong", [{"draw_w": 60.0, "age_s": 11.0}, {"draw_w": 70_000.0}, {"draw_w": 1.0}], ids=str)
 def test_a_reading_that_is_not_believed_counts_at_the_worst_case_of_the_last_cap(wrong: dict[str, float]) -> None:
     world = World()
