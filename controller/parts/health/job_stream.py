@@ -89,6 +89,8 @@ class JobStream:
         self._run = -1
         self._introduced: dict[tuple[int, int, int], np.void] = {}
         self._introduced_s = float("-inf")
+        self._ranks: int | None = 0
+        """Ranks that it introduces itself with; None after a change of that."""
         self._arrived: list[_Chunk] = []
         """Frames that were not looked at yet, their length, and when the last of them came."""
         self._arrived_bytes, self._arrived_s = 0, float("-inf")
@@ -122,9 +124,10 @@ class JobStream:
     @property
     def ranks(self) -> int:
         """Ranks in the job, as it introduces itself; 0 while unknown."""
-        return max(
-            (int(row["step"]) for (_, kind, _), row in self._introduced.items() if kind == Kind.PLACE), default=0
-        )
+        if self._ranks is None:
+            places = (int(row["step"]) for (_, kind, _), row in self._introduced.items() if kind == Kind.PLACE)
+            self._ranks = max(places, default=0)
+        return self._ranks
 
     def take(self, pod: str, node: str, frames: bytes, now_s: float) -> None:
         """Frames of one pod, one after another; they are looked at together with those of others."""
@@ -239,7 +242,7 @@ class JobStream:
     def _restart(self, run: int) -> None:
         """The same pods began another run: its ranks and groups are new."""
         self._run = run
-        self.seats, self._introduced, self._waiting = {}, {}, []
+        self.seats, self._introduced, self._waiting, self._ranks = {}, {}, [], 0
         self._ranks_of, self._pod_number, self._seated = Counter(), {}, np.zeros(0, np.int64)
         self._waiting_bytes, self._analyser, self.pace = 0, None, Pace()
 
@@ -255,7 +258,7 @@ class JobStream:
             known = self._introduced.get(key)
             if known is None or known.tobytes() != row.tobytes():
                 self._introduced[key] = row
-                self._introduced_s = now_s
+                self._introduced_s, self._ranks = now_s, None
                 self._analyser = None  # groups that are joined later make another layout
 
     def _note(self, records: Records, now_s: float) -> None:
