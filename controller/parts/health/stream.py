@@ -4,6 +4,7 @@ What a pod writes counts for ranks of its own gang alone, and only over the conn
 has it on; what an agent reports counts for its own node alone.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ HEARD_S = 10.0
 HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156})
 """GPU errors that are the hardware's or the driver's. Those that a program can cause (13, 31, 43, 45) are evidence of
 nothing by themselves. Source: NVIDIA, "XID Errors", table of causes."""
+_HARDWARE_CODES = frozenset(f"Xid{number}" for number in HARDWARE_XIDS)
 NODE_FAULTS = frozenset(
     {"MachineCheck", "MemoryError", "GpuLost", "LinkDown", "UncorrectedErrors", "RowRemapFailure", "PowerBrake"}
 )
@@ -126,7 +128,9 @@ class HealthStream:
             sequence=report.sequence,
             probes_at=report.probes_at,
         )
-        self.hosts[node] = host if report.evidence is None else replace(host, evidence=report.evidence, at_s=now_s)
+        if report.evidence is not None:
+            host = replace(host, evidence=tuple(map(_aged, report.evidence)), at_s=now_s)
+        self.hosts[node] = host
         self.probing.take(node, report.probed, now_s)
         self._take_frames(node, report, now_s)
 
@@ -294,9 +298,14 @@ class HealthStream:
         )
 
 
+def _aged(found: reports.Evidence) -> reports.Evidence:
+    """The finding, as of now where its age is none: instants of other nodes are compared with its own."""
+    return found if 0 <= found.age_s < math.inf else replace(found, age_s=0.0)
+
+
 def is_hardware_xid(code: str) -> bool:
     """Whether a finding is a GPU error that no program causes."""
-    return _is_xid(code) and int(code[3:]) in HARDWARE_XIDS
+    return code in _HARDWARE_CODES
 
 
 def _is_xid(code: str) -> bool:

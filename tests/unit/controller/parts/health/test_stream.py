@@ -1,5 +1,6 @@
 """Stream of health: what a job's records say, and that they speak for that job alone."""
 
+import math
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -276,6 +277,23 @@ def test_a_gpu_error_of_the_hardware_suspects_its_node_and_one_of_a_program_none
     assert not fleet.stream.is_clean("n0", START_S + 1)
     assert fleet.stream.is_clean("n1", START_S + 1)
     assert not fleet.stream.is_clean("n2", START_S + 1)  # its agent is not heard
+
+
+@pytest.mark.parametrize(
+    ("code", "age_s"),
+    [("Xid" + "9" * 5000, 1.0), ("Xid\u00b2", 1.0), ("Xid79", math.nan), ("Xid79", math.inf), ("Xid79", -1e9)],
+    ids=["a number without end", "no number", "no age", "an endless age", "from the future"],
+)
+def test_an_agent_that_tells_nonsense_stops_no_other(code: str, age_s: float) -> None:
+    fleet = Fleet()
+    fleet.report("n0", START_S, {}, Found(FoundBy.KERNEL, code, "0000:3b:00", age_s))
+    fleet.report("n1", START_S, {}, Found(FoundBy.KERNEL, "Xid79", "0000:3b:00", 1.0))
+
+    found = fleet.stream.node_evidence(START_S + 1.0)
+
+    assert [each.since_s for each in found if each.nodes[0].name == "n1"] == [START_S - 1.0]
+    assert all(each.since_s <= START_S and math.isfinite(each.since_s) for each in found)
+    assert fleet.stream.is_clean("n2", START_S) is fleet.stream.is_clean("n1", START_S) is False
 
 
 def test_own_caps_and_throttled_cgroups_reach_the_analysis_as_facts() -> None:
