@@ -51,7 +51,7 @@ def read_record(path: Path) -> Record:
         record = msgspec.msgpack.decode(path.read_bytes(), type=Record)
     except FileNotFoundError:
         return Record()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:  # msgspec's own are ValueErrors too, but not that of what is no text
         raise ConfigError(
             Mistake(
                 f"record {path}",
@@ -104,7 +104,7 @@ def _read_lease(path: Path, record: Record) -> Holder | None:
     """The lease beside this record; None where it is of an earlier start, or of an epoch before the newest."""
     try:
         lease = msgspec.msgpack.decode(path.read_bytes(), type=_Lease)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):
         return None
     if lease.holder is None or lease.boot != record.boot:
         return None

@@ -78,8 +78,9 @@ def test_a_lease_of_an_earlier_start_of_the_machine_or_one_that_cannot_be_read_i
     write_record(path, replace(RECORD, boot="boot-2", holder=None), RECORD)
     assert read_record(path).holder is None
 
-    lease_path(path).write_bytes(b"\xc1")
-    assert read_record(path) == Record(RECORD.previous, "boot-2")
+    for unreadable in (b"\xc1", b"", b"\x81\xa4boot\xa1\xff", b"\x81\xa1\xff\xc0"):  # no message, nothing, no text
+        lease_path(path).write_bytes(unreadable)
+        assert read_record(path) == Record(RECORD.previous, "boot-2")
 
 
 def test_an_epoch_is_on_disk_before_its_lease_and_outlives_it(tmp_path: Path) -> None:
@@ -107,8 +108,11 @@ def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> N
     assert read_record(path) == replace(RECORD, holder=None, heard=Heard("n1", 2))
 
 
-def test_an_unreadable_record_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "record").write_bytes(b"\xc1")
+@pytest.mark.parametrize(
+    "unreadable", [b"\xc1", b"", b"\x81\xa4boot\xa1\xff"], ids=["no message", "nothing", "no text"]
+)
+def test_an_unreadable_record_is_an_error_and_not_an_empty_one(tmp_path: Path, unreadable: bytes) -> None:
+    (tmp_path / "record").write_bytes(unreadable)
 
     with pytest.raises(ConfigError, match="cannot be read"):
         read_record(tmp_path / "record")
