@@ -73,4 +73,7 @@ def packed(report: HealthReport) -> bytes:
 
 def unpacked(body: bytes) -> HealthReport:
     """A report that was received. Raises msgspec.MsgspecError for anything else."""
-    return msgspec.msgpack.decode(body, type=HealthReport)
+    try:
+        return msgspec.msgpack.decode(body, type=HealthReport)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error

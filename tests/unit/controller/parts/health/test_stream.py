@@ -203,8 +203,10 @@ def test_a_report_of_another_node_and_one_that_cannot_be_read_are_refused() -> N
 
     stream.take("n1", packed(HealthReport("n0", "life", 7, {})), START_S)
     stream.take("n1", b"\x80\x04.", START_S)  # a pickle
+    stream.take("n1", packed(HealthReport("n1", "another", 8, {})).replace(b"another", b"anothe\xff"), START_S)
+    stream.take("n1", b"\x81\xa4deep" + b"\x91" * 100_000 + b"\x90", START_S)
 
-    assert stream.refused == {"replayed": 1, "unreadable": 1}
+    assert stream.refused == {"replayed": 1, "unreadable": 3}
 
 
 @pytest.mark.parametrize("seed", range(3))
