@@ -65,7 +65,7 @@ def pushed(body: bytes, now_s: float) -> Pushed:
     """Content of a request. Raises BadPushError, whose message the sender is shown."""
     try:
         push = _PUSH.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadPushError(str(error)) from error
     namespace, slash, name = push.policy.partition("/")
     if not (namespace and slash and name) or "/" in name or len(push.policy) > 317:

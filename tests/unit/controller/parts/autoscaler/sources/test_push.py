@@ -135,7 +135,12 @@ def test_what_is_no_sample_is_refused(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{", b'{"policy":"a/b","requests":NaN}', b'{"policy":"a/b","requests":1e999}']
+    "body",
+    [
+        *(b"", b"[]", b"{", b'{"policy":"a/b","requests":NaN}', b'{"policy":"a/b","requests":1e999}'),
+        *(b'{"policy":"a/\xff"}', b'{"other":' + b"[" * 100_000),
+    ],
+    ids=range(7),
 )
 def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadPushError):
