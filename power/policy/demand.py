@@ -72,7 +72,8 @@ def observed(plant: Plant, demand: Demand, seen: Seen) -> Demand:
     mean_w = np.where(demand.mean_w < 0, draw_w, demand.mean_w + part * (draw_w - demand.mean_w))
     rests = seen.phase == PHASE_IDLE
     rest_w = np.minimum(demand.rest_w * exp(min(for_s / _REST_MEMORY_S, 1.0)), _REST_SHARE * most_w)
-    rest_w = np.where(rests, np.fmin(rest_w, draw_w), rest_w)
+    believed = seen.draw_w == seen.shown_w  # 0 W of a broken meter would stay for ever
+    rest_w = np.where(rests & believed, np.fmin(rest_w, draw_w), rest_w)
     part = 1 - exp(-for_s / _PROMPTS_MEMORY_S) if for_s < _PROMPTS_MEMORY_S else 0.0
     prompts = demand.prompts + np.where(rests, 0.0, part) * ((seen.phase == PHASE_COMPUTE_BOUND) - demand.prompts)
     phase = np.where(rests & (draw_w > _RESTS_SHARE * rest_w), PHASE_COMPUTE_BOUND, seen.phase)

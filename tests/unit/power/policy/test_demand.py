@@ -128,3 +128,15 @@ def test_a_wrong_reading_at_rest_is_forgotten_and_work_teaches_nothing() -> None
 
     demand = after(seen(PHASE_IDLE, 20.0), *[seen(PHASE_IDLE, 80.0)] * 3600, start=demand)
     assert demand.rest_w == pytest.approx(80.0, rel=0.01)
+
+
+@pytest.mark.parametrize("shown_w", [0.0, 0.08])
+def test_a_reading_at_rest_that_is_not_believed_teaches_nothing(shown_w: float) -> None:
+    """From 0 W nothing grew back: an idle device counted as at work, and kept what it usually needs, for ever."""
+    start = replace(no_demand(plant()), rest_w=np.array([80.0]))
+    impossible = replace(seen(PHASE_IDLE, 400.0), shown_w=np.array([shown_w]))
+
+    demand = after(impossible, *[seen(PHASE_IDLE, 80.0)] * 2, start=start)
+
+    assert demand.rest_w == pytest.approx(80.0, rel=0.01)
+    assert demand.rests.tolist() == [True]
