@@ -201,6 +201,7 @@ class Analyser:
                 self._standing[verdict.subject] = (verdict, self._judged_step, now_s)
         if not self._options.causes:
             found = [verdict for verdict in found if verdict.cause is None]
+        self._forget(now_s)
         return tuple(verdict for verdict in found if self._is_news(verdict, now_s) and not self._is_known(verdict))
 
     def ended(self, now_s: float) -> tuple[Verdict, ...]:
@@ -215,6 +216,14 @@ class Analyser:
                 known.pop(verdict.subject, None)
             self._blamed.get(verdict.syndrome, set()).difference_update(verdict.ranks)
         return tuple(over)
+
+    def _forget(self, now_s: float) -> None:
+        """Forgets what is new again anyway: each set of ranks is a subject of its own, and may be large."""
+        for subject in [each for each, heard_s in self._heard_s.items() if now_s - heard_s > QUIET_S]:
+            del self._heard_s[subject]
+            self._repeated_s.pop(subject, None)
+        for subject in [each for each, (_, last) in self._suspected.items() if last < self._judged_step - 2]:
+            del self._suspected[subject]
 
     def _is_known(self, verdict: Verdict) -> bool:
         """Whether a doubt concerns what is already blamed; else remembers what is blamed."""

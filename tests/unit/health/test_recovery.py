@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from health.records.layout import layout_from
-from health.stream import Analyser
-from health.verdicts.verdict import Part, Syndrome, Verdict
+from health.stream import QUIET_S, Analyser
+from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 from simulator.health.disturbance import Disturbance, Happening
 from simulator.health.job import Job
 from simulator.health.telling import clocks_of, told
@@ -46,3 +46,19 @@ def test_a_rank_that_stays_slow_or_was_so_until_now_has_not_recovered(until: int
 
     assert {verdict.ranks for verdict in blamed} == {(3,)}
     assert ended == []
+
+
+def test_what_is_no_longer_heard_of_is_forgotten() -> None:
+    """Under power caps that move other ranks are capped at each step: of 10,000 that is a third of a megabyte."""
+    analyser, steps = Analyser(layout_from(JOB.introductions(), node=JOB.node, nic=JOB.nic)), 1000
+    for step in range(steps):
+        now_s, capped, analyser._judged_step = float(step), (step, step + 1), step
+        verdict = Verdict(now_s, Syndrome.NONE, Part.NOTHING, capped, now_s, 0.9, (), Cause.POWER_CAP)
+        assert analyser._has_settled(verdict, step)
+        assert analyser._is_news(verdict, now_s)
+        assert not analyser._is_news(verdict, now_s)
+        analyser.judge(now_s)
+
+    assert len(analyser._heard_s) <= QUIET_S + 1
+    assert len(analyser._suspected) <= 3
+    assert analyser._repeated_s.keys() <= analyser._heard_s.keys()
