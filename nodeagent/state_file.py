@@ -71,16 +71,17 @@ def write_record(path: Path, record: Record, known: Record | None = None) -> Non
     the machine: it is not synchronised. A lease that cannot be written is removed: an older one may allow more.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if known is None or not _is_on_record(known, record):
-        # Not JSON: it has no infinity, which is the end of a new holder's lease.
-        _write(path, msgspec.msgpack.encode(replace(record, holder=None, heard=heard_in(record))), durably=True)
-    if known is None or record.holder != known.holder or record.boot != known.boot:
-        lease = lease_path(path)
-        try:
+    lease, is_new = lease_path(path), known is None or (record.holder, record.boot) != (known.holder, known.boot)
+    try:
+        if known is None or not _is_on_record(known, record):
+            # Not JSON: it has no infinity, which is the end of a new holder's lease.
+            _write(path, msgspec.msgpack.encode(replace(record, holder=None, heard=heard_in(record))), durably=True)
+        if is_new:
             _write(lease, msgspec.msgpack.encode(_Lease(record.boot, record.holder)), durably=False)
-        except OSError:
+    except OSError:
+        if is_new:
             lease.unlink(missing_ok=True)
-            raise
+        raise
 
 
 def _is_on_record(known: Record, record: Record) -> bool:

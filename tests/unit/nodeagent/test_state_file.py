@@ -108,6 +108,21 @@ def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> N
     assert read_record(path) == replace(RECORD, holder=None, heard=Heard("n1", 2))
 
 
+def test_a_record_that_cannot_be_written_leaves_no_older_lease_but_the_one_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    write_record(path, RECORD)
+    (tmp_path / ".record.new").mkdir()  # where the record would be written
+    set_w = {"g": OriginalLimit(700.0, 300.0)}
+
+    with pytest.raises(OSError, match="directory"):
+        write_record(path, replace(RECORD, previous=set_w), RECORD)
+    assert read_record(path).holder == RECORD.holder
+
+    with pytest.raises(OSError, match="directory"):
+        write_record(path, replace(RECORD, previous=set_w, holder=Holder("n1", "life", {}, sequence=2)), RECORD)
+    assert read_record(path).holder is None
+
+
 @pytest.mark.parametrize(
     "unreadable", [b"\xc1", b"", b"\x81\xa4boot\xa1\xff"], ids=["no message", "nothing", "no text"]
 )
