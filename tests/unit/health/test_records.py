@@ -79,7 +79,7 @@ def test_in_small_groups_any_two_may_send_and_in_larger_ones_neighbours() -> Non
 
 
 def test_a_large_group_of_no_known_role_takes_no_memory_for_each_pair() -> None:
-    """Pairs of all members took 0.5 GB with 4,096 ranks, and six times that with 10,000."""
+    """Pairs of all members took 0.5 GB with 4,096 ranks."""
     layout = without_role(2048)
     tracemalloc.start()
     try:
