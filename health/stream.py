@@ -42,6 +42,9 @@ REPEAT_S = 120.0
 ENDED_STEPS, ENDED_S = 56, 10.0
 """Steps, and time, without a sign of a slow part after which it is as fast as before: twice the longest window."""
 _UNMARKED_S = 0.3
+_PLACE_BYTES, _SUM_BYTES = 140, 4_000
+"""Memory of the analysis for each place of a rank on a path, and for each rank and span: the last steps' sums with the
+copies that a look at them takes. Measured: 20 MB at most with 1,024 ranks in 18,432 places and 3,905 spans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,18 @@ class Options:
     """Tonnage's own power caps and cgroup limits."""
 
 
+def bytes_for(layout: Layout) -> int:
+    """Memory that the analysis of a job takes, without records that wait: that of its ranks, spans and places."""
+    sums, places = layout.ranks + len(layout.span_path), len(layout.members)
+    return _SUM_BYTES * sums + _PLACE_BYTES * places + layout.group_of.nbytes + layout.index_of.nbytes
+
+
 class Analyser:
     """State of the analysis of one incarnation of one job."""
 
     def __init__(self, layout: Layout, options: Options | None = None) -> None:
         self.layout, self._options = layout, options or Options()
+        self._layout_bytes = bytes_for(layout)
         self.lost = 0
         self._matcher = Matcher(layout, aligned=self._options.clocks)
         self._sums = StepSums(layout.ranks, layout.span)
@@ -95,6 +105,11 @@ class Analyser:
         self._standing: dict[object, tuple[Verdict, int, float]] = {}
         """Slow parts that are blamed, with the step and the instant at which each last showed."""
         self._stopped = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes."""
+        return self._layout_bytes + self._matcher.pending_bytes
 
     def take(self, frames: Buffer, now_s: float) -> None:
         """Frames that arrived by `now_s`, the analyser's clock."""

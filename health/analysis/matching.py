@@ -8,8 +8,12 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from health.clocks.alignment import Bounds, Clocks
 from health.records.layout import Layout
 
-MOST_PENDING = 2_000_000
-"""Records that wait for the other members at most, 100 MB; the oldest are dropped and counted."""
+MOST_PENDING = 1_000_000
+"""Records that wait for the other members at most; the oldest are dropped and counted."""
+_PENDING, _PENDING_OF_RANK = 20_000, 400
+"""The same of a small job, and for each rank: four seconds of 100 operations a second."""
+_PENDING_BYTES = 100
+"""Memory for each, with what a look at all of them takes."""
 _INDEX_BITS, _SEQ_BITS = 14, 24
 """Members of a path, and operations of it that may be under way at once: enough bits are left for 33 M paths."""
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
@@ -60,11 +64,16 @@ class Matcher:
     def __init__(self, layout: Layout, *, aligned: bool = True) -> None:
         """aligned: False measures sends by their shortest member, for a comparison without clocks."""
         self._layout, self._aligned = layout, aligned
-        self._pending = _nothing()
+        self._pending, self._most_pending = _nothing(), most_pending(layout.ranks)
         self._is_pair = np.arange(len(layout.sizes)) >= len(layout.groups)
         self._slack_on = np.full(len(layout.members), np.inf)
         self._slack_back = np.full(len(layout.members), np.inf)
         self.dropped = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory for the records that wait."""
+        return _PENDING_BYTES * len(self._pending.path)
 
     def match(self, fresh: Finished, clocks: Clocks) -> Matched:
         """Operations that these records complete."""
@@ -81,7 +90,7 @@ class Matcher:
         return self._measured(rows[done], count[whole], clocks)
 
     def _keep(self, waiting: Finished) -> None:
-        excess = len(waiting.path) - MOST_PENDING
+        excess = len(waiting.path) - self._most_pending
         if excess > 0:
             waiting = waiting[np.sort(np.argsort(waiting.step, kind="stable")[excess:])]
             self.dropped += excess
@@ -124,6 +133,15 @@ class Matcher:
         self._slack_on = np.full(len(members), np.inf)
         self._slack_back = np.full(len(members), np.inf)
         return bounds
+
+
+def most_pending(ranks: int) -> int:
+    """Records of a job that may wait for the other members."""
+    return min(MOST_PENDING, _PENDING + _PENDING_OF_RANK * ranks)
+
+
+def most_pending_bytes(ranks: int) -> int:
+    return _PENDING_BYTES * most_pending(ranks)
 
 
 def _nothing() -> Finished:

@@ -12,6 +12,8 @@ from tonnage.records import Kind, Op, Role
 
 SMALL_GROUP = 8
 """Members up to which a group may send between any two; in larger ones only neighbours are followed."""
+MOST_PAIRS = 64
+"""Pairs that are followed for each rank of a job, in the mean: eight for each stage of a pipeline of eight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +44,12 @@ class Layout:
     @cached_property
     def pair_codes(self) -> IntArray:
         """Shape (pairs,), rising: sender * ranks + receiver of each pair that may send."""
-        codes = [
-            _codes(members, self.ranks) for members, role in zip(self.groups, self.role, strict=True) if _sends(role)
-        ]
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *codes]))
+        codes, room = [np.zeros(0, np.int64)], MOST_PAIRS * self.ranks
+        for members, role in zip(self.groups, self.role, strict=True):
+            if _sends(role) and room > 0:
+                codes.append(_codes(members, self.ranks)[:room])
+                room -= len(codes[-1])
+        return np.unique(np.concatenate(codes))
 
     @cached_property
     def sizes(self) -> IntArray:

@@ -22,15 +22,18 @@ import msgspec
 from cluster.errors import TonnageError
 from controller.parts.health.analyser_child import receive, send
 from controller.parts.health.analyser_wire import Judged, Kind, facts_body, judged_in, layout_body
+from health.analysis.matching import most_pending_bytes
 from health.records.layout import Layout
-from health.stream import Analyser
+from health.stream import Analyser, bytes_for
 from health.verdicts.facts import Fact
 from health.verdicts.verdict import Verdict
 
 APART_RANKS = 1024
 """Ranks from which a job is analysed in a process of its own: a twentieth of a core at 100 operations a second each."""
 MOST_PROCESSES = 8
-"""Such processes at a time, 250 MB each for 10,000 ranks; a tenant decides how many ranks its jobs claim."""
+"""Such processes at a time; a tenant decides how many ranks its jobs claim."""
+PROCESS_BYTES = 80_000_000
+"""Memory of such a process without its job: the interpreter, numpy, and frames on their way."""
 MOST_BYTES = 64 * 1024 * 1024
 """Frames that wait for the process: two seconds of 10,000 ranks at 100 operations a second."""
 TOGETHER_BYTES = 8 * 1024 * 1024
@@ -54,6 +57,11 @@ class Analysis(Protocol):
         """Batches of frames that were given up unread, since it cannot keep up."""
         ...
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes."""
+        ...
+
     def take(self, frames: bytes, now_s: float) -> None: ...
 
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]: ...
@@ -74,6 +82,7 @@ class AnalyserProcess:
     def __init__(self, layout: Layout) -> None:
         """Raises OSError where no process can be started."""
         self.layout = layout
+        self._most_bytes = PROCESS_BYTES + bytes_for(layout) + most_pending_bytes(layout.ranks)
         mine, theirs = socket.socketpair()
         shared = os.memfd_create("frames")
         os.ftruncate(shared, MOST_BYTES)
@@ -96,6 +105,11 @@ class AnalyserProcess:
     @property
     def lost(self) -> int:
         return self._line.lost
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes at most: what waits in its process is not known here."""
+        return self._most_bytes
 
     def close(self) -> None:
         """Ends the process now."""

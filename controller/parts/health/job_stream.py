@@ -20,8 +20,10 @@ from health.verdicts.facts import Fact
 from health.verdicts.verdict import Verdict
 from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, RECORD_BYTES, Kind, Phase
 
-MOST_GROUPS = 256
+MOST_GROUPS = 128
 """Process groups of one rank; more are not followed."""
+INTRODUCED_BYTES = 400
+"""Memory for what a rank says of itself or of one of its groups."""
 RANKS_PER_POD = 16
 SETTLE_S = 1.0
 """Time after the last introduction until the layout counts as complete."""
@@ -115,6 +117,12 @@ class JobStream:
     def layout(self) -> Layout | None:
         """Layout of the present run; None while it is not complete."""
         return self._analyser.layout if self._analyser is not None else None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes."""
+        analysis = self._analyser.held_bytes if self._analyser is not None else 0
+        return analysis + INTRODUCED_BYTES * len(self._introduced) + self._waiting_bytes + self._arrived_bytes
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -9,20 +9,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 import structlog
 
-from controller.parts.health.analyser_process import AnalyserError, AnalysisOf
+from controller.parts.health.analyser_process import AnalyserError, Analysis, AnalysisOf
 from controller.parts.health.job_stream import JobStream, Seat, facts_on
 from controller.parts.health.members import Members
+from controller.parts.health.memory import analysis_bytes, left_out
 from controller.parts.health.probing import Agent, Probing
 from health.probing.question import question_of
 from health.records import report as reports
+from health.records.layout import Layout
 from health.records.probes import ProbeAddress
 from health.records.report import HealthReport
 from health.remediation.evidence import Evidence, NodeKey, Source
-from health.stream import Analyser
+from health.stream import Analyser, bytes_for
 from health.verdicts.facts import Fact, FactKind
 from health.verdicts.verdict import SLOW, Part, Syndrome, Verdict
 
@@ -30,7 +33,9 @@ log = structlog.get_logger(__name__)
 KEPT_S = 300.0
 """Age up to which evidence is handed on: that up to which it may open an incident."""
 PAUSE_S = 60.0
-"""Time for which a job is left out whose records the analysis could not bear."""
+"""Time for which a job is left out whose records the analysis could not bear, or for which there was no memory."""
+WEIGHED_S = 1.0
+"""Pause between two looks at the memory that all jobs take."""
 HEARD_S = 10.0
 """Silence after which an agent counts as not heard; it reports every 5 s at least."""
 HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156})
@@ -72,6 +77,10 @@ class OwnLimit:
     since_s: float
 
 
+class _NoMemoryError(AnalyserError):
+    """There is no memory for the analysis of a job."""
+
+
 @dataclass(slots=True)
 class HealthStream:
     """State of the analysis of all jobs."""
@@ -95,8 +104,12 @@ class HealthStream:
     """Nodes that policies govern: pair probes use no others."""
     controls: frozenset[str] = frozenset()
     """Those of them that nothing speaks against."""
+    most_bytes: int = field(default_factory=analysis_bytes)
+    """Memory that the analysis of all jobs may take."""
     _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
     _paused_s: dict[str, float] = field(default_factory=dict)
+    _judged_s: float = -math.inf
+    _weighed_s: float = -math.inf
     _saved_s: dict[str, float] = field(default_factory=dict)
     """Newest checkpoint of each job's earlier runs."""
 
@@ -107,6 +120,7 @@ class HealthStream:
             self._saved_s[name] = self.jobs.pop(name).checkpoint_s
         self._saved_s = {name: at_s for name, at_s in self._saved_s.items() if name in members.jobs}
         self.hosts = {node: host for node, host in self.hosts.items() if node in node_uids}
+        self._paused_s = {name: until_s for name, until_s in self._paused_s.items() if name in members.jobs}
         self.probing.forget({job: members.incarnation(job) for job in members.jobs})
 
     def take(self, node: str, body: bytes, now_s: float) -> None:
@@ -145,10 +159,15 @@ class HealthStream:
 
     def judge(self, now_s: float) -> tuple[Evidence, ...]:
         """New evidence from jobs' records."""
+        self._judged_s = now_s
+        if abs(now_s - self._weighed_s) >= WEIGHED_S:
+            self._weighed_s = now_s
+            self._make_room({})
         of_rank = self._facts(now_s)
         found: list[Evidence] = []
-        for name in list(self.jobs):
-            stream = self.jobs[name]
+        for name, stream in tuple(self.jobs.items()):
+            if name not in self.jobs:
+                continue  # it was left out to make room for another
             facts = (*facts_on(stream.seats, of_rank), *self._own_caps(stream.seats))
             with self._bearing(name, now_s):
                 for verdict in stream.judge(now_s, facts):
@@ -171,7 +190,8 @@ class HealthStream:
         """A step of one job's analysis; a job that breaks it is left out for a while, and no other suffers."""
         stream = self.jobs.get(name)
         if stream is None:
-            stream = self.jobs[name] = JobStream(name, self.members.incarnation(name), self.analysis_of)
+            stream = JobStream(name, self.members.incarnation(name), partial(self._begun, name))
+            self.jobs[name] = stream
             stream.checkpoint_s = self._saved_s.get(name, stream.checkpoint_s)
         try:
             yield stream
@@ -180,9 +200,33 @@ class HealthStream:
                 log.warning("the analysis of a job ended", job=name, why=str(error))
             else:
                 log.exception("a job's records could not be analysed", job=name)
-            self.refused["not analysable"] += 1
-            self._paused_s[name] = now_s + PAUSE_S
-            del self.jobs[name]
+            self._leave_out(name, "no memory" if isinstance(error, _NoMemoryError) else "not analysable", now_s)
+
+    def _begun(self, job: str, layout: Layout) -> Analysis:
+        """The analysis of a job's run, if there is memory for it. Raises AnalyserError."""
+        needed = bytes_for(layout)
+        if job in self._make_room({job: needed}):
+            raise _NoMemoryError(self._no_memory(needed))
+        return self.analysis_of(layout)
+
+    def _make_room(self, more: Mapping[str, int]) -> tuple[str, ...]:
+        """Leaves out jobs until the others fit in memory, together with `more` of some; those that are left out."""
+        held = {name: stream.held_bytes + more.get(name, 0) for name, stream in self.jobs.items()}
+        out = left_out(held, self.most_bytes)
+        for name in out:
+            if name not in more:
+                log.warning("the analysis of a job ended", job=name, why=self._no_memory(held[name]))
+                self._leave_out(name, "no memory", self._judged_s)
+        return out
+
+    def _no_memory(self, needed: int) -> str:
+        most_mb = self.most_bytes // 1_000_000
+        return f"it needs {needed // 1_000_000} MB of the {most_mb} MB for all jobs; raise the operator's memory limit"
+
+    def _leave_out(self, name: str, cause: str, now_s: float) -> None:
+        self.refused[cause] += 1
+        self._paused_s[name] = now_s + PAUSE_S
+        del self.jobs[name]
 
     def _ask(self, stream: JobStream, verdict: Verdict, evidence: Evidence, now_s: float) -> None:
         """Has a suspected fault of the network probed, where policies govern its nodes."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from health.records.decoding import decoded
-from health.records.layout import SMALL_GROUP, Layout, layout_from
+from health.records.layout import MOST_PAIRS, SMALL_GROUP, Layout, layout_from
 from simulator.health.job import NUMBERS, Job
 from tonnage import records
 from tonnage.records import Kind, Op, Role
@@ -90,6 +90,26 @@ def test_a_large_group_of_no_known_role_takes_no_memory_for_each_pair() -> None:
 
     assert pairs == 2 * 2048
     assert peak_bytes < 1_000_000
+
+
+def test_a_job_that_claims_many_small_groups_has_a_bounded_number_of_pairs() -> None:
+    """A hundred groups of eight for each of 128 ranks."""
+    ranks, numbers = 128, 100
+    every = np.arange(ranks)
+    orders = [np.random.default_rng(number).permutation(every) for number in range(numbers)]
+    groups = tuple(members for order in orders for members in np.split(order, ranks // 8))
+    layout = Layout(
+        node=every,
+        nic=every,
+        stage=every,
+        replica=every,
+        group_of=np.zeros((ranks, numbers), np.int64),
+        index_of=np.zeros((ranks, numbers), np.int64),
+        role=np.full(len(groups), int(Role.OTHER)),
+        groups=groups,
+    )
+
+    assert len(layout.pair_codes) <= MOST_PAIRS * ranks
 
 
 def test_a_send_and_its_receive_are_one_path_and_both_directions_one_span() -> None:

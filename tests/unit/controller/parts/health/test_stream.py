@@ -12,6 +12,7 @@ from controller.parts.health.analyser_process import AnalyserProcess, AnalysisOf
 from controller.parts.health.job_stream import JobStream, frames_in
 from controller.parts.health.members import Member, Members
 from controller.parts.health.stream import HealthStream, OwnLimit
+from health.records.layout import Layout
 from health.records.report import Evidence as Found
 from health.records.report import HealthReport, packed
 from health.records.report import Source as FoundBy
@@ -224,6 +225,35 @@ def test_a_job_that_writes_anything_stops_no_other(seed: int) -> None:
     found = [each for each in fleet.play() if each.part is not Part.NOTHING and each.job == JOB]
 
     assert [each.syndrome for each in found] == [Syndrome.OTHER_HANG]
+
+
+def test_a_job_for_which_there_is_no_memory_is_left_out_and_the_others_go_on() -> None:
+    """It claims a hundred groups for each of its sixteen ranks."""
+    begun = list[Layout]()
+
+    def counted(layout: Layout) -> Analyser:
+        begun.append(layout)
+        return Analyser(layout)
+
+    fleet = Fleet(counted)
+    fleet.stream.most_bytes = 1_000_000
+    claims = b"".join(
+        frame(
+            rank,
+            records.packed(Kind.PLACE, step=16)
+            + b"".join(
+                records.packed(Kind.MEMBER, group=number, at_ns=100 * 8 * (rank // 8) + number, seq=rank % 8, step=8)
+                for number in range(100)
+            ),
+        )
+        for rank in range(16)
+    )
+
+    found = [each for each in fleet.play({"u-other": claims}) if each.part is not Part.NOTHING]
+
+    assert [each.job for each in found] == [JOB]
+    assert fleet.stream.refused["no memory"] > 0
+    assert [len(layout.groups) for layout in begun] == [len(hang().layout.groups)]
 
 
 def test_a_restarted_pod_begins_another_run() -> None:
