@@ -6,8 +6,8 @@ from typing import Any
 
 from cli.inputs.definitions import Definition, definitions
 from cluster.errors import ConfigError, Mistake
+from cluster.suggestions import meant
 from controller.api.labels import GROUP, VERSION
-from controller.api.suggestions import meant
 
 Schema = dict[str, Any]
 

@@ -6,10 +6,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from cluster.errors import Mistake
+from cluster.suggestions import meant
 from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
 from controller.api.pruning import model_in
-from controller.api.suggestions import meant
 
 SHOWN = 5
 """Number of errors in one message; further ones are reported once these are corrected."""

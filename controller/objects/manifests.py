@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
+from cluster.suggestions import meant
 from controller.api import gang, gpu_type, model_profile, model_service, node, pod
 from controller.api.flaw import Path
 from controller.api.foreign_kinds import foreign_kind_of
@@ -18,7 +19,6 @@ from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.pruning import pruned, without_nulls
-from controller.api.suggestions import meant
 from controller.kube.structs import Node, Pod, object_from
 from controller.objects.documents import Document, read_documents
 from controller.objects.pod_templates import (

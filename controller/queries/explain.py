@@ -10,8 +10,8 @@ from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
+from cluster.suggestions import meant
 from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape
-from controller.api.suggestions import meant
 from placement.engine.explanation import Explanation
 from placement.engine.explanation import explain as explain_seat
 from placement.engine.packer import Packer

@@ -10,9 +10,9 @@ from cluster.arrays import IntArray
 from cluster.errors import Mistake
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
+from cluster.suggestions import meant
 from controller.api.flaw import Path
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
-from controller.api.suggestions import meant
 from controller.objects.findings import Findings
 from controller.objects.manifests import Manifests
 from controller.objects.read import Note

@@ -5,10 +5,10 @@ from decimal import Decimal
 from itertools import product
 
 from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.suggestions import meant
 from cluster.workloads import PodShape, Requirement
 from controller.api import quantity
 from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
-from controller.api.suggestions import meant
 from controller.kube.structs import Amount, Pod, Resources
 from controller.objects.findings import Findings
 from controller.objects.read import Read

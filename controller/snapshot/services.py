@@ -11,13 +11,13 @@ from cluster.arrays import column
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.pods import PodTable
 from cluster.scaling import instance_type_of
+from cluster.suggestions import meant
 from cluster.workloads import InstanceType, instance_type_named
 from cluster.workloads import ModelService as Service
 from controller.api import model_profile as profile_kind
 from controller.api import quantity
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService, ServiceDemand
-from controller.api.suggestions import meant
 from controller.kube.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.findings import Findings
 from controller.objects.read import Read

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cluster.errors import Mistake
+from cluster.suggestions import meant
 from controller.api.power_domain import PowerDomainSpec, ServiceClass
-from controller.api.suggestions import meant
 from controller.objects.read import place_in_cluster
 
 CLASS_LABEL = "tonnage.dev/power-class"
