@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cluster.errors import ConfigError, Mistake
+from cluster.field_errors import setting_mistakes
 from placement.policies import POLICIES
 
 PREFIX = "TONNAGE_"
@@ -304,6 +305,7 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
 
     Raises ConfigError with all errors.
     """
+    content = _content_of(path) if path else {}
 
     class FromFile(OperatorSettings):
         @classmethod
@@ -315,20 +317,28 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
             dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's protocol
             file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
+            return init_settings, env_settings, InitSettingsSource(settings_cls, content)
 
-    if path is not None and not path.is_file():
-        raise ConfigError(Mistake(str(path), "there is no such file"))
     try:
         settings = FromFile(**given) if path else OperatorSettings(**given)
-    except ValidationError as error:
+    except (ValidationError, TypeError) as error:
         raise ConfigError(tuple(_wrong(str(path) if path else "settings", error))) from error
-    except (yaml.YAMLError, OSError, TypeError) as error:
-        raise ConfigError(Mistake(str(path), f"cannot be read: {error}")) from error
     mistakes = tuple(_mistakes(settings))
     if mistakes:
         raise ConfigError(mistakes)
     return settings
+
+
+def _content_of(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(Mistake(str(path), "there is no such file"))
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(Mistake(str(path), f"cannot be read: {error}")) from error
+    if not isinstance(content, dict):
+        raise ConfigError(Mistake(str(path), "is not a mapping", "write `name: value` lines"))
+    return content
 
 
 class GivenSettings(OperatorSettings):
@@ -377,8 +387,7 @@ def _wrong(where: str, error: ValidationError | TypeError) -> Iterator[Mistake]:
     if isinstance(error, TypeError):
         yield Mistake(where, f"cannot be read: {error}")
         return
-    for each in error.errors():
-        yield Mistake(f"{where}, {'.'.join(map(str, each['loc']))}", each["msg"])
+    yield from setting_mistakes(error, where, OperatorSettings)
 
 
 def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:

@@ -1,18 +1,19 @@
 """Settings of the agent: one file, validated before anything is changed."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from cluster.errors import ConfigError, Mistake
+from cluster.field_errors import setting_mistakes
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
-_NO_BMC: Final = "no_bmc"
 
 
 class Part(BaseModel):
@@ -115,7 +116,7 @@ class SandboxSettings(Part):
 class AgentSettings(Part):
     """All settings of the agent."""
 
-    node: str = Field(min_length=1, description="This node's name in the cluster.")
+    node: str = Field(min_length=1, description="This node's name in the cluster: --node or NODE_NAME.")
     backend: Literal["nvml", "amdsmi", "redfish", "pretend", "none"] = "nvml"
     redfish: RedfishSettings | None = None
     meter: bool = Field(
@@ -156,7 +157,9 @@ class AgentSettings(Part):
     def _has_a_bmc(self) -> "AgentSettings":
         if self.redfish is None and (self.backend == "redfish" or self.meter):
             what = "the back end redfish" if self.backend == "redfish" else "the node's meter"
-            raise PydanticCustomError(_NO_BMC, "{what} needs it, with the `host` of the BMC at least", {"what": what})
+            raise PydanticCustomError(
+                "no_bmc", "redfish is missing: {what} needs it, with the `host` of the BMC at least", {"what": what}
+            )
         return self
 
 
@@ -164,7 +167,7 @@ def read_settings(path: Path, node: str | None) -> AgentSettings:
     """The settings in a YAML file; `node` overrides the file's. Raises ConfigError with every invalid field."""
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(Mistake(f"settings {path}", f"cannot be read: {error}", "name a YAML file")) from error
     if not isinstance(loaded, dict):
         raise ConfigError(Mistake(f"settings {path}", "is not a mapping", "write `name: value` lines"))
@@ -173,13 +176,7 @@ def read_settings(path: Path, node: str | None) -> AgentSettings:
     try:
         return AgentSettings.model_validate(loaded)
     except ValidationError as error:
+        mistakes = setting_mistakes(error, f"settings {path}", AgentSettings)
         raise ConfigError(
-            tuple(
-                Mistake(f"settings {path}, {_place(each)}", each["msg"], "see docs/power.md") for each in error.errors()
-            )
+            tuple(replace(each, remedy=each.remedy or "see docs/power.md") for each in mistakes)
         ) from error
-
-
-def _place(error: ErrorDetails) -> str:
-    """The field of an error; errors between fields have none of their own."""
-    return "redfish" if error["type"] == _NO_BMC else ".".join(map(str, error["loc"]))

@@ -1,10 +1,11 @@
 """Pruning of objects before validation: nulls are dropped, and of core/v1 objects all fields that placement ignores."""
 
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 
+from cluster.field_errors import model_in
 from controller.api.fields import Loose, Strict
 
 LEVELS = 150
@@ -57,10 +58,3 @@ def without_nulls(value: Any, levels: int = LEVELS) -> Any:
 def _inner_models(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
     """Fields by their names in manifests, each with its model if it has one."""
     return {str(field.alias): model_in(field.annotation) for field in model.model_fields.values()}
-
-
-def model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model X inside the annotations `X`, `X | None` and `tuple[X, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for argument in get_args(annotation) if (found := model_in(argument)) is not None), None)

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from cluster.field_errors import model_in
 from controller.api import labels
 from controller.api.conditions import (
     ACCEPTED,
@@ -23,7 +24,6 @@ from controller.api.conditions import (
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY
-from controller.api.pruning import model_in
 from controller.api.quantity import duration
 
 Schema = dict[str, Any]

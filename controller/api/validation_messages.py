@@ -1,15 +1,15 @@
 """Validation messages: pydantic's errors in plain words, with the field's name in the manifest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from cluster.errors import Mistake
+from cluster.field_errors import fields_at, in_words, plain
 from cluster.suggestions import meant
 from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
-from controller.api.pruning import model_in
 
 SHOWN = 5
 """Number of errors in one message; further ones are reported once these are corrected."""
@@ -29,46 +29,20 @@ def mistake_from(wrong: Any, place_of: Callable[[Path], str], model: type[BaseMo
     place = place_of(path)
     match wrong["type"]:
         case "missing":
-            field = _fields(model, path[:-1]).get(str(path[-1]))
+            field = fields_at(model, path[:-1]).get(str(path[-1]))
             return Mistake(place, "is missing", field.description or "" if field else "")
         case "extra_forbidden":
-            return Mistake(place, "there is no such field", meant(str(path[-1]), _fields(model, path[:-1])))
+            return Mistake(place, "there is no such field", meant(str(path[-1]), fields_at(model, path[:-1])))
         case "string_type" if isinstance(wrong["input"], bool | int | float):
-            return Mistake(place, f"should be text, not {_plain(wrong['input'])}", "put it in quotes")
+            return Mistake(place, f"should be text, not {plain(wrong['input'])}", "put it in quotes")
         case "value_error":
             return Mistake(place, str(wrong["ctx"]["error"]))
         case "string_pattern_mismatch":
             pattern = wrong["ctx"]["pattern"]
             return Mistake(
-                place, f"{_plain(wrong['input'])} is not allowed", PATTERNS.get(pattern, f"it should match {pattern}")
+                place, f"{plain(wrong['input'])} is not allowed", PATTERNS.get(pattern, f"it should match {pattern}")
             )
-    message = wrong["msg"].removeprefix("Input ").replace("Tuple", "A list").replace("valid tuple", "list")
-    found = "" if isinstance(wrong["input"], Mapping | list) else f", not {_plain(wrong['input'])}"
-    return Mistake(place, message[0].lower() + message[1:] + found)
-
-
-def _fields(model: type[BaseModel], path: Path) -> dict[str, Any]:
-    """Known fields at this path, by their names in manifests."""
-    kind: Any = model
-    for part in path:
-        if isinstance(part, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
-            field = next((f for f in kind.model_fields.values() if f.alias == part), None)
-            kind = field.annotation if field else None
-        kind = model_in(kind)
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return {}
-    return {str(field.alias): field for field in kind.model_fields.values()}
-
-
-def _plain(value: object) -> str:
-    match value:
-        case None:
-            text = "null"
-        case bool():
-            text = str(value).lower()
-        case _:
-            text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    return Mistake(place, in_words(wrong))
 
 
 def words_of(mistaken: Sequence[Mistake]) -> str:

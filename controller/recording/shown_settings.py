@@ -1,12 +1,13 @@
 """Settings in a bundle: without references to secrets, and read leniently, because another version may have written
 them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError
+from cluster.field_errors import setting_mistakes
 from controller.settings import GivenSettings, OperatorSettings
 
 LEFT_OUT = (
@@ -45,12 +46,7 @@ def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[
     try:
         return GivenSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
     except ValidationError as error:
-        raise ConfigError(tuple(_mistakes(error))) from error
-
-
-def _mistakes(error: ValidationError) -> Iterator[Mistake]:
-    for each in error.errors():
-        yield Mistake(f"settings of the bundle, {'.'.join(map(str, each['loc']))}", each["msg"])
+        raise ConfigError(tuple(setting_mistakes(error, "settings of the bundle", OperatorSettings))) from error
 
 
 def _remove(document: dict[str, Any], path: tuple[Any, ...]) -> None:
