@@ -60,12 +60,15 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
     """
     from simulator.controlplane.binaries.build_progress import progress_on
     from simulator.controlplane.binaries.programs import control_plane_programs
+    from simulator.controlplane.nodes.node_objects import nodes_in
     from simulator.controlplane.server import up as start
 
     if nodes is not None and nodes_from is not None:
         raise click.UsageError("give either --nodes (a generated fleet) or --nodes-from (a file)")
     folder = folder_at(path)
     settings = settings_from(folder, nodes=nodes, nodes_from=nodes_from, **given)
+    if settings.manifests:  # a wrong file is told now, not after minutes of building
+        nodes_in(Path(settings.manifests))
     programs = control_plane_programs(on_progress=progress_on(sys.stderr))
     if dry_run:
         click.echo(commands_as_text(folder, settings, programs), nl=False)

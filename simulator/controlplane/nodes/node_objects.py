@@ -53,8 +53,8 @@ def nodes_in(manifests: Path) -> list[Node]:
     """Nodes in a file of manifests. Raises ConfigError."""
     try:
         documents = list(yaml.safe_load_all(manifests.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(Mistake(str(manifests), f"cannot be read: {error}")) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(Mistake(str(manifests), f"cannot be read: {' '.join(str(error).split())}")) from error
     found = [item for item in _items(documents) if isinstance(item, dict) and item.get("kind") == "Node"]
     if not found:
         raise ConfigError(Mistake(str(manifests), "has no manifest of kind Node", "see examples/nodes.yaml"))

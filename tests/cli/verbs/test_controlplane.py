@@ -51,6 +51,23 @@ def test_a_fleet_is_made_up_or_read_not_both(assets: Path) -> None:
     assert controlplane("up", "--nodes", "5", "--nodes-from", "examples/nodes.yaml").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"), [("**bold**", "cannot be read"), ("kind: Pod", "has no manifest of kind Node")]
+)
+def test_a_wrong_file_of_nodes_is_told_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "no such folder"))
+    file = tmp_path / "nodes.yaml"
+    file.write_text(text, encoding="utf-8")
+
+    done = controlplane("up", "--dir", str(tmp_path / "server"), "--nodes-from", str(file))
+
+    assert done.exit_code == 2
+    assert f"nodes.yaml: {problem}" in done.stderr
+    assert not (tmp_path / "server").exists()
+
+
 def test_assets_without_an_api_server_are_named(assets: Path, tmp_path: Path) -> None:
     (assets / "kube-apiserver").unlink()
 
