@@ -105,10 +105,11 @@ def _rights(facts: ScalingFacts) -> Iterator[Finding]:
 
 
 def _sources(facts: ScalingFacts, active: Mapping[str, Object]) -> Iterator[Finding]:
-    """Policies that need a Prometheus where the operator has none; it may not have stated that yet."""
+    """Policies that need a Prometheus where the operator has none, and has not stated that yet."""
     if facts.has_prometheus:
         return
-    lacking = [name for name, policy in active.items() if _asks_prometheus(policy)]
+    stated = _by_reason(active, METRICS_AVAILABLE).get("NoPrometheus", {})
+    lacking = [name for name, policy in active.items() if _asks_prometheus(policy) and name not in stated]
     if lacking:
         yield Finding(CHECK, "failure", f"{few(lacking)}: the operator has no Prometheus to ask", _ADDRESS)
 

@@ -276,3 +276,11 @@ def test_policies_with_one_cause_are_one_finding() -> None:
     (finding,) = found(facts, "scaling")
 
     assert finding.words.startswith("t/a, t/b, t/c and 2 more: PrometheusUnreachable")
+
+
+def test_a_prometheus_that_is_missing_is_told_once_also_where_the_operator_has_stated_it() -> None:
+    stated = scaled(MetricsAvailable=("False", "NoPrometheus"))
+
+    (finding,) = found(scaling(stated, has_prometheus=False), "scaling")
+
+    assert finding.words == "team-a/chat: NoPrometheus: why"
