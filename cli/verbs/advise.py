@@ -9,6 +9,7 @@ import click
 from cli.inputs.planning import Planning, decider, print_notes
 from cli.inputs.price_catalogue import read_catalogue, with_prices
 from cli.inputs.report_file import check_report, save_report
+from cluster.errors import ConfigError, Mistake
 
 REPLACES = "ReplicaSet"
 """Kind of controller, of Deployments, that makes a pod anew where its node is given back. Jobs would lose work."""
@@ -37,6 +38,8 @@ def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, out
     check_report(report)
     catalogue = read_catalogue(prices)
     manifests = read_manifests(files, sys.stdin)
+    if not manifests.nodes:
+        raise ConfigError(Mistake("manifests", "hold no node", "kubectl get nodes,pods -A -o json prints a dump"))
     is_own = bool(manifests.gpu_types)
     observed = snapshot_from(with_prices(manifests, catalogue), is_dump=True)
     now = observed.snapshot

@@ -35,6 +35,13 @@ def test_an_idle_node_of_a_dump_has_a_price_with_date_and_source() -> None:
     assert "2024 (--prices FILE replaces them)." in result.stdout
 
 
+def test_a_dump_without_nodes_is_wrong_input_and_no_fleet_that_costs_nothing() -> None:
+    result = advised(dump(pod("p", 4)))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "manifests: hold no node; kubectl get nodes,pods -A -o json prints a dump" in result.stderr
+
+
 def test_prices_are_replaced_by_those_of_a_file(tmp_path: Path) -> None:
     prices = tmp_path / "prices.yaml"
     content = "{date: 2026-11, source: our contract, types: [{name: a, products: [%s], memory: 80Gi, pricePerHour: 2}]}"
