@@ -84,6 +84,16 @@ class Verbs(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101  # a wrong table is a bug, not the user's error
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not ctx.resilient_parsing:
+            from cluster.suggestions import nearest
+
+            if near := nearest(args[0], VERBS):  # click knows only verbs that are loaded, and so suggests none
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{near}'?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, VERBS[name].summary) for name in self.list_commands(ctx)])

@@ -65,6 +65,13 @@ def test_an_unknown_verb_is_wrong_use() -> None:
     assert CliRunner().invoke(tonnage, ["levitate"]).exit_code == 2
 
 
+def test_a_misspelled_verb_is_told_with_the_one_that_was_meant() -> None:
+    result = CliRunner().invoke(tonnage, ["plna", "-f", "x"])
+
+    assert result.exit_code == 2
+    assert "No such command 'plna'. Did you mean 'plan'?" in result.stderr
+
+
 def test_the_version_is_that_of_the_package() -> None:
     package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
