@@ -1,4 +1,4 @@
-"""docs/operations.md lists the log lines, metrics and alerts that exist."""
+"""docs/operations.md lists the log lines, metrics, dashboards and alerts that exist."""
 
 import ast
 import re
@@ -21,6 +21,29 @@ def test_the_table_of_metrics_is_the_one_in_the_code() -> None:
     assert table.strip() == reference().strip(), (
         "the metrics changed: put `python -m controller.metrics.table` into the page"
     )
+
+
+def test_every_metric_that_a_page_of_docs_names_is_one_of_the_operator_or_of_the_agent() -> None:
+    agent = (ROOT / "nodeagent" / "metrics.py").read_text(encoding="utf-8")
+    known = {*re.findall(r"\btonnage_\w+", reference()), *re.findall(r"\btonnage_agent_\w+", agent)}
+    suffixes = ("", "_total", "_bucket", "_sum", "_count")
+    named = {
+        f"{page.name}: {name}"
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"\btonnage_\w*[a-z]\b(?!\.)", page.read_text(encoding="utf-8"))
+        if not any(name.removesuffix(suffix) in known for suffix in suffixes)
+    }
+
+    assert named == set()
+
+
+def test_every_dashboard_is_listed_once() -> None:
+    _, _, rest = PAGE.partition("## Dashboards\n")
+    section, _, _ = rest.partition("\n## ")
+
+    listed = sorted(re.findall(r"^\| `(\w+\.json)`", section, re.MULTILINE))
+
+    assert listed == sorted(each.name for each in (ROOT / "deploy" / "dashboards").glob("*.json"))
 
 
 def test_every_alert_has_its_section_and_points_to_it() -> None:
