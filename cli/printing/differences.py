@@ -43,6 +43,8 @@ def _service(change: ServiceChange) -> Iterator[str]:
         f"~ ModelService/{change.service}: {instances(change.before)} → {instances(change.after)}, "
         f"${money(change.cost_before)} → ${money(change.cost_after)} per hour{_gap(change)}"
     )
+    if change.is_planned_only:
+        yield "    planned only: it has no spec.template, so that its instances are run by other means"
     if change.reason:
         yield f"    {change.reason.words}"
 
@@ -72,11 +74,13 @@ def summary(diff: PlanDiff) -> str:
         return f"Nothing would change; services cost ${money(diff.cost_after)} per hour."
     starts = sum(1 for pod in diff.pods if pod.node_before is None)
     stops = sum(1 for pod in diff.pods if pod.node_after is None)
-    scaled = sum(1 for service in diff.services if service.is_change)
+    changed = [service for service in diff.services if service.is_change]
+    apart = sum(1 for service in changed if service.is_planned_only)
+    only = f"{apart} planned only; " if apart else ""
     moves = len(diff.pods) - starts - stops
     others = f"{len(diff.others)} other changes; " if diff.others else ""
     return (
-        f"{starts} pods would start, {stops} stop, {moves} move; {scaled} services scaled; {others}"
+        f"{starts} pods would start, {stops} stop, {moves} move; {len(changed) - apart} services scaled; {only}{others}"
         f"{len(diff.left_over)} unplaced; services ${money(diff.cost_before)} → ${money(diff.cost_after)} per hour."
     )
 
@@ -94,6 +98,7 @@ def document(diff: PlanDiff) -> Document:
                 "cost_per_hour_before": figure(each.cost_before),
                 "cost_per_hour_after": figure(each.cost_after),
                 "gap": figure(each.gap),
+                "planned_only": each.is_planned_only,
                 "reason": reason_document(each.reason) if each.reason else None,
             }
             for each in diff.services

@@ -25,6 +25,8 @@ class ServiceChange:
     is_refused: bool = False
     gap: float = 0.0
     """Fraction of the planned cost above the proven lower bound."""
+    is_planned_only: bool = False
+    """Whether the plan does nothing about it: its instances are run by other means."""
 
     @property
     def is_change(self) -> bool:
@@ -105,15 +107,17 @@ def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | N
     refusal = planned.refusal if planned else None
     after = before if planned is None or refusal else _present(planned.instances)
     scales = (step.reason for step in plan.steps() if step.action.subject == f"ModelService/{service.name}")
+    why = next(scales, None)
     return ServiceChange(
         service=service.name,
         before=before,
         after=after,
         cost_before=cost_per_hour(snapshot, service, before),
         cost_after=cost_per_hour(snapshot, service, after),
-        reason=refusal or next(scales, None),
+        reason=refusal or why,
         is_refused=refusal is not None,
         gap=planned.certificate.gap if planned and planned.certificate else 0.0,
+        is_planned_only=service.is_planned_only and why is None,
     )
 
 

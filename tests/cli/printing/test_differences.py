@@ -1,5 +1,7 @@
 """Differences in print: the gap stands wherever a mix is not proven cheapest, and nowhere else."""
 
+from dataclasses import replace
+
 from cli.printing.differences import change_lines, plan_lines
 from controller.queries.plan_diff import PlanDiff, ServiceChange
 
@@ -14,6 +16,15 @@ def test_a_change_that_may_not_be_the_cheapest_shows_its_gap() -> None:
     line, _ = plan_lines(differing(0.0333, after=3))
 
     assert line == "~ ModelService/ns/chat: 2 × a100 → 3 × a100, $6.00 → $9.00 per hour (gap 3.3 %)"
+
+
+def test_a_service_without_a_template_is_planned_and_not_scaled() -> None:
+    (change,) = differing(0.0, after=3).services
+
+    _, why, summary = plan_lines(PlanDiff((replace(change, is_planned_only=True),), (), ()))
+
+    assert why == "    planned only: it has no spec.template, so that its instances are run by other means"
+    assert "0 services scaled; 1 planned only; 0 unplaced" in summary
 
 
 def test_a_service_that_stays_is_named_where_it_may_not_be_the_cheapest() -> None:

@@ -60,6 +60,15 @@ def test_a_service_without_a_plan_stays_as_it_is_and_says_why() -> None:
     assert change.reason == WHY
 
 
+def test_a_service_without_a_template_is_planned_only_where_the_plan_does_nothing_about_it() -> None:
+    now = replace(NOW, services=tuple(replace(each, is_planned_only=True) for each in NOW.services))
+
+    (apart,) = plan_diff(now, planned(services=(mix(L4=4),))).services
+    (scaled,) = plan_diff(now, planned(Scale("ns/s", of_types({"L4": 4})), services=(mix(L4=4),))).services
+
+    assert (apart.is_planned_only, scaled.is_planned_only) == (True, False)
+
+
 def test_pods_start_stop_and_move() -> None:
     steps = (Bind("ns/waits", "b", (3,)), Evict("ns/runs", "a"), Move("ns/runs", "a", "b", (1,)))
 
