@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -102,7 +103,23 @@ class Verbs(click.Group):
         verbs = [CompletionItem(n, help=VERBS[n].summary) for n in self.list_commands(ctx) if n.startswith(incomplete)]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """As click's; also `--help` and `--version` may find that nobody reads."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:  # here and below, since click would end with 1
+            _drop_all()
+            raise click.exceptions.Exit(UNREAD) from None
+
     def invoke(self, ctx: click.Context) -> object:
+        try:
+            return self._reported(ctx)
+        except BrokenPipeError:
+            _drop_all()
+            ctx.exit(UNREAD)
+
+    def _reported(self, ctx: click.Context) -> object:
+        """Result of the verb; its errors are printed and end in an exit status."""
         try:
             return super().invoke(ctx)
         except ConfigError as error:
@@ -114,9 +131,6 @@ class Verbs(click.Group):
         except TonnageError as error:
             print_error(error)
             ctx.exit(FAILED)
-        except BrokenPipeError:  # here, since click would end with 1
-            _drop_output()
-            ctx.exit(UNREAD)
 
 
 @click.group(
@@ -150,6 +164,14 @@ def run(arguments: Sequence[str], name: str = "tonnage") -> int:
     one line on standard error. A traceback is left to defects of Tonnage.
     """
     try:
+        return _run(arguments, name)
+    except BrokenPipeError:  # of the output, or of the line about an error
+        _drop_all()
+        return UNREAD
+
+
+def _run(arguments: Sequence[str], name: str) -> int:
+    try:
         make_safe()
         status = tonnage.main(list(arguments), prog_name=name, standalone_mode=False)
         write_out()
@@ -165,8 +187,7 @@ def run(arguments: Sequence[str], name: str = "tonnage") -> int:
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
-        return UNREAD
+        raise  # an OSError, too
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
@@ -199,6 +220,12 @@ def os_error_words(error: OSError) -> str:
 def _drop_output() -> None:
     """Point standard output at nothing: Python would write what is left, and report its failure, at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+
+
+def _drop_all() -> None:
+    """Likewise standard error: either may be the pipe whose reader ended."""
+    _drop_output()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
 
 
 if __name__ == "__main__":

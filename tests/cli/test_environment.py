@@ -15,7 +15,7 @@ import pytest
 
 from cli.inputs.report_file import obstacle, save_report, write_report
 from cli.main import run, tonnage
-from cli.printing.errors import FAILED, INTERRUPTED, WRONG_INPUT, stopped_status
+from cli.printing.errors import FAILED, INTERRUPTED, UNREAD, WRONG_INPUT, stopped_status
 from cli.printing.streams import ESCAPED, make_safe
 from cluster.errors import ConfigError
 
@@ -49,6 +49,21 @@ def test_a_full_disk_under_standard_output_is_one_line() -> None:
 
     assert (result.returncode, len(result.stderr.splitlines())) == (FAILED, 1)
     assert result.stderr == "error: writing the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "version", "plan --help", "plan -f no-such-file", "plan --no-such", "plna"]
+)
+def test_where_the_reader_has_ended_the_status_says_so_whatever_was_to_be_written(words: str) -> None:
+    """As in `tonnage plan -f . 2>&1 | head`, where errors fill the pipe that head has closed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "cli.main", *words.split()]
+
+    result = subprocess.run(command, stdout=writer, stderr=writer, check=False, cwd=ROOT)  # noqa: S603
+    os.close(writer)
+
+    assert result.returncode == UNREAD
 
 
 def test_a_closed_standard_output_is_one_line_and_names_what_discards() -> None:
