@@ -102,5 +102,19 @@ async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, A
         resource = cluster.discovered.of_kind(manifest.api_version, manifest.kind)
     if resource is None:
         words = f'{manifest.place}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
-        raise TonnageError(f"{words}; install its CustomResourceDefinition first (Tonnage's: tonnage crds)")
+        raise TonnageError(f"{words}; {_remedy(manifest)}")
     return cluster, resource
+
+
+def _remedy(manifest: Manifest) -> str:
+    """What helps where the server has no such kind: its definition, or the right name of one of Tonnage's kinds."""
+    from cluster.suggestions import meant
+    from controller.api.kinds import OWN_KINDS
+    from controller.api.labels import API_VERSION, GROUP
+
+    if manifest.api_version.partition("/")[0] != GROUP:
+        return "install its CustomResourceDefinition first"
+    if manifest.api_version != API_VERSION:
+        return f"write {API_VERSION}"
+    names = {kind.name for kind in OWN_KINDS}
+    return "install Tonnage's kinds first: tonnage crds" if manifest.kind in names else meant(manifest.kind, names)

@@ -84,6 +84,26 @@ def test_a_manifest_of_an_unknown_kind_fails_the_verb_and_the_others_are_applied
     assert 'no matches for kind "Odd" in version "example.com/v1"' in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "helps"),
+    [
+        ("tonnage.dev/v1alpha1", "ModelServce", "did you mean ModelService?"),
+        ("tonnage.dev/v1", "ModelService", "write tonnage.dev/v1alpha1"),
+        ("tonnage.dev/v1alpha1", "ModelService", "install Tonnage's kinds first: tonnage crds"),
+        ("example.com/v1", "ModelServce", "install its CustomResourceDefinition first"),
+    ],
+)
+def test_a_kind_that_the_server_does_not_have_is_told_with_what_helps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, kind: str, helps: str
+) -> None:
+    spec = {"model": "m", "slo": {"tpot": "40ms"}}
+    odd = {"apiVersion": version, "kind": kind, "metadata": {"name": "o"}, "spec": spec}
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump(odd), encoding="utf-8")
+
+    assert not applied(FakeConnection(), manifests_in([str(tmp_path / "m.yaml")]))
+    assert capsys.readouterr().err.endswith(f'no matches for kind "{kind}" in version "{version}"; {helps}\n')
+
+
 def test_a_manifest_of_another_namespace_than_the_options_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
     manifest = tmp_path / "m.yaml"
     manifest.write_text(yaml.safe_dump(config(namespace="elsewhere")), encoding="utf-8")
