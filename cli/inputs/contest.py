@@ -79,9 +79,12 @@ def contest_from(options: ContestOptions) -> Contest:
         mistakes.append(Mistake(f"--results {options.results}", "is not a folder", "name a folder; it need not exist"))
     traces, sources, digests = tried(lambda: _traces(options, prices), no_traces, mistakes)
     tried(lambda: check_contest(traces, policies), None, mistakes)
+    present = {gpu_type.name for trace in traces.values() for gpu_type in trace.gpu_types}
+    if options.prices and prices and present.isdisjoint(prices) and not mistakes:
+        remedy = f"its types are {', '.join(sorted(present))}"
+        mistakes.append(Mistake("--prices", "has no price of a GPU type of the fleet", remedy))
     if mistakes:
         raise ConfigError(tuple(mistakes))
-    present = {gpu_type.name for trace in traces.values() for gpu_type in trace.gpu_types}
     return Contest(
         traces=traces,
         sources=sources,

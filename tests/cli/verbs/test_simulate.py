@@ -185,6 +185,13 @@ def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
     assert "6 errors" in said
 
 
+def test_prices_of_types_that_the_fleet_has_not_are_wrong_input() -> None:
+    done = simulate("--generate", "5", "--seeds", "1", "--prices", "H100=3")
+
+    assert done.exit_code == 2
+    assert "--prices: has no price of a GPU type of the fleet; its types are " in done.stderr
+
+
 def test_a_report_that_cannot_be_written_is_known_before_the_replays(tmp_path: Path) -> None:
     done = simulate(*SMALL, "--report", str(tmp_path))
 
