@@ -33,9 +33,10 @@ COLUMNS = (
     "UNPLACED",
     "REFUSED",
 )
+CHANGE = "Against the unchanged fleet, of services planned in both: a refused service saves nothing."
 TERMS = {
     "$ per hour": "Cost of all instances of all services.",
-    "$ change": "Against the unchanged fleet, of services planned in both: a refused service saves nothing.",
+    "$ change": CHANGE,
     "bound": "Proven lower bound on the cost of the services, for any plan.",
     "allocated": "GPUs that pods hold after the plan, of all GPUs of the fleet; half a GPU counts as half.",
     "idle": "Cost of the GPUs that no pod holds.",
@@ -46,7 +47,10 @@ TERMS = {
 
 def as_table(result: WhatIfResult) -> str:
     """Table with one line per scenario, first the unchanged fleet."""
-    return table(COLUMNS, _rows(result))
+    today = result.swept.done[0][1]
+    is_comparable = all(set(answer.refused) == set(today.refused) for _, answer in result.swept.done)
+    note = "" if is_comparable else f"$ CHANGE: {CHANGE[0].lower()}{CHANGE[1:]}\n"
+    return table(COLUMNS, _rows(result)) + note
 
 
 def _rows(result: WhatIfResult) -> list[tuple[str, ...]]:

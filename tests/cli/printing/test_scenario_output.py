@@ -57,6 +57,14 @@ def test_a_refused_service_is_named() -> None:
     assert '"cost_of": {' in as_json(result)
 
 
+def test_a_change_that_leaves_out_a_service_says_so_below_the_table() -> None:
+    """50 dollars become 39, and the change is +19."""
+    note = "$ CHANGE: against the unchanged fleet, of services planned in both: a refused service saves nothing."
+
+    assert as_table(of(TODAY, DOUBLED)).splitlines()[-1] == note
+    assert note not in as_table(of(TODAY, TODAY))
+
+
 def test_the_chart_of_costs_shows_only_services_that_every_scenario_plans() -> None:
     page = as_html(of(TODAY, DOUBLED))
 
