@@ -38,6 +38,19 @@ class Mem(click.ParamType[str]):
         return value
 
 
+def open_descriptor(_: click.Context, __: click.Parameter, number: int | None) -> int | None:
+    """A descriptor that the caller has opened: another would be given to the next file, or to the agent's socket."""
+    if number is None:
+        return None
+    try:
+        is_from_caller = os.get_inheritable(number)  # what Python opens is not inheritable
+    except OSError:
+        is_from_caller = False
+    if not is_from_caller:
+        raise click.BadParameter(f"{number} is not open: redirect it, as in {number}>verdict.json")
+    return number
+
+
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog=f"Exit status: the command's own, or 128 + number for a signal; {sandbox.REFUSED} if it was not started; "
@@ -51,7 +64,12 @@ class Mem(click.ParamType[str]):
     help=f"Most memory that the command will hold; learned if omitted. [env: {sandbox.MEM_VARIABLE}]",
 )
 @click.option("--wait", "wait_s", type=Wait(), help="Longest time to wait for that memory; 0s: not at all.")
-@click.option("--json-fd", type=click.IntRange(1, 1023), help="Descriptor to which the verdict is written as JSON.")
+@click.option(
+    "--json-fd",
+    type=click.IntRange(1, 1023),
+    callback=open_descriptor,
+    help="Descriptor to which the verdict is written as JSON.",
+)
 @click.option("--end-all", is_flag=True, help="End what the command left running in the background.")
 @click.option("--require", is_flag=True, help="Do not run without a node agent.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

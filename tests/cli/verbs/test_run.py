@@ -35,6 +35,16 @@ def test_without_an_agent_the_command_runs_plainly_and_its_exit_code_is_kept() -
     assert (verdict["outcome"], verdict["exit_code"], verdict["isolated"]) == ("exited", 7, False)
 
 
+def test_a_descriptor_that_is_not_open_is_wrong_use_and_nothing_runs() -> None:
+    """The verdict was lost, or went to whatever was opened under that number."""
+    program = [sys.executable, "-m", "cli.main", "run", "--json-fd", "9", "--", "echo", "ran"]
+
+    done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)  # noqa: S603
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "9 is not open: redirect it, as in 9>verdict.json" in done.stderr
+
+
 def test_options_of_the_command_are_its_own() -> None:
     assert tonnage_run("printf", "%s", "--wait")[1] == "--wait"
 
