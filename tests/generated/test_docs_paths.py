@@ -39,6 +39,16 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     assert _missing(text) | bare == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_test_and_claim_that_a_page_names_exists(page: Path) -> None:
+    named = set(re.findall(r"`((?:test|assert)_\w+)`", page.read_text(encoding="utf-8")))
+    tests = (
+        [path.read_text(encoding="utf-8") for path in SOURCES if path.is_relative_to(ROOT / "tests")] if named else []
+    )
+
+    assert {name for name in named if not any(f"def {name}(" in text for text in tests)} == set()
+
+
 def test_every_file_that_a_docstring_or_comment_names_exists() -> None:
     missing = {f"{ids(path)}: {name}" for path in SOURCES for name in _missing(path.read_text(encoding="utf-8"))}
 
