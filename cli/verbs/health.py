@@ -124,20 +124,32 @@ def release(
 
     It states on the node that a person has released it. New evidence opens another incident.
     """
+
+    async def work(cluster: Cluster) -> bool:
+        return await _release(cluster, node, dry_run)
+
+    is_out = on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s), work)
+    tail = {"none": "", "client": " (dry run)", "server": " (server dry run)"}[dry_run]
+    click.echo(f"node/{node} released{tail}")
+    if not is_out:
+        words = "has no taint of health; an incident about it, if one is open, is closed"
+        click.echo(f"note: node/{node} {words}", err=True)
+
+
+async def _release(cluster: Cluster, node: str, dry_run: str) -> bool:
+    """State on a node that a person has released it; returns whether health kept it out. Raises KubeReadError."""
+    from cluster.quarantine import OUR_TAINTS
     from controller.api.instant import rfc3339
     from controller.api.labels import RELEASED_ANNOTATION
     from controller.kube.request import MERGE_PATCH
 
-    body = {"metadata": {"annotations": {RELEASED_ANNOTATION: rfc3339(time.time() + 1)}}}
-
-    async def work(cluster: Cluster) -> bool:
+    path = f"/api/v1/nodes/{node}"
+    seen = json.loads(await cluster.connection.read(path))
+    if dry_run != "client":
+        body = {"metadata": {"annotations": {RELEASED_ANNOTATION: rfc3339(time.time() + 1)}}}
         query = {"dryRun": "All"} if dry_run == "server" else {}
-        if dry_run != "client":
-            await cluster.connection.write("PATCH", f"/api/v1/nodes/{node}", body, query, MERGE_PATCH)
-        return True
-
-    on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s), work)
-    click.echo(f"node/{node} released{' (dry run)' if dry_run != 'none' else ''}")
+        await cluster.connection.write("PATCH", path, body, query, MERGE_PATCH)
+    return any(taint["key"] in OUR_TAINTS for taint in seen["spec"].get("taints") or ())
 
 
 @health.command(epilog="tonnage health replay recordings/hang-of-last-week")

@@ -1,5 +1,6 @@
 """`tonnage health`: a recorded job is analysed as a live one is, and incidents are explained."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from cli.inputs.recorded_job import compute_times, introductions_of, operations_
 from cli.main import tonnage
 from cli.printing.health_output import explanation, incident_rows, is_open
 from cli.printing.straggler_map import relative
+from cli.verbs.health import _release
+from controller.kube.errors import KubeReadError
 from simulator.health.cases import Case, case
 from simulator.health.disturbance import Happening
+from tests.cli.verbs.fake_cluster import FakeConnection
 
 
 def run(*words: str) -> Result:
@@ -117,3 +121,22 @@ def test_open_incidents_come_first(phase: str, *, opened: bool) -> None:
 
     assert rows[0][0] == "node-n6-abc"
     assert is_open(other) is opened
+
+
+@pytest.mark.parametrize(("key", "is_out"), [("tonnage.dev/unhealthy", True), ("example.com/other", False)])
+def test_a_release_tells_whether_health_kept_the_node_out(key: str, *, is_out: bool) -> None:
+    taints = [{"key": key, "value": "i.1", "effect": "NoSchedule"}]
+    connection = FakeConnection({"/api/v1/nodes/gpu-7": {"metadata": {"name": "gpu-7"}, "spec": {"taints": taints}}})
+
+    assert asyncio.run(_release(connection.cluster, "gpu-7", "none")) == is_out
+    (write,) = connection.sent
+    assert list((write.body or {})["metadata"]["annotations"]) == ["tonnage.dev/released-at"]
+
+
+def test_a_dry_run_of_a_release_names_a_node_that_does_not_exist() -> None:
+    connection = FakeConnection()
+
+    with pytest.raises(KubeReadError):
+        asyncio.run(_release(connection.cluster, "a", "client"))
+
+    assert connection.sent == []
