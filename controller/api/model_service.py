@@ -295,7 +295,7 @@ KIND = Kind(
         Column("Running", ".status.runningInstances", "integer", "Running instances."),
         Column("$/h", ".status.costPerHour", "number", "Cost of the wanted instances, dollars per hour."),
         condition("Ready", "Whether all instances run as planned."),
-        Column("Mix", ".status.replicas", "string", "Wanted instances by instance type.", is_wide=True),
+        Column("Mix", ".status.mix", "string", "Planned instances by instance type.", is_wide=True),
         Column("Gap", ".status.gap", "number", "Fraction by which the cost may exceed the minimum.", is_wide=True),
         reason("Ready"),
         AGE,

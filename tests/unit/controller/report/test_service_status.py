@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
+from controller.api.model_service import KIND
 from controller.kube_world.last_scaled import scaled_at_s
 from controller.ports import PLANNED_LOCALLY
 from controller.report.service_status import ServiceFacts, status_after
@@ -58,6 +59,8 @@ def test_a_service_that_is_only_planned_tells_its_mix_and_not_whether_it_runs() 
     assert condition(status, "Ready") == ("Unknown", "PlannedOnly")
     assert status["mix"] == {"a100": 2}
     assert "replicas" not in status
+    (shown,) = (each.path for each in KIND.columns if each.name == "Mix")
+    assert shown == ".status.mix"
     assert status_after(status, PLAN, facts, 2_000_000.0) == status
     assert said(REFUSED, facts, status)["mix"] == {"a100": 2}
 
