@@ -269,10 +269,7 @@ def _nodes(facts: InstallationFacts) -> Iterator[Finding]:
         yield Finding("nodes", "failure", "there are no nodes", "join nodes to the cluster")
         return
     if not has_gpus.any():
-        remedy = (
-            "install the device plugin of the vendor (the NVIDIA GPU operator): it reports how many GPUs a node has"
-        )
-        yield Finding("nodes", "failure", f"none of {len(now.nodes)} nodes offers GPUs", remedy)
+        yield _without_gpus(len(now.nodes), facts.dra_slices or 0)
         return
     unknown = [now.nodes.names[int(row)] for row in (has_gpus & (now.nodes.gpu_type < 0)).nonzero()[0]]
     if unknown:
@@ -287,6 +284,18 @@ def _nodes(facts: InstallationFacts) -> Iterator[Finding]:
     if not unknown and not idle:
         words = f"all {int(has_gpus.sum())} nodes with GPUs match one of {len(now.gpu_types)} GPUTypes"
         yield Finding("nodes", "ok", words)
+
+
+def _without_gpus(nodes: int, dra_slices: int) -> Finding:
+    if dra_slices:
+        words = f"none of {nodes} nodes offers GPUs to a pool: drivers publish devices in {dra_slices} ResourceSlices"
+        remedy = "give these nodes a pool with `placer: dra` in the settings, whose dra_drivers name the driver"
+    else:
+        words = f"none of {nodes} nodes offers GPUs"
+        remedy = (
+            "install the device plugin of the vendor (the NVIDIA GPU operator): it reports how many GPUs a node has"
+        )
+    return Finding("nodes", "failure", words, remedy)
 
 
 def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:

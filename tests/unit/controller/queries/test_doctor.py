@@ -174,6 +174,15 @@ def test_devices_without_a_type_and_types_without_devices_are_told() -> None:
     assert verdict(replace(WELL, snapshot=world([node("a")])), "nodes") == "failure"
 
 
+@pytest.mark.parametrize(("slices", "helps"), [(0, "device plugin"), (None, "device plugin"), (3, "`placer: dra`")])
+def test_where_no_node_offers_gpus_the_remedy_is_the_one_of_how_they_are_published(
+    slices: int | None, helps: str
+) -> None:
+    (finding,) = found(replace(WELL, snapshot=world([node("a")]), dra_slices=slices), "nodes")
+
+    assert (finding.verdict, helps in finding.remedy) == ("failure", True)
+
+
 def waiting(scheduler: str) -> dict[str, Pod]:
     return {"ns/p": Pod(PodMeta("p", "ns"), PodSpec(scheduler_name=scheduler))}
 
