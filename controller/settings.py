@@ -335,7 +335,8 @@ def _content_of(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(Mistake(str(path), f"cannot be read: {error}")) from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(Mistake(str(path), f"cannot be read: {why}")) from error
     if not isinstance(content, dict):
         raise ConfigError(Mistake(str(path), "is not a mapping", "write `name: value` lines"))
     return content

@@ -168,7 +168,8 @@ def read_settings(path: Path, node: str | None) -> AgentSettings:
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(Mistake(f"settings {path}", f"cannot be read: {error}", "name a YAML file")) from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(Mistake(f"settings {path}", f"cannot be read: {why}", "name a YAML file")) from error
     if not isinstance(loaded, dict):
         raise ConfigError(Mistake(f"settings {path}", "is not a mapping", "write `name: value` lines"))
     if node:

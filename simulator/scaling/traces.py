@@ -81,7 +81,8 @@ def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         header = [name.strip() for name in next(lines, [])]
         rows = [(lines.line_num, row) for row in lines if row]
     except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
-        raise ConfigError(Mistake(str(path), f"cannot be read: {error}")) from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(Mistake(str(path), f"cannot be read: {why}")) from error
     if len(header) < 2 or len(rows) < 2:
         _refuse(path.name, "has no two columns and two rows", "time in the first column, load in the second")
     return header, rows

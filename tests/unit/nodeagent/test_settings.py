@@ -32,3 +32,11 @@ def test_a_meter_without_its_bmc_is_told_as_such(tmp_path: Path) -> None:
     assert mistakes_in(tmp_path, "meter: true", "n1") == [
         ": redfish is missing: the node's meter needs it, with the `host` of the BMC at least; see docs/power.md",
     ]
+
+
+def test_a_file_that_is_missing_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_settings(tmp_path / "none.yaml", "n1")
+
+    said = str(raised.value).partition("none.yaml")[2]
+    assert said == ": cannot be read: No such file or directory; name a YAML file"

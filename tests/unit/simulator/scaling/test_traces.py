@@ -77,3 +77,10 @@ def test_the_same_seed_generates_the_same_trace_and_another_one_another() -> Non
 def test_the_public_traces_are_read(public_data: Path, file: str, step_s: float, points: int, gaps: int) -> None:
     trace = read_trace(public_data / "demand" / file)
     assert (trace.step_s, len(trace.values), int(np.isnan(trace.values).sum())) == (step_s, points, gaps)
+
+
+def test_a_file_that_is_missing_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_trace(tmp_path / "none.csv")
+
+    assert str(raised.value) == f"{tmp_path}/none.csv: cannot be read: No such file or directory"
