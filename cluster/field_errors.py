@@ -12,17 +12,21 @@ from cluster.suggestions import meant
 Path = tuple[str | int, ...]
 
 
-def setting_mistakes(error: ValidationError, where: str, model: type[BaseModel]) -> Iterator[Mistake]:
+def setting_mistakes(
+    error: ValidationError, where: str, model: type[BaseModel], variables: Mapping[Path, str] | None = None
+) -> Iterator[Mistake]:
     """The errors of a settings file, each once: a list whose item is wrong is not also too short.
 
-    where: the file, or another origin of the settings.
+    where: the file, or another origin of the settings. variables: those of the environment that are set, by the path of
+    the setting that they override.
     """
     found = error.errors()
     for each in found:
         path = each["loc"]
         if any(other["loc"][: len(path)] == path for other in found if len(other["loc"]) > len(path)):
             continue
-        place = ", ".join(filter(None, (where, ".".join(map(str, path)))))
+        origin = next((name for over, name in (variables or {}).items() if path[: len(over)] == over), where)
+        place = ", ".join(filter(None, (origin, ".".join(map(str, path)))))
         match each["type"]:
             case "missing":
                 field = fields_at(model, path[:-1]).get(str(path[-1]))

@@ -1,5 +1,6 @@
 """Settings of the operator, from one file and the environment; read once at the start and validated completely."""
 
+import os
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,13 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from cluster.errors import ConfigError, Mistake
 from cluster.field_errors import setting_mistakes
@@ -319,10 +326,16 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return init_settings, env_settings, InitSettingsSource(settings_cls, content)
 
+    where = str(path) if path else "settings"
     try:
         settings = FromFile(**given) if path else OperatorSettings(**given)
     except (ValidationError, TypeError) as error:
-        raise ConfigError(tuple(_wrong(str(path) if path else "settings", error))) from error
+        raise ConfigError(tuple(_wrong(where, error, _variables()))) from error
+    except SettingsError as error:  # of a variable that is to hold a whole group
+        field = str(error).partition('field "')[2].partition('"')[0]
+        raise ConfigError(
+            Mistake(f"{PREFIX}{field.upper()}", "is not JSON", "write the whole group as JSON")
+        ) from error
     mistakes = tuple(_mistakes(settings))
     if mistakes:
         raise ConfigError(mistakes)
@@ -384,11 +397,19 @@ def with_changes(settings: OperatorSettings, **changes: Any) -> OperatorSettings
     return changed
 
 
-def _wrong(where: str, error: ValidationError | TypeError) -> Iterator[Mistake]:
+def _variables() -> dict[tuple[str | int, ...], str]:
+    """Variables of the environment that override settings, by the path of the setting."""
+    named = (name for name in os.environ if name.upper().startswith(PREFIX))
+    return {tuple(name[len(PREFIX) :].lower().split("__")): name for name in named}
+
+
+def _wrong(
+    where: str, error: ValidationError | TypeError, variables: Mapping[tuple[str | int, ...], str] | None = None
+) -> Iterator[Mistake]:
     if isinstance(error, TypeError):
         yield Mistake(where, f"cannot be read: {error}")
         return
-    yield from setting_mistakes(error, where, OperatorSettings)
+    yield from setting_mistakes(error, where, OperatorSettings, variables)
 
 
 def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:

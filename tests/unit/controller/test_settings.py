@@ -50,3 +50,25 @@ def test_every_mistake_of_a_file_is_told_once_in_plain_words_with_the_setting_th
         "pools.0.placer: is missing",
         "pools.0.placr: there is no such setting; did you mean placer?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("TONNAGE_HOLD_S", "long", "TONNAGE_HOLD_S, hold_s: should be a valid number, not 'long'"),
+        ("TONNAGE_BRAIN__MODE", "far", "TONNAGE_BRAIN__MODE, brain.mode: should be 'inline'"),
+        ("TONNAGE_BRAIN", '{"mode": "far"}', "TONNAGE_BRAIN, brain.mode: should be 'inline'"),
+        ("TONNAGE_POOLS", "gate", "TONNAGE_POOLS: is not JSON; write the whole group as JSON"),
+    ],
+)
+def test_a_wrong_variable_is_named_and_not_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("interval_s: 1\n", encoding="utf-8")
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ConfigError) as raised:
+        read_settings(file)
+
+    assert str(raised.value).startswith(said)
