@@ -131,7 +131,7 @@ class Link:
             while True:
                 async with asyncio.timeout(QUIET_S):
                     message = await read_frame(reader)
-                if self._in_vain >= LOGGED_ROUNDS:
+                if self._in_vain > LOGGED_ROUNDS:  # it was said that there was none
                     log.info("connection to a controller restored", address=address)
                 has_heard, self._in_vain = True, 0
                 self._hear(message)

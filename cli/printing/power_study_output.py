@@ -67,7 +67,7 @@ def table_of(label: str, done: Done) -> Table:
     """One line per policy with the worst of the seeds: for a breaker, the mean is no safeguard."""
     first = done[0][1].outcome
     table = Table(
-        title=f"{label} servers ({sum(first.servers)}), {first.for_s / DAY_S:g} days, simulated; worst of the seeds"
+        title=f"{label} servers ({sum(first.servers)}), {first.for_s / DAY_S:.3g} days, simulated; worst of the seeds"
     )
     headings = ["policy", "delay s", "seeds", "brakes", "over s", "longest", "breaker", "peak"]
     for name in CLASSES:

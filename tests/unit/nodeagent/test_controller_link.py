@@ -12,7 +12,7 @@ import structlog
 import structlog.testing
 
 from cluster.errors import ConfigError
-from nodeagent.controller_link import Link
+from nodeagent.controller_link import LOGGED_ROUNDS, Link
 from nodeagent.settings import read_settings
 from power.leases.framing import framed, read_frame
 from power.leases.messages import node_secret
@@ -118,6 +118,22 @@ def test_an_agent_that_finds_no_controller_says_why_once_and_when_there_is_one_a
             "connection to a controller restored",
         ]
         assert "127.0.0.1" in lines[0]["why"]
+
+    lived(story)
+
+
+def test_an_agent_that_finds_its_controller_in_the_last_silent_round_says_nothing() -> None:
+    async def story() -> None:
+        served, heard = list[bytes](), asyncio.Queue[bytes]()
+        async with await leader(served, answers=1) as server:
+            link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            link._in_vain = LOGGED_ROUNDS - 1
+            with structlog.testing.capture_logs() as lines:
+                talking = asyncio.create_task(link.keep_up())
+                await until_async(lambda: not heard.empty() or link.say(b"report"))
+                await ended(talking)
+
+        assert lines == []
 
     lived(story)
 
