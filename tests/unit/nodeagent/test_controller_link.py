@@ -251,8 +251,8 @@ def test_who_is_to_ask_a_bmc_and_is_told_of_none_reads_which_setting_is_missing(
         read_settings(path, "n1")
 
     (mistake,) = wrong.value.mistakes
-    assert mistake.place.endswith(", redfish")
-    assert mistake.problem == f"{what} needs it, with the `host` of the BMC at least"
+    assert mistake.place.endswith("agent.yaml")
+    assert mistake.problem == f"redfish is missing: {what} needs it, with the `host` of the BMC at least"
 
 
 def test_the_nodes_name_comes_from_outside_the_file(tmp_path: Path) -> None:
