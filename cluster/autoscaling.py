@@ -100,6 +100,10 @@ class LeadTime:
     """Number of observed starts that it was learned from; 0: it is an assumption."""
 
 
+MOST_ORDERED = 200
+"""Most instants of orders that are kept of a target: as many as an estimate of lead times counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """Replicas of a target."""
@@ -110,7 +114,8 @@ class Replicas:
     """Number that serves now."""
     ordered_at_s: tuple[float, ...] = ()
     """Instant of the order of each replica that is wanted and not ready yet, rising; seconds since the epoch. Pending
-    capacity counts once: these are part of `wanted`."""
+    capacity counts once: these are part of `wanted`. Of a target that asks for absurdly many, the oldest MOST_ORDERED
+    or a few more."""
     observed_at_s: float = 0.0
     """Instant at which `wanted` was read, seconds since the epoch."""
 

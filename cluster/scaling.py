@@ -7,6 +7,7 @@ from itertools import compress
 import numpy as np
 
 from cluster.arrays import Names
+from cluster.autoscaling import MOST_ORDERED
 from cluster.demand import ExpectedDemand
 from cluster.errors import ActionError
 from cluster.pods import PENDING, PodTable
@@ -113,8 +114,9 @@ def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None =
     if added == 0:
         return snapshot
     # Kubernetes removes replicas that are not ready first.
-    ordered = (*before.ordered_at_s, *[at_s] * added) if added > 0 else before.ordered_at_s[:added]
     ready = min(before.ready, replicas)
+    more = [at_s] * min(added, MOST_ORDERED)
+    ordered = (*before.ordered_at_s, *more)[: max(0, replicas - ready)]
     now = replace(before, wanted=replicas, ready=ready, ordered_at_s=ordered)
     # To the second, as a status keeps it: a change that is known from there already counts once.
     change = (float(int(at_s)), added)

@@ -13,6 +13,7 @@ import numpy as np
 from autoscaler.demand.serving import Serving, observation_from
 from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
 from cluster.autoscaling import (
+    MOST_ORDERED,
     Behavior,
     ForecastSkill,
     LeadTime,
@@ -33,6 +34,7 @@ from cluster.workloads import ModelService
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import (
     KIND,
+    MOST_REPLICAS,
     LeadTimePolicy,
     Objective,
     ScalingBehavior,
@@ -269,13 +271,13 @@ def _service_replicas(
     wanted = policy.status.desired_replicas
     if wanted is None:
         rate = service.demand.rate_per_s if service.demand else state.load or 0.0
-        wanted = max(scaler.min_replicas, math.ceil(rate / unit_load - 1e-9))
+        wanted = max(scaler.min_replicas, math.ceil(min(rate / unit_load, MOST_REPLICAS) - 1e-9))
     seen = state.replicas
     if seen is None or not seen.wanted:
         return Replicas(wanted, wanted)
     ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
     oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
-    return Replicas(wanted, ready, (oldest,) * (wanted - ready), seen.observed_at_s)
+    return Replicas(wanted, ready, (oldest,) * min(wanted - ready, MOST_ORDERED), seen.observed_at_s)
 
 
 def _price(objective: Objective, snapshot: Snapshot) -> float:

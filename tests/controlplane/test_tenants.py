@@ -12,6 +12,7 @@ from controller.api.foreign_kinds import KAI
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from tests.builders import groups
+from tests.builders.manifests import OURS
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
 from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
@@ -154,6 +155,35 @@ def test_pods_with_thousands_of_constraints_are_refused_whether_they_wait_or_run
 def resident_mb(process: OperatorProcess) -> float:
     status = Path(f"/proc/{process.process.pid}/status").read_text(encoding="utf-8")
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+
+
+def scaled(target: Object, **more: Any) -> Object:
+    spec = {"target": target, "maxReplicas": 5, "demand": {"sources": [{"push": {}}]}, "capacity": {"perReplica": 1}}
+    metadata = {"name": target["name"]}
+    return {"apiVersion": OURS, "kind": "ScalingPolicy", "metadata": metadata, "spec": {**spec, **more}}
+
+
+def test_a_policy_whose_target_asks_for_absurdly_many_replicas_takes_no_memory(
+    tenant: Kubectl, process: OperatorProcess
+) -> None:
+    """A paused Deployment has no pod. Each replica that was awaited had an instant in a list, 17 GB of them."""
+    labels = {"app": "vast"}
+    template = {"metadata": {"labels": labels}, "spec": pod("vast")["spec"]}
+    spec = {"replicas": 2**31 - 1, "paused": True, "selector": {"matchLabels": labels}, "template": template}
+    vast = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "vast"}, "spec": spec}
+    policy = scaled({"apiVersion": "apps/v1", "kind": "Deployment", "name": "vast"})
+
+    tenant("create", "-f", "-", stdin=listed([vast, policy]))
+
+    tenant.wait("condition=Ready=False", "scalingpolicy/vast")
+    until(lambda: "TargetTooLarge" in ready(tenant, "vast"), "the policy says why it decides nothing")
+    assert resident_mb(process) < 400
+
+
+def ready(kubectl: Kubectl, policy: str) -> str:
+    """Reason of the condition Ready of a ScalingPolicy."""
+    conditions = kubectl.get("scalingpolicy", policy)["status"]["conditions"]
+    return next(str(each["reason"]) for each in conditions if each["type"] == "Ready")
 
 
 def test_pods_that_name_a_group_with_a_name_longer_than_names_are_refused(tenant: Kubectl) -> None:

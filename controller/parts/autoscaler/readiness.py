@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from cluster.autoscaling import Replicas
+from cluster.autoscaling import MOST_ORDERED, Replicas
 from controller.api.instant import instant
 from controller.kube.structs import Meta, Slim
 
@@ -88,10 +88,10 @@ class Starts:
             self._missing_since_s = None
         elif self._missing_since_s is None:
             self._missing_since_s = at_s
-        ordered = sorted([*waiting, *[self._missing_since_s or at_s] * missing])
+        ordered = sorted([*waiting, *[self._missing_since_s or at_s] * min(missing, MOST_ORDERED)])
         ready = min(ready, wanted)
         # More pods than wanted are on their way out: those that wait are not awaited.
-        return Replicas(wanted, ready, tuple(ordered[: wanted - ready]), at_s)
+        return Replicas(wanted, ready, tuple(ordered[: min(wanted - ready, MOST_ORDERED)]), at_s)
 
     def _note_changes(self, pods: Iterable[TargetPod], at_s: float) -> None:
         ready = {pod.metadata.uid: pod.ready_at_s for pod in pods if pod.ready_at_s is not None}

@@ -8,12 +8,12 @@ from typing import Protocol
 
 import msgspec
 
-from cluster.autoscaling import Replicas
+from cluster.autoscaling import MOST_ORDERED, Replicas
 from cluster.clock import Clock
 from cluster.errors import ObservationError
 from controller.api.labels import SERVICE_LABEL
 from controller.api.model_service import KIND as SERVICE
-from controller.api.scaling_policy import ScalingPolicy
+from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.errors import KubeReadError
 from controller.kube.request import Query
@@ -124,9 +124,12 @@ class Targets:
         resource = await self._resource(policy)
         body = await self._reader.read(f"{resource.path(namespace, target.name)}/scale")
         scale = msgspec.json.decode(body, type=_Scale)
+        if scale.spec.replicas > MOST_REPLICAS:
+            words = f"{target.kind}/{namespace}/{target.name} asks for {scale.spec.replicas} replicas"
+            return TargetState(problem=f"TargetTooLarge: {words}; a policy scales {MOST_REPLICAS} at most")
         if not scale.status.selector:
             ready = min(scale.spec.replicas, scale.status.replicas)
-            awaited = (at_s,) * (scale.spec.replicas - ready)
+            awaited = (at_s,) * min(scale.spec.replicas - ready, MOST_ORDERED)
             return TargetState(Replicas(scale.spec.replicas, ready, awaited, at_s), resource.plural)
         if self._is_due(known, scale, at_s):
             known.pods, known.pods_at_s = await self._pods(namespace, scale.status.selector), at_s

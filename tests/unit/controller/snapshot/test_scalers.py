@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cluster.autoscaling import Behavior, Scaler
-from controller.api.scaling_policy import PolicyBehavior, ScalingPolicy
+from cluster.autoscaling import MOST_ORDERED, Behavior, Replicas, Scaler
+from controller.api.scaling_policy import MOST_REPLICAS, PolicyBehavior, ScalingPolicy
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from controller.snapshot.scalers import PolicyState, _rules, recommended_in, scaler_of
@@ -68,6 +68,18 @@ def test_a_policy_is_a_scaler_by_its_spec(tmp_path: Path) -> None:
     assert (scaler.objective.price_per_hour, scaler.objective.miss_cost) == (8.0, 50.0)  # two GPUs at $4
     assert scaler.behavior.down.stabilization_s == 300.0
     assert scaler.behavior.down.steps[0].value == 50.0
+
+
+def test_a_service_whose_demand_needs_absurdly_many_replicas_of_a_policy_is_read_in_bounds(tmp_path: Path) -> None:
+    """10^9 requests a second by replicas of 10^-9 each, of which a pod waits: a list of 10^18 instants."""
+    seen = observed(tmp_path, gpu_type(), node(), profile(), having(service(), "spec.demand.requestsPerSecond", 1e9))
+    written = ScalingPolicy.model_validate(policy(OF_SERVICE, capacity={"perReplica": 1e-9}, minReplicas=0))
+    state = PolicyState(replicas=Replicas(1, 0, (0.0,)))
+
+    found = scaler_of("default/web", written, seen.snapshot, state)
+
+    assert found.problem == ""
+    assert found.replicas == Replicas(MOST_REPLICAS, 0, (0.0,) * MOST_ORDERED)
 
 
 def test_a_policy_that_says_nothing_of_its_behavior_has_the_default_that_was_measured() -> None:

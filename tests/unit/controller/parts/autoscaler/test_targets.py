@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from cluster.autoscaling import MOST_ORDERED
 from controller.api.instant import rfc3339
-from controller.api.scaling_policy import ScalingPolicy, Target
+from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy, Target
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.errors import KubeReadError, Refusal
 from controller.kube.structs import object_from
@@ -106,6 +107,28 @@ def test_a_replica_without_a_pod_is_awaited_since_it_was_first_missed() -> None:
     starts.see(1, (), BEGIN_S + 10)
 
     assert starts.see(1, (), BEGIN_S + 40).ordered_at_s == (BEGIN_S + 10,)
+
+
+def test_of_absurdly_many_missing_replicas_only_some_instants_are_kept() -> None:
+    """A paused Deployment may ask for 2^31 - 1 replicas and have no pod: a list of so many took 17 GB."""
+    seen = Starts(BEGIN_S).see(100_000, pods(pod("a", 5), pod("b", 0)), BEGIN_S + 10)
+
+    assert (seen.wanted, seen.ready) == (100_000, 0)
+    assert seen.ordered_at_s == (BEGIN_S, BEGIN_S + 5, *[BEGIN_S + 10] * (MOST_ORDERED - 2))
+
+
+@pytest.mark.parametrize("selector", ["app=web", ""])
+def test_a_target_of_more_replicas_than_a_cluster_holds_is_a_problem(selector: str) -> None:
+    reading = Reading()
+    reading.api.scale(MOST_REPLICAS)
+    reading.api.answers[SCALE]["status"]["selector"] = selector
+    read = reading.turn().replicas
+    assert read is not None
+    assert len(read.ordered_at_s) == MOST_ORDERED
+
+    reading.api.answers[SCALE]["spec"]["replicas"] = MOST_REPLICAS + 1
+
+    assert reading.turn().problem.startswith("TargetTooLarge: Deployment/default/web asks for 100001 replicas")
 
 
 def test_a_start_that_finishes_is_learned_once() -> None:
