@@ -45,6 +45,9 @@ MOST_CONCURRENT = 100_000
 SHORTEST_INTERVAL_S = 60.0
 """Shortest time between two decisions on concurrency. A rate needs two scrapes, mostly 15 s apart, in 40 s."""
 
+LONGEST_HISTORY_S = 31 * 86_400.0
+"""Longest history, in steps of a minute 220 kB of memory. Seasons that are learned are days and weeks."""
+
 Replicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 LabelText = Annotated[str, Field(max_length=253)]
@@ -187,7 +190,9 @@ class ForecastPolicy(Strict):
         description="auto: of all models, gradient-boosted quantiles among them, whichever had the smaller loss on "
         "this load lately. core: the same without the boosted ones, of which fits take ten times as long.",
     )
-    history: Duration = Field(default=14 * 86_400.0, description="Oldest load that is learned from (`336h`).")
+    history: Duration = Field(
+        default=14 * 86_400.0, description="Oldest load that is learned from (`336h`), at most 744h."
+    )
 
 
 class BehaviorStep(Strict):
@@ -563,6 +568,11 @@ def _interval_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
         yield Flaw(("spec", "concurrency"), "interval is below 60s", "two scrapes must fit into two thirds of it")
 
 
+def _history_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    if policy.spec.forecast.history > LONGEST_HISTORY_S:
+        yield Flaw(("spec", "forecast"), "history is above 744h", "a month is the most that is learned from")
+
+
 def _of_each_schedule(check: Callable[[Schedule], bool], problem: str, remedy: str) -> Callable[[Any], Iterable[Flaw]]:
     def flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
         for n, schedule in enumerate(policy.spec.schedules):
@@ -649,6 +659,12 @@ RULES = (
         f"!has(self.interval) || duration(self.interval) >= duration('{SHORTEST_INTERVAL_S:.0f}s')",
         "interval is below 60s; two scrapes must fit into two thirds of it",
         _interval_flaws,
+    ),
+    Rule(
+        ("spec", "forecast"),
+        f"!has(self.history) || duration(self.history) <= duration('{LONGEST_HISTORY_S:.0f}s')",
+        "history is above 744h; a month is the most that is learned from",
+        _history_flaws,
     ),
     Rule(
         ("spec", "schedules", "[]"),

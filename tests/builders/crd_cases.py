@@ -676,6 +676,8 @@ def _scaling_cases(policy: Object) -> Iterator[Case]:
     yield case("spec.concurrency start is outside", inside, outside, "choose bounds")
     minute, short = (having(policy, "spec.concurrency.interval", each) for each in ("60s", "59s"))
     yield case("spec.concurrency interval is below", minute, short, "two scrapes")
+    month, longer = (having(policy, "spec.forecast.history", each) for each in ("744h", "744h1s"))
+    yield case("spec.forecast history is above", month, longer, "a month is the most")
     free = having(having(policy, "spec.schedules[].minReplicas", ...), "spec.schedules[].maxReplicas", ...)
     yield case("spec.schedules[] has neither minReplicas", policy, free, "set the bound")
     low = having(policy, "spec.schedules[].maxReplicas", 5)

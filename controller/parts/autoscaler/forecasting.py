@@ -129,6 +129,8 @@ class Forecasts:
         taken = {role: self._measured.take_samples(name, role) for role in ROLES}
         samples = sorted(taken[series.role], key=lambda each: each.at_s)
         kept = self._kept.get(name)
+        if kept is None and not samples:
+            return  # a forecaster takes 200 kB, and anybody may make thousands of policies that measure nothing
         if kept is None or kept.series != series:
             kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, _capacity(series)))
         newest_s = kept.forecaster.history.observed_at_s

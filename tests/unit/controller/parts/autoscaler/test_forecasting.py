@@ -130,3 +130,16 @@ def test_a_turn_takes_a_bounded_number_of_histories_and_the_others_wait() -> Non
         forecasts.turn(wanted)
         left.append(sum(measured.waiting(name, "load") > 0 for name in wanted))
     assert left == [1, 0]
+
+
+def test_policies_that_measure_nothing_take_no_memory() -> None:
+    """Each had a forecaster of 200 kB, so a few thousand of one tenant took the operator's memory."""
+    measured = Measured()
+    forecasts = Forecasts(measured, HandClock(DAY_S))
+    forecasts.turn({f"d/{n}": CORE for n in range(1000)})
+    assert (len(forecasts._kept), forecasts.waiting) == (0, 0)
+
+    measured.put_sample("d/7", "load", DAY_S, 1.0)
+    forecasts.turn({f"d/{n}": CORE for n in range(1000)})
+
+    assert list(forecasts._kept) == ["d/7"]
