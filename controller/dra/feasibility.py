@@ -1,15 +1,18 @@
 """Feasible nodes of claims: the device inventory of each node, and the claims that it can serve."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from controller.dra.inventory import Inventory
-from controller.dra.requests import ClaimRequests, fits
+from controller.dra.requests import ClaimRequests, UnsupportedClaimError, check_selectors, fits
 from controller.dra.rewriting import FITS_LABEL
 from controller.dra.undecided import SelectorError
 
 MOST_KNOWN = 64
-"""Number of different claims above which those without pods are forgotten. Chosen: a fleet has a dozen."""
+"""Number of different claims above which those without pods are forgotten, and most of the pods that wait in one
+namespace. Chosen: a fleet has a dozen."""
+WORK = 8_000_000
+"""Most characters of selectors times devices that one turn matches, unless one claim takes more: half a second."""
 
 
 class Feasibility:
@@ -19,9 +22,12 @@ class Feasibility:
         """drivers: driver → extended resource as which its devices are counted."""
         self._drivers = drivers
         self.inventory: dict[str, Inventory] = {}
-        self._known: dict[str, ClaimRequests] = {}
+        self._known: dict[str, ClaimRequests | None] = {}
+        """Requests by digest; None for those with a selector that is not supported."""
         self._feasibility: dict[str, dict[str, str]] = {}
         """Label values by digest and node."""
+        self._undecided: dict[str, tuple[str, str]] = {}
+        """(node, why) by digest where selectors cannot be evaluated on a node; one of such nodes."""
 
     def put(self, node: str, inventory: Inventory | None) -> bool:
         """Set the inventory of a node, None for a node without slices; returns whether it changed."""
@@ -31,18 +37,29 @@ class Feasibility:
         if inventory == before:
             return False
         for digest, wanted in self._known.items():
-            self._match_one(digest, wanted, node)
+            if wanted is not None:
+                self._match_one(digest, wanted, node)
         return True
 
-    def learn(self, requests: Iterable[ClaimRequests]) -> set[str]:
-        """Match the unknown ones of these requests with all nodes; returns the nodes that got a label."""
-        labelled = set[str]()
-        for wanted in requests:
-            if wanted.digest not in self._known:
-                self._known[wanted.digest], self._feasibility[wanted.digest] = wanted, {}
-                for node in self.inventory:
-                    self._match_one(wanted.digest, wanted, node)
-                labelled |= self._feasibility[wanted.digest].keys()
+    def knows(self, digest: str) -> bool:
+        """Whether the requests of this digest were matched with all nodes."""
+        return digest in self._known
+
+    def learn(self, requests: Mapping[str, ClaimRequests]) -> set[str]:
+        """Match the unknown ones of these requests, by digest, with all nodes, until the work of a turn is used up;
+        returns the nodes that got a label."""
+        labelled, used, devices = set[str](), 0, sum(len(each.devices) for each in self.inventory.values())
+        for digest, wanted in requests.items():
+            if digest in self._known:
+                continue
+            work = devices * sum(map(len, wanted.selectors))
+            if used and used + work > WORK:
+                break
+            used += work
+            self._known[digest], self._feasibility[digest] = _supported(wanted), {}
+            for node in self.inventory if self._known[digest] else ():
+                self._match_one(digest, wanted, node)
+            labelled |= self._feasibility[digest].keys()
         return labelled
 
     @property
@@ -54,6 +71,7 @@ class Feasibility:
         bared = set[str]()
         for digest in self._known.keys() - digests:
             del self._known[digest]
+            self._undecided.pop(digest, None)
             bared |= self._feasibility.pop(digest).keys()
         return bared
 
@@ -74,11 +92,8 @@ class Feasibility:
     def why_infeasible(self, wanted: ClaimRequests) -> str:
         """Reason why no node can serve these requests."""
         nodes = len(self.inventory)
-        for inventory in self.inventory.values():
-            try:
-                fits(wanted, inventory)
-            except SelectorError as error:
-                return f"its selectors cannot be evaluated on any of {nodes} nodes with slices: {error}"
+        if (undecided := self._undecided.get(wanted.digest)) is not None:
+            return f"its selectors cannot be evaluated on any of {nodes} nodes with slices: {undecided[1]}"
         drivers = ", ".join(sorted(self._drivers))
         return f"of {nodes} nodes with slices of {drivers} none has only devices that match all its selectors"
 
@@ -90,8 +105,18 @@ class Feasibility:
     def _match_one(self, digest: str, wanted: ClaimRequests, node: str) -> None:
         inventory = self.inventory.get(node)
         self._feasibility[digest].pop(node, None)
+        if self._undecided.get(digest, ("",))[0] == node:
+            del self._undecided[digest]
         try:
             if inventory is not None and fits(wanted, inventory):
                 self._feasibility[digest][node] = str(len(inventory.devices)) if wanted.wants_all else "yes"
-        except SelectorError:
-            return  # reported for the pod where no node can serve it
+        except SelectorError as error:  # reported for the pod where no node can serve it
+            self._undecided[digest] = node, str(error)
+
+
+def _supported(wanted: ClaimRequests) -> ClaimRequests | None:
+    try:
+        check_selectors(wanted)
+    except UnsupportedClaimError:  # reported for the pod
+        return None
+    return wanted

@@ -1,13 +1,18 @@
 """Device requests of a ResourceClaim, and whether the devices of a node satisfy them."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.dra.inventory import Inventory, Listed
-from controller.dra.objects import Attribute, DeviceClass, DeviceRequest, DeviceSelector, ResourceClaim
-from controller.dra.selectors import Selector, selector
+from controller.dra.objects import Attribute, DeviceClass, DeviceRequest, ResourceClaim
+from controller.dra.selectors import Selector, facts_of, selector
 from controller.dra.undecided import SelectorError, UnsupportedSelectorError
+
+MOST_SELECTORS, LONGEST_SELECTORS = 64, 4096
+"""Most selectors of a claim's own, and characters of all of them. Chosen: hand-written ones have some hundred. Anybody
+who may create a ResourceClaim may write a thousand of 10,240 characters, each of which is evaluated on every device:
+4,096 characters take two seconds on 8,000 devices."""
 
 
 class UnsupportedClaimError(ValueError):
@@ -41,6 +46,11 @@ class ClaimRequests:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
+    def selectors(self) -> tuple[str, ...]:
+        """Different selectors of all requests: a node serves the claim where each of its devices satisfies each."""
+        return tuple(dict.fromkeys(text for request in self.requests for text in request.selectors))
+
+    @property
     def wants_all(self) -> bool:
         return any(request.count is None for request in self.requests)
 
@@ -50,8 +60,26 @@ class ClaimRequests:
 
 
 def requests_of_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
-    """Device requests of a claim. Raises UnsupportedClaimError."""
+    """Device requests of a claim, whose selectors are supported. Raises UnsupportedClaimError."""
+    requests = requests_as_written(claim, classes)
+    check_selectors(requests)
+    return requests
+
+
+def check_selectors(requests: ClaimRequests) -> None:
+    """Raises UnsupportedClaimError for a selector that is not supported. A long one takes milliseconds."""
+    for request in requests.requests:
+        for text in request.selectors:
+            try:
+                selector(text)
+            except UnsupportedSelectorError as error:
+                raise UnsupportedClaimError(f"a selector of request {request.name!r}: {error}") from error
+
+
+def requests_as_written(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
+    """The same, with selectors that are not read yet."""
     devices = claim.spec.devices
+    _refuse_long(devices.requests)
     requests = tuple(_request(each, classes) for each in devices.requests)
     if len(requests) > 1 and any(request.count is None for request in requests):
         raise UnsupportedClaimError("a request for All devices beside others is not supported; ask for a count")
@@ -59,6 +87,13 @@ def requests_of_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) 
         raise UnsupportedClaimError("the constraint distinctAttribute is not supported")
     shared = sorted({c.match_attribute for c in devices.constraints if c.match_attribute})
     return ClaimRequests(requests, tuple(shared))
+
+
+def _refuse_long(requests: Iterable[DeviceRequest]) -> None:
+    own = [len(each.cel.expression) for request in requests if request.exactly for each in request.exactly.selectors]
+    if len(own) > MOST_SELECTORS or sum(own) > LONGEST_SELECTORS:
+        most = f"{MOST_SELECTORS} of {LONGEST_SELECTORS} are supported"
+        raise UnsupportedClaimError(f"it has {len(own)} selectors of {sum(own)} characters in all; {most}")
 
 
 def _request(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Request:
@@ -74,16 +109,9 @@ def _request(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Requ
     known = classes.get(exact.device_class_name)
     if known is None:
         raise UnsupportedClaimError(f"{what} names DeviceClass {exact.device_class_name!r}, which does not exist")
-    selectors = tuple(_checked(each, what) for each in (*known.spec.selectors, *exact.selectors))
+    selectors = tuple(each.cel.expression for each in (*known.spec.selectors, *exact.selectors))
     count = None if exact.allocation_mode == "All" else exact.count
     return Request(request.name, exact.device_class_name, count, selectors)
-
-
-def _checked(written: DeviceSelector, what: str) -> str:
-    try:
-        return selector(written.cel.expression).text
-    except UnsupportedSelectorError as error:
-        raise UnsupportedClaimError(f"a selector of {what}: {error}") from error
 
 
 def fits(wanted: ClaimRequests, inventory: Inventory) -> bool:
@@ -96,7 +124,10 @@ def fits(wanted: ClaimRequests, inventory: Inventory) -> bool:
     if not usable or (wanted.wants_all and len(usable) < len(inventory.devices)):
         return False
     agrees = all(_agree(attribute, usable) for attribute in wanted.shared)
-    return agrees and all(matches(request, listed) for request in wanted.requests for listed in usable)
+    if not agrees:
+        return False
+    facts = [facts_of(listed.id.driver, listed.device) for listed in usable]
+    return all(_compiled(text).selects(each) for text in wanted.selectors for each in facts)
 
 
 def matches(request: Request, listed: Listed) -> bool:

@@ -33,7 +33,11 @@ class Selector:
 
     def matches(self, driver: str, device: Device) -> bool:
         """Whether it selects the device. Raises SelectorError when it cannot be evaluated."""
-        found = self.run({"device": _facts(driver, device)})
+        return self.selects(facts_of(driver, device))
+
+    def selects(self, facts: Mapping[str, Any]) -> bool:
+        """Whether it selects the device with these facts, likewise."""
+        found = self.run({"device": facts})
         if not isinstance(found, bool):
             raise SelectorError(f"{self.text!r} is not true or false")
         return found
@@ -48,7 +52,8 @@ def selector(expression: str) -> Selector:
     return Selector(expression, run)
 
 
-def _facts(driver: str, device: Device) -> dict[str, Any]:
+def facts_of(driver: str, device: Device) -> dict[str, Any]:
+    """What selectors may ask of a device."""
     attributes: dict[str, dict[str, Any]] = {}
     for name, attribute in device.attributes.items():
         domain, _, bare = name.rpartition("/")

@@ -7,17 +7,18 @@ not free. No code outside this folder sees the difference.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
-from controller.dra.feasibility import Feasibility
+from controller.dra.feasibility import MOST_KNOWN, Feasibility
 from controller.dra.inventory import Inventory, inventory_from
-from controller.dra.objects import ResourceClaim
+from controller.dra.objects import DeviceClass, ResourceClaim
 from controller.dra.pod_claims import Use, uses_of
-from controller.dra.requests import ClaimRequests, UnsupportedClaimError, requests_of_claim
+from controller.dra.request_turns import in_turns
+from controller.dra.requests import ClaimRequests, UnsupportedClaimError, requests_as_written, requests_of_claim
 from controller.dra.rewriting import (
     NODE_LABEL,
     gated,
@@ -63,6 +64,11 @@ class ClaimTranslation:
         self.known = WatchedObjects()
         """Watched objects, into which the watches put their changes."""
         self._feasibility = Feasibility(drivers)
+        self._requests: dict[str, tuple[ResourceClaim, ClaimRequests | None]] = {}
+        """Requests that were read of claims, with `_classes`."""
+        self._classes: dict[str, DeviceClass] = {}
+        self._unmatched: dict[str, bool] = {}
+        """Waiting pods whose requests were not matched with the nodes: whether a later turn does that."""
         self._reasons: dict[str, Reason] = {}
         self._mistakes: dict[str, tuple[Mistake, ...]] = {}
         """Errors by node."""
@@ -170,26 +176,47 @@ class ClaimTranslation:
         return found if found.devices or found.problems else None
 
     def _match_requests(self) -> None:
-        """Match new requests with the nodes, and forget requests that no pod makes any more."""
+        """Match new requests with the nodes, in turns of the namespaces, and forget those that no pod makes now."""
         known = self.known
-        known.stale_nodes |= self._feasibility.learn(self._pending_requests(known.stale_pods & known.pods.keys()))
+        for claim in known.stale_claims - known.claims.keys():
+            self._requests.pop(claim, None)
+        if self._classes != known.classes:
+            self._classes, self._requests = dict(known.classes), {}
+        if not (known.stale_pods & known.pods.keys()) and not self._unmatched:
+            return
+        wanted = self._pending_requests()
+        turns = in_turns(wanted, self._feasibility.knows)
+        known.stale_nodes |= self._feasibility.learn(turns)
         if self._feasibility.is_full:
-            current = {wanted.digest for wanted in self._pending_requests(known.pods)}
-            known.stale_nodes |= self._feasibility.retain(current)
+            known.stale_nodes |= self._feasibility.retain(turns.keys())
+        before, self._unmatched = self._unmatched, {}
+        for name, each in wanted.items():
+            if not all(self._feasibility.knows(digest) for digest in each):
+                self._unmatched[name] = each.keys() <= turns.keys()
+        # Of those that wait as before, nothing is translated again.
+        known.stale_pods |= {name for name, _ in before.items() ^ self._unmatched.items()}
 
-    def _pending_requests(self, pods: Iterable[str]) -> Iterator[ClaimRequests]:
-        """Requests of the unallocated claims of unbound pods."""
-        for name in pods:
-            for use in () if self.known.is_bound(name) else uses_of(self.known.pods[name]):
-                claim = self.known.claims.get(use.claim)
+    def _pending_requests(self) -> dict[str, dict[str, ClaimRequests]]:
+        """Requests of the unallocated claims of unbound pods, by digest, by pod."""
+        known, found = self.known, dict[str, dict[str, ClaimRequests]]()
+        for name, pod in known.pods.items():
+            for use in () if known.is_bound(name) else uses_of(pod):
+                claim = known.claims.get(use.claim)
                 if claim is not None and not claim.is_allocated and (wanted := self._requests_of(claim)):
-                    yield wanted
+                    found.setdefault(name, {})[wanted.digest] = wanted
+        return found
 
     def _requests_of(self, claim: ResourceClaim) -> ClaimRequests | None:
-        try:
-            return requests_of_claim(claim, self.known.classes)
-        except UnsupportedClaimError:
-            return None
+        """Requests of a claim, read once; None where it is not supported."""
+        name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+        read = self._requests.get(name)
+        if read is None or read[0] is not claim:
+            try:
+                read = claim, requests_as_written(claim, self.known.classes)
+            except UnsupportedClaimError:
+                read = claim, None
+            self._requests[name] = read
+        return read[1]
 
     def _translated_node(self, name: str) -> Node | None:
         node, inventory = self.known.nodes.get(name), self._feasibility.inventory.get(name)
@@ -262,7 +289,7 @@ class ClaimTranslation:
             first = self.known.representative_of(use.claim)
             if first != name:
                 raise _NotPlanned("AwaitsClaim", f"{use.claim} is allocated together with pod {first}")
-            count, label, value = self._demand_of(use.claim, claim)
+            count, label, value = self._demand_of(name, use.claim, claim)
             gpus += count
             wants = _with(wants, label, value, use.claim)
         return with_requests(pod, gpus, self._feasibility.resource, None, wants)
@@ -278,8 +305,11 @@ class ClaimTranslation:
             raise _NotPlanned("AwaitsClaim", f"{use.claim} is being deleted")
         return claim
 
-    def _demand_of(self, name: str, claim: ResourceClaim) -> tuple[int, str, str]:
+    def _demand_of(self, pod: str, name: str, claim: ResourceClaim) -> tuple[int, str, str]:
         """(number of devices, label, label value) of the nodes that can serve a claim. Raises _NotPlanned."""
+        written = self._requests_of(claim)
+        if written is not None and not self._feasibility.knows(written.digest):
+            raise _NotPlanned(*self._why_unmatched(pod))
         try:
             wanted = requests_of_claim(claim, self.known.classes)
         except UnsupportedClaimError as error:
@@ -288,6 +318,12 @@ class ClaimTranslation:
         if demand is None:
             raise _NotPlanned("NoDeviceMatches", f"{name}: {self._feasibility.why_infeasible(wanted)}")
         return demand
+
+    def _why_unmatched(self, pod: str) -> tuple[str, str]:
+        if self._unmatched.get(pod, True):
+            return "WorkUsedUp", "its claims are matched with the devices of the fleet in a later turn"
+        words = f"pods of its namespace wait with {MOST_KNOWN} other claims that differ; those past that wait for them"
+        return "NamespaceBoundExceeded", words
 
     # Placeholders for devices that no pod holds.
 

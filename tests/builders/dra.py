@@ -106,10 +106,10 @@ def see(into: ClaimTranslation, *known: Node | Pod | ResourceSlice | ResourceCla
             case Node():
                 into.known.put_node(name, each)
             case Pod():
-                into.known.put_pod(f"ns/{name}", each)
+                into.known.put_pod(f"{each.metadata.namespace}/{name}", each)
             case ResourceSlice():
                 into.known.put_slice(name, each)
             case ResourceClaim():
-                into.known.put_claim(f"ns/{name}", each)
+                into.known.put_claim(f"{each.metadata.namespace}/{name}", each)
             case DeviceClass():
                 into.known.put_class(name, each)

@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from cluster.errors import ActionError
-from controller.dra.objects import MAX_RESERVATIONS
+from controller.dra.feasibility import MOST_KNOWN
+from controller.dra.objects import MAX_RESERVATIONS, ResourceClaim
+from controller.dra.requests import LONGEST_SELECTORS, MOST_SELECTORS
 from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
 from controller.dra.translation import ClaimTranslation
 from controller.kube.cluster_view import SeenPod
@@ -420,3 +422,63 @@ def test_a_device_that_does_not_satisfy_its_request_is_not_allocated() -> None:
     with pytest.raises(ActionError, match="does not satisfy"):
         known.writes(seen("p"), "a", (1,), STAMP)
     assert known.writes(seen("p"), "a", (0,), STAMP)
+
+
+def asks(name: str, text: str, namespace: str = "ns") -> tuple[ResourceClaim, Pod]:
+    """A claim with a selector that holds on every device and has this text in it, and the pod that uses it."""
+    wants = claim(f"c-{name}", request(1, "gpus", f"device.driver != '{text}'"))
+    user = pod(name, f"c-{name}")
+    wants = replace(wants, metadata=replace(wants.metadata, namespace=namespace))
+    return wants, replace(user, metadata=replace(user.metadata, namespace=namespace))
+
+
+def settle_waiting(known: ClaimTranslation, *seen: tuple[ResourceClaim, Pod]) -> dict[str, str]:
+    """Codes of the reasons of waiting pods, after these are seen."""
+    for each in seen:
+        see(known, *each)
+    known.settle()
+    return {name: reason.code for name, reason in known.reasons.items()}
+
+
+def test_claims_of_one_namespace_that_take_long_to_match_hold_up_no_other() -> None:
+    """Each was matched at once, whatever that took: ten of 64 long selectors 42 seconds on 100 nodes."""
+    known = book(*(each for n in range(50) for each in (node(f"n{n}"), slice_on(f"n{n}", devices(8)))))
+    # 400 devices times 4,000 characters with the class's are 1.62 of 8 million: four in a turn.
+    flood = [asks(f"p{n:02}", f"{n:04000}"[-4000:]) for n in range(12)]
+
+    waits = settle_waiting(known, *flood, asks("other", "x", "somebody"))
+
+    assert set(waits.values()) == {"WorkUsedUp"}
+    assert len(waits) == 12 - 4
+    assert "somebody/other" not in waits
+    assert (len(settle_waiting(known)), len(settle_waiting(known))) == (4, 0)
+
+
+def test_a_namespace_waits_with_a_bounded_number_of_different_claims() -> None:
+    """Each had a label on every node, and each new one changed all nodes."""
+    known = book(node("a"), slice_on("a", devices(8)))
+    flood = [asks(f"p{n:03}", str(n)) for n in range(MOST_KNOWN + 2)]
+    waits = settle_waiting(known, *flood, asks("other", "x", "somebody"))
+    assert waits == {f"ns/p{n:03}": "NamespaceBoundExceeded" for n in (MOST_KNOWN, MOST_KNOWN + 1)}
+
+    earlier = settle_waiting(known, asks("a-first-name", "y"))
+    assert earlier.keys() == {*waits, "ns/a-first-name"}  # it displaces none
+
+    known.known.put_pod("ns/p007", None)
+    assert len(settle_waiting(known)) == 2
+
+
+@pytest.mark.parametrize(
+    ("selectors", "says"),
+    [
+        ([f"device.driver != '{n}'" for n in range(MOST_SELECTORS + 1)], "has 65 selectors of"),
+        (["device.driver != '" + "x" * LONGEST_SELECTORS + "'"], "has 1 selectors of 4115 characters"),
+    ],
+)
+def test_a_claim_with_absurdly_many_or_long_selectors_is_not_supported(selectors: list[str], says: str) -> None:
+    known = book(node("a"), slice_on("a", devices(8)), claim("c", request(1, "gpus", *selectors)), pod("p", "c"))
+
+    known.settle()
+
+    assert known.reasons["ns/p"].code == "ClaimUnsupported"
+    assert says in known.reasons["ns/p"].words
