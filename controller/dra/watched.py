@@ -28,6 +28,8 @@ class WatchedObjects:
         self.users: defaultdict[str, set[str]] = defaultdict(set)
         self.pods_on: defaultdict[str, set[str]] = defaultdict(set)
         self.claims_on: defaultdict[str, set[str]] = defaultdict(set)
+        self._representatives: dict[str, str | None] = {}
+        """Representatives by claim, as far as they were asked for since claim and pods last changed."""
         self.stale_nodes: set[str] = set()
         """Nodes that changed, or depend on a change, since `clear_changes`; likewise the next two."""
         self.stale_pods: set[str] = set()
@@ -53,10 +55,10 @@ class WatchedObjects:
             self.pods_on[self.pods[name].spec.node_name].add(name)
         for use in uses_of(before) if before else ():
             _leave(self.users, use.claim, name)
-            self.stale_claims.add(use.claim)
+            self._users_changed(use.claim)
         for use in uses_of(self.pods[name]) if name in self.pods else ():
             self.users[use.claim].add(name)
-            self.stale_claims.add(use.claim)
+            self._users_changed(use.claim)
         if name in self.pods:
             self.stale_pods.add(name)
         else:
@@ -74,6 +76,7 @@ class WatchedObjects:
 
     def put_claim(self, name: str, claim: ResourceClaim | None) -> None:
         before = self.claims.get(name)
+        self._representatives.pop(name, None)
         _put(self.claims, name, claim)
         if before is not None:
             _leave(self.claims_on, before.node, name)
@@ -112,6 +115,15 @@ class WatchedObjects:
 
         It is the first bound pod of the claim; for an unallocated claim without one, the first pending pod.
         """
+        if claim not in self._representatives:  # each of its users asks
+            self._representatives[claim] = self._first_user_of(claim)
+        return self._representatives[claim]
+
+    def _users_changed(self, claim: str) -> None:
+        self.stale_claims.add(claim)
+        self._representatives.pop(claim, None)
+
+    def _first_user_of(self, claim: str) -> str | None:
         users = sorted(user for user in self.users.get(claim, ()) if not self.pods[user].holds_nothing)
         bound = [user for user in users if self.is_bound(user)]
         known = self.claims.get(claim)
