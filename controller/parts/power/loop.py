@@ -172,7 +172,7 @@ class PowerLoop:
             at_s=self._clock(),
             view=self._view,
             tree=self._tree,
-            heard=frozenset(sound(term.inventories)),
+            heard=frozenset(sound(term.inventories, self._view.nodes)),
             is_pending=term.is_pending,
             mistake=term.mistake,
             table=table,

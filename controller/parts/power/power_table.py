@@ -1,12 +1,13 @@
 """Power table of a live cluster as columns, from PowerDomain objects, nodes, and the agents' inventories. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.errors import ConfigError
+from cluster.hardware import MAX_GPUS_PER_NODE
 from cluster.power import (
     NEVER_S,
     UNLIMITED_W,
@@ -32,6 +33,9 @@ SHARED_PRODUCTS = ("MIG", "SHARED")
 """Words in a product's name where labels and capacity count parts of GPUs (MIG) or may do so."""
 UNHEARD_GPU_W = 1400.0
 """Assumed draw of a GPU whose type no agent ever reported: the highest limit on any data sheet so far (B300)."""
+HIGHEST_GPU_W = 10_000.0
+"""Highest limit that is believed of a GPU: seven times that of any so far. An agent that names more would take the
+power of all others in its domains, and of GPUs of its product elsewhere that were not heard from."""
 OVERSHOOT_SHARE = 0.05
 """Worst-case fraction by which a device exceeds its limit. Splitwise's measured DGX-H100 peaks exceeded it by up to 3
 %."""
@@ -49,7 +53,7 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
     tree = power_tree(domains, nodes)
     if tree.fatal:
         raise ConfigError(tree.fatal)
-    told, inventories = inventories, sound(inventories)
+    told, inventories = inventories, sound(inventories, nodes)
     classes, class_rows = _classes(tree)
     names = sorted(domains)
     powered = sorted(tree.feeds_of_node)
@@ -89,16 +93,20 @@ def unheard(tree: PowerTree, nodes: Mapping[str, PoweredNode], heard: Mapping[st
     return frozenset(node for node in tree.feeds_of_node if nodes[node].gpus and node not in heard)
 
 
-def sound(inventories: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
+def sound(inventories: Mapping[str, Inventory], nodes: Container[str]) -> Mapping[str, Inventory]:
     """Inventories with only valid devices, without those that have a device of another: one faulty agent must not stop
     all others, nor one device without power management the rest of its node.
+
+    inventories: of two with one device the first has it. nodes: of the cluster now; a node that was renamed must not
+    keep its devices from itself.
 
     A node that is left out counts as one that was never heard from, and a device that is left out as one that no agent
     reported.
     """
     owners: dict[str, str] = {}
-    for node in sorted(inventories):
-        for uuid in inventories[node].devices:
+    inventories = {node: each for node, each in inventories.items() if node in nodes}
+    for node, each in inventories.items():
+        for uuid in each.devices:
             owners.setdefault(uuid, node)
     return {
         node: each
@@ -111,7 +119,8 @@ def sound(inventories: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
 
 def _can_be(found: DeviceInventory) -> bool:
     figures = (found.min_w, found.max_w, found.default_w, found.previous_w)
-    return bool(np.isfinite(figures).all()) and 0 < found.min_w <= found.max_w and found.default_w > 0
+    is_plausible = bool(np.isfinite(figures).all()) and max(found.max_w, found.default_w) <= HIGHEST_GPU_W
+    return is_plausible and 0 < found.min_w <= found.max_w and found.default_w > 0
 
 
 def _other_w(
@@ -143,13 +152,13 @@ def _overhead_share(domains: Domains, tree: PowerTree, node: str) -> float:
 
 def _gpus(known: PoweredNode, reported: int) -> int:
     """GPUs that a node has, from its labels or else its capacity; those that its agent reported where both count shares
-    of GPUs.
+    of GPUs. A kubelet writes both, so no more count than nodes have.
     """
     products = (known.labels.get(label, "") for label in PRODUCT_LABELS)
     if reported and any(word in product for product in products for word in SHARED_PRODUCTS):
         return reported
     count = known.labels.get(COUNT_LABEL, "")
-    return int(count) if count.isdecimal() else known.gpus
+    return min(int(count) if count.isdecimal() else known.gpus, MAX_GPUS_PER_NODE)
 
 
 def _unheard_w(known: PoweredNode, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> float:

@@ -73,8 +73,12 @@ class PowerTerm:
         return self._is_new
 
     def found(self, inventory: Inventory) -> None:
-        """Records the inventory of a node's devices."""
-        if self.inventories.get(inventory.node) != inventory:
+        """Records the inventory of a node's devices. One that names more devices than before comes after all others,
+        so that no agent takes a device that another has named."""
+        known = self.inventories.get(inventory.node)
+        if known != inventory:
+            if known is None or inventory.devices.keys() - known.devices.keys():
+                self.inventories.pop(inventory.node, None)
             self.inventories[inventory.node] = inventory
             self._is_new = True
 

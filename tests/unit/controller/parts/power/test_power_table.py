@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
+from cluster.hardware import MAX_GPUS_PER_NODE
 from cluster.power import UNLIMITED_W, PowerTable
 from controller.api.power_domain import PowerDomainSpec
 from controller.parts.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
-from controller.parts.power.power_table import UNHEARD_GPU_W, power_table, sound, unheard
+from controller.parts.power.power_table import (
+    COUNT_LABEL,
+    PRODUCT_LABELS,
+    UNHEARD_GPU_W,
+    power_table,
+    sound,
+    unheard,
+)
 from power.domains.tree import reach_of
 from power.leases.messages import DeviceInventory, Inventory
 
@@ -173,7 +181,35 @@ def test_overhead_follows_the_draw_of_devices_and_is_the_highest_where_domains_c
 def test_a_device_that_two_agents_claim_belongs_to_one() -> None:
     twice = Inventory("n2", "life", {"n1-0": found()})
 
-    assert set(sound({"n1": inventory("n1"), "n2": twice})) == {"n1"}
+    assert set(sound({"n1": inventory("n1"), "n2": twice}, ["n1", "n2"])) == {"n1"}
+    # The order of names would let an agent of n0 take devices of all others, and lower them to their floors.
+    early = Inventory("n0", "life", {"n1-0": found()})
+    assert set(sound({"n1": inventory("n1"), "n0": early}, ["n0", "n1"])) == {"n1"}
+
+
+def test_a_node_that_was_renamed_has_its_devices() -> None:
+    renamed = Inventory("n2", "life", inventory("n1").devices)
+
+    assert set(sound({"n1": inventory("n1"), "n2": renamed}, ["n2"])) == {"n2"}
+
+
+def test_an_agent_that_names_absurd_watts_takes_nothing_from_others() -> None:
+    """GPUs of its product that were not heard from counted at as much, also in other racks."""
+    nodes = {"n1": node(**{PRODUCT_LABELS[0]: "H100"}), "n2": node(**{PRODUCT_LABELS[0]: "H100"})}
+    liar = inventory("n1", max_w=1e300, default_w=1e300)
+
+    table = power_table(ROW, nodes, {"n1": liar})
+
+    assert len(table.devices) == 0
+    assert other_w(table, "n1") == other_w(table, "n2") == pytest.approx(2 * UNHEARD_GPU_W * 1.05)
+
+
+@pytest.mark.parametrize("odd", [node(**{COUNT_LABEL: "9" * 63}), node(gpus=2**62)])
+def test_a_node_that_says_it_has_absurdly_many_gpus_has_as_many_as_nodes_have(odd: PoweredNode) -> None:
+    """A kubelet writes label and capacity of its own node: 63 digits took the power of all domains of the node."""
+    table = power_table(ROW, {"n1": odd}, {"n1": inventory("n1")})
+
+    assert other_w(table, "n1") == pytest.approx((MAX_GPUS_PER_NODE - 2) * UNHEARD_GPU_W * 1.05)
 
 
 def test_an_unknown_feed_is_named_with_what_was_meant() -> None:

@@ -221,3 +221,14 @@ def test_what_was_learnt_of_a_fleet_that_does_not_come_is_dropped() -> None:
     row.turn("n1", "n2", for_s=RECALL_S)
 
     assert row.term.learned == {}
+
+
+def test_an_agent_that_names_devices_of_others_comes_after_them() -> None:
+    known = fleet("a", "b")
+    device = DeviceInventory("A100", LOWEST_W, HIGHEST_W, HIGHEST_W, HIGHEST_W, managed=True)
+
+    known.term.found(Inventory("a", "life-a", {"g-a": device, "g-b": device}))
+    assert list(known.term.inventories) == ["b", "a"]
+
+    known.term.found(Inventory("b", "another life", {"g-b": device}))
+    assert list(known.term.inventories) == ["b", "a"]
