@@ -39,6 +39,9 @@ SOONEST_S, LATEST_S = 0.1, 1.0
 """Shortest and longest interval between turns: soon after a report, and once a second in any case, since leases and
 readings age."""
 LONGEST_NAME = 253
+LOG_EVERY_S = 10.0
+"""Time between two lines in the log about refusals of one kind: of a node that is known, else of all callers. All are
+counted."""
 
 
 @dataclass(slots=True)
@@ -97,6 +100,8 @@ class AgentServer:
         self._heard_at_s: dict[str, float] = {}
         self._news = asyncio.Event()
         self._keys_of: dict[str, tuple[Keys, Keys]] = {}
+        self._logged_at_s: dict[tuple[str, str], float] = {}
+        """When a refusal was logged last, by node, empty for callers that are not known, and code."""
         self.counts = LoopCounts()
 
     @property
@@ -158,7 +163,8 @@ class AgentServer:
                 return
             async with asyncio.timeout(HELLO_S):
                 node = (await read_frame(reader, LONGEST_NAME)).decode("ascii")
-                inventory = opened(Inventory, await read_frame(reader), self._node_keys(node), node)
+                # Derived anew: keys of names that anybody may claim are not kept.
+                inventory = opened(Inventory, await read_frame(reader), keys_of_node(self._keys(), node), node)
             if isinstance(inventory, Refusal):
                 self._refused(inventory, node)
                 return
@@ -240,7 +246,10 @@ class AgentServer:
 
     def _refused(self, refusal: Refusal, node: str) -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
-        log.warning("agent's message refused", node=node, code=refusal.code, why=refusal.words)
+        about, now_s = (node if node in self._keys_of else "", refusal.code), self._clock()
+        if now_s - self._logged_at_s.get(about, -LOG_EVERY_S) >= LOG_EVERY_S:
+            self._logged_at_s[about] = now_s
+            log.warning("agent's message refused", node=node, code=refusal.code, why=refusal.words)
 
     def _node_keys(self, node: str) -> Keys:
         fleet = self._keys()

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
+
 from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.power.agent_server import AgentServer
 from controller.parts.power.term import PowerTerm
@@ -78,6 +80,28 @@ def test_an_impostor_is_sent_away_and_pushes_no_node_aside() -> None:
                 each.close()
 
     lived(story)
+
+
+def test_callers_of_any_name_are_not_remembered_and_fill_no_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys of each name that was ever claimed were kept, and each refused message was a line."""
+
+    async def story() -> None:
+        leader = Leader()
+        async with leader.up() as port:
+            for number in range(50):
+                reader, writer = await caller(port, f"n{number}", Keys("k", {"k": b"guessed"}))
+                assert await is_ended(reader)
+                writer.close()
+            _, agent = await caller(port, "known", keys_of_node(FLEET, "known"))
+            for _ in range(50):
+                agent.write(framed(sealed(Report("known", "life", 5.0, -1, -1, {}), Keys("k", {"k": b"no"}), "known")))
+            await until_async(lambda: leader.server.counts.refused == {"Forged": 100}, "all are counted")
+
+            assert leader.server._keys_of.keys() == {"known"}
+            agent.close()
+
+    lived(story)
+    assert capsys.readouterr().out.count("message refused") == 2
 
 
 def test_recorded_messages_push_neither_a_node_nor_its_devices_aside() -> None:
