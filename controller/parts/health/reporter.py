@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from controller.kube.sender import Job, Sent
 from controller.kube.structs import Node, OwnObject
 from controller.kube.write import Write
 from controller.parts.health.incident_status import manifest_of, status_after
-from controller.report.statuses import status_write
+from controller.report.statuses import each_alone, status_write
 from health.remediation.facts import Situation
 from health.remediation.incidents import Incident, Phase
 
@@ -88,16 +89,20 @@ class HealthReporter:
         present = self._incidents.all()
         for incident in reported.outcome.incidents:
             if (obj := present.get(incident.id)) is not None and not obj.metadata.deletion_timestamp:
-                before = self._before(f"{INCIDENT.name}/{incident.id}", obj)
-                after = status_after(
-                    before,
-                    incident,
-                    reported.outcome.jobs,
-                    reported.jobs.get(incident.id, ()),
-                    generation=obj.metadata.generation,
-                    at_s=at_s,
-                )
-                yield from self._status(INCIDENT, incident.id, obj, before, after)
+                work = partial(self._incident_status, incident, obj, reported, at_s)
+                yield from each_alone(INCIDENT.name, incident.id, work)
+
+    def _incident_status(self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float) -> Iterator[Job]:
+        before = self._before(f"{INCIDENT.name}/{incident.id}", obj)
+        after = status_after(
+            before,
+            incident,
+            reported.outcome.jobs,
+            reported.jobs.get(incident.id, ()),
+            generation=obj.metadata.generation,
+            at_s=at_s,
+        )
+        yield from self._status(INCIDENT, incident.id, obj, before, after)
 
     def _policy_statuses(self, reported: Reported, at_s: float) -> Iterator[Job]:
         rules = {each.name: each for each in reported.rules}

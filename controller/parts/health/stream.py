@@ -6,7 +6,7 @@ has it on; what an agent reports counts for its own node alone.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,7 @@ from controller.parts.health.probing import Agent, Probing
 from health.probing.question import question_of
 from health.records import report as reports
 from health.records.layout import Layout
-from health.records.probes import ProbeAddress
+from health.records.probes import ProbeAddress, ProbeResult
 from health.records.report import HealthReport
 from health.remediation.evidence import Evidence, NodeKey, Source
 from health.stream import Analyser, bytes_for
@@ -38,6 +38,8 @@ WEIGHED_S = 1.0
 """Pause between two looks at the memory that all jobs take."""
 HEARD_S = 10.0
 """Silence after which an agent counts as not heard; it reports every 5 s at least."""
+LONGEST_CODE = 64
+"""Most characters of a finding's code."""
 HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156})
 """GPU errors that are the hardware's or the driver's. Those that a program can cause (13, 31, 43, 45) are evidence of
 nothing by themselves. Source: NVIDIA, "XID Errors", table of causes."""
@@ -143,10 +145,17 @@ class HealthStream:
             probes_at=report.probes_at,
         )
         if report.evidence is not None:
-            host = replace(host, evidence=tuple(map(_aged, report.evidence)), at_s=now_s)
+            host = replace(host, evidence=self._plausible(report.evidence), at_s=now_s)
         self.hosts[node] = host
-        self.probing.take(node, report.probed, now_s)
+        self.probing.take(node, [each for each in report.probed if _is_measured(each)], now_s)
         self._take_frames(node, report, now_s)
+
+    def _plausible(self, found: Sequence[reports.Evidence]) -> tuple[reports.Evidence, ...]:
+        """What an agent may have found. What cannot be would break the analysis for all others, or their reports."""
+        kept = tuple(_aged(each) for each in found[: reports.MOST_EVIDENCE] if _can_be(each))
+        if lost := len(found) - len(kept):
+            self.refused["implausible"] += lost
+        return kept
 
     def _take_frames(self, node: str, report: HealthReport, now_s: float) -> None:
         for pod, frames in report.frames.items():
@@ -343,8 +352,8 @@ class HealthStream:
 
 
 def _aged(found: reports.Evidence) -> reports.Evidence:
-    """The finding, as of now where its age is none: instants of other nodes are compared with its own."""
-    return found if 0 <= found.age_s < math.inf else replace(found, age_s=0.0)
+    """The finding, as of now where it is said to be of the future: instants of other nodes are compared with its own."""
+    return found if found.age_s >= 0 else replace(found, age_s=0.0)
 
 
 def is_hardware_xid(code: str) -> bool:
@@ -353,12 +362,22 @@ def is_hardware_xid(code: str) -> bool:
 
 
 def _is_xid(code: str) -> bool:
-    return code.startswith("Xid") and code[3:].isdigit()
+    # Digits of other scripts, and thousands of digits, are no number to int().
+    return code.startswith("Xid") and code[3:].isdigit() and code.isascii() and len(code) < 10
 
 
 def is_hardware(found: reports.Evidence) -> bool:
     """Whether a finding of an agent suspects its node without a job that suffers."""
     return is_hardware_xid(found.code) or found.code.startswith("SXid") or found.code in NODE_FAULTS
+
+
+def _can_be(found: reports.Evidence) -> bool:
+    return math.isfinite(found.age_s) and math.isfinite(found.speed_share) and len(found.code) <= LONGEST_CODE
+
+
+def _is_measured(result: ProbeResult) -> bool:
+    figures = (result.age_s, result.rtt_s, result.out_bytes_per_s, result.in_bytes_per_s)
+    return all(map(math.isfinite, figures))
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

@@ -312,20 +312,33 @@ def test_a_gpu_error_of_the_hardware_suspects_its_node_and_one_of_a_program_none
 
 
 @pytest.mark.parametrize(
-    ("code", "age_s"),
-    [("Xid" + "9" * 5000, 1.0), ("Xid\u00b2", 1.0), ("Xid79", math.nan), ("Xid79", math.inf), ("Xid79", -1e9)],
-    ids=["a number without end", "no number", "no age", "an endless age", "from the future"],
+    "odd",
+    [
+        Found(FoundBy.KERNEL, "Xid²", "gpu-0", 5.0),
+        Found(FoundBy.KERNEL, "Xid" + "9" * 5000, "gpu-0", 5.0),
+        Found(FoundBy.NIC, "LinkDown", "mlx5_0", math.inf),
+        Found(FoundBy.NIC, "LinkDown", "mlx5_0", math.nan),
+    ],
 )
-def test_an_agent_that_tells_nonsense_stops_no_other(code: str, age_s: float) -> None:
+def test_a_finding_that_cannot_be_stops_nothing_that_others_find(odd: Found) -> None:
+    """The first two ended each cycle of the operator; the others all reports of incidents, which hold no infinity."""
     fleet = Fleet()
-    fleet.report("n0", START_S, {}, Found(FoundBy.KERNEL, code, "0000:3b:00", age_s))
-    fleet.report("n1", START_S, {}, Found(FoundBy.KERNEL, "Xid79", "0000:3b:00", 1.0))
+    fleet.report("n0", START_S, {}, odd)
+    fleet.report("n1", START_S, {}, xid(79))
 
-    found = fleet.stream.node_evidence(START_S + 1.0)
+    (found,) = fleet.stream.node_evidence(START_S + 1)
 
-    assert [each.since_s for each in found if each.nodes[0].name == "n1"] == [START_S - 1.0]
-    assert all(each.since_s <= START_S and math.isfinite(each.since_s) for each in found)
-    assert fleet.stream.is_clean("n2", START_S) is fleet.stream.is_clean("n1", START_S) is False
+    assert found.nodes == (NodeKey("n1", "key-n1"),)
+    assert fleet.stream.is_clean("n0", START_S + 1)
+
+
+def test_a_finding_of_the_future_is_one_of_now() -> None:
+    fleet = Fleet()
+    fleet.report("n0", START_S, {}, Found(FoundBy.KERNEL, "Xid79", "0000:3b:00", -1e9))
+
+    (found,) = fleet.stream.node_evidence(START_S + 1)
+
+    assert found.since_s == START_S
 
 
 def test_own_caps_and_throttled_cgroups_reach_the_analysis_as_facts() -> None:
