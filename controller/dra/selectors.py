@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from controller.api.quantity import quantity
 from controller.dra.cel_values import COMPARE, METHODS, Attributes, boolean, call, get, quantity_of, version_from
-from controller.dra.objects import Attribute, Device
+from controller.dra.objects import Attribute, Capacity, Device
 from controller.dra.undecided import SelectorError, UnsupportedSelectorError
 
 Eval = Callable[[Mapping[str, Any]], Any]
@@ -53,7 +54,7 @@ def selector(expression: str) -> Selector:
 
 
 def facts_of(driver: str, device: Device) -> dict[str, Any]:
-    """What selectors may ask of a device."""
+    """What selectors may ask of a device. Raises SelectorError where it has what is not supported."""
     attributes: dict[str, dict[str, Any]] = {}
     for name, attribute in device.attributes.items():
         domain, _, bare = name.rpartition("/")
@@ -61,13 +62,20 @@ def facts_of(driver: str, device: Device) -> dict[str, Any]:
     capacity: dict[str, dict[str, Any]] = {}
     for name, amount in device.capacity.items():
         domain, _, bare = name.rpartition("/")
-        capacity.setdefault(domain or driver, {})[bare] = quantity(amount.value)
+        capacity.setdefault(domain or driver, {})[bare] = _amount(name, amount)
     return {
         "driver": driver,
         "allowMultipleAllocations": device.allow_multiple_allocations,
         "attributes": Attributes(attributes),
         "capacity": Attributes(capacity),
     }
+
+
+def _amount(name: str, amount: Capacity) -> Decimal:
+    try:
+        return quantity(amount.value)
+    except ValueError as error:  # a driver may publish any amount, negative ones too
+        raise SelectorError(f"the capacity {name} {error}") from error
 
 
 def value_of(attribute: Attribute) -> Any:

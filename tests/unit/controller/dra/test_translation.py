@@ -426,6 +426,20 @@ def test_a_device_that_does_not_satisfy_its_request_is_not_allocated() -> None:
     assert known.writes(seen("p"), "a", (0,), STAMP)
 
 
+@pytest.mark.parametrize("memory", ["8Ei", "-1"])
+def test_a_device_with_an_absurd_capacity_is_on_no_node_that_serves_a_claim_and_stops_nothing(memory: str) -> None:
+    """A kubelet publishes slices of its node: each cycle of the operator failed."""
+    odd = slice_on("a", [device("gpu-0", memory=memory)])
+    known = book(node("a"), odd, node("b"), slice_on("b", devices(8)), claim("c"), pod("p", "c"))
+
+    settled = known.settle()
+
+    fitting = [
+        n for n, seen in settled.nodes.items() if seen and any(FITS_LABEL in key for key in seen.metadata.labels)
+    ]
+    assert fitting == ["b"]
+
+
 def asks(name: str, text: str, namespace: str = "ns") -> tuple[ResourceClaim, Pod]:
     """A claim with a selector that holds on every device and has this text in it, and the pod that uses it."""
     wants = claim(f"c-{name}", request(1, "gpus", f"device.driver != '{text}'"))
