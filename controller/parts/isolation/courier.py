@@ -15,6 +15,11 @@ STALE_S = 15.0
 """Age from which a report no longer counts; agents send one a second."""
 
 
+MOST = 2**53
+"""Largest number in a report. Larger ones are exact in no metric, and those of hundreds of digits in none at all."""
+LONGEST_LIFE = 128
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     report: NodeReport
@@ -58,6 +63,8 @@ class SandboxCourier:
             return f"the report on sandboxes cannot be read: {error}"
         if report.node != node:
             return f"the report names node {report.node}"
+        if not _can_be(report):
+            return f"the report on sandboxes has a count below 0 or above {MOST}, or a session of a long name"
         self._heard = {**self._heard, node: Heard(report, self._clock())}
         return ""
 
@@ -65,3 +72,10 @@ class SandboxCourier:
         """Reports that are not stale, by node."""
         since_s = self._clock() - STALE_S
         return {node: heard.report for node, heard in self._heard.items() if heard.at_s >= since_s}
+
+
+def _can_be(report: NodeReport) -> bool:
+    numbers = [report.budget_bytes, report.reserved_bytes]
+    for each in report.sandboxes.values():
+        numbers += [each.agent_bytes, each.calls_bytes, each.running, each.queued, each.frozen, *each.happened.values()]
+    return min(numbers) >= 0 and max(numbers) <= MOST and len(report.life) <= LONGEST_LIFE

@@ -62,9 +62,9 @@ class Seen:
     """Counts of earlier reports. The first report of a node's session is what later ones are compared with."""
 
     counts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """(node's session, pod's UID, `what/reason`) → count."""
-    lives: frozenset[str] = frozenset()
-    """Sessions that were heard from."""
+    """(node's session, pod's UID, `what/reason`) → count, of newest sessions."""
+    lives: Mapping[str, str] = field(default_factory=dict)
+    """Newest session that was heard of each node."""
 
 
 def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, NodeReport]) -> PolicyFacts:
@@ -107,20 +107,25 @@ def happenings(coverage: Coverage, reports: Mapping[str, NodeReport], seen: Seen
     """What happened since the last look. A session that is heard from for the first time, as by a new leader, repeats
     nothing.
     """
-    counts = {key: count for key, count in seen.counts.items() if key[1] in coverage.pods}
+    lives = {**seen.lives, **{node: report.life for node, report in reports.items()}}
+    newest = set(lives.values())
+    counts = {key: count for key, count in seen.counts.items() if key[1] in coverage.pods and key[0] in newest}
     found: list[Happening] = []
-    for report in reports.values():
+    for node, report in reports.items():
+        is_known = seen.lives.get(node) == report.life
         for uid, sandbox in report.sandboxes.items():
             covered = coverage.pods.get(uid)
-            if covered is None or covered.node != report.node:
+            if covered is None or covered.node != node:
                 continue  # a node speaks for its own pods only
             for key, count in sandbox.happened.items():
+                what, _, reason = key.partition("/")
+                if what not in WORDS or reason not in REASONS:
+                    continue  # nor is it remembered: a node may invent as many as it likes
                 counts[report.life, uid, key] = count
                 more = count - seen.counts.get((report.life, uid, key), 0)
-                what, _, reason = key.partition("/")
-                if more > 0 and what in WORDS and reason in REASONS and report.life in seen.lives:
+                if more > 0 and is_known:
                     found.append(Happening(covered, what, reason, more))
-    return tuple(found), Seen(counts, seen.lives | {report.life for report in reports.values()})
+    return tuple(found), Seen(counts, lives)
 
 
 def events_of(several: Sequence[Happening]) -> Iterator[Decision]:

@@ -1,9 +1,13 @@
 """Courier between the operator and the nodes: orders once they are known, reports while they are fresh."""
 
+import json
+from dataclasses import asdict
+
 import msgspec
+import pytest
 
 from controller.parts.isolation.courier import STALE_S, SandboxCourier
-from isolation.orders import NodeReport, Orders, SandboxOrder
+from isolation.orders import NodeReport, Orders, SandboxOrder, SandboxReport
 from tests.clock import HandClock
 
 ORDER = SandboxOrder("cri-o://a", "p/team-a")
@@ -53,3 +57,25 @@ def test_a_report_counts_while_it_is_fresh_and_for_its_own_node_only() -> None:
     assert dict(courier.reports()) == {"n1": report}
     clock.now_s = STALE_S + 1
     assert dict(courier.reports()) == {}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        NodeReport("n1", "life", "full", "", sandboxes={"u": SandboxReport(happened={"Frozen/X": 10**400})}),
+        NodeReport("n1", "life", "full", "", sandboxes={"u": SandboxReport(running=-1)}),
+        NodeReport("n1", "life", "full", "", budget_bytes=2**63),
+        NodeReport("n1", "x" * 1000, "full", ""),
+    ],
+)
+def test_a_report_with_numbers_that_cannot_be_is_refused(odd: NodeReport) -> None:
+    """10^400 is no float: reporting failed for all nodes, and so did /metrics."""
+    courier = SandboxCourier(HandClock(0.0), lambda: 7)
+
+    assert "the report on sandboxes" in courier.heard("n1", written(odd))
+    assert courier.reports() == {}
+
+
+def written(report: NodeReport) -> bytes:
+    """As an agent may write it, which need not use our encoder."""
+    return json.dumps(asdict(report)).encode()

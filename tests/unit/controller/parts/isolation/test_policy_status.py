@@ -59,6 +59,16 @@ def test_a_node_speaks_for_its_own_pods_and_in_known_words_only() -> None:
     assert after_both(report(), report(Invented_OUTGREW_CLAIM=1, ToolCallKilled_INVENTED=1)) == []
 
 
+def test_what_a_node_invents_is_not_remembered() -> None:
+    """Each word and session of each report was kept while the pod ran: a megabyte a second, of one node."""
+    seen = Seen()
+    for number in range(5):
+        invented = {f"Invented{number}_OUTGREW_CLAIM": 1, "Frozen_WAITS_FOR_MEMORY": number}
+        _, seen = happenings(COVERAGE, {"n1": report(life=f"l{number}", **invented)}, seen)
+
+    assert seen == Seen({("l4", "u", "Frozen/WAITS_FOR_MEMORY"): 4}, {"n1": "l4"})
+
+
 def test_a_kill_is_a_warning_about_the_pod_with_advice() -> None:
     _, seen = happenings(COVERAGE, {"n1": report()}, Seen())
     found, _ = happenings(COVERAGE, {"n1": report(ToolCallKilled_OUTGREW_CLAIM=2)}, seen)
