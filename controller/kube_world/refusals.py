@@ -16,7 +16,7 @@ from controller.api.instant import instant
 from controller.api.labels import CHOSEN_NODE_ANNOTATION
 from controller.api.pod import KIND as POD
 from controller.kube.cache import Resource
-from controller.kube.structs import Container, Meta, Slim
+from controller.kube.structs import Container, Meta, Resources, Slim
 from controller.snapshot.nodes import GPU_RESOURCES
 from controller.snapshot.pods import HEEDED
 
@@ -41,6 +41,8 @@ class _RefusedMeta(Meta, frozen=True):
 class _RefusedSpec(Slim, frozen=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Resources = Resources()
 
 
 class _RefusedStatus(Slim, frozen=True):
@@ -72,7 +74,7 @@ def refusal_of(pod: FailedPod) -> Refusal | None:
     meta, node, reason = pod.metadata, pod.spec.node_name, pod.status.reason
     if not node or meta.annotations.node != node or reason not in CAUSES:
         return None
-    if any(name not in HEEDED for each in pod.spec.containers for name in _asked(each)):
+    if any(name not in HEEDED for name in _asked(pod.spec)):
         return None  # for what no plan counts: the node may well have none of it
     try:
         return Refusal(node, reason, instant(pod.status.start_time or meta.creation_timestamp))
@@ -80,8 +82,9 @@ def refusal_of(pod: FailedPod) -> Refusal | None:
         return None
 
 
-def _asked(container: Container) -> set[str]:
-    return {*container.resources.requests, *container.resources.limits}
+def _asked(spec: _RefusedSpec) -> set[str]:
+    asked = (spec.resources, *(each.resources for each in (*spec.containers, *spec.init_containers)))
+    return {name for each in asked for name in (*each.requests, *each.limits)}
 
 
 @dataclass(slots=True)
