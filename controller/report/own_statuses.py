@@ -28,6 +28,7 @@ from controller.report.finding_condition import found_after
 from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.report.scaling_status import scaling_status_after
 from controller.report.statuses import each_alone, status_write
+from controller.snapshot.scalers import is_past_bound
 
 Status = Mapping[str, Any]
 
@@ -122,7 +123,9 @@ def own_status_jobs(
             gang = gangs.get(name) if kind is GANG else None
             scaling = None if scaler is None else Scaling(scaler, (limits or {}).get(name), publishes)
             made_from = (obj, mistaken, gang, finding)
-            is_settled = scaling is None and _is_same(before.get((kind.name, name)), made_from)
+            # Figures of a policy that is evaluated change in every cycle.
+            is_constant = scaler is None or is_past_bound(scaler)
+            is_settled = is_constant and _is_same(before.get((kind.name, name)), made_from)
             own = (
                 ()
                 if is_settled

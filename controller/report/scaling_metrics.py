@@ -10,6 +10,7 @@ from cluster.plans import Finding, Reason
 from cluster.snapshot import Snapshot
 from controller.metrics.registry import Sample
 from controller.report.scaling_status import NO_LIMITS, limit_of
+from controller.snapshot.scalers import is_past_bound
 
 COSTS = {"cost_per_hour": "chosen", "cost_one_fewer": "one_fewer", "cost_one_more": "one_more"}
 
@@ -21,7 +22,7 @@ def samples_of_scaling(
     found = {each.about: each.reason for each in findings}
     decided = {each.scaler: each.limit for each in limits}
     for scaler in now.scalers:
-        if scaler.mode != "Off":
+        if scaler.mode != "Off" and not is_past_bound(scaler):
             yield from _measured(scaler, now.at_s)
             yield from _forecast(scaler)
             yield from _concurrency(scaler, decided.get(scaler.name))

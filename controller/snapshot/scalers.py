@@ -4,7 +4,8 @@ From files, and for one-off commands, a policy's status stands in for the measur
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -47,6 +48,10 @@ from controller.snapshot.schedules import bounds_at
 from controller.snapshot.service_capacity import on_profiles, replica_unit
 
 NEVER_S = -math.inf
+MOST_POLICIES = 256
+"""Policies of one namespace that are evaluated, the first by name. Each takes a millisecond of every cycle and a dozen
+series in the metrics, and whoever has `edit` in a namespace decides how many there are."""
+EXCEEDED = "NamespaceBoundExceeded"
 FOLLOWED = 1.1
 """Requests in flight, as a fraction of the limit in force, above which something else than that limit is in force: they
 are counted at scrapes, and those that began under a higher limit end later (chosen)."""
@@ -86,18 +91,42 @@ class PolicyState:
 
 def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
     """The snapshot with the scalers of all policies, by their statuses."""
-    policies = tuple((read.name, read.object) for read in own(KIND))
+    policies = {read.name: read.object for read in own(KIND)}
     if not policies:
         return snapshot
-    scalers = [scaler_of(name, policy, snapshot, state_in(policy.status)) for name, policy in policies]
+    within = within_bounds(policies)
+    words = f"{EXCEEDED}: its namespace has more than {MOST_POLICIES} ScalingPolicies; the first by name are evaluated"
+    scalers = [
+        scaler_of(name, policy, snapshot, state_in(policy.status))
+        if name in within
+        else _undecided(name, policy, words)
+        for name, policy in policies.items()
+    ]
     return replace(snapshot, scalers=with_conflicts(scalers))
+
+
+def within_bounds(policies: Iterable[str]) -> frozenset[str]:
+    """Those of these policies (`namespace/name`) that are evaluated."""
+    counts: Counter[str] = Counter()
+    found = []
+    for name in sorted(policies):
+        namespace = name.partition("/")[0]
+        counts[namespace] += 1
+        if counts[namespace] <= MOST_POLICIES:
+            found.append(name)
+    return frozenset(found)
+
+
+def is_past_bound(scaler: Scaler) -> bool:
+    """Whether a policy is not evaluated because its namespace has too many."""
+    return scaler.problem.startswith(EXCEEDED)
 
 
 def with_conflicts(scalers: Sequence[Scaler]) -> tuple[Scaler, ...]:
     """The scalers, in which of several with one target only the first by name may change it."""
     owners: dict[tuple[str, str, str], str] = {}
     for each in sorted(scalers, key=lambda each: each.name):
-        if each.mode in ("ScaleUpOnly", "Auto"):
+        if each.mode in ("ScaleUpOnly", "Auto") and not is_past_bound(each):
             owners.setdefault(each.target.identity, each.name)
     return tuple(_under_owner(each, owners.get(each.target.identity, each.name)) for each in scalers)
 

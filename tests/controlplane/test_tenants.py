@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from controller.api.foreign_kinds import KAI
+from controller.snapshot.scalers import MOST_POLICIES
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from tests.builders import groups
@@ -180,10 +181,24 @@ def test_a_policy_whose_target_asks_for_absurdly_many_replicas_takes_no_memory(
     assert resident_mb(process) < 400
 
 
+def test_of_very_many_policies_of_a_namespace_the_first_are_evaluated_and_have_metrics(
+    tenant: Kubectl, process: OperatorProcess
+) -> None:
+    """Thousands took seconds of every cycle, and a dozen series each."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}
+    many = [scaled(target) | {"metadata": {"name": f"p{n:03}"}} for n in range(MOST_POLICIES + 1)]
+
+    tenant("create", "-f", "-", stdin=listed(many))
+
+    until(lambda: ready(tenant, "p256") == "NamespaceBoundExceeded", "the last says why it is not evaluated")
+    until(lambda: ready(tenant, "p000") == "TargetNotFound", "the first is evaluated")
+    assert len(process.counted("tonnage_scaling_metrics_missing")) <= MOST_POLICIES + 1  # that of the other test, too
+
+
 def ready(kubectl: Kubectl, policy: str) -> str:
     """Reason of the condition Ready of a ScalingPolicy."""
-    conditions = kubectl.get("scalingpolicy", policy)["status"]["conditions"]
-    return next(str(each["reason"]) for each in conditions if each["type"] == "Ready")
+    conditions = kubectl.get("scalingpolicy", policy).get("status", {}).get("conditions", [])
+    return next((str(each["reason"]) for each in conditions if each["type"] == "Ready"), "")
 
 
 def test_pods_that_name_a_group_with_a_name_longer_than_names_are_refused(tenant: Kubectl) -> None:

@@ -8,10 +8,11 @@ from controller.kube.cache import Cache
 from controller.kube.structs import OwnObject
 from controller.objects.own_objects import own_from
 from controller.objects.read import Read
+from controller.snapshot.scalers import within_bounds
 
 
 class PolicyBook:
-    """Valid policies by `namespace/name`; it remembers what it read. Thread-safe."""
+    """Valid policies that are evaluated, by `namespace/name`; it remembers what it read. Thread-safe."""
 
     def __init__(self, cache: Cache[OwnObject]) -> None:
         self._cache = cache
@@ -29,4 +30,6 @@ class PolicyBook:
                 read = own_from(name, KIND, obj)
                 self._read[name] = (obj, read.object if isinstance(read, Read) else None)
         self._read = {name: each for name, each in self._read.items() if name in objects}
-        return {name: policy for name, (_, policy) in sorted(self._read.items()) if policy is not None}
+        valid = {name: policy for name, (_, policy) in sorted(self._read.items()) if policy is not None}
+        within = within_bounds(valid)
+        return {name: policy for name, policy in valid.items() if name in within}
