@@ -78,6 +78,11 @@ def test_a_stranger_is_cut_off_and_the_next_client_is_served(listener: ProbeList
     assert measured_with(peer(listener), "", 1024, 0.01).failure == ""
 
 
+def test_a_peer_whose_address_is_none_is_not_measured_and_ends_nothing() -> None:
+    """A name of 300 letters is an error of encoding, which ended the prober's thread."""
+    assert measured_with(Peer("b", "x" * 300, 9468, TOKEN), "", 1024, 0.01).failure == "failed"
+
+
 def test_a_peer_that_accepts_and_stays_silent_is_lost_within_the_time_of_a_pair() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as mute:
         silent = Peer("b", "127.0.0.1", mute.getsockname()[1], TOKEN)

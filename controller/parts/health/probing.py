@@ -8,6 +8,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 
 from health.probing.answer import Answer, Found, Measured, answer, bad_pairs
 from health.probing.pairs import CONTROLS, Pair, pairs_of, rounds_of
@@ -183,6 +184,17 @@ class Probing:
         found = answer(asked.question, asked.controls, asked.measured)
         self.answered[str(found.found)] += 1
         return list(evidence_of(asked, found, keys, asked.seen_s or now_s))
+
+
+def is_elsewhere(at: ProbeAddress) -> bool:
+    """Whether other agents may be sent there: to an address of a node, and not to names, to themselves, or to what is
+    on each node alone, such as a cloud's metadata server."""
+    try:
+        host = ip_address(at.host)
+    except ValueError:
+        return False
+    is_own = host.is_loopback or host.is_link_local or host.is_unspecified or host.is_multicast
+    return not is_own and 0 < at.port < 65536
 
 
 def _note(asked: Asked, pair: Pair, result: ProbeResult) -> None:

@@ -6,7 +6,7 @@ has it on; what an agent reports counts for its own node alone.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ from controller.parts.health.analyser_process import AnalyserError, Analysis, An
 from controller.parts.health.job_stream import JobStream, Seat, facts_on
 from controller.parts.health.members import Members
 from controller.parts.health.memory import analysis_bytes, left_out
-from controller.parts.health.probing import Agent, Probing
+from controller.parts.health.probing import Agent, Probing, is_elsewhere
 from health.probing.question import question_of
 from health.records import report as reports
 from health.records.layout import Layout
@@ -102,6 +102,8 @@ class HealthStream:
     judged: Counter[str] = field(default_factory=Counter)
     """Verdicts since the start, by syndrome or cause."""
     probing: Probing = field(default_factory=Probing)
+    may_be_sent_to: Callable[[ProbeAddress], bool] = is_elsewhere
+    """Whether agents may be sent to an address that another one names as its own."""
     governed: frozenset[str] = frozenset()
     """Nodes that policies govern: pair probes use no others."""
     controls: frozenset[str] = frozenset()
@@ -142,7 +144,7 @@ class HealthStream:
             heard_s=now_s,
             life=report.life,
             sequence=report.sequence,
-            probes_at=report.probes_at,
+            probes_at=report.probes_at if report.probes_at and self.may_be_sent_to(report.probes_at) else None,
         )
         if report.evidence is not None:
             host = replace(host, evidence=self._plausible(report.evidence), at_s=now_s)
@@ -352,7 +354,7 @@ class HealthStream:
 
 
 def _aged(found: reports.Evidence) -> reports.Evidence:
-    """The finding, as of now where it is said to be of the future: instants of other nodes are compared with its own."""
+    """The finding, as of now where it is of the future: instants of other nodes are compared with its own."""
     return found if found.age_s >= 0 else replace(found, age_s=0.0)
 
 

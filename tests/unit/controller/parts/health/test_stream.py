@@ -13,6 +13,7 @@ from controller.parts.health.job_stream import JobStream, frames_in
 from controller.parts.health.members import Member, Members
 from controller.parts.health.stream import HealthStream, OwnLimit
 from health.records.layout import Layout
+from health.records.probes import ProbeAddress
 from health.records.report import Evidence as Found
 from health.records.report import HealthReport, packed
 from health.records.report import Source as FoundBy
@@ -339,6 +340,28 @@ def test_a_finding_of_the_future_is_one_of_now() -> None:
     (found,) = fleet.stream.node_evidence(START_S + 1)
 
     assert found.since_s == START_S
+
+
+@pytest.mark.parametrize(
+    ("address", "is_taken"),
+    [
+        (ProbeAddress("10.0.0.7", 9468), True),
+        (ProbeAddress("2001:db8::7", 9468), True),
+        (ProbeAddress("169.254.169.254", 80), False),
+        (ProbeAddress("::1", 9468), False),
+        (ProbeAddress("0.0.0.0", 9468), False),  # noqa: S104 - not listened on
+        (ProbeAddress("kubernetes.default", 443), False),
+        (ProbeAddress("x" * 300, 9468), False),
+        (ProbeAddress("10.0.0.7", 70_000), False),
+    ],
+)
+def test_an_agent_sends_others_to_no_address_but_that_of_a_node(address: ProbeAddress, *, is_taken: bool) -> None:
+    """Where it says that it is probed, others connect: to anything, and a name of 300 letters ended their prober."""
+    stream = HealthStream()
+
+    stream.take("n0", packed(HealthReport("n0", "life", 1, probes_at=address)), START_S)
+
+    assert (stream.hosts["n0"].probes_at is not None) is is_taken
 
 
 def test_own_caps_and_throttled_cgroups_reach_the_analysis_as_facts() -> None:
