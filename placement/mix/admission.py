@@ -137,7 +137,8 @@ def answer_shared(
     admission = _with_columns(pool, prices, budget.part(COLUMN_SHARE), terms)
     refusals: dict[str, Reason] = {}
     while (k := admission.missing(refusals)) is not None:
-        found = _one_more(ask, admission, k, root_work, budget)
+        # Already to ask takes a look at all needs, so that hundreds of them would take minutes.
+        found = _one_more(ask, admission, k, root_work, budget) if budget.allows_more() else UNDECIDED
         if isinstance(found, Reason):
             refusals[pool.question.needs[k].service] = found
         else:
@@ -163,7 +164,11 @@ def _one_by_one(
     answered: list[Answered] = []
     refusals: dict[str, Reason] = {}
     for need in needs:
+        if not budget.allows_more():
+            refusals[need.service] = UNDECIDED
+            continue
         question = ask([*admitted, need])
+        budget.spend(len(question.needs))
         answer = certain_shortage(question, budget) or answer_mix(question, budget.part(ONE_MORE_SHARE), gap=terms.gap)
         if isinstance(answer, Reason):
             refusals[need.service] = answer
@@ -352,6 +357,7 @@ def _one_more(ask: Ask, admission: _Admission, k: int, root_work: float, budget:
     rank = {each: n for n, each in enumerate(pool.order)}
     some = [each for each in pool.order if rank[each] < rank[k] and admission.chosen[each] is not None] + [k]
     question = ask([pool.question.needs[each] for each in some])
+    budget.spend(len(some))
     short = certain_shortage(question, budget)
     if short is None and root_work > budget.work:
         return UNDECIDED

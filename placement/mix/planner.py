@@ -176,6 +176,8 @@ def _answer_around_running(
         more = staying(answered) - stay
         if not may_be_in_the_way(more, needs) or _have_seats(snapshot, needs, answered, settings, stay | more):
             return answered, short, stay
+        if not budget.allows_more():
+            return answered, short, stay
         stay |= more
         again, short_then = _answer_by_priority(snapshot, needs, settings, budget, memory.in_place, stay)
         if any(short_then[name].code in UNDECIDED_CODES for name in short_then.keys() - short.keys()):

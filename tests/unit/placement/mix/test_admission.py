@@ -1,13 +1,19 @@
 """Services that share a tight stock: what is served, and what is proven."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from benchmarks.mix_exact import compare, observed
 from benchmarks.mix_instances import Switches
 from benchmarks.mix_services import tight_manifests
 from placement.budget import Budget
+from placement.mix.admission import answer_shared
 from placement.mix.optimizer import work_of
-from placement.mix.planner import MixSettings, plan_mix
+from placement.mix.planner import MixSettings, _question, _valid_needs, plan_mix
+from placement.mix.problem import MixQuestion, Need
+from placement.mix.search import Terms
+from placement.mix.search_memory import SearchMemory
 
 
 @pytest.mark.parametrize("seed", [3, 5])
@@ -35,3 +41,21 @@ def test_what_refused_services_run_is_not_sold_to_others_and_costs_them_nothing(
 
     assert found.disagreements == ()
     assert found.served == 1
+
+
+def test_services_that_are_many_cost_nothing_once_the_work_is_used_up() -> None:
+    """To ask for one more looks at all services: 400 of one namespace took 90 s of a plan of two, and no pod of others
+    was placed meanwhile."""
+    snapshot = observed(tight_manifests(4, services=30, slack=0.3))
+    _, needs = _valid_needs(snapshot)
+    asked: list[int] = []
+
+    def ask(some: Sequence[Need]) -> MixQuestion:
+        asked.append(len(some))
+        return _question(snapshot, some, MixSettings())
+
+    _, refusals = answer_shared(ask, needs, {}, Budget(0.0), Terms(0.0), SearchMemory())
+
+    assert len(refusals) > 10
+    assert {reason.code for reason in refusals.values()} == {"WorkUsedUp"}
+    assert len(asked) <= 3
