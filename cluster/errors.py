@@ -6,6 +6,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+UNREADABLE = (ValueError, TypeError, ArithmeticError, RecursionError)
+"""Errors of decoding bytes that others wrote: msgspec's own, which are ValueErrors, text that is no UTF-8, numbers
+beyond 64 bits, and values that nest too deep."""
+
 
 class TonnageError(Exception):
     """Root of every error that Tonnage raises on purpose."""

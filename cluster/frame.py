@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from cluster.arrays import Names
+from cluster.errors import UNREADABLE
 
 FORM = 3
 """Version of the format, raised whenever an older reader could misread a new frame."""
@@ -27,11 +28,6 @@ ALIGNED = 64
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
-
-
-UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError)
-"""Errors of decoding invalid bytes: besides msgspec's own, text that is no UTF-8, numbers beyond 64 bits, and values
-that nest too deep."""
 
 
 class FrameError(ValueError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from cluster.errors import UNREADABLE
 from power.devices.backend import BROKEN, DeviceError, DeviceFacts, DeviceReading
 from power.devices.fake_devices import FakeDevice, FakeDevices
 
@@ -95,7 +96,7 @@ class ScriptedDevices:
             return
         try:
             script = msgspec.json.decode(path.read_bytes(), type=dict[str, Behaviour])
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise DeviceError(BROKEN, f"script {path}: {error}") from error
         self._script_is_of_ns = path.stat().st_mtime_ns
         now_s = self._clock()

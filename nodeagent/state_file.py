@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import UNREADABLE, ConfigError, Mistake
 from power.devices.original_limits import OriginalLimit, tell_the_same
 from power.leases.holder import Holder
 
@@ -51,7 +51,7 @@ def read_record(path: Path) -> Record:
         record = msgspec.msgpack.decode(path.read_bytes(), type=Record)
     except FileNotFoundError:
         return Record()
-    except (OSError, ValueError) as error:  # msgspec's own are ValueErrors too, but not that of what is no text
+    except (OSError, *UNREADABLE) as error:
         raise ConfigError(
             Mistake(
                 f"record {path}",
@@ -105,7 +105,7 @@ def _read_lease(path: Path, record: Record) -> Holder | None:
     """The lease beside this record; None where it is of an earlier start, or of an epoch before the newest."""
     try:
         lease = msgspec.msgpack.decode(path.read_bytes(), type=_Lease)
-    except (OSError, ValueError):
+    except (OSError, *UNREADABLE):
         return None
     if lease.holder is None or lease.boot != record.boot:
         return None

@@ -11,7 +11,7 @@ import msgspec
 
 from cli.inputs.scenarios import WhatIfOptions, WhatIfResult, scenario_label
 from cli.printing.progress import progress_on
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import UNREADABLE, ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from simulator.scenarios import Answer, Scenario, answered, changed
 from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
@@ -46,7 +46,7 @@ def _cache_of(options: WhatIfOptions, snapshot: Snapshot) -> ResultCache[Scenari
     def from_bytes(data: bytes) -> Answer:
         try:
             return msgspec.json.decode(data, type=Answer)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ValueError(f"not an answer: {error}") from error
 
     return ResultCache(

@@ -16,7 +16,8 @@ import msgspec
 from cluster.actions import ACTIONS, Action
 from cluster.concurrency import ConcurrencyLimit
 from cluster.demand import ExpectedDemand
-from cluster.frame import UNREADABLE, Buffer, FrameError, framed, no_columns, unframed
+from cluster.errors import UNREADABLE
+from cluster.frame import Buffer, FrameError, framed, no_columns, unframed
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType

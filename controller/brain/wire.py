@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from cluster.frame import UNREADABLE
+from cluster.errors import UNREADABLE
 from controller.deciders.decisions import Decisions
 
 PROTOCOL = 2

@@ -73,7 +73,7 @@ def facts_frame(facts: HealthFacts) -> bytes:
 
 
 def facts_from(frame: bytes) -> HealthFacts:
-    """Facts in a frame. Raises msgspec.MsgspecError."""
+    """Facts in a frame. Raises errors of UNREADABLE."""
     return msgspec.msgpack.decode(frame, type=HealthFacts)
 
 
@@ -82,5 +82,5 @@ def outcome_frame(outcome: HealthOutcome) -> bytes:
 
 
 def outcome_from(frame: bytes) -> HealthOutcome:
-    """Outcome in a frame. Raises msgspec.MsgspecError: the brain is not trusted."""
+    """Outcome in a frame. Raises errors of UNREADABLE: the brain is not trusted."""
     return msgspec.msgpack.decode(frame, type=HealthOutcome)

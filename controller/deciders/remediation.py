@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import msgspec
-
 from cluster.actions import RestartGang, Taint, Untaint
+from cluster.errors import UNREADABLE
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.quarantine import OUR_TAINTS, PROBATION_TAINT, UNHEALTHY_TAINT, taint_on
@@ -36,7 +35,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
         return Plan()
     try:
         facts = facts_from(frame)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         return Plan(findings=(Finding("HealthPolicy", Reason("FactsUnreadable", str(error))),))
     situation = as_in(snapshot, facts)
     incidents: list[Incident] = []

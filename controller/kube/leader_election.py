@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from cluster.errors import ActionError, ObservationError
+from cluster.errors import UNREADABLE, ActionError, ObservationError
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube.lease import Candidate, LeaseRecord, LeaseTimes
 from controller.kube.structs import Lease
@@ -126,7 +126,7 @@ def record_from(body: bytes) -> LeaseRecord:
     """Lease in a response body. Raises ObservationError."""
     try:
         read = msgspec.json.decode(body, type=Lease)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ObservationError(f"reading a Lease: {error}") from error
     spec = read.spec
     return LeaseRecord(

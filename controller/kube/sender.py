@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from cluster.errors import ActionError
+from cluster.errors import UNREADABLE, ActionError
 from controller.kube.errors import KubeWriteError, Refusal
 from controller.kube.fence import is_fenced
 from controller.kube.structs import Meta, Slim
@@ -120,7 +120,7 @@ def _following(write: Write, before: Sent) -> Write:
         return write
     try:
         version = msgspec.json.decode(before, type=_Answer).metadata.resource_version
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ActionError(
             f"{write.method} {write.path}: not sent, cannot decode the response to the write before it: {error}"
         ) from error

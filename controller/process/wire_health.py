@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import structlog
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import UNREADABLE, ConfigError, Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.fault_incident import KIND as INCIDENT
@@ -145,7 +144,7 @@ class HealthPart:
             return
         try:
             outcome = health_facts.outcome_from(frame)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             log.warning("the plan's incidents cannot be read", why=str(error))
             return
         self._incidents = {incident.id: incident for incident in outcome.incidents}

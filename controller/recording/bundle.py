@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import UNREADABLE, ConfigError, Mistake
 from cluster.frame import FrameError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -187,7 +187,7 @@ def _json(value: Any) -> bytes:
 def _decoded(content: bytes, kind: Any, place: str) -> Any:
     try:
         return msgspec.json.decode(content, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ConfigError(
             Mistake(place, f"cannot be read: {error}", "use the version of Tonnage that wrote it")
         ) from error

@@ -80,5 +80,5 @@ def packed_order(order: ProbeOrder) -> bytes:
 
 
 def order_in(text: bytes) -> ProbeOrder:
-    """An order that was received. Raises msgspec.MsgspecError for anything else."""
+    """An order that was received. Raises errors of UNREADABLE for anything else."""
     return msgspec.msgpack.decode(text, type=ProbeOrder)

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from cluster.errors import UNREADABLE
 from health.records.probes import ProbeAddress, ProbeResult
 
 KIND = "health"
@@ -75,5 +76,5 @@ def unpacked(body: bytes) -> HealthReport:
     """A report that was received. Raises msgspec.MsgspecError for anything else."""
     try:
         return msgspec.msgpack.decode(body, type=HealthReport)
-    except (UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise msgspec.DecodeError(str(error)) from error

@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import replace
 from time import monotonic, sleep
 
-import msgspec
 import structlog
 
 from cluster.clock import Clock
+from cluster.errors import UNREADABLE
 from health.records.probes import KIND, MOST_PEERS, PAIR_S, Peer, ProbeAddress, ProbeOrder, ProbeResult, order_in
 from nodeagent.health.probe_listener import ProbeListener
 from nodeagent.health.probe_wire import ProbeError, introduce, measured, prepare
@@ -84,7 +84,7 @@ class Prober:
             return False
         try:
             order = order_in(text)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self._refuse("Unreadable", str(error))
             return True
         if (why := self._objection(order)) is not None:

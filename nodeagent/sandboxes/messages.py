@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from cluster.errors import UNREADABLE
 from isolation.reasons import Reason
 from isolation.verdicts import Verdict
 
@@ -56,7 +57,7 @@ def message_from(packet: bytes) -> Message:
         raise BadMessageError(f"packets have at most {LONGEST_BYTES} bytes")
     try:
         return _DECODER.decode(packet)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadMessageError(str(error)[:200]) from error
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from cluster.errors import UNREADABLE
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders
 from nodeagent.sandboxes.process import ProcessSettings
 from power.leases.messages import Keys, Refusal, opened_text, sealed_text
@@ -45,7 +46,7 @@ class SandboxSupervisor:
             return False
         try:
             made = msgspec.json.decode(text, type=Orders)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             log.warning("orders for sandboxes cannot be read", why=str(error))
             return True
         if made.node == self._settings.node:

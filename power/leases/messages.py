@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from cluster.errors import UNREADABLE
 from cluster.power import NEVER_S
 
 Kind = Literal["inventory", "report", "lease"]
@@ -165,7 +166,7 @@ def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Mess
         return text
     try:
         made = msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNREADABLE as error:
         return Refusal("Unreadable", f"message is correctly signed but not a valid {_KINDS[kind]}: {error}")
     if made.node != node:
         return Refusal("Forged", f"message names node {made.node}, not {node}")

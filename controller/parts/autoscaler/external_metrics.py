@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from cluster.errors import UNREADABLE
 from controller.parts.autoscaler.access_review import Access, AccessReviews, TooBusyError, User
 from controller.parts.autoscaler.http_message import Request, Response
 from controller.parts.autoscaler.label_selector import BadSelectorError, selector_from
@@ -75,7 +76,7 @@ def front_in(config_map: bytes) -> Front:
             _names(data, "requestheader-group-headers"),
             _names(data, "requestheader-uid-headers"),
         )
-    except (msgspec.MsgspecError, ValueError) as error:
+    except UNREADABLE as error:
         raise FrontError(f"extension-apiserver-authentication: {error}") from error
     if not front.authority:
         raise FrontError("the API server has no aggregation layer (--requestheader-client-ca-file)")

@@ -10,7 +10,7 @@ import msgspec
 
 from cluster.autoscaling import MOST_ORDERED, Replicas
 from cluster.clock import Clock
-from cluster.errors import ObservationError
+from cluster.errors import UNREADABLE, ObservationError
 from controller.api.labels import SERVICE_LABEL
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy
@@ -111,7 +111,7 @@ class Targets:
         try:
             async with self._turns.turn(policy.metadata.namespace):
                 return await self._read(policy, known)
-        except (ObservationError, ValueError, msgspec.MsgspecError) as error:
+        except (ObservationError, *UNREADABLE) as error:
             return self._unread(name, policy, error)
 
     async def _read(self, policy: ScalingPolicy, known: _Known) -> TargetState:

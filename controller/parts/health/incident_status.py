@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
+from cluster.errors import UNREADABLE
 from controller.api.conditions import set_condition
 from controller.api.fault_incident import KIND, AlternativeStatus, FaultIncidentStatus
 from controller.kube.structs import OwnObject
@@ -32,7 +33,7 @@ def incident_in(obj: OwnObject) -> Incident | None:
         status = msgspec.json.decode(obj.status)
         record = status.get("record") if isinstance(status, dict) else None
         found = msgspec.json.decode(record, type=Incident) if record else None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return found if found is not None and found.id == obj.metadata.name else None
 

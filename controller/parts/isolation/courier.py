@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cluster.clock import Clock
+from cluster.errors import UNREADABLE
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
 
 STALE_S = 15.0
@@ -59,7 +60,7 @@ class SandboxCourier:
         """Takes a report; returns why it cannot be read, or nothing."""
         try:
             report = msgspec.json.decode(text, type=NodeReport)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             return f"the report on sandboxes cannot be read: {error}"
         if report.node != node:
             return f"the report names node {report.node}"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from autoscaler.demand.loads import Role
-from cluster.errors import ObservationError
+from cluster.errors import UNREADABLE, ObservationError
 from controller.api.quantity import quantity
 from controller.api.scaling_policy import Target
 from controller.kube.discovery import Discovered
@@ -84,7 +84,7 @@ def sample_in(body: bytes, role: Role, now_s: float) -> Sample:
         items = msgspec.json.decode(body, type=_Values).items
         values = [float(quantity(item.value)) for item in items]
         at_s = min((_instant(item.timestamp, now_s) for item in items), default=now_s)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except UNREADABLE as error:
         raise SourceError("AnswerMalformed", f"the custom metrics API answered {str(error)[:150]}") from error
     if not values:
         raise SourceError("MetricNotFound", f"the custom metrics API has no value for {role}")

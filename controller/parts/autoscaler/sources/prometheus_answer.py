@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from cluster.errors import UNREADABLE
+
 REFUSALS = (400, 422)
 """HTTP status codes of refused queries, whose answers say why."""
 
@@ -64,7 +66,7 @@ def series_in(body: bytes) -> tuple[Series, ...]:
         if answer.warnings:
             raise SourceError("PartialAnswer", f"Prometheus warned: {_short(answer.warnings[0])}")
         return _series(answer.data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise SourceError("AnswerMalformed", f"this is no answer of Prometheus: {_short(str(error))}") from error
 
 

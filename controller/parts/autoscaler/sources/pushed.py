@@ -10,6 +10,7 @@ import numpy as np
 from autoscaler.demand.lengths import FEWEST_REQUESTS, MOST_EDGES
 from autoscaler.demand.loads import Role
 from cluster.demand import LengthGrid
+from cluster.errors import UNREADABLE
 from controller.parts.autoscaler.measured import LengthShares
 
 AHEAD_S = 30.0
@@ -65,7 +66,7 @@ def pushed(body: bytes, now_s: float) -> Pushed:
     """Content of a request. Raises BadPushError, whose message the sender is shown."""
     try:
         push = _PUSH.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadPushError(str(error)) from error
     namespace, slash, name = push.policy.partition("/")
     if not (namespace and slash and name) or "/" in name or len(push.policy) > 317:

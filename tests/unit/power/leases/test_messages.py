@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from power.leases.messages import DeviceReport, Keys, Lease, Refusal, Report, node_secret, opened, sealed
+from power.leases.messages import DeviceReport, Keys, Lease, Refusal, Report, node_secret, opened, sealed, sealed_text
 
 KEYS = Keys("new", {"old": b"former", "new": b"secret"})
 LEASE = Lease("n1", "life-1", 100.0, 10.0, 3, 7, 5000.0, {"g1": 300.0}, {"g1": 200.0})
@@ -56,3 +56,11 @@ def test_rubbish_is_refused_and_raises_nothing(travelled: bytes) -> None:
 
 def test_a_node_that_knows_its_own_secret_cannot_speak_for_another() -> None:
     assert node_secret(b"fleet", "n1") != node_secret(b"fleet", "n2")
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b'{"node": "\xff"}', b'{"node": ' + b"[" * 100_000], ids=["cut", "no text", "deep"]
+)
+def test_a_signed_message_that_cannot_be_read_is_refused(text: bytes) -> None:
+    """An agent signs what it likes: neither of the last two raises an error of the decoder's own."""
+    assert refused(opened(Report, sealed_text("report", text, KEYS, "n1"), KEYS, "n1")) == "Unreadable"

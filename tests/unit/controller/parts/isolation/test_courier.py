@@ -53,7 +53,8 @@ def test_a_report_counts_while_it_is_fresh_and_for_its_own_node_only() -> None:
 
     assert courier.heard("n1", msgspec.json.encode(report)) == ""
     assert "names node n1" in courier.heard("n2", msgspec.json.encode(report))
-    assert "cannot be read" in courier.heard("n1", b"{")
+    for odd in (b"{", b'{"node": "\xff"}', b'{"node": ' + b"[" * 100_000):
+        assert "cannot be read" in courier.heard("n1", odd)
     assert dict(courier.reports()) == {"n1": report}
     clock.now_s = STALE_S + 1
     assert dict(courier.reports()) == {}
