@@ -32,7 +32,8 @@ class Reader(Protocol):
 
 class _Value(msgspec.Struct):
     value: str
-    timestamp: str = ""
+    timestamp: str | None = None
+    """None, written as null, where the adapter sets no instant."""
 
 
 class _Values(msgspec.Struct):
@@ -91,5 +92,5 @@ def sample_in(body: bytes, role: Role, now_s: float) -> Sample:
     return Sample(min(at_s, now_s), sum(values))
 
 
-def _instant(written: str, now_s: float) -> float:
+def _instant(written: str | None, now_s: float) -> float:
     return datetime.fromisoformat(written).timestamp() if written else now_s

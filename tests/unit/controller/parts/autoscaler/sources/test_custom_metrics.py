@@ -50,6 +50,11 @@ def test_a_sample_is_as_old_as_the_adapter_says_and_never_from_the_future() -> N
     assert sample_in(ONE, "load", 1000.0).at_s == 1000.0
 
 
+def test_a_value_whose_adapter_sets_no_instant_is_of_now() -> None:
+    # Go writes an instant that was not set as null.
+    assert sample_in(b'{"items":[{"value":"3","timestamp":null}]}', "load", NOW_S).at_s == NOW_S
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [(b'{"items":[]}', "MetricNotFound"), (b'{"items":[{"value":"x"}]}', "AnswerMalformed"), (b"{", "AnswerMalformed")],
