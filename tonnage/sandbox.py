@@ -207,7 +207,8 @@ class Call:
         self._let_through(ours)
 
     def _ask(self, command: Sequence[str]) -> str:
-        words = [word[:200] for word in command[:12]]
+        # A file's name may be no text, which must not cost the call its admission.
+        words = [os.fsencode(word).decode(errors="replace")[:200] for word in command[:12]]
         ask = {"type": "ask", "command": words, "mem": self._about.mem, "wait_s": self._about.wait_s}
         text = json.dumps(ask)
         return text if len(text.encode()) < 4000 else json.dumps(ask | {"command": words[:1]})

@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nodeagent.sandboxes.messages import Ask, message_from
 from tonnage import sandbox
 from tonnage.sandbox import Verdict
 
@@ -89,6 +91,26 @@ def answering(path: Path, *visits: Callable[[socket.socket], None]) -> threading
 def admit_and_go(line: socket.socket) -> None:
     line.recv(8192)
     line.send(b'{"state":"admitted","reason":"FITS"}')
+
+
+def test_a_command_with_a_name_that_is_no_text_is_asked_for_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(sandbox.SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    asked: list[object] = []
+
+    def read_and_admit(line: socket.socket) -> None:
+        asked.append(message_from(line.recv(8192)))
+        line.send(b'{"state":"admitted","reason":"FITS"}')
+
+    agent = answering(tmp_path / "agent.sock", read_and_admit)
+
+    with sandbox.tool() as tool:
+        done = tool.run(["echo", os.fsdecode(b"\xff.txt")], stdout=subprocess.PIPE)
+
+    agent.join()
+    assert done.stdout == b"\xff.txt\n"
+    assert asked == [Ask(("echo", "\ufffd.txt"))]
 
 
 def test_a_call_is_taken_up_by_an_agent_that_was_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
