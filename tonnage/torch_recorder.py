@@ -145,12 +145,20 @@ class TorchRecorder:
             self._arrived.wait()
             self._arrived.clear()
             while self._watched:
-                with suppress(Exception):  # whatever a backend answers, the job must not notice
-                    for key, work in list(self._watched.items()):
-                        if work.is_completed():
-                            del self._watched[key]
-                            self._end(key, work.exception() if not work.is_success() else None)
+                with suppress(Exception):  # whatever happens here, the job must not notice
+                    self._look_once()
                 time.sleep(LOOK_S)
+
+    def _look_once(self) -> None:
+        for key, work in list(self._watched.items()):
+            try:
+                if not work.is_completed():
+                    continue
+                error = None if work.is_success() else work.exception()
+            except Exception as raised:  # noqa: BLE001 - whatever a backend answers; its work holds the job's tensors
+                error = raised
+            del self._watched[key]
+            self._end(key, error)
 
 
 def failure_of(error: BaseException, *, own: bool = False) -> Failure:

@@ -121,6 +121,27 @@ def test_a_broken_connection_is_an_error_of_its_class(torch_recorder: ModuleType
     assert rows["size"][rows["kind"] == Kind.ERROR].tolist() == [Failure.CONNECTION]
 
 
+def test_work_that_cannot_be_asked_is_let_go_and_hides_no_other(torch_recorder: ModuleType) -> None:
+    def broken() -> bool:
+        raise RuntimeError("CUDA error: connection reset by peer")
+
+    sent: list[bytes] = []
+    recorder = Recorder(sent.append, rank=0)
+    made = torch_recorder.TorchRecorder(recorder, 0, 2)
+    group = recorder.join("dp", [0, 1], Role.DATA)
+    works = (SimpleNamespace(is_completed=broken), SimpleNamespace(is_completed=lambda: True, is_success=lambda: True))
+    for number, work in enumerate(works):
+        made._tokens[group, number] = recorder.enter(group, Op.ALL_REDUCE)
+        made._watched[group, number] = work
+
+    made._look_once()
+
+    rows = rows_of(recorder, sent)
+    assert rows["size"][rows["kind"] == Kind.ERROR].tolist() == [Failure.CONNECTION]
+    assert rows["op"][rows["kind"] == Kind.OPERATION].tolist() == [Op.ALL_REDUCE]
+    assert not made._watched  # each holds the tensors of its operation
+
+
 def test_whatever_a_hook_is_given_the_job_does_not_notice(torch_recorder: ModuleType) -> None:
     sent: list[bytes] = []
     group = Group("mesh_tp")
