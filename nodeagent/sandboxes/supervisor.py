@@ -61,6 +61,8 @@ class SandboxSupervisor:
                 await self._run()
             except OSError as error:
                 log.warning("the isolation process cannot be started", why=str(error))
+            except UNREADABLE as error:  # it was killed in the middle of a report
+                log.warning("the isolation process ended within a report and is started again", why=str(error)[:200])
             await asyncio.sleep(PAUSE_S)
 
     async def stop(self) -> None:

@@ -23,6 +23,18 @@ for line in sys.stdin:
 """
 
 
+HALF_FIRST = """
+import os, sys
+report = '{"node": "n1", "life": "l", "level": "full", "why": ""}'
+if os.path.exists(sys.argv[1]):
+    print(report, flush=True)
+    sys.stdin.read()
+else:
+    open(sys.argv[1], "w").close()
+    print(report[:20], end="", flush=True)
+"""
+
+
 def supervised(story: Callable[[SandboxSupervisor, list[bytes]], "asyncio.Future[None]"], *more: str) -> list[bytes]:
     said: list[bytes] = []
     settings = ProcessSettings("n1", "/c", "/s", "/r", 0.5)
@@ -71,6 +83,22 @@ def test_a_process_that_ends_is_started_again_with_the_orders() -> None:
         await until(lambda: len(said) >= 2)
 
     assert len(supervised(story, "once", "once")) >= 2  # type: ignore[arg-type]
+
+
+def test_a_process_that_dies_within_a_report_is_started_again(tmp_path: Path) -> None:
+    said: list[bytes] = []
+    command = (sys.executable, "-c", HALF_FIRST, str(tmp_path / "began"))
+    isolation = SandboxSupervisor(ProcessSettings("n1", "/c", "/s", "/r", 0.5), lambda: KEYS, said.append, command)
+
+    async def run() -> None:
+        running = asyncio.create_task(isolation.keep_up())
+        await until(lambda: bool(said) or running.done())
+        await isolation.stop()
+        running.cancel()
+
+    asyncio.run(run())
+
+    assert said
 
 
 def test_the_record_of_another_node_is_not_followed(tmp_path: Path) -> None:
