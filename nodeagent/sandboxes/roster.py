@@ -43,7 +43,8 @@ class Roster:
                 before = None
             if before is None:
                 self._take(uid, order)
-            else:
+                continue
+            with suppress(OSError):  # its container just ended, which the enforcer notices: the next time drops it
                 self._enforcer.change(self._sandbox(uid, order, there[uid]))
                 self._orders[uid] = order
 
