@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster.clock import Clock
+from nodeagent.closer import MOST_PASSED, Closer, passed_in
 from nodeagent.health.allowance import Allowance
 from nodeagent.health.processes import Senders
 from tonnage import records
@@ -34,7 +35,11 @@ AT_ONCE = 32
 _LONGEST = records.RECORD_BYTES * (records.FRAME_RECORDS + 1)
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CREDENTIALS = struct.Struct("iII")
-"""pid, uid, gid; room for them and nothing else, so that the kernel closes descriptors that a sender attaches."""
+"""pid, uid, gid."""
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * MOST_PASSED)
+"""Room for descriptors, too, that nobody asked for: what has no room the kernel closes in the reading thread."""
+STUCK_S = 1.0
+"""Pause of a pod that attached descriptors whose closing takes long."""
 
 Deliver = Callable[[str, int, bytes], None]
 """Takes a frame: the pod's UID, the sender's process number, the frame."""
@@ -52,6 +57,7 @@ class _Door:
     """When it was last read to its end: what is read now came later."""
     heard_s: float
     paused_until_s: float | None = None
+    closer: Closer = field(default_factory=Closer)
 
 
 @dataclass(slots=True)
@@ -108,19 +114,20 @@ class PodSockets:
     def _drain(self, door: _Door) -> None:
         for _ in range(AT_ONCE):
             now_s = self.clock()
-            if (wait_s := door.allowance.wait_s(now_s)) > 0:
+            if (wait_s := STUCK_S if door.closer.is_stuck else door.allowance.wait_s(now_s)) > 0:
                 # Its queue fills, and its own recorder drops and counts.
                 self._selector.unregister(door.opened)
                 door.paused_until_s = now_s + wait_s
                 return
             try:
-                datagram, ancillary, flags, _ = door.opened.recvmsg(_LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
+                datagram, ancillary, flags, _ = door.opened.recvmsg(_LONGEST, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 door.emptied_s = now_s
                 return
             except OSError:
                 self._close(door)
                 return
+            door.closer.close_all(passed_in(ancillary))
             door.allowance.spend(len(datagram), now_s)
             door.heard_s = now_s
             self._accept(door, datagram, _pid(ancillary), cut=bool(flags & socket.MSG_TRUNC))
@@ -153,7 +160,10 @@ class PodSockets:
     def _close(self, door: _Door) -> None:
         with suppress(KeyError, ValueError):
             self._selector.unregister(door.opened)
-        door.opened.close()
+        with suppress(OSError):
+            door.opened.shutdown(socket.SHUT_RDWR)
+        door.closer.close(door.opened.close)
+        door.closer.end()
         del self._doors[door.pod]
 
     def _made_room(self) -> bool:

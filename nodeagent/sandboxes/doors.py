@@ -50,9 +50,8 @@ def _bound(path: str) -> socket.socket:
     return door
 
 
-def close_door(folder: Path, uid: str, door: socket.socket) -> None:
-    """Ends the socket and removes the pod's folder, if the kubelet has not yet, and the pod left nothing in it."""
-    door.close()
+def remove_door(folder: Path, uid: str) -> None:
+    """Removes the socket's file and the pod's folder, if the kubelet has not yet, and the pod left nothing in it."""
     with suppress(OSError):
         parent = os.open(folder, FOLDER_FLAGS)
         try:

@@ -24,8 +24,9 @@ from isolation.reasons import ADVICE, Reason
 from isolation.state import Request
 from isolation.tree import CALL_PREFIX
 from isolation.verdicts import Verdict, ended, refused
+from nodeagent.closer import MOST_PASSED, Closer
 from nodeagent.process_cgroups import visible_group_in
-from nodeagent.sandboxes.doors import close_door, open_door
+from nodeagent.sandboxes.doors import open_door, remove_door
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
 from nodeagent.sandboxes.messages import (
     LONGEST_BYTES,
@@ -61,6 +62,8 @@ class Visit:
     line: socket.socket
     sandbox: str
     peer: Peer
+    closer: Closer
+    """That of its pod, which it may outlive."""
     since_s: float
     call: str | None = None
     """None: it has not asked yet, or nothing came of it."""
@@ -81,6 +84,7 @@ class Pod:
     door: socket.socket | None
     tenant: str
     tokens: TokenBucket
+    closer: Closer = field(default_factory=Closer)
     is_open: bool = True
     visits: set[int] = field(default_factory=set)
     classes: set[str] = field(default_factory=set)
@@ -124,7 +128,9 @@ class Reception:
             del self._doors[pod.door.fileno()]
             if pod.is_open:
                 self._enforcer.unwatch(pod.door.fileno())
-            close_door(self._folder, uid, pod.door)
+            _end(pod.door, pod.closer)
+            remove_door(self._folder, uid)
+        pod.closer.end()
 
     def listen_to(self, descriptor: int) -> None:
         """Has `turn` return when the descriptor can be read, such as the one of orders."""
@@ -149,7 +155,7 @@ class Reception:
         """One new connection, if the pod may have another."""
         pod = self._pods[uid]
         assert pod.door is not None  # noqa: S101 - watched
-        if not self._may(pod):
+        if pod.closer.is_stuck or not self._may(pod):
             pod.is_open = False
             self._enforcer.unwatch(pod.door.fileno())
             return
@@ -161,12 +167,12 @@ class Reception:
         peer = peer_of(line)
         if peer is None or len(pod.visits) >= CONNECTIONS:
             _send(line, verdict_packet(refused("TOO_MANY_CALLS" if peer else "UNKNOWN_SANDBOX", 1.0)))
-            line.close()
+            _end(line, pod.closer)
             if peer is not None:
                 peer.close()
             return
         number = line.fileno()
-        self._visits[number] = Visit(line, uid, peer, self._clock())
+        self._visits[number] = Visit(line, uid, peer, pod.closer, self._clock())
         pod.visits.add(number)
         self._enforcer.watch(number)
 
@@ -177,7 +183,9 @@ class Reception:
 
     def _open_again(self) -> None:
         for pod in self._pods.values():
-            if not pod.is_open and pod.door is not None and pod.tokens.filled(self._clock()).left >= 1:
+            if pod.is_open or pod.door is None or pod.closer.is_stuck:
+                continue
+            if pod.tokens.filled(self._clock()).left >= 1:
                 pod.is_open = True
                 self._enforcer.watch(pod.door.fileno())
 
@@ -191,9 +199,13 @@ class Reception:
     def _heard(self, number: int) -> None:
         """One packet of a client; one that writes too much, or what is no message, is hung up on."""
         visit = self._visits[number]
+        if visit.closer.is_stuck:
+            self._hang_up(number)
+            return
         passed: list[int] = []
         try:
-            packet, passed, _, _ = socket.recv_fds(visit.line, LONGEST_BYTES + 1, 1, socket.MSG_CMSG_CLOEXEC)
+            # Room for all that may come: what the kernel closes itself, it closes here.
+            packet, passed, _, _ = socket.recv_fds(visit.line, LONGEST_BYTES + 1, MOST_PASSED, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
@@ -201,8 +213,7 @@ class Reception:
         try:
             self._received(number, visit, packet, passed)
         finally:
-            for descriptor in passed:
-                os.close(descriptor)
+            visit.closer.close_all(passed)
 
     def _received(self, number: int, visit: Visit, packet: bytes, passed: Sequence[int]) -> None:
         if not packet or not self._may(self._pods[visit.sandbox]):
@@ -412,7 +423,7 @@ class Reception:
         visit = self._visits.pop(number)
         self._enforcer.unwatch(number)
         self._pods_visits(visit.sandbox).discard(number)
-        visit.line.close()
+        _end(visit.line, visit.closer)
         if visit.call is not None:
             self._calls.pop(visit.call, None)
             self._enforcer.withdraw(visit.call)
@@ -436,6 +447,13 @@ def _send(line: socket.socket, packet: bytes) -> None:
     """Sends what the client has room for; one that does not read misses it."""
     with suppress(OSError):
         line.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+def _end(line: socket.socket, closer: Closer) -> None:
+    """The other end hears of it now; closing it also closes what lies unread in its queue."""
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+    closer.close(line.close)
 
 
 def new_call_name() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from array import array
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,6 +12,7 @@ import pytest
 
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
 from nodeagent.health.processes import Process, Senders
+from tests.builders.lingering import lingering_socket
 from tests.clock import HandClock
 from tonnage import records
 from tonnage.recorder import AgentSocket
@@ -125,10 +127,32 @@ def test_a_descriptor_in_a_datagram_is_not_taken(node: Node) -> None:
     sender.sendmsg([FRAME], descriptors, 0, path)
     node.sockets.read(0)
 
+    until_s = time.monotonic() + 30
+    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < until_s:
+        time.sleep(0.001)
     assert len(os.listdir("/proc/self/fd")) == before
     assert len(node.heard) == 1
     os.close(opened)
     sender.close()
+
+
+def test_sockets_that_linger_when_closed_delay_no_other_pod(short_path: Path) -> None:
+    node = Node(short_path)
+    path = node.mount(POD)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        began_s = time.monotonic()
+        for _ in range(2):
+            attached = lingering_socket(for_s=30)
+            rights = array("i", [attached.fileno()]).tobytes()
+            sender.sendmsg([FRAME], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], 0, path)
+            attached.close()
+            if not node.heard:
+                node.sockets.read(0)
+
+        node.sockets.close()  # the second lies unread in the queue
+
+    assert time.monotonic() - began_s < 10
+    assert len(node.heard) == 1
 
 
 def test_a_flood_is_read_no_faster_than_its_allowance_and_others_are_heard(short_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.sandboxes.doors import SOCKET, close_door, open_door
+from nodeagent.sandboxes.doors import SOCKET, open_door, remove_door
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-1234567890ab"
 
@@ -22,7 +22,8 @@ def test_every_user_of_the_pod_may_connect(tmp_path: Path, monkeypatch: pytest.M
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client.connect(f"{UID}/{SOCKET}")
     client.close()
-    close_door(tmp_path, UID, door)
+    door.close()
+    remove_door(tmp_path, UID)
     assert not (tmp_path / UID).exists()
 
 
@@ -30,7 +31,8 @@ def test_a_socket_of_an_earlier_process_is_replaced(tmp_path: Path) -> None:
     open_door(tmp_path, UID).close()
     door = open_door(tmp_path, UID)
 
-    close_door(tmp_path, UID, door)
+    door.close()
+    remove_door(tmp_path, UID)
 
 
 def test_a_planted_link_is_removed_and_not_followed(tmp_path: Path) -> None:
@@ -45,7 +47,8 @@ def test_a_planted_link_is_removed_and_not_followed(tmp_path: Path) -> None:
     assert victim.read_text(encoding="utf-8") == "kept"
     assert stat.S_IMODE(victim.stat().st_mode) == 0o600
     assert not (tmp_path / UID / SOCKET).is_symlink()
-    close_door(tmp_path, UID, door)
+    door.close()
+    remove_door(tmp_path, UID)
 
 
 def test_a_planted_folder_costs_the_pod_its_own_socket(tmp_path: Path) -> None:
