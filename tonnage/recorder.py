@@ -12,6 +12,7 @@ the job's main thread is: names of functions and lines of files, no values.
 """
 
 import itertools
+import os
 import socket
 import sys
 import threading
@@ -99,6 +100,7 @@ class Recorder:
     ) -> None:
         """stack: where the job is now, by default its main thread; a function that returns nothing turns it off."""
         self._send, self._rank, self._incarnation = send, rank, incarnation
+        self._process = os.getpid()
         self._now, self._wall = clock, wall
         self._ring: deque[Entry] = deque(maxlen=ring)
         self._in_flight: dict[int, Token] = {}
@@ -257,6 +259,8 @@ class Recorder:
         return [place, *(_membership(group) for group in list(self._groups.values()))]
 
     def _deliver(self, packed: Sequence[bytes]) -> None:
+        if os.getpid() != self._process:  # a fork of the job, such as a loader of data, is not the rank
+            return
         for start in range(0, len(packed), FRAME_RECORDS):
             part = packed[start : start + FRAME_RECORDS]
             try:

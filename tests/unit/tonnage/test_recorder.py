@@ -1,5 +1,6 @@
 """Rules of the recorder: it tells the agent everything it can, and the job never notices it."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -230,6 +231,26 @@ def test_a_socket_that_nothing_reads_never_blocks_the_job(socket_path: str, agen
             recorder.flush()
 
         assert recorder.dropped > 0
+
+
+def test_a_forked_child_of_the_job_says_nothing_in_its_name(socket_path: str, agent_socket: AgentSocket) -> None:
+    with listening(socket_path) as server:
+        recorder = Recorder(agent_socket, rank=0)
+        recorder.exit(recorder.enter(0, Op.ALL_REDUCE))
+
+        child = os.fork()
+        if not child:
+            recorder.failed(None, Failure.OWN)
+            recorder.end()
+            os._exit(0)
+        os.waitpid(child, 0)
+        recorder.flush()
+
+        server.setblocking(False)
+        rows = np.frombuffer(server.recv(1 << 16)[32:], dtype=np.dtype(list(FIELDS)))
+        assert rows["kind"].tolist() == [Kind.OPERATION]
+        with pytest.raises(BlockingIOError):
+            server.recv(1 << 16)
 
 
 @pytest.mark.parametrize("hostile", ["absent", "file", "stream", "restarted"])
