@@ -42,7 +42,7 @@ class AutoscalerPart:
         self._settings, self._host = settings.autoscaler, settings.host
         self._namespace = settings.lease.namespace
         self._hpas = Cache(HPAS, lambda: None)
-        self._measured = Measured()
+        self._measured = Measured(time.time)
         self._forecasts = Forecasts(self._measured, time.time, fit_slots_of(settings))
         self._running: tuple[PolicyBook, Targets] | None = None
         """None before the start."""

@@ -29,18 +29,25 @@ def with_measured(
     for scaler in snapshot.scalers:
         policy = policies.get(scaler.name)
         if policy is not None:
-            state = state_of(scaler.name, policy, measured, target_of(scaler.name), conflict_with(policy))
+            state = state_of(
+                scaler.name, policy, measured, target_of(scaler.name), conflict_with(policy), snapshot.at_s
+            )
             scaler = scaler_of(scaler.name, policy, snapshot, state)
         scalers.append(scaler)
     return replace(snapshot, scalers=with_conflicts(scalers))
 
 
-def state_of(name: str, policy: ScalingPolicy, measured: Measured, target: TargetState, conflict: str) -> PolicyState:
-    """State of a policy: measurements of this process, and until there are any those in its status."""
+def state_of(
+    name: str, policy: ScalingPolicy, measured: Measured, target: TargetState, conflict: str, at_s: float
+) -> PolicyState:
+    """State of a policy: measurements of this process, and until there are any those in its status.
+
+    at_s: now. A status of the future is of a clock that was set back, or of another leader's.
+    """
     state = state_in(policy.status)
     known, role = measured.of(name), policy.spec.demand.load.role
     newest, failure = known.newest.get(role), known.failures.get(role)
-    if newest is not None and newest.at_s >= state.observed_at_s:
+    if newest is not None and (newest.at_s >= state.observed_at_s or state.observed_at_s > at_s):
         state = replace(state, load=newest.value, observed_at_s=newest.at_s)
     problem = target.problem
     if policy.spec.target.kind == SERVICE.name and role not in REQUEST_ROLES:

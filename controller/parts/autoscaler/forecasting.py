@@ -133,9 +133,10 @@ class Forecasts:
             return  # a forecaster takes 200 kB, and anybody may make thousands of policies that measure nothing
         if kept is None or kept.series != series:
             kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, _capacity(series)))
-        newest_s = kept.forecaster.history.observed_at_s
-        if len(samples) > 1 and newest_s is not None and samples[0].at_s < newest_s - STEP_S:
-            samples = _older_first(kept, samples)
+        newest_s, latest_s = kept.forecaster.history.observed_at_s, self._clock() + STEP_S
+        is_late = len(samples) > 1 and newest_s is not None and samples[0].at_s < newest_s - STEP_S
+        if is_late or (newest_s is not None and newest_s > latest_s):  # beyond: before the clock was set back
+            samples = [each for each in _older_first(kept, samples) if each.at_s <= latest_s]
             kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, _capacity(series)))
         if len(samples) > kept.forecaster.history.newest_slot + 1:
             _restore(kept, samples, _capacity(series))

@@ -6,12 +6,14 @@ replaced whole, so a reader never sees half of an update.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from threading import Lock
 
 from autoscaler.demand.loads import Role
 from autoscaler.demand.serving import Serving
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ForecastSkill
+from cluster.clock import Clock
 from cluster.demand import LengthGrid
 from cluster.forecast import Forecast
 
@@ -77,7 +79,9 @@ _NOTHING = PolicyMeasurement()
 class Measured:
     """Measurements of all policies, by `namespace/name`. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = lambda: inf) -> None:
+        """clock: seconds since the epoch, of which no source is ahead."""
+        self._clock = clock
         self._lock = Lock()
         self._of: dict[str, PolicyMeasurement] = {}
         self._waiting: dict[tuple[str, Role], list[Sample]] = {}
@@ -97,7 +101,8 @@ class Measured:
             known = self._of.get(policy, _NOTHING)
             failures = {each: failure for each, failure in known.failures.items() if each != role}
             newest = known.newest.get(role)
-            is_newer = newest is None or at_s > newest.at_s
+            # One from the future was put before the clock was set back, and would stand until the clock is there again.
+            is_newer = newest is None or at_s > newest.at_s or newest.at_s > self._clock()
             samples = {**known.newest, role: sample} if is_newer else known.newest
             self._of[policy] = replace(known, newest=samples, failures=failures)
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.autoscaling import Replicas, Scaler, ScaleTarget
 from cluster.demand import LengthGrid, ThroughputProfile
-from controller.api.scaling_policy import ForecastPolicy, ScalingPolicy
+from controller.api.scaling_policy import ForecastPolicy, ScalingPolicy, ScalingPolicyStatus
 from controller.parts.autoscaler.facts import with_measured
 from controller.parts.autoscaler.forecasting import STEP_S, Forecasts, LoadSeries
 from controller.parts.autoscaler.measured import LengthShares, Measured, Sample
@@ -54,6 +54,15 @@ def test_a_scaler_has_what_was_measured_of_its_policy() -> None:
     assert found.target.plural == "deployments"
     assert found.lead_time.samples == 2
     assert found.conflict == "HorizontalPodAutoscaler/default/hpa"
+
+
+def test_a_load_in_the_status_from_the_future_gives_way_to_what_is_measured() -> None:
+    read = policy(mode="Auto")
+    ahead = read.model_copy(update={"status": ScalingPolicyStatus(load=99.0, load_time=BEGIN_S + 3600.0)})
+    measured = Measured()
+    measured.put_sample(NAME, "load", BEGIN_S + 45.0, 33.0)
+
+    assert measured_scaler(measured, ahead).load == 33.0
 
 
 def test_a_failed_reading_is_stated_with_the_last_sample() -> None:

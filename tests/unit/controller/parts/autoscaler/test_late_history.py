@@ -37,3 +37,22 @@ def test_a_history_that_comes_after_the_first_turn_is_learned_from_at_once(first
     assert known.forecast is not None
     # In an hour the load is 20 - 16 cos(2π/24) = 4.5; at midnight, where it begins, it is 4.
     assert known.forecast.quantile(0.5, 3600.0) == pytest.approx(4.5, rel=0.1)
+
+
+def test_a_clock_that_is_set_back_stops_no_forecast() -> None:
+    clock = HandClock(NOW_S)
+    measured = Measured(clock)
+    forecasts = Forecasts(measured, clock)
+    measured.put_history(NAME, "requests", _history())
+    forecasts.turn(WANTED)
+
+    clock.now_s = NOW_S - DAY_S / 2
+    for minute in range(5):
+        clock.now_s += 60
+        measured.put_sample(NAME, "requests", clock.now_s, 70.0 + minute)
+        forecasts.turn(WANTED)
+
+    known = measured.of(NAME)
+    assert known.forecast is not None
+    assert known.forecast.made_at_s == clock.now_s
+    assert known.forecast.quantile(0.5, 60.0) > 50  # by the history of the future, it would be 4

@@ -1,6 +1,7 @@
 """Measurements of policies, as sources put them and planning reads them."""
 
 from controller.parts.autoscaler.measured import MOST_WAITING, Measured, Sample
+from tests.clock import HandClock
 
 CHAT = "default/chat"
 
@@ -12,6 +13,17 @@ def test_the_newest_sample_of_a_role_is_the_one_of_the_latest_instant() -> None:
 
     assert measured.of(CHAT).newest["load"] == Sample(30.0, 3.0)
     assert [each.value for each in measured.take_samples(CHAT, "load")] == [1.0, 3.0, 2.0]
+
+
+def test_a_sample_of_the_future_gives_way_when_the_clock_was_set_back() -> None:
+    clock = HandClock(4000.0)
+    measured = Measured(clock)
+    measured.put_sample(CHAT, "load", 4000.0, 9.0)
+
+    clock.now_s = 400.0
+    measured.put_sample(CHAT, "load", 400.0, 1.0)
+
+    assert measured.of(CHAT).newest["load"] == Sample(400.0, 1.0)
 
 
 def test_what_is_no_number_is_no_sample_and_never_zero() -> None:
