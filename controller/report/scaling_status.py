@@ -144,6 +144,9 @@ def _recommendations(
     """Recommendations that were in force within the longest stabilization, each from when it began."""
     kept = [*old.recommendations]
     recommended = _count(figures.get("recommended"))
+    if not kept and recommended is not None and scaler.replicas is not None:
+        # As the decision took it: the replicas that there were when the observation began.
+        kept.append(Recommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
     if recommended is not None and (not kept or kept[-1].replicas != recommended):
         kept.append(Recommendation(time=float(int(at_s)), replicas=recommended))
     window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)

@@ -142,9 +142,17 @@ def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Polic
     Of a policy that raises, one that decides nothing, with the problem: it must not stop the others.
     """
     try:
-        return _scaler_of(name, policy, snapshot, state)
+        return _since_now(_scaler_of(name, policy, snapshot, state), snapshot.at_s)
     except Exception as error:  # noqa: BLE001 - one policy must not stop the others
         return _undecided(name, policy, f"BadInput: it cannot be read: {type(error).__name__}; a bug of Tonnage")
+
+
+def _since_now(scaler: Scaler, at_s: float) -> Scaler:
+    """The scaler, in which the present replicas are the first recommendation: what began to be observed just now is not
+    scaled down on its first sample. Source: recordInitialRecommendation of kube-controller-manager."""
+    if scaler.recommended or scaler.replicas is None:
+        return scaler
+    return replace(scaler, recommended=((at_s, scaler.replicas.wanted),))
 
 
 def _undecided(name: str, policy: ScalingPolicy, problem: str) -> Scaler:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from autoscaler.decision.decide import decide
 from cluster.autoscaling import MOST_ORDERED, Behavior, Replicas, Scaler
 from controller.api.scaling_policy import MOST_REPLICAS, PolicyBehavior, ScalingPolicy
 from controller.objects.manifests import read_manifests
 from controller.report.scaling_metrics import samples_of_scaling
+from controller.report.scaling_status import scaling_status_after
 from controller.snapshot.from_manifests import snapshot_from
 from controller.snapshot.scalers import MOST_POLICIES, PolicyState, _rules, is_past_bound, recommended_in, scaler_of
 from controller.snapshot.schedules import bounds_at
@@ -18,6 +20,7 @@ from tests.builders.crd_cases import OTHERS, Object
 from tests.builders.fleet import node as seen_node
 from tests.builders.fleet import world
 from tests.builders.manifests import OURS, gpu_type, having, node, observed, profile, service
+from tests.builders.scalers import NOW_S
 
 
 def policy(target: Object | None = None, status: Object | None = None, **spec: Any) -> Object:
@@ -135,6 +138,26 @@ def test_a_status_keeps_what_a_restart_needs(tmp_path: Path) -> None:
     assert scaler.forecast.quantile(0.9, 120.0) == 45.0
     assert scaler.lead_time.samples == 2
     assert scaler.changes == ((instant("2026-03-01T11:59:00+00:00"), 1),)
+
+
+def test_a_target_that_begins_to_be_observed_is_not_scaled_down_on_its_first_sample() -> None:
+    fleet = world([seen_node("a")], at_s=NOW_S)
+    seen = PolicyState(load=20.0, observed_at_s=NOW_S, replicas=Replicas(12, 12, (), NOW_S))
+    new = parsed()
+
+    first = scaler_of("default/web", new, fleet, seen)
+    decision = decide(first, NOW_S)
+    status = scaling_status_after({}, first, decision.reason if decision else None, generation=1, at_s=NOW_S)
+    known = ScalingPolicy.model_validate(policy(status=status))
+
+    assert decision is not None
+    assert (decision.replicas, decision.limited_by) == (12, "stabilization")
+    for later_s, replicas in ((15.0, 12), (590.0, 12), (610.0, 3)):  # the window of 600 s begins with the observation
+        at_s = NOW_S + later_s
+        now = replace(seen, observed_at_s=at_s)
+        later = decide(scaler_of("default/web", known, replace(fleet, at_s=at_s), now), at_s)
+        assert later is not None
+        assert later.replicas == replicas
 
 
 def test_a_recommendation_holds_until_the_next_one() -> None:
