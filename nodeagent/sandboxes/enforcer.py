@@ -12,6 +12,8 @@ import select
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import structlog
+
 from isolation import actions as act
 from isolation.arbiter import next_timer_s, step
 from isolation.cgroupfs import CgroupFs
@@ -33,6 +35,7 @@ from isolation.state import Request, State
 from isolation.tree import FoundCall, Limits, MemoryEvents, SandboxTree
 from nodeagent.sandboxes.pipes import PipeEnds, feeding, pipe_ends
 
+log = structlog.get_logger(__name__)
 SHORTAGE_TICK_S = 0.05
 """Interval of readings while something waits for memory; otherwise only events are waited for."""
 
@@ -45,6 +48,9 @@ AGENTS_EVERY_S = 0.5
 """Interval of readings of adopted agents: each reads a page of statistics, 0.1 ms."""
 GONE = (errno.ENOENT, errno.ENODEV)
 """Errors of files whose group was removed, as a container's is when it ends."""
+FULL = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC)
+"""Errors of making one more group: at cgroup.max.descendants, without memory, and beyond 65,535 memory cgroups. Source:
+cgroup_mkdir and mem_cgroup_alloc of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,8 @@ class Enforcer:
         """Open cgroup.events → leaf."""
         self._ending: set[tuple[str, str]] = set()
         """Calls without processes whose memory is still to come back."""
+        self._leafless: set[str] = set()
+        """Admitted calls for which the kernel had no cgroup; they are among those that end."""
         self._used_at_s = float("-inf")
         self._stepped_at_s = float("-inf")
         self._agents_read: dict[str, tuple[float, int]] = {}
@@ -220,6 +228,8 @@ class Enforcer:
         self._stepped_at_s = self._clock()
         self.state, actions = step(self.state, events, self._stepped_at_s, self.settings)
         for action in actions:
+            if getattr(action, "call", "") in self._leafless:
+                continue
             with self._may_be_gone(_sandbox_in(action) or self._sandbox_of_action(action)):
                 self._apply(action)
         self._notices.extend(actions)
@@ -299,7 +309,15 @@ class Enforcer:
 
     def _add_call(self, sandbox: str, call: str, lease_bytes: int) -> None:
         limits = Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
-        self.tree.add_call(sandbox, call, lease_bytes, limits)
+        try:
+            self.tree.add_call(sandbox, call, lease_bytes, limits)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            log.warning("a tool call has no cgroup", pod=sandbox, why=str(error))
+            self._leafless.add(call)
+            self._ending.add((sandbox, call))
+            return
         self._watch_call(sandbox, call)
 
     def _watch_agent(self, name: str) -> None:
@@ -359,6 +377,13 @@ class Enforcer:
         """Ends of calls whose memory came back; their leaves are removed."""
         events: list[Event] = []
         for sandbox, call in list(self._ending):
+            if call in self._leafless:
+                self._leafless.discard(call)
+                self._ending.discard((sandbox, call))
+                if (running := self.state.calls.get(call)) is not None:
+                    # Its claim for its peak: its class of commands learns nothing else from it.
+                    events.append(Ended(call, running.request.claim_bytes))
+                continue
             with self._may_be_gone(sandbox):
                 if (peak_bytes := self._removed(sandbox, call)) is not None:
                     self._ending.discard((sandbox, call))

@@ -141,6 +141,29 @@ def end_a_frozen_call(adopted: bool) -> tuple[bool, list[str]]:
     return "s" in enforcer.state.ledger.sandboxes, [end.call for end in enforcer.take_ends()]
 
 
+def test_a_call_for_which_the_kernel_has_no_cgroup_is_over_and_nothing_else(guest: Guest) -> None:
+    assert guest.call(f"{__name__}:admit_without_room") == [["s"], [], ["second"]]
+
+
+def admit_without_room() -> tuple[list[str], list[str], list[str]]:
+    """Runs in the guest: sandboxes, calls, then calls once there is room again."""
+    files = CgroupFs(Path("/sys/fs/cgroup"))
+    files.make("full")
+    files.write("full", "cgroup.subtree_control", "+cpu +io +memory +pids")
+    below = CgroupFs(Path("/sys/fs/cgroup/full"))
+    enforcer = Enforcer(below, 512 * MIB, Settings(), time.monotonic)
+    enforcer.tree.prepare()
+    enforcer.add_sandbox(Sandbox("s", 512 * MIB))
+    below.write("s", "cgroup.max.descendants", "2")  # as where the kernel's 65,535 memory cgroups are used up
+    enforcer.ask(Request("first", "s", time.monotonic(), 32 * MIB))
+    enforcer.abandon("first")  # no process came to it
+    enforcer.wait(0.01)
+    sandboxes, calls = list(enforcer.state.ledger.sandboxes), list(enforcer.state.calls)
+    below.write("s", "cgroup.max.descendants", "max")
+    enforcer.ask(Request("second", "s", time.monotonic(), 32 * MIB))
+    return sandboxes, calls, list(enforcer.state.calls)
+
+
 def _sleep(not_kept: set[int]) -> int:
     for descriptor in not_kept:
         os.close(descriptor)
