@@ -192,11 +192,12 @@ def start(socket_path: str = "") -> bool:
 
     socket_path: the node agent's socket; by default $TONNAGE_RECORDER_SOCKET, or /run/tonnage/recorder.sock.
     """
-    if not hasattr(distributed.ProcessGroup, "register_pre_hook"):
+    # The helper is torch's own affair, and may be another one in its next release.
+    made = getattr(distributed_c10d, "_new_process_group_helper", None)
+    if made is None or not hasattr(distributed.ProcessGroup, "register_pre_hook"):
         log.warning("torch %s has no hooks of process groups (2.15 has): nothing is recorded", torch.__version__)
         return False
     path = socket_path or os.environ.get(SOCKET_VARIABLE, SOCKET)
-    made = distributed_c10d._new_process_group_helper
 
     def followed(*args: Any, **kwargs: Any) -> Any:
         answer = made(*args, **kwargs)

@@ -174,6 +174,15 @@ def test_a_torch_without_hooks_is_left_as_it_is(
     assert "nothing is recorded" in caplog.text
 
 
+def test_a_torch_that_makes_groups_in_another_way_is_left_as_it_is(
+    torch_recorder: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not hasattr(torch_recorder.distributed_c10d, "_new_process_group_helper")
+
+    assert not torch_recorder.start()
+    assert "nothing is recorded" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("description", "role"),
     [
