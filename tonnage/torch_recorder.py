@@ -114,7 +114,7 @@ class TorchRecorder:
             return
         try:
             future = args.work.get_future()
-        except RuntimeError:  # Work::getFuture not implemented
+        except Exception:  # noqa: BLE001 - Work::getFuture not implemented, or not as torch does it
             self._watch(key, args.work)
         else:
             future.add_done_callback(_harmless(lambda done: self._done(key, done)))

@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
@@ -140,6 +141,24 @@ def test_work_that_cannot_be_asked_is_let_go_and_hides_no_other(torch_recorder: 
     assert rows["size"][rows["kind"] == Kind.ERROR].tolist() == [Failure.CONNECTION]
     assert rows["op"][rows["kind"] == Kind.OPERATION].tolist() == [Op.ALL_REDUCE]
     assert not made._watched  # each holds the tensors of its operation
+
+
+def test_work_of_another_kind_than_torchs_is_not_in_flight_for_ever(torch_recorder: ModuleType) -> None:
+    recorder = Recorder(lambda _: None, rank=0)
+    group = Group("mesh_dp")
+    made = torch_recorder.TorchRecorder(recorder, 0, 2)
+    made._arrived = threading.Event()  # this test looks in place of the recorder's thread
+    made.follow(group, [0, 1])
+    given = SimpleNamespace(
+        name=SimpleNamespace(name="ALLREDUCE"), op_id=1, input_tensors=[], output_tensors=[], root=-1, work=object()
+    )
+
+    for hook in (*group.before, *group.after):
+        hook(given)
+    made._look_once()
+
+    assert not recorder._in_flight
+    assert not made._tokens
 
 
 def test_whatever_a_hook_is_given_the_job_does_not_notice(torch_recorder: ModuleType) -> None:
