@@ -17,12 +17,15 @@ MOST_TOLERATIONS = 128
 """Maximum number of tolerations. Pods of DaemonSets that run everywhere have a dozen."""
 
 _OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
+_NOWHERE: Terms = ((Requirement(HOSTNAME_LABEL, "In"),),)
+"""Alternatives that no node meets: no value is one of none."""
 
 
 def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
     """Alternatives of which a node must meet one: each is the node selector and one term of the affinity.
 
-    None of them where there are more than are looked up.
+    None of them where there are more than are looked up. A term without any requirement matches no node, and the API
+    server takes it. Source: core/v1, NodeSelectorTerm.
     """
     required = spec.affinity.node_affinity.required
     if (count := _requirements_and_values(spec)) > MOST_TERMS:
@@ -31,10 +34,9 @@ def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
     selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
     if required is None:
         return (selector,) if selector else ()
-    return tuple(
-        selector + tuple(_requirement(each, complain) for each in (*term.match_expressions, *term.match_fields))
-        for term in required.node_selector_terms
-    )
+    written = ((*term.match_expressions, *term.match_fields) for term in required.node_selector_terms)
+    terms = (selector + tuple(_requirement(each, complain) for each in term) for term in written if term)
+    return tuple(terms) or _NOWHERE
 
 
 def _requirements_and_values(spec: NodeConstraints) -> int:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import ObservationError
+from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, device_numbers
 from controller.api.flaw import Flaw
 from controller.api.gang import KIND as GANG_KIND
@@ -324,3 +325,22 @@ def test_an_object_of_any_kind_that_raises_is_refused_alone(kind: Kind) -> None:
     about = [about for about in by_object(seen.mistakes) if about.startswith(f"{kind.name}/")]
     words = " ".join(str(each) for each in seen.mistakes)
     assert (len(about) > 0, "cannot be read: TypeError" in words, "of a tenant" in words) == (True, True, False)
+
+
+IN_ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "may_run_on"),
+    [([{}], []), ([{}, IN_ZONE], ["n1"]), ([IN_ZONE], ["n1"])],
+    ids=["alone", "beside another", "none"],
+)
+def test_an_empty_term_of_an_affinity_matches_no_node(terms: list[Object], may_run_on: list[str]) -> None:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    waiting = having(pod("p"), "spec.affinity", {"nodeAffinity": required})
+    live = LiveCluster([gpu_type(), having(node("n1"), "metadata.labels", {"zone": "a"}), node("n2"), waiting])
+
+    seen = live.observer.observe()
+
+    met = eligible_nodes(seen.pods.shapes[0], seen.nodes, seen.gpu_type_names)
+    assert [seen.nodes.names[row] for row in met.nonzero()[0].tolist()] == may_run_on
