@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -82,7 +83,8 @@ class LabelMatches:
 
     def __init__(self, labels: tuple[Labels, ...]) -> None:
         self._labels = labels
-        self._columns: dict[str, tuple[IntArray, dict[str | None, int]]] = {}
+        self._columns: dict[str | None, tuple[IntArray, dict[str | None, int]]] = {}
+        """By label; None: any label that no node has, since whoever creates pods may name as many as they like."""
         self._known: dict[Terms, BoolArray] = {}
         self._before: dict[Terms, BoolArray] = {}
         self.evaluated = 0
@@ -133,11 +135,17 @@ class LabelMatches:
 
     def _column(self, key: str) -> tuple[IntArray, dict[str | None, int]]:
         """Number of each node's value of a label, and the number of each value; None: the node does not have it."""
-        if key not in self._columns:
+        known = key if key in self._on_nodes else None
+        if known not in self._columns:
             numbers: dict[str | None, int] = {}
             codes = [numbers.setdefault(labels.get(key), len(numbers)) for labels in self._labels]
-            self._columns[key] = np.array(codes, dtype=np.int64), numbers
-        return self._columns[key]
+            self._columns[known] = np.array(codes, dtype=np.int64), numbers
+        return self._columns[known]
+
+    @cached_property
+    def _on_nodes(self) -> frozenset[str]:
+        """Labels that some node has."""
+        return frozenset[str]().union(*self._labels)
 
 
 class NodeFilter:

@@ -1,6 +1,6 @@
 """Node requirements of a pod: operators of core/v1, invalid operands, and all nodes at once as one by one."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -137,3 +137,26 @@ def test_what_no_plan_asked_again_is_forgotten() -> None:
     known.for_next(nodes.labels).for_next(nodes.labels).meets_terms(terms)
 
     assert known.evaluated == 2
+
+
+class Counted(dict[str, str]):
+    """Labels that count how often one of them is looked up."""
+
+    looked_up = 0
+
+    def get(self, *key: object) -> Any:
+        self.looked_up += 1
+        return super().get(*key)  # type: ignore[call-overload]
+
+
+def test_labels_that_no_node_has_are_looked_up_once_for_all() -> None:
+    labels = (Counted(disk="ssd"), Counted())
+    matches = LabelMatches(labels)
+
+    for n in range(100):
+        assert matches.meets_terms(((Requirement(f"k{n}", "DoesNotExist"),),)).all()
+        assert not matches.meets_terms(((Requirement(f"k{n}", "Exists"),),)).any()
+    assert matches.meets_terms(((Requirement("disk", "Exists"),),)).tolist() == [True, False]
+
+    # Once for the labels that no node has, and once for `disk`.
+    assert [each.looked_up for each in labels] == [2, 2]
