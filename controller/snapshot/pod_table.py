@@ -31,6 +31,8 @@ CELLS = 11
 SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(CELLS)
 """Rows of the matrix of cells, which has one column per pod."""
 
+SPARE = 1_000
+"""Number of keys that are remembered beside twice those in use. Chosen: shapes of 50 kB each then take 50 MB."""
 NO_GROUPS: Mapping[str, str] = MappingProxyType({})
 NOWHERE = -2
 """Row index of a name that no object has."""
@@ -42,12 +44,26 @@ class Numbers(Generic[Key]):
     def __init__(self, nothing: Key) -> None:
         self.known: list[Key] = [nothing]
         self._number: dict[Key, int] = {nothing: 0}
+        self._most = SPARE
 
     def of(self, key: Key) -> int:
         number = self._number.setdefault(key, len(self.known))
         if number == len(self.known):
             self.known.append(key)
         return number
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether most of the keys may be of pods that are gone."""
+        return len(self.known) > self._most
+
+    def keep(self, numbers: IntArray) -> IntArray:
+        """These numbers anew, after all keys with other numbers were forgotten."""
+        used, again = np.unique(np.append(0, numbers), return_inverse=True)
+        self.known = [self.known[number] for number in used.tolist()]
+        self._number = {key: number for number, key in enumerate(self.known)}
+        self._most = 2 * len(self.known) + SPARE
+        return np.asarray(again[1:].reshape(numbers.shape), dtype=np.int64)
 
     def rows(self, keys: Iterable[Key], nothing: int, also: Mapping[Key, Key] | None = None) -> IntArray:
         """Index in `keys` of each known key; NOWHERE for keys that are not in it, `nothing` for number 0.
@@ -189,8 +205,16 @@ class PodColumns:
         if alive:
             rows = [bisect_left(self._names, name) for name in alive]
             self._cells[:, rows] = np.array([self._cells_of(name) for name in alive], dtype=np.int64).T
+        self._forget()
         self._changed = set()
         self._last = None
+
+    def _forget(self) -> None:
+        """Forget shapes and names of pods that are gone: jobs come and go for months, and a shape may have 50 kB."""
+        if self._shapes.is_crowded:
+            self._cells[SHAPE] = self._shapes.keep(self._cells[SHAPE])
+        if self._texts.is_crowded:
+            self._cells[[NODE, GANG, OWNER]] = self._texts.keep(self._cells[[NODE, GANG, OWNER]])
 
     def _row(self, name: str) -> int | None:
         row = bisect_left(self._names, name)

@@ -1,5 +1,6 @@
 """Observer of a live cluster: the snapshot, and objects that are left out rather than planned on."""
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from cluster.errors import ObservationError
 from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, device_numbers
+from cluster.workloads import PodShape
 from controller.api.flaw import Flaw
 from controller.api.gang import KIND as GANG_KIND
 from controller.api.kind import Kind
@@ -344,3 +346,27 @@ def test_an_empty_term_of_an_affinity_matches_no_node(terms: list[Object], may_r
 
     met = eligible_nodes(seen.pods.shapes[0], seen.nodes, seen.gpu_type_names)
     assert [seen.nodes.names[row] for row in met.nonzero()[0].tolist()] == may_run_on
+
+
+def test_shapes_and_gangs_of_pods_that_are_gone_are_forgotten() -> None:
+    stays = pod("stays", gpus=2, on="n1", labels=GANG)
+    live = LiveCluster([gpu_type(), node("n0"), node("n1"), gang("train"), stays])
+
+    def job(turn: int, number: int) -> Object:
+        one = pod(f"job{number}", labels={"tonnage.dev/gang": f"job-{turn}-{number}"})
+        return having(one, "spec.nodeSelector", {"job": f"{turn}-{number}"})
+
+    def remembered() -> int:
+        return sum(isinstance(each, PodShape) for each in gc.get_objects())
+
+    before = remembered()
+    for turn in range(40):
+        live.put(*(job(turn, number) for number in range(100)))
+        seen = live.observer.observe()
+
+    # 4,000 shapes came and 100 of them are still there: at most 1,000 beside twice those.
+    assert remembered() - before <= 1000 + 2 * 101 + 100
+    assert (list(seen.pods.names), seen.pods.gang.tolist()) == (["default/stays"], [0])
+    assert (seats(live), devices(live, "default/stays")) == ({"default/stays": "n1"}, (0, 1))
+    live.put(gang("job-39-7"))
+    assert seats(live) == {"default/job7": None, "default/stays": "n1"}
