@@ -91,7 +91,7 @@ def refusal_of(status: int, path: str, body: bytes, retry_after: str = "") -> Re
     retry_after: Retry-After header, empty without one; it counts where the Status gives no time.
     """
     refusal = _refusal_of(status, path, body)
-    if refusal.retry_after_s is None and retry_after.isdigit():
+    if refusal.retry_after_s is None and retry_after.isascii() and retry_after.isdigit():
         return replace(refusal, retry_after_s=float(retry_after))
     return refusal
 

@@ -32,6 +32,8 @@ class WatchTimes:
     """Wait after the first failure; doubles with each further one. As client-go's."""
     longest_wait_s: float = 10.0
     """Longest wait, 1 to 60. Chosen: a third of client-go's, because nothing is planned in the meantime."""
+    longest_asked_s: float = 60.0
+    """Longest wait that a server may ask for, 10 to 120. Chosen: a third of the age from which nothing is planned."""
     calm_after_s: float = 60.0
     """Time without a failure after which the next failure counts as the first."""
     absent_s: float = 60.0
@@ -44,12 +46,14 @@ class WatchTimes:
     def wait_s(self, failures: int, refusal: Refusal, chance: Random) -> float:
         """Wait after the n-th failure in a row; the first is 1.
 
-        After a first lost resourceVersion there is no wait. A Retry-After of the server is honoured.
+        After a first lost resourceVersion there is no wait. A Retry-After of the server is honoured up to
+        `longest_asked_s`: it may come from a proxy in front of it.
         """
         if failures == 1 and is_version_lost(refusal):
             return 0.0
         longest = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(failures - 1, 30))
-        return max(refusal.retry_after_s or 0.0, longest * chance.uniform(0.5, 1.0))
+        asked_s = min(self.longest_asked_s, refusal.retry_after_s or 0.0)
+        return max(asked_s, longest * chance.uniform(0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

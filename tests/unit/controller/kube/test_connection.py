@@ -80,9 +80,10 @@ def test_who_acts_as_somebody_says_so_with_every_request_and_each_group_by_itsel
         (lambda: status(429, "TooManyRequests", "later", retryAfterSeconds=7), (429, "TooManyRequests", 7.0)),
         (lambda: web.Response(status=503, text="upstream is away"), (503, "Unknown", None)),
         (lambda: web.Response(status=429, headers={"Retry-After": "3"}), (429, "Unknown", 3.0)),
+        (lambda: web.Response(status=429, headers={"Retry-After": "3²"}), (429, "Unknown", None)),
         (lambda: web.Response(status=404, text="404 page not found\n"), (404, "NotFound", None)),
     ],
-    ids=["a status", "with a wait", "of a proxy", "with a header", "of a path that is not served"],
+    ids=["a status", "with a wait", "of a proxy", "with a header", "with a garbled header", "of a path not served"],
 )
 def test_what_the_server_refuses_is_an_error_of_ours_with_its_words(
     tmp_path: Path, response: Callable[[], web.Response], said: tuple[int, str, float | None]

@@ -130,6 +130,15 @@ def test_a_server_that_names_a_time_is_given_it() -> None:
     assert clock.sleeps_s == [17.0]
 
 
+@pytest.mark.parametrize("asked_s", [86_400.0, float("inf")])
+def test_a_server_that_names_a_day_is_asked_again_within_a_minute(asked_s: float) -> None:
+    refusal = Refusal(503, "Unknown", "status 503: maintenance", retry_after_s=asked_s)
+
+    _, _, clock = run(Listed(listed(version=5)), Refused(refusal))
+
+    assert clock.sleeps_s == [60.0]
+
+
 def test_a_watch_that_ends_at_once_without_a_word_is_not_asked_again_at_once() -> None:
     _, _, clock = run(Listed(listed(version=5)), Watched(), Watched())
 
