@@ -229,14 +229,17 @@ def run_loop(operator: Operator, stop: Event) -> None:
 
     A cycle runs when something changed, at most once in `interval_s`, and regularly without a change (`resync_s`).
     """
-    settings, led = operator.settings, False
+    settings = operator.settings
+    term: int | None = None
     limits = limits_from(settings)
     next_at_s = 0.0
     while not stop.wait(POLL_S):
         operator.heart.beat()
         leads = operator.leadership.may_write()
-        if leads != led:
-            led, next_at_s = leads, 0.0
+        # The term, because another process may have led, and ended, while a cycle lasted.
+        present = operator.leadership.epoch if leads else None
+        if present != term:
+            term, next_at_s = present, 0.0
             operator.reporter.report_leadership(leads=leads, epoch=operator.leadership.epoch)
             if leads:
                 is_fenced = settings.fenced and operator.fence()

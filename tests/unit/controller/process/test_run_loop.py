@@ -35,11 +35,16 @@ class Process:
     stop: Event = field(default_factory=Event)
     fails: Callable[[int], bool] = lambda _: False
     """Whether a cycle fails, by its number from 1."""
-    epoch: int = 3
+    epochs: Callable[[int], int] = lambda _: 3
+    """Epoch of the Lease, by the number of the pass."""
     heart: Heart = field(default_factory=Heart)
     changed: Event = field(default_factory=Event)
     _pass: int = 0
     _cycle: int = 0
+
+    @property
+    def epoch(self) -> int:
+        return self.epochs(self._pass)
 
     def may_write(self) -> bool:
         self._pass += 1
@@ -112,6 +117,12 @@ def test_a_leader_is_fenced_once_in_its_term_and_again_in_the_next() -> None:
     events = Process(lambda number: number not in (3, 4), passes=8).run(fenced=True)
 
     assert events == ["fence", "observe", "fence", "observe"]
+
+
+def test_a_leader_that_lost_the_lease_and_took_it_again_between_two_looks_is_in_a_new_term() -> None:
+    process = Process(lambda _: True, passes=5, epochs=lambda number: 3 if number < 3 else 5)
+
+    assert process.run(fenced=True) == ["fence", "observe", "fence", "observe"]
 
 
 def test_where_the_fence_is_not_enforced_the_leader_acts_all_the_same() -> None:
