@@ -44,7 +44,8 @@ def rounded(need: Need, splitter: Splitter, split: Split, prices: FloatArray, mo
     count = np.zeros((len(split.offer), len(need.offers)), dtype=np.int64)
     count[np.arange(len(split.offer)), split.offer] = whole
     best = np.inf
-    for _ in range(MOST_STEPS if most is None else MOST_STEPS_LIMITED):
+    steps = MOST_STEPS if most is None else MOST_STEPS_LIMITED
+    for _ in range(steps if len(count) else 0):  # without demand there is nothing to move
         moves = _moves(count, split.each.T)
         cost, first, second = _best_two(splitter, count / whole, moves, whole, prices, most)
         if not cost < best - 1e-9:

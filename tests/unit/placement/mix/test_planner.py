@@ -78,6 +78,16 @@ def test_in_a_world_that_obeys_the_second_plan_changes_nothing() -> None:
     assert [s.instances for s in second.services] == [s.instances for s in first.services]
 
 
+def test_a_service_without_requests_keeps_none_of_those_that_compete_for_the_stock_from_it() -> None:
+    services = [service("ns/a", rate=3.0), service("ns/b", rate=3.0), service("ns/quiet", rate=0.0)]
+
+    plan = planned(fleet(services, [profile("A100", ((1,),))], inventory={"A100": 4}))
+
+    # Each asks for 3 of 4 devices: the first gets them.
+    found = {each.service: each.refusal.code if each.refusal else dict(each.instances) for each in plan.services}
+    assert found == {"ns/a": of_types({"A100": 3}), "ns/b": "InventoryShort", "ns/quiet": {}}
+
+
 def test_demand_that_nobody_measured_is_not_zero() -> None:
     snapshot = fleet([service(demand=None, replicas=of_types({"A100": 3}))], [profile("A100", ((1,),))])
 
