@@ -32,9 +32,10 @@ def requested(pod: Pod) -> Amounts:
     """Effective requests of a pod, by resource.
 
     Containers and sidecars run together. An init container runs with the sidecars that started before it. The pod needs
-    the maximum over all these phases, plus its overhead. Pod-level requests replace the sum over the containers.
-    Source: Kubernetes documentation, "Init containers: resource sharing" and "Pod-level resource specification". Raises
-    ValueError for an invalid quantity.
+    the maximum over all these phases, plus its overhead. Pod-level requests replace the sum over the containers, and
+    pod-level limits stand for requests where no container has one.
+    Source: Kubernetes documentation, "Init containers: resource sharing" and "Pod-level resource specification";
+    KEP-2837, "Pod-level Defaulting". Raises ValueError for an invalid quantity.
     """
     sidecars: Amounts = {}
     most: Amounts = {}
@@ -46,7 +47,9 @@ def requested(pod: Pod) -> Amounts:
     running = sidecars
     for container in pod.spec.containers:
         running = _sum(running, _requests(container.resources))
-    return _sum({**_most(most, running), **_requests(pod.spec.resources)}, _amounts(pod.spec.overhead))
+    whole = pod.spec.resources
+    asked = {**_amounts(whole.limits), **_most(most, running), **_amounts(whole.requests)}
+    return _sum(asked, _amounts(pod.spec.overhead))
 
 
 def _requests(resources: Resources) -> Amounts:

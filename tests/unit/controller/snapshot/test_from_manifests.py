@@ -310,6 +310,16 @@ def test_requests_for_the_whole_pod_stand_instead_of_the_sum(tmp_path: Path) -> 
     assert (shape.cpu_milli, shape.memory_bytes, shape.gpus) == (4000, GIB, 1)
 
 
+def test_a_limit_for_the_whole_pod_is_a_request_only_where_no_container_has_one(tmp_path: Path) -> None:
+    """Containers ask for 1 core, and for no memory."""
+    alone = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    limits = {"limits": {"cpu": "4", "memory": "2Gi"}}
+
+    shape = shape_of(tmp_path, node(), pod(containers=alone, resources=limits))
+
+    assert (shape.cpu_milli, shape.memory_bytes) == (1000, 2 * GIB)
+
+
 def test_a_fraction_is_asked_by_annotation(tmp_path: Path) -> None:
     shape = shape_of(tmp_path, gpu_type(), node(), pod(annotations={MILLI: "300", TYPES: "a100"}))
 
