@@ -14,6 +14,7 @@ from cluster.snapshot import Snapshot
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
+from controller.api.model_service import KIND as SERVICE
 from controller.api.node import KIND as NODE
 from controller.api.pod import KIND as POD
 from controller.api.pruning import without_nulls
@@ -267,13 +268,18 @@ class Observer:
 
     def _take_own(self, kind: Kind, name: str, obj: OwnObject | None) -> None:
         self._unreadable.pop((kind.name, name), None)
-        read = None if obj is None else own_from(name, kind, obj)
+        read = None if obj is None or _is_over(kind, obj) else own_from(name, kind, obj)
         if isinstance(read, Read):
             self._builder.put_own(read)
             return
         self._builder.remove_own(kind, name)
         if read is not None:
             self._unreadable[kind.name, name] = read
+
+
+def _is_over(kind: Kind, obj: OwnObject) -> bool:
+    """Whether nothing is planned for the object any more, although it is there: a finalizer may keep it for ever."""
+    return kind is SERVICE and obj.metadata.deletion_timestamp is not None
 
 
 def owner_of(obj: OwnObject) -> Owner:

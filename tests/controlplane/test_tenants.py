@@ -238,3 +238,34 @@ def test_a_gang_of_absurd_size_lifts_no_pod_over_the_quota_of_its_namespace(tena
     until(lambda: len({name for name in waits() if name.startswith("more-")}) == 2, "two of three are past the quota")
     placed = [f"more-{n}" for n in range(3) if "nodeName" in tenant.get("pod", f"more-{n}")["spec"]]
     assert len(placed) == 1
+
+
+def test_a_service_that_a_finalizer_keeps_from_its_end_holds_no_stock(
+    tenant: Kubectl, process: OperatorProcess
+) -> None:
+    """It was planned as any other, so that its mix stood in the way of everybody else's, and each plan wrote a line."""
+    kept = asking(100, "kept") | {"metadata": {"name": "kept", "finalizers": ["example.com/never"]}}
+    tenant("create", "-f", "-", stdin=kept)
+    tenant.wait("condition=Planned", "modelservice/kept")
+
+    tenant("delete", "modelservice", "kept", "--wait=false")
+    tenant("delete", "deployment", "--all")
+    # 100 requests per second are 175 of 320 devices.
+    tenant("create", "-f", "-", stdin=asking(100, "other"))
+
+    tenant.wait("condition=Ready", "modelservice/other")
+    lines = len(process.lines)
+    tenant("create", "-f", "-", stdin=pod("one", gpus=1, schedulerName="tonnage", terminationGracePeriodSeconds=0))
+    until(lambda: "nodeName" in tenant.get("pod", "one")["spec"], "further plans were carried out")
+    assert "action not done" not in [line.get("event") for line in process.lines[lines:]]
+    tenant("patch", "modelservice", "kept", "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+
+
+def asking(rate: float, name: str) -> Object:
+    """A service with so many requests per second, which the nodes here serve."""
+    made = chat(gpuTypes=["l4"])
+    return {
+        **made,
+        "metadata": {"name": name},
+        "spec": {**made["spec"], "demand": made["spec"]["demand"] | {"requestsPerSecond": rate}},
+    }

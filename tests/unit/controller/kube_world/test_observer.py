@@ -128,6 +128,19 @@ def test_a_pod_that_is_being_deleted_holds_what_it_holds_until_it_is_gone() -> N
     assert seats(LiveCluster([node(), ending, never])) == {"default/runs": "n1"}
 
 
+def test_a_service_that_is_being_deleted_is_planned_no_more_and_its_running_pods_hold_what_they_hold() -> None:
+    """A finalizer of its owner's may keep it for ever, with the stock that its mix had."""
+    ending = having(service(), "metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+    mine = {"tonnage.dev/service": "chat"}
+    live = LiveCluster([gpu_type(), node(), profile(), service()])
+    assert [each.name for each in live.observer.observe().services] == ["default/chat"]
+
+    live.put(ending, pod("runs", 1, on="n1", labels=mine), pod("waits", 1, labels=mine))
+
+    assert live.observer.observe().services == ()
+    assert seats(live) == {"default/runs": "n1"}
+
+
 def test_a_pod_on_a_node_that_is_gone_holds_nothing_and_is_not_pending_either() -> None:
     live = LiveCluster([node("n1"), node("n2"), pod("a", on="n1"), pod("b", on="n2")])
 
