@@ -1,23 +1,27 @@
 """Metrics of the cluster and its services after a cycle. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.plans import Certificate, Finding, Unplaced
+from cluster.plans import Certificate, Finding, ServicePlan, Unplaced
 from cluster.pods import PENDING
 from cluster.scaling import instance_type_of
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
 from controller.report.scaling_metrics import samples_of_scaling
+from controller.snapshot.namespace_bounds import first_by_name
 from placement.batch.proposal import IMPOSSIBLE, SHORT
 from placement.policies.fragmentation import Fragmentation, typical_pods
 
 ALWAYS_SEEN = ("nodes", "pods")
+MOST_SHOWN = 256
+"""Services of a namespace that have metrics, the first by name: whoever creates services decides how many there are,
+and each has several series, which Prometheus keeps for hours. Chosen: as many as ScalingPolicies."""
 
 
 def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | None = None) -> tuple[Sample, ...]:
@@ -139,29 +143,36 @@ def _batch(proof: Certificate | None) -> Iterator[Sample]:
 
 
 def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
-    for planned in cycle.plan.services:
-        if planned.refusal is not None:
-            yield Sample("tonnage_service_unplanned", (planned.service, planned.refusal.code), 1)
+    running = _running(now)
+    shown = first_by_name({each.service for each in cycle.plan.services}.union(name for name, _ in running), MOST_SHOWN)
+    planned = [each for each in cycle.plan.services if each.service in shown]
+    for each in planned:
+        if each.refusal is not None:
+            yield Sample("tonnage_service_unplanned", (each.service, each.refusal.code), 1)
             continue
-        yield Sample("tonnage_service_cost_dollars_per_hour", (planned.service,), planned.cost_per_hour)
-        if (proof := planned.certificate) is not None:
-            yield Sample("tonnage_service_cost_bound_dollars_per_hour", (planned.service,), proof.bound)
-            yield Sample("tonnage_service_cost_gap_ratio", (planned.service,), proof.gap)
-    yield from _instances(cycle, now)
+        yield Sample("tonnage_service_cost_dollars_per_hour", (each.service,), each.cost_per_hour)
+        if (proof := each.certificate) is not None:
+            yield Sample("tonnage_service_cost_bound_dollars_per_hour", (each.service,), proof.bound)
+            yield Sample("tonnage_service_cost_gap_ratio", (each.service,), proof.gap)
+    yield from _instances(planned, {pair: count for pair, count in running.items() if pair[0] in shown})
 
 
-def _instances(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
-    """Wanted and running instances. An instance type that left the mix has 0 wanted until its last instance is gone."""
+def _running(now: Snapshot) -> Mapping[tuple[str, str], int]:
+    """Instances on nodes by service, which need not exist, and instance type."""
     pods = now.pods
     types = [instance_type_of(shape) for shape in pods.shapes]
-    running = Counter(
+    return Counter(
         (owner, instance_type.name)
         for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True)
         if owner and node != PENDING and (instance_type := types[shape])
     )
-    wanted = {(p.service, each.name): count for p in cycle.plan.services for each, count in p.instances.items()}
+
+
+def _instances(planned: Sequence[ServicePlan], running: Mapping[tuple[str, str], int]) -> Iterator[Sample]:
+    """Wanted and running instances. An instance type that left the mix has 0 wanted until its last instance is gone."""
+    has_mix = {each.service for each in planned if each.refusal is None}
+    wanted = {(each.service, kind.name): count for each in planned for kind, count in each.instances.items()}
     for pair in sorted({*running, *wanted}):
-        service = pair[0]
-        if pair in wanted or any(p.service == service and p.refusal is None for p in cycle.plan.services):
+        if pair in wanted or pair[0] in has_mix:
             yield Sample("tonnage_service_instances", (*pair, "wanted"), wanted.get(pair, 0))
-        yield Sample("tonnage_service_instances", (*pair, "running"), running[pair])
+        yield Sample("tonnage_service_instances", (*pair, "running"), running.get(pair, 0))

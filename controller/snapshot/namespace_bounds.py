@@ -3,7 +3,8 @@
 Each shape and each requirement costs every plan, and whoever may create pods decides how many there are.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +22,18 @@ for pods that each name one node, 16,000."""
 MOST_SHAPES = 2_000
 """Different shapes of the waiting pods of a namespace. Chosen: as many as a flood may have that others do not notice
 (docs/benchmarks.md, faults)."""
+
+
+def first_by_name(objects: Iterable[str], most: int) -> frozenset[str]:
+    """The first of these objects (`namespace/name`) by name, this many of each namespace at most."""
+    counts: Counter[str] = Counter()
+    found = []
+    for name in sorted(objects):
+        namespace = name.partition("/")[0]
+        counts[namespace] += 1
+        if counts[namespace] <= most:
+            found.append(name)
+    return frozenset(found)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ From files, and for one-off commands, a policy's status stands in for the measur
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -44,6 +43,7 @@ from controller.api.scaling_policy import (
 )
 from controller.snapshot.concurrency import state_of, wanted_limit
 from controller.snapshot.fact import OwnReads
+from controller.snapshot.namespace_bounds import first_by_name
 from controller.snapshot.schedules import bounds_at
 from controller.snapshot.service_capacity import on_profiles, replica_unit
 
@@ -107,14 +107,7 @@ def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
 
 def within_bounds(policies: Iterable[str]) -> frozenset[str]:
     """Those of these policies (`namespace/name`) that are evaluated."""
-    counts: Counter[str] = Counter()
-    found = []
-    for name in sorted(policies):
-        namespace = name.partition("/")[0]
-        counts[namespace] += 1
-        if counts[namespace] <= MOST_POLICIES:
-            found.append(name)
-    return frozenset(found)
+    return first_by_name(policies, MOST_POLICIES)
 
 
 def is_past_bound(scaler: Scaler) -> bool:

@@ -19,6 +19,7 @@ from controller.guard import Limits
 from controller.metrics.registry import Meter
 from controller.ports import Outcome, Undone
 from controller.report.cycle_reporter import CycleReporter
+from controller.report.fleet_metrics import MOST_SHOWN
 from simulator.world import Fault, SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -179,6 +180,29 @@ def test_a_service_tells_its_cost_its_proof_and_its_instances() -> None:
         labels = {"model_service": "ns/chat", "instance_type": "A100", "state": state}
         assert value(meter, "tonnage_service_instances", **labels) == 2
     assert value(meter, "tonnage_service_unplanned", model_service="ns/odd", reason="DemandUnknown") == 1
+
+
+def test_of_very_many_services_of_a_namespace_the_first_by_name_have_metrics() -> None:
+    """Each service has several series; running pods may name services that there are not."""
+    numbers = range(MOST_SHOWN + 1)
+    many = [service(f"many/s{n:03}", demand=None) for n in numbers]
+    runs = [
+        pod(f"astray/p{n:03}", 1, on=f"n{n}", devices=(0,), owner=f"astray/s{n:03}", gpu_types=["A100"])
+        for n in numbers
+    ]
+    nodes = [node(f"n{n}", gpus=1) for n in numbers]
+    meter = after_one_cycle(world(nodes, runs, services=[*many, service("ns/odd", demand=None)]))
+
+    def is_told(metric: str, name: str, **labels: str) -> bool:
+        return value(meter, metric, model_service=name, **labels) is not None
+
+    told_of = [is_told("tonnage_service_unplanned", each.name, reason="DemandUnknown") for each in many]
+    assert told_of == [True] * MOST_SHOWN + [False]
+    assert is_told("tonnage_service_unplanned", "ns/odd", reason="DemandUnknown")
+    runs_told = [
+        is_told("tonnage_service_instances", each.owner, state="running", instance_type="A100") for each in runs
+    ]
+    assert runs_told == [True] * MOST_SHOWN + [False]
 
 
 def test_what_is_gone_from_the_cluster_is_gone_from_the_metrics() -> None:
