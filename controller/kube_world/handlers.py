@@ -20,6 +20,7 @@ from controller.kube_world.capacity_check import Account
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.instances import Instances
 from controller.kube_world.promises import Promises
+from controller.kube_world.refused_scales import RefusedScales
 from controller.placers.claims import Allocate, Deallocate
 from controller.placers.pools import Pool, placing_writes
 
@@ -44,6 +45,7 @@ class Desk:
     scaled: dict[str, float] = field(default_factory=dict)
     """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
     arrive after the next cycle has begun, which would then change the service again."""
+    refused: RefusedScales = field(default_factory=RefusedScales)
     resized: dict[str, tuple[float, int]] = field(default_factory=dict)
     """When this process last set the replicas of a policy's target, and to how many, likewise."""
 
@@ -119,6 +121,7 @@ def _deployments(desk: Desk, scale: Scale, snapshot: Snapshot) -> list[Write]:
         raise ActionError(f"scaling {scale.service}: the service no longer exists")
     if seen.template is None:
         raise ActionError(f"scaling {scale.service}: it has no spec.template to create pods from; it is only planned")
+    desk.refused.check(seen, desk.clock())
     writes: list[Write] = []
     for instance_type, replicas in scale.instances.items():
         instance = desk.instances.instance(snapshot, scale.service, instance_type)
@@ -136,6 +139,8 @@ def _deployments(desk: Desk, scale: Scale, snapshot: Snapshot) -> list[Write]:
 def _settle_scale(desk: Desk, scale: Scale, answer: Answer) -> None:
     if not answer.failed:
         desk.scaled[scale.service] = answer.at_s
+    elif seen := desk.sightings.service(scale.service):
+        desk.refused.note(seen, answer.failed, desk.clock())
 
 
 def _release(desk: Desk, release: ReleaseClaim, _: Snapshot) -> list[Write]:

@@ -193,6 +193,39 @@ def test_a_service_that_was_deleted_since_is_not_scaled() -> None:
     assert writer.sent == []
 
 
+def test_a_service_whose_deployment_is_refused_is_tried_ever_less_often_until_it_is_changed() -> None:
+    """Each plan decides the same again, with one write for each such service."""
+    clock, writer, sightings = HandClock(), FakeWriter(lambda _: refused(422)), with_template(small())
+    cluster, scale = kubernetes(sightings, writer, clock), Scale("ns/chat", of_types({"A100": 2}))
+
+    def tried() -> int:
+        """Writes of one more plan."""
+        before = len(writer.sent)
+        (answer,) = cluster.apply([scale])
+        assert "422" in str(answer) or "refused" in str(answer).lower()
+        return len(writer.sent) - before
+
+    assert (tried(), tried()) == (1, 0)
+    clock.now_s = 1.0
+    assert (tried(), tried()) == (1, 0)
+    clock.now_s = 2.9  # the second pause is two seconds
+    assert tried() == 0
+    sightings.services["ns/chat"] = SeenService("ns/chat", "uid-chat", 2, TEMPLATE)
+    assert (tried(), tried()) == (1, 0)
+    clock.now_s = 3600.0
+    assert sum(tried() for clock.now_s in range(3600, 7200)) < 70
+
+
+def test_a_service_whose_deployment_met_a_conflict_is_tried_again_at_once() -> None:
+    writer = FakeWriter(lambda _: refused(409))
+    cluster, scale = kubernetes(with_template(small()), writer), Scale("ns/chat", of_types({"A100": 2}))
+
+    for _ in range(2):
+        cluster.apply([scale])
+
+    assert len(writer.sent) == 2
+
+
 def test_a_service_asks_for_what_its_deployments_ask_for() -> None:
     sightings = with_template(small())
     content = content_of(chat_on_a100(sightings))
