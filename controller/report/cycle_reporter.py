@@ -43,7 +43,8 @@ OUT_OF_TIME = tuple(f"{part}OutOfTime" for part in ("Background", "Brain", "Hold
 class CycleReporter:
     """Writer of the log lines and metrics of cycles.
 
-    It keeps the cycle's number, the start of each workload's wait and the last findings; no decision depends on them.
+    It keeps the cycle's number, the start of each workload's wait and the last findings and failures; no
+    decision depends on them.
     now_s: clock for the time of the last cycle, seconds since the epoch.
     """
 
@@ -53,6 +54,7 @@ class CycleReporter:
         self._since_s: dict[str, float] = {}
         self._batch: Certificate | None = None
         self._findings: tuple[Finding, ...] = ()
+        self._undone: tuple[Undone, ...] = ()
         kinds = [kind.__name__ for kind in ACTIONS]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
@@ -72,7 +74,8 @@ class CycleReporter:
     def report_cycle(self, cycle: Cycle) -> None:
         """Report a cycle that observed the cluster."""
         self._cycles += 1
-        log_cycle(self._log, self._cycles, cycle)
+        log_cycle(self._log, self._cycles, cycle, self._undone)
+        self._undone = cycle.outcome.undone
         log_findings(self._log.bind(cycle=self._cycles), self._findings, cycle.plan.findings)
         self._findings = cycle.plan.findings
         self._count(cycle)
@@ -122,7 +125,7 @@ class CycleReporter:
         else:
             self._since_s = {}
             self._batch = None
-            self._findings = ()
+            self._findings, self._undone = (), ()
             self._meter.publish(())
 
     def report_unfenced(self) -> None:

@@ -12,6 +12,7 @@ from cluster.actions import Action
 from cluster.errors import TonnageError
 from cluster.plans import Finding, Reason
 from controller.cycle import Cycle
+from controller.ports import Undone
 
 Format = Literal["auto", "json", "text"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -101,22 +102,32 @@ def _adopt_libraries(stream: TextIO, shared: list[Processor], last: list[Process
     root.setLevel(logging.WARNING)
 
 
-def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle) -> None:
+def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle, undone_before: Sequence[Undone] = ()) -> None:
     """Log one line per action that was done, failed or was refused, then one line for the cycle.
 
-    A cycle without actions is a debug line: at one per second it would hide the lines that matter.
+    undone_before: actions of the preceding cycle. One that fails again as it did there is a debug line: what a tenant
+    wrote may fail in every cycle. A cycle without actions is a debug line: at one per second it would hide the lines
+    that matter.
     """
     log = log.bind(cycle=number)
     for step in cycle.outcome.done:
         log.info("action done", **_about(step.action, step.reason))
+    known = {_failure_of(each) for each in undone_before}
     for undone in cycle.outcome.undone:
         why = {"failure": undone.reason.code, "why": undone.reason.words}
-        log.warning("action not done", **_about(undone.step.action, undone.step.reason), **why)
+        is_told = _failure_of(undone) in known
+        (log.debug if is_told else log.warning)(
+            "action not done", **_about(undone.step.action, undone.step.reason), **why
+        )
     for refused in cycle.plan.refused:
         why = {"refusal": refused.reason.code, "why": refused.reason.words}
         log.warning("action refused by the guard", **_about(refused.step.action, refused.step.reason), **why)
     happened = bool(cycle.outcome.done or cycle.outcome.undone or cycle.plan.refused or cycle.plan.cut_short)
     (log.info if happened else log.debug)("cycle done", **dict(_figures(cycle)))
+
+
+def _failure_of(undone: Undone) -> tuple[str, str, str]:
+    return type(undone.step.action).__name__, undone.step.action.subject, undone.reason.words
 
 
 def log_findings(log: FilteringBoundLogger, before: Sequence[Finding], now: Sequence[Finding]) -> None:

@@ -65,6 +65,31 @@ def test_a_finding_is_logged_when_it_begins_and_when_it_ends_and_counted_in_betw
     assert value(meter, "tonnage_findings", reason="Degrading") is None
 
 
+def test_a_failure_that_the_cycle_before_had_is_counted_and_not_logged_again() -> None:
+    """What a tenant wrote may fail in each cycle, such as a service whose template no pod can have."""
+    quiet = turn(SimulatedWorld(world([node("a")])))
+    step = Step(Evict("ns/p", "a"), Reason("Preempted", "makes room"))
+
+    def failing(words: str) -> Cycle:
+        return replace(quiet, outcome=Outcome(undone=(Undone(step, Reason("ActionFailed", words)),)))
+
+    meter = Meter()
+    reporter = CycleReporter(meter, structlog.get_logger(), now_s=lambda: 1000.0)
+    with capture_logs() as lines:
+        for cycle in (
+            failing("status 422"),
+            failing("status 422"),
+            failing("status 403"),
+            quiet,
+            failing("status 403"),
+        ):
+            reporter.report_cycle(cycle)
+
+    told = [(line["cycle"], line["log_level"]) for line in lines if line["event"] == "action not done"]
+    assert told == [(1, "warning"), (2, "debug"), (3, "warning"), (5, "warning")]
+    assert value(meter, "tonnage_actions_total", action="Evict", result="failed") == 4
+
+
 def value(meter: Meter, name: str, **labels: str) -> float | None:
     return meter.registry.get_sample_value(name, labels)
 
