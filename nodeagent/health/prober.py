@@ -157,7 +157,7 @@ def measured_with(peer: Peer, source: str, burst_bytes: int, burst_s: float, wit
             failure = "refused"  # its host answers: an agent without an order, or a new one, is no fault of the network
         except TimeoutError:
             failure, lost = "silent", lost + 1
-        except (UnicodeError, ValueError, OverflowError):
+        except (ValueError, OverflowError):
             return ProbeResult("", "", 0.0, failure="failed")  # no address: its agent named it
         except OSError as error:
             is_lost = error.errno in NO_WAY
