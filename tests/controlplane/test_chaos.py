@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
-from benchmarks.chaos_nodes import ray_nodes
+from tests.chaos.faults import FAULTS, Fault, Scene, brain_server
+from tests.chaos.nodes import ray_nodes
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane

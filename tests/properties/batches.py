@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from hypothesis import strategies as st
 
-from benchmarks.plan_check import Seat
+from tests.builders.plan_check import Seat
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.plan_check import wrongs
+from tests.builders.plan_check import wrongs
 from cluster.actions import Bind
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.brain import DECISIONS, embedded, plans_alike
-from benchmarks.chaos_nodes import parents
-from benchmarks.random_clusters import random_cluster
+from tests.chaos.nodes import parents
+from tests.builders.random_clusters import random_cluster
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
 from controller.brain.remote import RayBrain

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos_nodes import parents, tree_of
+from tests.chaos.nodes import parents, tree_of
 from cluster.errors import ConfigError, Mistake
 from simulator.sweep.on_ray import OnRay
 from simulator.sweep.runner import Progress, Run, Swept, runs_of, sweep

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.random_clusters import random_cluster
+from tests.builders.random_clusters import random_cluster
 from cli.inputs.bundles import brain_with
 from cli.printing.bundle_output import plan_lines
 from cluster.plans import Plan

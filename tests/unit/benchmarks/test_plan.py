@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from benchmarks.plan import main
 from benchmarks.plan_cases import ASKS, churned, fleet, odd_asks, with_batch
-from benchmarks.plan_check import Seat, usd_per_hour, wrongs
+from tests.builders.plan_check import Seat, usd_per_hour, wrongs
 from benchmarks.plan_heavy_cases import HeavyCase, heavy_batch
 from benchmarks.plan_unseen import main as unseen
 from cluster.workloads import Gang

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.mix_exact import compare, observed
-from benchmarks.mix_instances import Switches
+from tests.mix_exact.comparison import compare, observed
+from tests.mix_exact.fleets import Switches
 from benchmarks.mix_services import tight_manifests
 from placement.budget import Budget
 from placement.mix.admission import answer_shared

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from benchmarks.mix_exact import observed
+from tests.mix_exact.comparison import observed
 from benchmarks.operator.many_services import GPUS_PER_NODE, definitions, fleet, services
 from cluster.clock import Clock
 from cluster.plans import Plan

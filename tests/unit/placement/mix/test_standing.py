@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.mix_exact import observed
+from tests.mix_exact.comparison import observed
 from benchmarks.operator.many_services import definitions, fleet
 from cluster.snapshot import Snapshot
 from placement.mix.problem import MixQuestion
