@@ -1,8 +1,8 @@
 """The trip of one pod from its watch event to its Binding: which files and functions of ours the operator enters.
 
 `python -m tests.size.trip` prints them. The operator runs whole, at its default settings in mode bind, against an API
-server on loopback that lists four nodes and one GPU type; once it rests, one plain pod with one GPU arrives (no service,
-gang, claim or policy).
+server on loopback that lists four nodes and one GPU type. Once it rests, one plain pod with one GPU arrives (no
+service, gang, claim or policy).
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from threading import Event, Thread
 from types import FrameType
 from typing import Any
 
+import click
 import yaml
 from aiohttp import web
 
@@ -117,10 +118,11 @@ class Trace:
     """How often, by file and qualified name."""
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
-        if self.is_on and event == "call":
-            code = frame.f_code
-            if code.co_filename.startswith(str(ROOT)) and code.co_name not in COMPREHENSIONS:
-                self.entered[code.co_filename.removeprefix(f"{ROOT}/"), f"{code.co_qualname}:{code.co_firstlineno}"] += 1
+        code = frame.f_code
+        is_ours = code.co_filename.startswith(str(ROOT)) and code.co_name not in COMPREHENSIONS
+        if self.is_on and event == "call" and is_ours:
+            file = code.co_filename.removeprefix(f"{ROOT}/")
+            self.entered[file, f"{code.co_qualname}:{code.co_firstlineno}"] += 1
 
     @contextmanager
     def follow(self) -> Iterator[None]:
@@ -246,8 +248,8 @@ def main() -> None:
     for file, name in entered:
         by_file.setdefault(file, []).append(name)
     for file, names in sorted(by_file.items()):
-        print(f"{file}: {len(names)}: {' '.join(sorted(names))}")
-    print(f"{len(by_file)} files, {len(entered)} functions")
+        click.echo(f"{file}: {len(names)}: {' '.join(sorted(names))}")
+    click.echo(f"{len(by_file)} files, {len(entered)} functions")
 
 
 if __name__ == "__main__":
