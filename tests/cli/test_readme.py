@@ -1,4 +1,4 @@
-"""README's service and the guide's "Try it", run as they stand there; long simulations are cut short by further options."""
+"""README's service and the guide's "Try it", run as they stand there, simulations cut short by options."""
 
 import json
 import re
