@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from controller.dra.inventory import Inventory
-from controller.kube.structs import (
+from controller.api.structs import (
     Container,
     Node,
     Pod,
@@ -21,6 +20,7 @@ from controller.kube.structs import (
     Taint,
     Toleration,
 )
+from controller.dra.requests import Inventory
 
 WAITING_GATE = SchedulingGate("tonnage.dev/claims")
 """Gate of a pod that cannot be planned because of its claims."""

@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
+from controller.api.structs import Node, Pod
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
-from controller.dra.feasibility import MOST_KNOWN, Feasibility
-from controller.dra.inventory import Inventory, inventory_from
+from controller.dra.feasibility import MOST_KNOWN, Feasibility, in_turns
 from controller.dra.objects import DeviceClass, ResourceClaim
-from controller.dra.pod_claims import Use, uses_of
-from controller.dra.request_turns import in_turns
-from controller.dra.requests import ClaimRequests, UnsupportedClaimError, requests_as_written, requests_of_claim
+from controller.dra.requests import (
+    ClaimRequests,
+    Inventory,
+    UnsupportedClaimError,
+    inventory_from,
+    requests_as_written,
+    requests_of_claim,
+)
 from controller.dra.rewriting import (
     NODE_LABEL,
     gated,
@@ -28,11 +33,9 @@ from controller.dra.rewriting import (
     with_requests,
     withholder_of,
 )
-from controller.dra.watched import WatchedObjects
+from controller.dra.watched import Use, WatchedObjects, uses_of
 from controller.kube.cluster_view import SeenPod
-from controller.kube.stamp import Stamp
-from controller.kube.structs import Node, Pod
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 
 
 @dataclass

@@ -11,24 +11,64 @@ from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from controller.api.foreign_kinds import ForeignKind
+from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.gpu_type import NodeLabel
-from controller.api.instant import instant
 from controller.api.kind import Kind
-from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
+from controller.api.labels import GPU_MILLI_ANNOTATION, SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
+from controller.api.notation import instant, quantity
 from controller.api.pod import KIND as POD
-from controller.api.pruning import without_nulls
+from controller.api.structs import Amount, Meta, Node, OwnObject, Pod, PodMeta, Slim, plain
+from controller.api.validation import without_nulls
+from controller.dra.rewriting import holder_of
+from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
-from controller.kube.nesting import plain
-from controller.kube.structs import Meta, Node, OwnObject, Pod, PodMeta, Slim
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
-from controller.kube_world.quotas import ResourceQuota, most_gpu_milli
+from controller.kube_world.observer import Caches, Observer, settle_heap
 from controller.kube_world.refusals import FailedPod, Refusals
-from controller.placers.pools import requested_mode
+from controller.placers.pools import Pool, pool_mode, requested_mode
+from controller.settings import OperatorSettings
+from controller.snapshot.builder import FACTS
+from controller.snapshot.fact import Fact
+
+MOST = 10**12
+"""Largest quota that is told from none."""
+
+
+class _Spec(Slim, frozen=True):
+    hard: dict[str, Amount] = msgspec.field(default_factory=dict)
+
+
+class ResourceQuota(Slim, frozen=True):
+    """ResourceQuota (v1). Its scopes are not read: a quota of GPUs holds for all pods of its namespace."""
+
+    metadata: Meta
+    spec: _Spec = _Spec()
+
+
+QUOTAS = Resource("quotas", "/api/v1/resourcequotas", ResourceQuota, is_optional=True)
+"""Read where that is granted, so that an operator of a newer version works with the rights of an older chart."""
+
+
+def most_gpu_milli(quotas: Iterable[ResourceQuota]) -> dict[str, int]:
+    """Thousandths of GPUs that the pods of a namespace may hold, by namespace; of several quotas the smallest."""
+    found: dict[str, int] = {}
+    for each in quotas:
+        if (written := each.spec.hard.get(GPU_MILLI_ANNOTATION)) is not None:
+            namespace = each.metadata.namespace
+            found[namespace] = min(found.get(namespace, MOST), _milli(written))
+    return found
+
+
+def _milli(written: Amount) -> int:
+    """Whole thousandths; those that are more than any fleet has are as good as no quota."""
+    try:
+        return min(int(quantity(written)), MOST)
+    except ValueError:
+        return MOST
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):
@@ -269,3 +309,91 @@ def _plain(raw: bytes) -> dict[str, Any]:
     """
     read = without_nulls(plain(raw)) if raw else {}
     return read if isinstance(read, dict) else {}
+
+
+def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
+    return tuple(Pool(pool.placer, pool.selector, pool.shares) for pool in settings.pools)
+
+
+def allocates_claims(settings: OperatorSettings) -> bool:
+    """Whether ResourceSlices, ResourceClaims and DeviceClasses are read."""
+    return any(pool.placer == "dra" for pool in settings.pools)
+
+
+def foreign_kinds_from(settings: OperatorSettings) -> tuple[ForeignKind, ...]:
+    """Kinds of other projects by which pods are gangs."""
+    return FOREIGN_KINDS if settings.groups_of_others else ()
+
+
+def device_classes_from(settings: OperatorSettings) -> dict[str, str]:
+    """DeviceClass by extended resource name: a driver's chart installs a class with the driver's name."""
+    return {resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)}
+
+
+def observer_from(
+    settings: OperatorSettings,
+    caches: Caches,
+    clock: Callable[[], float],
+    *,
+    at_first_sight: Callable[[], None] = settle_heap,
+    facts: tuple[Fact, ...] = FACTS,
+    is_guarded: Callable[[], bool] = lambda: True,
+) -> Observer:
+    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds.
+
+    is_guarded: whether the API server lets only Tonnage write its annotations.
+    """
+    pools = pools_from(settings)
+
+    def is_allocated_here(labels: Mapping[str, str]) -> bool:
+        return pool_mode(pools, labels) == "dra"
+
+    return Observer(
+        caches,
+        clock,
+        is_ours=is_ours,
+        new_book=lambda: ClaimTranslation(settings.dra_drivers, is_allocated_here),
+        at_first_sight=at_first_sight,
+        facts=facts,
+        is_guarded=is_guarded,
+    )
+
+
+def sightings_from(
+    settings: OperatorSettings,
+    observer: Observer,
+    caches: Caches,
+    deployments: Cache[Deployment],
+    completed: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
+    failed: Cache[FailedPod] | None = None,
+    is_placed_here: Callable[[str], bool] = lambda _: True,
+    quotas: Cache[ResourceQuota] | None = None,
+) -> CachedView:
+    """completed: adds data from other sources than objects, such as power. The last three: as of CachedView."""
+    return CachedView(
+        lambda: completed(observer.observe()),
+        pods=caches.pods,
+        own=caches.own,
+        deployments=deployments,
+        nodes=caches.nodes,
+        allocates_claims=allocates_claims(settings),
+        unallocated=lambda: observer.with_book(lambda book: book.reasons),
+        half_made_claims=lambda: observer.with_book(_half_made),
+        failed=failed,
+        is_placed_here=is_placed_here,
+        groups=caches.groups,
+        quotas=quotas,
+    )
+
+
+def _half_made(book: ClaimTranslation) -> tuple[SeenClaim, ...]:
+    return tuple(
+        SeenClaim(
+            name,
+            claim.metadata.uid,
+            book.users(name),
+            holder_of(name),
+            instant_or_none(claim.metadata.annotations.placed_at),
+        )
+        for name, claim in sorted(book.claims_of_unbound_pods().items())
+    )

@@ -1,28 +1,137 @@
 """Handlers of actions on Kubernetes: the last check, the writes, and the records kept before and after them."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
 from cluster.errors import ActionError
+from cluster.occupancy import Occupancy
+from cluster.plans import Reason
 from cluster.quarantine import OUR_TAINTS
 from cluster.snapshot import Snapshot
-from controller.api.instant import rfc3339
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
-from controller.kube.cluster_view import ClusterView
-from controller.kube.request import JSON_PATCH, MERGE_PATCH
-from controller.kube.sender import may_have_happened
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
-from controller.kube_world.assumed import Assumed
-from controller.kube_world.capacity_check import Account
-from controller.kube_world.deployments import deployment_writes
-from controller.kube_world.instances import Instances
-from controller.kube_world.promises import Promises
-from controller.kube_world.refused_scales import RefusedScales
+from controller.api.notation import rfc3339
+from controller.kube.cluster_view import ClusterView, SeenService
+from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
+from controller.kube.sender import Stamp, Write, may_have_happened
+from controller.kube_world.deployments import Instances, deployment_writes
+from controller.kube_world.reservations import Assumed, Promises
 from controller.placers.claims import Allocate, Deallocate
 from controller.placers.pools import Pool, placing_writes
+
+
+class Checking(Protocol):
+    """Check function of an action's handler."""
+
+    @property
+    def check(self) -> Callable[["Account", Any], None]:
+        """Raises ActionError if the action is impossible in the cluster's present state."""
+        ...
+
+
+class Account:
+    """Free capacity of a snapshot minus the binds charged since, for one batch of actions."""
+
+    def __init__(self, snapshot: Snapshot, handlers: Mapping[type[Action], Checking]) -> None:
+        self._seats = Occupancy(snapshot)
+        self._handlers = handlers
+
+    def check(self, action: Action) -> None:
+        """Raises ActionError if the action is impossible in the cluster's present state, or has no handler."""
+        handler = self._handlers.get(type(action))
+        if handler is None:
+            raise ActionError(f"{type(action).__name__} of {action.subject}: not supported on Kubernetes")
+        handler.check(self, action)
+
+    def charge(self, bind: Bind) -> None:
+        """Count a bind as done. Does not check again."""
+        self._seats.place(bind.pod, bind.node, bind.devices)
+
+    def check_bind(self, bind: Bind) -> None:
+        why = self._seats.objection_to_bind(bind.pod, bind.node, bind.devices)
+        _refuse(f"binding {bind.pod} to {bind.node}", why)
+
+    def check_stop(self, pod: str, node: str) -> None:
+        _refuse(f"stopping {pod} on {node}", self._seats.objection_to_stop(pod, node))
+
+    def check_release(self, claim: str) -> None:
+        _refuse(f"releasing claim {claim}", self._seats.objection_to_release(claim))
+
+    def check_set_replicas(self, action: SetReplicas) -> None:
+        scalers = {each.name: each for each in self._seats.snapshot.scalers}
+        scaler = scalers.get(action.policy)
+        wanted = scaler.replicas.wanted if scaler and scaler.replicas else None
+        if wanted != action.was:
+            what = "was not observed" if wanted is None else f"asks for {wanted} replicas"
+            raise ActionError(f"scaling {action.target}: it {what}, not for {action.was}")
+
+    def check_restart(self, action: RestartGang) -> None:
+        for pod, _, node in action.pods:
+            _refuse(f"restarting {action.gang}", self._seats.objection_to_stop(pod, node))
+
+    def check_node(self, node: str) -> None:
+        if self._seats.snapshot.nodes.names.row(node) is None:
+            raise ActionError(f"tainting {node}: there is no such node")
+
+    def check_scale(self, service: str) -> None:
+        _refuse(f"scaling {service}", self._seats.objection_to_scale(service))
+
+
+def _refuse(what: str, why: Reason | None) -> None:
+    if why is not None:
+        raise ActionError(f"{what}: {why.words}")
+
+
+FIRST_S, LONGEST_S = 1.0, 60.0
+"""Pause after a first refusal, and the longest; each further one doubles it. Chosen: a quota or a webhook that was in
+the way is seldom gone sooner, and who waits for it waits for a minute at most."""
+REFUSED = (400, 403, 404, 422)
+"""HTTP statuses of a write that fails again as long as neither it nor what is in its way changes."""
+REMEMBERED = 10_000
+"""Number of services that are remembered, 5 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    uid: str
+    generation: int
+    words: str
+    pause_s: float
+    until_s: float
+    """Of a monotonic clock."""
+
+    def is_of(self, seen: SeenService) -> bool:
+        return (self.uid, self.generation) == (seen.uid, seen.generation)
+
+
+@dataclass(slots=True)
+class RefusedScales:
+    """The last refusal of each service, in order of time. Instants are of one monotonic clock."""
+
+    _by_service: OrderedDict[str, _Refusal] = field(default_factory=OrderedDict)
+
+    def check(self, seen: SeenService, at_s: float) -> None:
+        """Raises ActionError, in the words of the refusal, for a service that is not to be tried again yet.
+
+        One that was changed since is tried at once.
+        """
+        last = self._by_service.get(seen.name)
+        if last is not None and last.is_of(seen) and at_s < last.until_s:
+            raise ActionError(last.words)
+
+    def note(self, seen: SeenService, error: ActionError, at_s: float) -> None:
+        """Notes that a write of a service failed."""
+        if not isinstance(error, KubeWriteError) or error.refusal.status not in REFUSED:
+            return
+        last = self._by_service.get(seen.name)
+        goes_on = last is not None and last.is_of(seen) and at_s < last.until_s + LONGEST_S
+        pause_s = min(LONGEST_S, 2 * last.pause_s) if last is not None and goes_on else FIRST_S
+        self._by_service[seen.name] = _Refusal(seen.uid, seen.generation, str(error), pause_s, at_s + pause_s)
+        self._by_service.move_to_end(seen.name)
+        if len(self._by_service) > REMEMBERED:
+            self._by_service.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

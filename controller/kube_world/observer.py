@@ -17,15 +17,13 @@ from controller.api.kinds import KINDS, own_kinds
 from controller.api.model_service import KIND as SERVICE
 from controller.api.node import KIND as NODE
 from controller.api.pod import KIND as POD
-from controller.api.pruning import without_nulls
+from controller.api.structs import Node, OwnObject, Pod, plain
+from controller.api.validation import without_nulls
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation
 from controller.kube.api_server import Transport
-from controller.kube.cache import Cache, Resource
-from controller.kube.nesting import plain
-from controller.kube.reflector import Surroundings, WatchTimes, reflect
-from controller.kube.structs import Node, OwnObject, Pod
+from controller.kube.cache import Cache, Resource, Surroundings, WatchTimes, reflect
 from controller.objects.findings import Findings
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Note, Read

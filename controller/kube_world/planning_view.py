@@ -1,23 +1,150 @@
 """Snapshot for planning: the observed cluster, own writes since, and the start times of states with deadlines."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from cluster.actions import Bind
 from cluster.nodes import HeldBack
+from cluster.scaling import resized, without_pods
 from cluster.snapshot import Snapshot
-from cluster.workloads import IdleClaim, LeftOut
+from cluster.workloads import IdleClaim, InstanceType, LeftOut
+from controller.api.model_service import status_from
+from controller.deciders.deadlines import since
 from controller.deciders.gang_rollback import half_started
-from controller.kube.cluster_view import ClusterView, SeenPod
-from controller.kube_world.assumed import Assumed
-from controller.kube_world.in_flight import with_deployed, with_issued_binds, with_resized
-from controller.kube_world.instances import Instances
-from controller.kube_world.last_scaled import scaled_at_s
-from controller.kube_world.promises import Promises
-from controller.kube_world.since_when import StartTimes
+from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod
+from controller.kube.sender import REQUEST_TIMEOUT_S
+from controller.kube_world.deployments import Instances
+from controller.kube_world.reservations import Assumed, Promises
 from controller.placers.pool_affinity import PlacementModes
 from controller.placers.pools import Pool, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds
 from controller.snapshot.quotas import within_quotas
+
+
+def with_issued_binds(
+    snapshot: Snapshot,
+    seen: Callable[[str], SeenPod | None],
+    issued: Iterable[Bind],
+    ours: Callable[[SeenPod], bool],
+    promised: Callable[[SeenPod], Bind | None],
+) -> Snapshot:
+    """The snapshot with sent binds counted as done, and without pending pods of other schedulers.
+
+    A pod whose gate was removed counts as running on its chosen node until kube-scheduler decides otherwise; this is
+    read from the pod, so it survives a restart of this process.
+    promised: what such a pod holds; None where that is not believed.
+    """
+    binds = {bind.pod: bind for bind in issued}
+    foreign = []
+    for row in snapshot.pods.pending:
+        name = snapshot.pods.names[int(row)]
+        pod = seen(name)
+        if name in binds:
+            continue
+        if pod and pod.node:
+            binds[name] = Bind(name, pod.node, pod.devices)  # bound since the snapshot was taken
+        elif pod and (bind := promised(pod)):
+            binds[name] = bind  # about to be: its devices are in use
+        elif pod is None or not ours(pod):
+            foreign.append(int(row))
+    kept = replace(snapshot, pods=without_pods(snapshot.pods, foreign)) if foreign else snapshot
+    pods, nodes = kept.pods.names, kept.nodes.names
+    return kept.after(b for b in binds.values() if pods.row(b.pod) is not None and nodes.row(b.node) is not None)
+
+
+def with_deployed(
+    snapshot: Snapshot,
+    deployments: Iterable[SeenDeployment],
+    content: Callable[[str, InstanceType], str | None],
+    scaled_at_s: Callable[[str], float | None],
+) -> Snapshot:
+    """The snapshot with each service's replicas read from its Deployments.
+
+    A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
+    replicas, so that the plan writes it again; except where no profile has its width any more, so that the plan scales
+    it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
+    content: hash that the Deployment of (service, instance type) should have; None if the service has no template.
+    scaled_at_s: when a service's replicas last changed, seconds since the epoch.
+    """
+    replicas: dict[str, dict[InstanceType, int]] = {}
+    models = {service.name: service.model for service in snapshot.services}
+    profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in snapshot.profiles}
+    for each in deployments:
+        width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
+        if width not in profiled or each.content == content(each.service, each.instance_type):
+            replicas.setdefault(each.service, {})[each.instance_type] = each.replicas
+    services = tuple(
+        replace(
+            s,
+            replicas=s.replicas if s.is_planned_only else _sorted(replicas.get(s.name)),
+            scaled_at_s=scaled_at_s(s.name),
+        )
+        for s in snapshot.services
+    )
+    return replace(snapshot, services=services)
+
+
+def with_resized(snapshot: Snapshot, resized_to: Mapping[str, tuple[float, int]]) -> Snapshot:
+    """The snapshot with replicas that were set since they were last read.
+
+    resized_to: instant of the snapshot that the write was made from, and the replicas written, by policy.
+    """
+    for scaler in snapshot.scalers:
+        at_s, replicas = resized_to.get(scaler.name, (-math.inf, 0))
+        if scaler.replicas is not None and scaler.replicas.observed_at_s <= at_s + REQUEST_TIMEOUT_S:
+            snapshot = resized(snapshot, scaler.name, replicas, at_s)
+    return snapshot
+
+
+def _sorted(replicas: Mapping[InstanceType, int] | None) -> dict[InstanceType, int] | None:
+    return dict(sorted(replicas.items())) if replicas else None
+
+
+def scaled_at_s(status: Mapping[str, Any]) -> float | None:
+    """When the replicas in this status last changed, seconds since the epoch."""
+    return status_from(status).last_scale_time
+
+
+Written = Callable[[str], float | None]
+"""Function from an object (`namespace/name`) to the instant stored on it, seconds since the epoch; None for none."""
+
+FORGET_S = 120.0
+"""A process that has not looked for longer was not the leader meanwhile, and knows nothing any more. Chosen: four times
+the longest pause between two cycles."""
+
+
+class StartTimes:
+    """Start times of one kind of state. Without a stored instant (earlier versions) it is when this process saw it."""
+
+    def __init__(self, written: Written, *, may_lag: bool = False) -> None:
+        """may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet."""
+        self._written = written
+        self._may_lag = may_lag
+        self._known: Mapping[str, float] = {}
+        self._looked_at_s: float | None = None
+
+    def of(self, objects: Iterable[str], at_s: float) -> Mapping[str, float]:
+        """Start time of each object that is in the state now. at_s: now, seconds since the epoch."""
+        names = tuple(objects)
+        if self._looked_at_s is not None and at_s - self._looked_at_s > FORGET_S:
+            self._known, self._looked_at_s = {}, None
+        found = {name: each for name in names if (each := self._since(name, at_s)) is not None}
+        self._known, self._looked_at_s = since(names, found, at_s), at_s
+        return self._known
+
+    def _since(self, name: str, at_s: float) -> float | None:
+        known, written = self._known.get(name), self._written(name)
+        if written is not None and written > at_s:
+            written = None  # by a clock that is ahead, or by somebody else: a deadline must pass all the same
+        if not self._may_lag or written is None:
+            return known if written is None else written
+        if known is not None:
+            return max(known, written)
+        # The object was not in the state at the last call, so an older stored instant is of an earlier period.
+        return written if self._looked_at_s is None or written >= self._looked_at_s else None
+
 
 UNHEEDED = (
     "PodAffinityNotHeeded",

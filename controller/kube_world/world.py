@@ -1,20 +1,20 @@
 """Kubernetes as a World: snapshots from watches, and actions as writes to the API server."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from cluster.actions import Action
-from cluster.errors import ActionError
+from cluster.errors import ActionError, Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import ClusterView
 from controller.kube.sender import Applier, Job
-from controller.kube_world.capacity_check import Account
-from controller.kube_world.handlers import HANDLERS, Answer, Desk, Handler
+from controller.kube_world.handlers import HANDLERS, Account, Answer, Desk, Handler
 from controller.kube_world.planning_view import PlanningView
-from controller.kube_world.promises import Promises
+from controller.kube_world.reservations import Promises
 from controller.placers.claims import Allocate, Deallocate, no_claim_to_release, no_claims
 from controller.placers.pools import Pool
 from controller.ports import Outcome
@@ -128,3 +128,18 @@ class KubernetesWorld:
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
         self._tell(self._view.snapshot(), plan, outcome, self._generations)
+
+
+@dataclass(slots=True)
+class DeviceTroubles:
+    """Logs each problem with the devices of a node when it appears and when it is resolved."""
+
+    known: frozenset[Mistake] = frozenset()
+
+    def tell(self, found: Iterable[Mistake]) -> None:
+        now = frozenset(found)
+        for each in sorted(now - self.known, key=str):
+            log.warning("devices of a node cannot be used", node=each.place, why=each.problem, remedy=each.remedy)
+        for each in sorted(self.known - now, key=str):
+            log.info("devices of a node can be used again", node=each.place, was=each.problem)
+        self.known = now

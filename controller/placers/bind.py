@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from cluster.actions import Bind
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, SCHEDULER_NAME
 from controller.kube.cluster_view import SeenPod
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 from controller.placers.claims import Allocate
 
 

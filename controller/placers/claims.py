@@ -5,8 +5,7 @@ from collections.abc import Callable
 from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.kube.cluster_view import SeenPod
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 
 Allocate = Callable[[SeenPod, Bind, Stamp], list[Write]]
 """Returns the stamped writes that allocate the devices of a bind to the pod's claims. Raises ActionError when that is

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from cluster.actions import Bind
 from controller.kube.cluster_view import SeenPod
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 from controller.placers import bind, gate
 from controller.placers.claims import Allocate
 

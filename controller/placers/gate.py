@@ -13,8 +13,7 @@ from cluster.nodes import HOSTNAME_LABEL
 from controller.api.labels import PLACEMENT_GATE, SCHEDULER_NAME
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 from controller.placers.bind import placed_annotations
 from controller.placers.claims import Allocate
 

@@ -7,8 +7,7 @@ from typing import Protocol
 from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.kube.cluster_view import SeenPod
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 from controller.placers import bind, dra, gate
 from controller.placers.claims import Allocate, no_claims
 

@@ -19,20 +19,24 @@ from controller.brain.from_settings import limits_from
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.kube.cache import Cache
+from controller.kube.cache import Surroundings as Watching
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from controller.kube.fence import Fence
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
-from controller.kube.reflector import Surroundings as Watching
 from controller.kube.request import Request
-from controller.kube.sender import Applier
-from controller.kube_world.cached_view import DEPLOYMENTS
-from controller.kube_world.from_settings import allocates_claims, foreign_kinds_from, observer_from, sightings_from
+from controller.kube.sender import Applier, Fence
+from controller.kube_world.cached_view import (
+    DEPLOYMENTS,
+    QUOTAS,
+    allocates_claims,
+    foreign_kinds_from,
+    observer_from,
+    sightings_from,
+)
 from controller.kube_world.observer import empty_caches, follow
-from controller.kube_world.promises import Promises
-from controller.kube_world.quotas import QUOTAS
 from controller.kube_world.refusals import FAILED_PODS
+from controller.kube_world.reservations import Promises
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Brain, World

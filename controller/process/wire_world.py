@@ -11,12 +11,10 @@ from cluster.snapshot import Snapshot
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
-from controller.kube_world.cached_view import CachedView
-from controller.kube_world.device_troubles import DeviceTroubles
-from controller.kube_world.from_settings import device_classes_from, pools_from
+from controller.kube_world.cached_view import CachedView, device_classes_from, pools_from
 from controller.kube_world.observer import Observer
-from controller.kube_world.promises import Promises
-from controller.kube_world.world import KubernetesWorld
+from controller.kube_world.reservations import Promises
+from controller.kube_world.world import DeviceTroubles, KubernetesWorld
 from controller.ports import Outcome
 from controller.report.decisions import decisions_of, gangs_of, refusals_of
 from controller.report.events import AT_A_TIME, Events

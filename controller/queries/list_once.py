@@ -12,9 +12,10 @@ from cluster.snapshot import Snapshot
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache
 from controller.kube.cluster_view import ClusterView
-from controller.kube.errors import ABSENT, KubeReadError
-from controller.kube_world.cached_view import DEPLOYMENTS
-from controller.kube_world.from_settings import (
+from controller.kube.request import ABSENT, KubeReadError
+from controller.kube_world.cached_view import (
+    DEPLOYMENTS,
+    QUOTAS,
     allocates_claims,
     device_classes_from,
     foreign_kinds_from,
@@ -23,7 +24,6 @@ from controller.kube_world.from_settings import (
     sightings_from,
 )
 from controller.kube_world.observer import Caches, Observer, empty_caches
-from controller.kube_world.quotas import QUOTAS
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.builder import BuiltSnapshot
 from controller.snapshot.from_manifests import Observed

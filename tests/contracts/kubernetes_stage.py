@@ -18,12 +18,11 @@ from cluster.snapshot import Snapshot
 from controller.api import model_service
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.kube.cache import Cache
+from controller.kube.cache import Cache, Surroundings
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeWriteError
 from controller.kube.loop_thread import LoopThread
-from controller.kube.reflector import Surroundings
+from controller.kube.request import KubeWriteError
 from controller.kube.sender import Applier
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView, is_ours
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow

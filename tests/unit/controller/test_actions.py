@@ -24,9 +24,8 @@ from controller.apply import carry_out
 from controller.brain.frames import plan_frame, plan_from_frame
 from controller.cycle import Cycle
 from controller.guard import OBJECTIONS, Guarded, Limits, Objection, guard
-from controller.kube.write import Write
-from controller.kube_world.capacity_check import Account
-from controller.kube_world.handlers import HANDLERS, Desk, Handler
+from controller.kube.sender import Write
+from controller.kube_world.handlers import HANDLERS, Account, Desk, Handler
 from controller.ports import Outcome
 from controller.queries.plan_diff import plan_diff
 from controller.report.decisions import decisions_of

@@ -18,11 +18,9 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.api.conditions import ObservedStatus
 from controller.api.crds import files
-from controller.api.fields import Strict
-from controller.api.kind import Kind
+from controller.api.fields import ApiVersion, OwnMeta, Strict
+from controller.api.kind import ACCEPTED, AGE, Column, Kind
 from controller.api.kinds import KINDS
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import ACCEPTED, AGE, Column
 from controller.api.rbac import Permission, features, needed, roles_yaml
 from controller.api.reference import reference
 from controller.kube.cache import Cache

@@ -4,7 +4,7 @@ import pytest
 
 from cluster.actions import Bind
 from controller.kube.cluster_view import SeenPod
-from controller.kube_world.assumed import ASSUMED_FOR_S, Assumed
+from controller.kube_world.reservations import ASSUMED_FOR_S, Assumed
 
 BIND = Bind("ns/p", "a", (0,))
 WAITING = SeenPod("ns/p", "uid-1", "1", "", "tonnage")

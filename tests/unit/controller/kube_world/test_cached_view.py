@@ -3,8 +3,8 @@
 from typing import Any
 
 from cluster.workloads import InstanceType
+from controller.api.structs import Pod, object_from
 from controller.kube.cache import Cache
-from controller.kube.structs import Pod, object_from
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView, seen_pod
 from controller.kube_world.deployments import Instance, content_of
 from tests.builders.live_cluster import LiveCluster

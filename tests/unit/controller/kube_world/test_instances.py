@@ -6,8 +6,7 @@ from cluster.workloads import InstanceType
 from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenDeployment
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
-from controller.kube_world.deployments import Instance, content_of
-from controller.kube_world.instances import Instances
+from controller.kube_world.deployments import Instance, Instances, content_of
 from controller.placers.pool_affinity import PlacementModes
 from controller.placers.pools import Pool
 from tests.builders.live_cluster import LiveCluster

@@ -8,7 +8,7 @@ from cluster.plans import Reason
 from cluster.workloads import Gang, LeftOut
 from controller.kube.cluster_view import SeenPod
 from controller.kube_world.planning_view import PlanningView
-from controller.kube_world.promises import Promises
+from controller.kube_world.reservations import Promises
 from controller.placers.pools import DEFAULT_POOLS
 from controller.snapshot.namespace_bounds import EXCEEDED, MOST_SHAPES
 from tests.builders.fleet import node, pod, world

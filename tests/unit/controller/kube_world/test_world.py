@@ -10,7 +10,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.deciders.awaiting_pods import without_pods_to_come
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
-from controller.kube.write import Write
+from controller.kube.sender import Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types, profile, service

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
 from controller.api.model_service import KIND
-from controller.kube_world.last_scaled import scaled_at_s
+from controller.kube_world.planning_view import scaled_at_s
 from controller.ports import PLANNED_LOCALLY
 from controller.report.service_status import ServiceFacts, status_after
 from tests.builders.mix import of_types

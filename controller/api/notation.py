@@ -1,6 +1,7 @@
 """Quantities and durations as Kubernetes writes them: `500m`, `1.5`, `16Gi`, `1e3`, `40ms`."""
 
 import re
+from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from functools import lru_cache
 from math import ceil
@@ -94,3 +95,25 @@ def duration(for_s: float) -> str:
     """Text of a duration: `40ms` below a second, `30s` from there on."""
     # Without the 12 digits, a fortnight would be written with an exponent, which no duration has.
     return f"{for_s * 1000:.12g}ms" if for_s < 1 else f"{for_s:.12g}s"
+
+
+def instant(written: object) -> float:
+    """Seconds since the epoch; a float is returned unchanged.
+
+    A timestamp without a time zone is refused as ambiguous, and one before 1970 as a zero value of some program.
+    Raises ValueError, whose message continues a sentence that starts with the field's name.
+    """
+    if isinstance(written, float) and written >= 0:
+        return written
+    try:
+        read = datetime.fromisoformat(written) if isinstance(written, str) and "T" in written.upper() else None
+    except ValueError:
+        read = None
+    if read is None or read.tzinfo is None or read.year < 1970:
+        raise ValueError(f"should be a timestamp like 2026-03-01T12:00:00Z, not {written!r}")
+    return read.timestamp()
+
+
+def rfc3339(at_s: float) -> str:
+    """The timestamp in UTC, to the second, as conditions have it."""
+    return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 
-from controller.kube.errors import KubeReadError, Refusal
-from controller.kube.request import Query
+from controller.kube.request import KubeReadError, Query, Refusal
 
 
 class ScriptOverError(Exception):
