@@ -114,6 +114,14 @@ def instant(written: object) -> float:
     return read.timestamp()
 
 
+def instant_or_none(written: object) -> float | None:
+    """Seconds since the epoch; None where nothing is written, or no instant."""
+    try:
+        return None if written is None else instant(written)
+    except ValueError:
+        return None
+
+
 def rfc3339(at_s: float) -> str:
     """The timestamp in UTC, to the second, as conditions have it."""
     return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

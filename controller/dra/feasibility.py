@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from controller.dra.requests import ClaimRequests, Inventory, UnsupportedClaimError, check_selectors, fits
-from controller.dra.rewriting import FITS_LABEL
 from controller.dra.undecided import SelectorError
 
+FITS_LABEL = "resource.tonnage.dev/fits-"
+"""Prefix of a label that ends with the digest of a claim's requests: all devices of the node satisfy them."""
 MOST_KNOWN = 64
 """Number of different claims above which those without pods are forgotten, and most of the pods that wait in one
 namespace. Chosen: a fleet has a dozen."""

@@ -231,8 +231,7 @@ def test_one_that_cannot_be_read_is_left_out_and_its_status_says_why() -> None:
 
 def test_events_can_be_about_it() -> None:
     cluster = live(squad(), node())
-    caches = cluster.caches
-    sightings = CachedView(cluster.observer.observe, pods=caches.pods, own=caches.own, deployments=Cache(DEPLOYMENTS))
+    sightings = CachedView(cluster.observer, Cache(DEPLOYMENTS))
     uid = sightings.uid("Squad", "default/blue")
     assert uid == "uid-blue"
 

@@ -47,7 +47,7 @@ class FakeTransport:
             raise AssertionError(f"the script has {step} where {path} is read")
         return step.body
 
-    async def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:  # noqa: ARG002  # a script is never idle
+    async def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:
         step = self._next(path, {**query, "watch": "true"})
         if not isinstance(step, Watched):
             raise AssertionError(f"the script has {step} where {path} is watched")

@@ -52,8 +52,6 @@ def test_a_null_in_a_template_means_an_absent_field() -> None:
 def instance_of(template: dict[str, Any]) -> Instance:
     """Instance of the service default/chat, whose object has this template."""
     cluster = LiveCluster([service(template=template)])
-    seen = CachedView(
-        cluster.observer.observe, pods=cluster.caches.pods, own=cluster.caches.own, deployments=Cache(DEPLOYMENTS)
-    ).service("default/chat")
+    seen = CachedView(cluster.observer, Cache(DEPLOYMENTS)).service("default/chat")
     assert seen is not None
     return Instance(planned_service("default/chat"), seen, InstanceType("A100"), A100, "gate")

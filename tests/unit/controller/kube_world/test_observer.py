@@ -53,7 +53,7 @@ def test_a_half_synced_picture_is_never_planned_on() -> None:
 
 
 def test_a_part_of_which_nothing_was_heard_for_too_long_is_not_planned_on() -> None:
-    live = LiveCluster([node()], stale_after_s=180.0)
+    live = LiveCluster([node()])
     live.clock.now_s += 180.0
     live.observer.observe()
 

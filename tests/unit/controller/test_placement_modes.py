@@ -14,8 +14,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube_world.deployments import Instance, content_of
-from controller.placers.pool_affinity import DeployedInstances, PlacementModes
-from controller.placers.pools import Pool
+from controller.placers import DeployedInstances, PlacementModes, Pool
 from tests.builders.fleet import Node, node, pod, world
 from tests.builders.mix import of_types, profile, seats, service, still
 from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, fake_view, kubernetes
@@ -34,7 +33,7 @@ def asks(**modes: str) -> Mapping[str, str]:
 
 def restricted(snapshot: Snapshot, modes: Mapping[str, str], pools: Sequence[Pool] = POOLS) -> Snapshot:
     known = PlacementModes(pools)
-    return known.restricted(snapshot, known.of_services(snapshot, lambda *_: 0), modes.get)
+    return known.restricted(snapshot, known.of_services(snapshot, lambda *_: 0), modes, frozenset())
 
 
 def restricted_service(name: str, **labels: str) -> ModelService:
@@ -55,10 +54,10 @@ def test_a_pod_that_waits_keeps_its_restricted_shape_from_one_snapshot_to_the_ne
     """Its constraints, of which a tenant writes thousands, are then not made, hashed and compared again."""
     fleet = world([of_pool("a", 1, "bind"), of_pool("b", 8, "gate")], [pod("ns/x", gpus=1), pod("ns/y", gpus=2)])
     known, requested = PlacementModes(POOLS), asks(x="gate", y="gate")
-    first, second = (known.restricted(fleet, {}, requested.get).pods for _ in range(2))
+    first, second = (known.restricted(fleet, {}, requested, frozenset()).pods for _ in range(2))
 
     assert {id(first.shapes[n]) for n in first.shape} == {id(second.shapes[n]) for n in second.shape}
-    gone = known.restricted(fleet, {}, {}.get)
+    gone = known.restricted(fleet, {}, {}, frozenset())
     assert gone.pods.shape.tolist() == fleet.pods.shape.tolist()
 
 
@@ -250,7 +249,7 @@ def test_a_share_of_a_device_goes_only_where_no_other_scheduler_gives_whole_ones
     def planned(*pools: Pool) -> dict[str, str]:
         known = PlacementModes(pools)
         of_services = known.of_services(fleet, lambda *_: 0)
-        return placed(known.restricted(fleet, of_services, asks(x="gate", y="gate").get, lambda pod: pod == "ns/x"))
+        return placed(known.restricted(fleet, of_services, asks(x="gate", y="gate"), frozenset({"ns/x"})))
 
     assert planned(shared, own) == {"ns/x": "b", "ns/y": "a"}
     assert planned(shared) == {"ns/y": "a"}

@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from controller.api.labels import PLACEMENT_GATE
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Stamp
-from controller.placers.pools import Pool, placing_writes, pool_mode, requested_mode
+from controller.placers import Pool, placing_writes, pool_mode, requested_mode
 
 BOUND_BY_US = SeenPod("ns/p", "u1", "7", scheduler_name="tonnage")
 GATED = SeenPod("ns/p", "u1", "7", gates=(PLACEMENT_GATE,))
