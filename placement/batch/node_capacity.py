@@ -5,49 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.snapshot import Free
 from cluster.workloads import PodShape
+from placement.batch.problem_builder import copies_in
 from placement.engine.device_fit import tightest_devices
-
-MOST_COPIES = 1 << 20
-"""Count for pods that request nothing, which fit without end."""
-
-
-def copies_in(shape: PodShape, free: Free, nodes: IntArray | None = None) -> IntArray:
-    """Number of pods of a shape that each node can take, with nothing else added. Does not check eligibility.
-
-    Shape (len(nodes),), all nodes when None.
-    """
-    rows = slice(None) if nodes is None else nodes
-    cpu = free.cpu_milli[rows]
-    copies = np.full(len(cpu), MOST_COPIES, dtype=np.int64)
-    if shape.cpu_milli:
-        copies = np.minimum(copies, cpu // shape.cpu_milli)
-    if shape.memory_bytes:
-        copies = np.minimum(copies, free.memory_bytes[rows] // shape.memory_bytes)
-    if shape.gpus:
-        copies = np.minimum(copies, _by_devices(shape, free.gpu_milli[rows]))
-    fitting: IntArray = copies.clip(min=0)
-    return fitting
-
-
-def _by_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
-    if shape.is_whole_gpu:
-        idle: IntArray = (left_milli == WHOLE_GPU_MILLI).sum(axis=1) // shape.gpus
-        return idle
-    shares: IntArray = left_milli.clip(min=0) // shape.gpu_milli
-    if shape.gpus == 1:
-        total: IntArray = shares.sum(axis=1)
-        return total
-    # t pods that each take their fraction of `gpus` different devices fit under two conditions: no device gives more
-    # than t fractions, and the given fractions suffice (McNaughton's wrap-around rule).
-    most = shares.sum(axis=1) // shape.gpus
-    for count in range(int(most.max(initial=0)), 0, -1):
-        short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
-        most = np.where(short & (most == count), count - 1, most)
-    fitting: IntArray = most
-    return fitting
 
 
 @dataclass(frozen=True, slots=True, eq=False)

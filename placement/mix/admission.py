@@ -30,8 +30,9 @@ from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, 
 from placement.mix.master import Prices
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
+from placement.mix.pulp_solver import Terms
 from placement.mix.refinement import refine
-from placement.mix.search import Terms, certain_shortage, mixes_on
+from placement.mix.search import certain_shortage, mixes_on
 from placement.mix.search_memory import SearchMemory
 from placement.mix.split_prices import start
 

@@ -27,12 +27,11 @@ from placement.mix.heuristics import (
     stocks_without_others,
     whole_slices,
 )
-from placement.mix.master import Choice, Choices, Master, Prices, dollars, master, relaxed, spent
+from placement.mix.master import Choice, Choices, Master, Prices, dollars, master, relaxed
 from placement.mix.milp import MixModel, build_model, mixes_from, slices
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
-from placement.mix.pulp_solver import Solved
+from placement.mix.pulp_solver import Solved, Terms, spent
 from placement.mix.rounding import split_and_rounded
-from placement.mix.search import Terms
 from placement.seating.stock import Stock
 
 PRICING_NODES = 1

@@ -18,8 +18,7 @@ from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix.milp import Pools, groups_of_pools
 from placement.mix.problem import MixQuestion
-from placement.mix.pulp_solver import Solved, solve
-from placement.mix.search import Terms
+from placement.mix.pulp_solver import Terms, spent
 from placement.seating.model import Group, add_seats
 
 PENALTY = 3.0
@@ -122,17 +121,6 @@ def relaxed(question: MixQuestion, choices: Choices, budget: Budget, terms: Term
         [[z.value() or 0.0 for z in own] for own in model.taken],
         all((out.value() or 0.0) < 1e-6 for out in model.out),
     )
-
-
-def spent(
-    problem: pulp.LpProblem, budget: Budget, terms: Terms, *, most_nodes: int | None = None, fractions: bool = False
-) -> Solved:
-    """Outcome of a solve, whose work is charged to the budget."""
-    solved = solve(
-        problem, most_nodes=most_nodes, limit_s=budget.left_s, gap=terms.gap, solver=terms.solver, fractions=fractions
-    )
-    budget.spend(solved.work, solved.cut_short)
-    return solved
 
 
 def _seated(problem: pulp.LpProblem, question: MixQuestion) -> Pools:

@@ -11,7 +11,8 @@ from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.instance_packing import fit_into_instances
 from placement.mix.problem import MixAnswer, MixQuestion, Need, objective_of, total_cost
-from placement.mix.search import Mixes, SearchState, Terms, begun, is_good, mixes_on, search
+from placement.mix.pulp_solver import Terms
+from placement.mix.search import Mixes, SearchState, begun, is_good, mixes_on, search
 
 WORK_PER_S = 4_000.0
 """Solver work per second of the deadline, in simplex iterations (`placement.mix.pulp_solver`). Measured on a core of

@@ -18,9 +18,10 @@ from placement.mix.feasibility import is_feasible
 from placement.mix.optimizer import concluded, first_unserved
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
 from placement.mix.problem_builder import need_of
+from placement.mix.pulp_solver import Terms
 from placement.mix.question_digests import profiles_digest
 from placement.mix.running_seats import may_be_in_the_way, staying
-from placement.mix.search import Mixes, SearchState, Terms, search
+from placement.mix.search import Mixes, SearchState, search
 from placement.mix.search_memory import SearchMemory
 from placement.mix.sensitivity import explain
 from placement.mix.standing import Found, Standing

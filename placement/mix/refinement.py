@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from placement.budget import Budget
 from placement.mix.columns import ColumnPool, solve_at
-from placement.mix.search import Terms
+from placement.mix.pulp_solver import Terms
 
 FIRST_NODES = 50
 """Nodes of the tree search of a need's first model. Chosen: 16 of 20 services with five GPU types need fewer."""

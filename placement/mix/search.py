@@ -17,9 +17,9 @@ from cluster.plans import CutShort, Reason, worse_cut
 from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import price_bound, start_mixes, whole_slices
-from placement.mix.milp import MixModel, build_model, mixes_from
+from placement.mix.milp import build_model, mixes_from
 from placement.mix.problem import Mix, MixQuestion, Need, objective_of
-from placement.mix.pulp_solver import Solved, solve
+from placement.mix.pulp_solver import Solved, Terms, solve, spent
 from placement.mix.rounding import split_and_rounded
 from placement.mix.seats import Crowd, crowd_at
 
@@ -35,16 +35,6 @@ LAST_WORD_NODES = 500
 """Nodes for naming the missing devices, once it is proven that there is no solution."""
 LAST_WORD_S = 0.1
 """Seconds beyond the deadline that naming them may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Settings of a search."""
-
-    gap: float = 0.0
-    """Relative distance from the bound that is good enough."""
-    solver: str | None = None
-    """See `placement.mix.pulp_solver.solve`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +179,7 @@ def _one_round(
 def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget, terms: Terms) -> SearchState | Reason:
     """Solves the model with split slices: fast, a lower bound for the rest, and mostly as cheap when rounded."""
     split = build_model(question, whole_slices=False)
-    solved = _solved(split, nodes, budget, terms)
+    solved = spent(split.problem, budget, terms, most_nodes=nodes)
     if solved.status == "infeasible":
         return shortage(question, budget, terms.solver)
     if not solved.has_answer:
@@ -213,7 +203,7 @@ def _whole(question: MixQuestion, found: SearchState, nodes: int, budget: Budget
     if not budget.allows_more():
         return replace(found, cut_short=budget.cut_short)
     whole = build_model(question, whole_slices=True)
-    solved = _solved(whole, nodes, budget, terms)
+    solved = spent(whole.problem, budget, terms, most_nodes=nodes)
     if solved.status == "infeasible":
         return Reason("InventoryShort", "the load fits the stock when slices are split, but not with whole slices")
     after = _with(question, found, solved, mixes_from(question, whole) if solved.has_answer else None)
@@ -230,16 +220,9 @@ def mixes_on(
     model = build_model(question, whole_slices=True)
     for (k, g), count in model.y.items():
         count.bounds(int(instances[k][g]), int(instances[k][g]))
-    solved = _solved(model, nodes, budget, replace(terms, gap=0.0))
+    solved = spent(model.problem, budget, replace(terms, gap=0.0), most_nodes=nodes)
     mixes = mixes_from(question, model) if solved.has_answer else None
     return mixes if mixes is not None and is_feasible(question, mixes) else None
-
-
-def _solved(model: MixModel, nodes: int, budget: Budget, terms: Terms) -> Solved:
-    """Outcome of a solve, whose work is charged to the budget."""
-    solved = solve(model.problem, most_nodes=nodes, limit_s=budget.left_s, gap=terms.gap, solver=terms.solver)
-    budget.spend(solved.work, solved.cut_short)
-    return solved
 
 
 def _with(question: MixQuestion, found: SearchState, solved: Solved, mixes: Mixes | None) -> SearchState:

@@ -15,8 +15,8 @@ from placement.budget import Budget
 from placement.mix.columns import NEAR, ColumnPool, Proof
 from placement.mix.master import Choice, Prices, Relaxed, no_prices, relaxed
 from placement.mix.pool_split import LEAST_PRICE, Split, Splitter
+from placement.mix.pulp_solver import Terms
 from placement.mix.rounding import WORK_PER_ROUNDING, rounded
-from placement.mix.search import Terms
 
 MOST_ROUNDS = 10
 """Rounds of prices. Chosen: 20 services with five GPU types need four to six."""

@@ -12,7 +12,7 @@ from placement.mix.admission import answer_shared
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, _question, _valid_needs, plan_mix
 from placement.mix.problem import MixQuestion, Need
-from placement.mix.search import Terms
+from placement.mix.pulp_solver import Terms
 from placement.mix.search_memory import SearchMemory
 
 

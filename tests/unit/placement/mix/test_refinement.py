@@ -6,8 +6,8 @@ import pytest
 from placement.mix.columns import ColumnPool, Proof
 from placement.mix.master import no_prices
 from placement.mix.problem import Mix
+from placement.mix.pulp_solver import Terms
 from placement.mix.refinement import refine
-from placement.mix.search import Terms
 from tests.builders.mix import ample, need, question
 
 
