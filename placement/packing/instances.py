@@ -18,7 +18,7 @@ from cluster.workloads import PodShape
 from placement.budget import Budget
 from placement.mix.pulp_solver import solve
 from placement.packing.draft import Draft
-from placement.seating.footprint import Footprint, footprint_of
+from placement.stock import Footprint, footprint_of
 
 Kind = tuple[PodShape, int]
 """Shape and priority of instances that are interchangeable here."""

@@ -1,14 +1,6 @@
-"""Priced defragmentation: running pods move where the worth that comes free exceeds the price of the move.
+"""RunningPods pods while plans are made: their nodes and devices, and the moves that let another pod fit."""
 
-A move of pod q from node a to node b frees worth on a and costs worth on b, both in GPUs under the policy's prices:
-
-    saving = ((worth of a without q - worth of a) * $/GPU-h of a  -  cost of q on b * $/GPU-h of b) * expected stay
-
-The move is made when the saving exceeds its price. It mostly frees fragments: GPU or CPU that no expected pod could
-have used where it was.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +9,66 @@ from cluster.actions import Move
 from cluster.arrays import FloatArray
 from cluster.plans import Phase, Reason, Step
 from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import Free, Snapshot
 from cluster.workloads import PodShape
+from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
-from placement.moves.running_pods import Placed, RunningPods
-from placement.moves.what_if import nodes_without
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Pod that holds resources."""
+
+    shape: PodShape
+    node: int
+    devices: int
+    """Bit mask of the node's devices."""
+
+
+class RunningPods(Mapping[int, Placed]):
+    """Pods by number and by node. The number is any stable one: a row of the pod table, a position in a stream."""
+
+    def __init__(self) -> None:
+        self._pods: dict[int, Placed] = {}
+        self._on: dict[int, dict[int, None]] = {}
+
+    def start(self, pod: int, shape: PodShape, choice: Choice) -> None:
+        """Records that a pod was placed, or placed elsewhere after `stop`."""
+        self._pods[pod] = Placed(shape, choice.node, choice.devices)
+        self._on.setdefault(choice.node, {})[pod] = None
+
+    def stop(self, pod: int) -> Placed:
+        """Records that a pod left and returns what it held. Raises KeyError for a pod that does not run."""
+        placed = self._pods.pop(pod)
+        del self._on[placed.node][pod]
+        return placed
+
+    def on(self, node: int) -> tuple[int, ...]:
+        """Pods on a node, in order of their start."""
+        return tuple(self._on.get(node, ()))
+
+    def __getitem__(self, pod: int) -> Placed:
+        return self._pods[pod]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pods)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+
+def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
+    """Ledger with one row per pod: the pod's node without it. Several pods of one node give several rows."""
+    node = np.array([pod.node for pod in pods], dtype=np.int64)
+    asks = np.array([(p.shape.cpu_milli, p.shape.memory_bytes, p.shape.gpu_milli, p.devices) for p in pods])
+    cpu, memory, milli, devices = asks.astype(np.int64).reshape(-1, 4).T
+    held = devices[:, None] >> np.arange(ledger.gpu_milli.shape[1]) & 1
+    free = Free(
+        cpu_milli=ledger.cpu_milli[node] + cpu,
+        memory_bytes=ledger.memory_bytes[node] + memory,
+        gpu_milli=ledger.gpu_milli[node] + held * milli[:, None],
+    )
+    return Ledger(free, ledger.gpus[node], ledger.gpu_type[node])
 
 
 @dataclass(frozen=True, slots=True)

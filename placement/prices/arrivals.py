@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from cluster.arrays import FloatArray
-from placement.prices.pod_classes import ClassShares, PodClass, shares_from
+from placement.prices.classes import ClassShares, PodClass, shares_from
 
 HALF_LIFE_PODS = 20_000
 """Arrivals after which an observation counts half. Chosen: a fraction of 1 % is then known to a fifteenth of its value
@@ -87,3 +87,28 @@ def surprise(before: dict[PodClass, float], window: Counter[PodClass]) -> float:
     ratio = np.sqrt(binned[:, 1].sum() / binned[:, 0].sum())
     statistic = ((binned[:, 0] * ratio - binned[:, 1] / ratio) ** 2 / binned.sum(axis=1)).sum()
     return float((statistic - free) / np.sqrt(2 * free))
+
+
+TURNOVER_PODS = 512
+"""Arrivals over which departures are counted before the estimate moves."""
+
+
+class Turnover:
+    """Departures of pods that ran per arrival, smoothed window by window."""
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        """0: no pod leaves, as in a fleet that fills up; 1: as many leave as arrive."""
+        self._arrivals = 0
+        self._departures = 0
+
+    def arrived(self, pods: int = 1) -> None:
+        """Counts pods that were to be placed, whether or not they found a place."""
+        self._arrivals += pods
+        if self._arrivals >= TURNOVER_PODS:
+            self.share = (self.share + min(1.0, self._departures / self._arrivals)) / 2
+            self._arrivals = self._departures = 0
+
+    def departed(self, pods: int = 1) -> None:
+        """Counts pods that ran and ended."""
+        self._departures += pods

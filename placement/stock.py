@@ -1,12 +1,75 @@
-"""Stock: the nodes that the same instances may use, or an inventory of devices, with what it holds together."""
+"""Footprint of an instance on its node, and the sets of instances that one node holds together."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import lru_cache
+from itertools import islice, pairwise
 from math import gcd
+from typing import Any
 
-from placement.seating.footprint import Footprint, Pattern, patterns_of
+import pulp
+
+from cluster.workloads import PodShape
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Footprint:
+    """Resources of one instance on its node; also what is free on a node."""
+
+    gpus: int
+    """Whole devices."""
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def times_in(self, room: "Footprint") -> int:
+        """Number of such instances that fit together into a room."""
+        pairs = (
+            (self.gpus, room.gpus),
+            (self.cpu_milli, room.cpu_milli),
+            (self.memory_bytes, room.memory_bytes),
+        )
+        return max(0, min(has // asked for asked, has in pairs if asked))
+
+    def minus(self, other: "Footprint", count: int = 1) -> "Footprint":
+        return Footprint(
+            self.gpus - count * other.gpus,
+            self.cpu_milli - count * other.cpu_milli,
+            self.memory_bytes - count * other.memory_bytes,
+        )
+
+
+def footprint_of(shape: PodShape) -> Footprint:
+    return Footprint(shape.gpus, shape.cpu_milli, shape.memory_bytes)
+
+
+Pattern = tuple[int, ...]
+"""Numbers of instances of each footprint that one node holds together."""
+_Filling = tuple[Pattern, Footprint]
+"""A pattern, and what it leaves free."""
+
+
+MOST_FILLINGS = 20_000
+"""Fillings of one node that are looked at. Chosen: 50 ms."""
+
+
+@lru_cache(maxsize=65_536)
+def patterns_of(room: Footprint, footprints: tuple[Footprint, ...]) -> tuple[Pattern, ...] | None:
+    """Maximal patterns of a node: no further instance fits beside them. None where there are too many fillings."""
+    found = list(islice(_filled(room, footprints), MOST_FILLINGS + 1))
+    return None if len(found) > MOST_FILLINGS else tuple(pattern for pattern, _ in found)
+
+
+def _filled(room: Footprint, footprints: Sequence[Footprint], before: Sequence[Footprint] = ()) -> Iterator[_Filling]:
+    """Every filling of a room to which none of the footprints before and no further one can be added."""
+    first, *rest = footprints
+    for count in range(first.times_in(room), -1, -1):
+        left = room.minus(first, count)
+        if rest:
+            yield from (((count, *others), last) for others, last in _filled(left, rest, (*before, first)))
+        elif not any(each.times_in(left) for each in (*before, first)):
+            yield (count,), left
+
 
 MOST_PATTERNS = 600
 """Patterns of a stock, beyond which footprints of one width are counted with the largest of each resource. Chosen: an
@@ -157,3 +220,85 @@ def _widths_decide(nodes: Iterable[Footprint], asked: Iterable[Footprint], width
     return is_chain and all(
         room.cpu_milli >= room.gpus * cpu and room.memory_bytes >= room.gpus * memory for room in nodes
     )
+
+
+Count = Any
+"""Number of instances: a variable, an expression or a constant."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Group:
+    """Instances that are interchangeable where seats are counted."""
+
+    stocks: tuple[str, ...]
+    """Stocks that they may use, the least wanted by others first."""
+    footprint: Footprint
+
+
+Seats = Mapping[tuple[Group, str], Count]
+"""Instances by group and stock."""
+
+
+def add_seats(
+    problem: pulp.LpProblem,
+    stock: Mapping[str, Stock],
+    wanted: Mapping[Group, Count],
+    short: Mapping[str, pulp.LpVariable],
+) -> Seats:
+    """Adds the constraints that these instances have seats. Groups with a stock of no limit need none."""
+    limited = {group: count for group, count in wanted.items() if all(name in stock for name in group.stocks)}
+    seats: dict[tuple[Group, str], Count] = {}
+    for number, (group, count) in enumerate(limited.items()):
+        if len(group.stocks) == 1:
+            seats[group, group.stocks[0]] = count
+            continue
+        kind = pulp.LpContinuous if _is_transport(group, limited, stock) else pulp.LpInteger
+        own = {name: problem.add_variable(f"x_{number}_{m}", 0, cat=kind) for m, name in enumerate(group.stocks)}
+        problem += pulp.lpSum(own.values()) == count
+        seats |= {(group, name): variable for name, variable in own.items()}
+    for number, name in enumerate(stock):
+        users = [(group.footprint, count) for (group, place), count in seats.items() if place == name]
+        if users:
+            _hold(problem, stock[name], users, short.get(name, 0), number)
+    return seats
+
+
+def _is_transport(group: Group, groups: Mapping[Group, Count], stock: Mapping[str, Stock]) -> bool:
+    """Whether all who share these stocks have one footprint: a flow with whole numbers of its own accord."""
+    sharing = {each.footprint for each in groups if not set(each.stocks).isdisjoint(group.stocks)}
+    return len(sharing) == 1 and group.footprint.gpus == 1 and not any(stock[name].rooms for name in group.stocks)
+
+
+def _hold(
+    problem: pulp.LpProblem, stock: Stock, users: Sequence[tuple[Footprint, Count]], short: Count, number: int
+) -> None:
+    if stock.rooms:
+        _hold_patterns(problem, stock, users, short, number)
+        return
+    problem += pulp.lpSum(f.gpus * count for f, count in users) <= stock.gpus + short
+    for width, slots in stock.slots.items():
+        wide = [width * (f.gpus // width) * count for f, count in users if f.gpus >= width]
+        if wide:
+            problem += pulp.lpSum(wide) <= width * slots + short
+
+
+def _hold_patterns(
+    problem: pulp.LpProblem, stock: Stock, users: Sequence[tuple[Footprint, Count]], short: Count, number: int
+) -> None:
+    held: list[list[Count]] = [[] for _ in stock.footprints]
+    for k, (patterns, nodes) in enumerate(stock.kinds):
+        filled = [problem.add_variable(f"z_{number}_{k}_{p}", 0, nodes, pulp.LpInteger) for p in range(len(patterns))]
+        problem += pulp.lpSum(filled) <= nodes
+        for pattern, variable in zip(patterns, filled, strict=True):
+            for i, count in enumerate(pattern):
+                held[i] += [count * variable] if count else []
+    extra: list[Count] = []
+    for i, footprint in enumerate(stock.footprints):
+        counts = [count for f, count in users if counted_as(stock, f) == footprint]
+        if not counts:
+            continue
+        more = 0 if isinstance(short, int) else problem.add_variable(f"extra_{number}_{i}", 0)
+        extra += [] if isinstance(short, int) else [footprint.gpus * more]
+        problem += pulp.lpSum(counts) <= pulp.lpSum(held[i]) + more
+    if extra:
+        problem += pulp.lpSum(extra) <= short

@@ -5,6 +5,7 @@ policy without `worth`, the cost of the new pod and of the moved one decide.
 """
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,14 +13,23 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
-from placement.moves.running_pods import Placed, Relocation, RunningPods
-from placement.moves.what_if import nodes_without
+from placement.moves import Placed, RunningPods, nodes_without
 
 MOST_NODES = 400
 """Nodes that are examined, those with most left first. Chosen: more frees no more on openb, and takes longer."""
 
 MOST_TRIES = 16
 """Moves that are tried, in order of their estimated cost, before the search gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Moves that let a pod fit: the running pods move one after another, then the new pod is placed."""
+
+    moves: tuple[tuple[int, Choice], ...]
+    """Pod and its destination, in order; each fits once the earlier ones have moved."""
+    choice: Choice
+    """Choice for the new pod after the moves."""
 
 
 def cheapest_relocation(
