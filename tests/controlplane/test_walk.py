@@ -1,4 +1,4 @@
-"""README's "Ten minutes with the operator", run line by line as it stands there."""
+"""docs/walk.md, ten minutes with the operator, run line by line as it stands there."""
 
 import os
 import re
@@ -21,13 +21,11 @@ BLOCK = re.compile(r"```\n(.*?)```", re.DOTALL)
 
 
 def walk() -> str:
-    """Commands of the section, in order."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## Ten minutes with the operator\n")[2].partition("\n## ")[0]
-    return "".join(BLOCK.findall(section))
+    """Commands of the page, in order."""
+    return "".join(BLOCK.findall((ROOT / "docs" / "walk.md").read_text(encoding="utf-8")))
 
 
-def test_the_walk_of_the_readme_does_what_it_says(tmp_path: Path, programs: Programs) -> None:
+def test_the_walk_does_what_its_page_says(tmp_path: Path, programs: Programs) -> None:
     shims, state = tmp_path / "bin", tmp_path / "state"
     shims.mkdir()
     (shims / "tonnage").write_text(f'#!/bin/sh\nexec {sys.executable} -m cli.main "$@"\n', encoding="utf-8")
