@@ -11,7 +11,7 @@ from benchmarks.binding_pods import GPU, usual_shapes
 from cluster.arrays import column
 from cluster.hardware import WHOLE_GPU_MILLI
 from controller.api.notation import quantity
-from placement.policies.fragmentation import Fragmentation, PodMix, class_of
+from placement.policies.fgd import Fragmentation, PodMix, class_of
 
 PRODUCT = "nvidia.com/gpu.product"
 DEVICES = "tonnage.dev/devices"
