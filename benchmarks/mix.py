@@ -24,10 +24,9 @@ from cluster.plans import Reason
 from controller.settings import settings_from
 from placement.budget import Budget
 from placement.mix.feasibility import violations
-from placement.mix.headroom import IDLE_SHARE, in_flight_at_slo
 from placement.mix.heuristics import best_single_type
 from placement.mix.optimizer import answer_mix, work_of
-from placement.mix.problem import MixAnswer, MixQuestion, Need, mix_cost
+from placement.mix.problem import IDLE_SHARE, MixAnswer, MixQuestion, Need, in_flight_at_slo, mix_cost
 from placement.mix.problem_builder import offer_of
 from placement.mix.pulp_solver import cbc
 from simulator.serving import Pool, Service, replay_serving

@@ -15,8 +15,7 @@ from benchmarks.cases import DATA, RAY, Row, Rows, case, numbers, spread
 from benchmarks.tables import grouped, with_error
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from cluster.snapshot import Snapshot
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of

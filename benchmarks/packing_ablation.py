@@ -14,14 +14,12 @@ from benchmarks.tables import grouped, with_error
 from cluster.arrays import Names
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
-from placement.engine.state_memo import StateMemo
+from placement.engine.device_options import StateMemo
+from placement.engine.packer import Packer, content_rank
 from placement.policies.bid_price import BidPrice
-from placement.prices.bid_settings import BidSettings
-from placement.prices.node_kinds import kinds_of
+from placement.prices.classes import kinds_of
 from placement.prices.node_value import NodeValues
-from placement.prices.price_book import PriceBook, StateWorth
+from placement.prices.price_book import BidSettings, PriceBook, StateWorth
 from simulator.packing.arrivals import gpu_milli_of, published_stream
 from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
 from simulator.packing.replay import Conditions, replay

@@ -27,8 +27,7 @@ from controller.deciders.pipeline import PlanRequest, planned
 from placement.batch.ladder import BatchPlan, BatchSettings, Pools, Rung, one_pool, plan_batch, seated
 from placement.batch.lp.columns import Memory
 from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
-from placement.batch.problem import Batch
-from placement.batch.problem_builder import SYSTEM_PRIORITY, batch_of
+from placement.batch.problem import SYSTEM_PRIORITY, Batch, batch_of
 from placement.batch.proposal import proposed, reason_of
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
 from tests.builders.plan_fleets import (

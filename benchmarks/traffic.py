@@ -20,9 +20,9 @@ from controller.deciders import rank_order
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
 from placement.engine.packer import Packer
+from placement.network_tree import natural
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
-from placement.traffic.tree import natural
+from placement.policies.published import BestFit
 
 SPINE, LEAF = "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"
 LEAVES, NODES_PER_LEAF, GPUS = 16, 16, 8

@@ -7,8 +7,7 @@ import numpy as np
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from placement.prices.allocation_bound import allocation_bound
-from placement.prices.node_kinds import kinds_of
-from placement.prices.pod_classes import class_of
+from placement.prices.classes import class_of, kinds_of
 from simulator.packing.arrivals import gpu_milli_of
 
 

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
-from placement.moves.relocation import cheapest_relocation
 from placement.policies import POLICIES, policy_named
 from simulator.packing import replay as one
 from simulator.packing.arrivals import published_stream
 from simulator.packing.bounds import bound_pct
 from simulator.packing.node_permutation import with_renamed_nodes
+from simulator.packing.relocation import cheapest_relocation
 from simulator.sweep.runner import Run
 
 

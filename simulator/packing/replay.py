@@ -11,9 +11,10 @@ from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
-from placement.moves.running_pods import Relocation, RunningPods
-from placement.policies.fragmentation import Fragmentation, typical_pods
+from placement.moves import RunningPods
+from placement.policies.fgd import Fragmentation, typical_pods
 from simulator.packing.arrivals import gpu_milli_of
+from simulator.packing.relocation import Relocation
 from simulator.packing.shortage import scarcest
 
 Relocate = Callable[[Packer, RunningPods, PodShape, int], Relocation | None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from placement.budget import Budget
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import MixAnswer, MixQuestion
-from placement.seating.stock import Stock
+from placement.stock import Stock
 from simulator.scaling.mixed.service import Counts, MixedService
 
 PRECISION = 0.005
