@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from benchmarks.brain import DECISIONS, embedded
+from tests.ray.brains import DECISIONS, embedded
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
 from controller.brain.background_frames import SlotOutcome, proposal_from_frame

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.brain import DECISIONS, embedded, plans_alike
+from tests.ray.brains import DECISIONS, embedded, plans_alike
 from tests.chaos.nodes import parents
 from tests.builders.random_clusters import random_cluster
 from controller.brain.inline import InlineBrain
