@@ -43,7 +43,7 @@ from nodeagent.sandboxes.supervisor import SandboxSupervisor
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
 from nodeagent.state_file import boot_id
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.devices.redfish_meter import ChassisMeter
+from power.devices.redfish import ChassisMeter
 from power.leases.messages import Keys
 from power.leases.mounted_keys import MountedKeys, keys_of_node
 

@@ -23,19 +23,29 @@ from nodeagent.recovery import record_at_start
 from nodeagent.reports import device_reports, inventory_of
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import Record, read_record
-from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.devices.original_limits import after_setting, before_setting, limit_to_restore
-from power.leases.enforcement import (
+from power.devices.backend import (
+    Backend,
+    DeviceError,
+    DeviceFacts,
+    DeviceReading,
+    after_setting,
+    before_setting,
+    limit_to_restore,
+)
+from power.leases.holder import (
     Bursting,
+    Holder,
     LimitOrder,
+    accepted,
     bursting_after,
+    bursts,
     is_in_force,
+    limits,
     limits_to_set_w,
     mean_draw_w,
     orders,
     reading_before,
 )
-from power.leases.holder import Holder, accepted, bursts, limits
 from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import ROUNDING_W
 

@@ -16,7 +16,7 @@ from random import Random
 
 import structlog
 
-from power.leases.framing import FrameError, framed, read_frame
+from power.leases.messages import FrameError, framed, read_frame
 
 log = structlog.get_logger(__name__)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 3.0

@@ -7,8 +7,7 @@ import structlog
 
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import Record, heard_in
-from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
-from power.devices.original_limits import OriginalLimit, original_limit_of
+from power.devices.backend import DeviceError, DeviceFacts, DeviceReading, OriginalLimit, original_limit_of
 from power.leases.holder import DeviceLimits, Holder
 
 log = structlog.get_logger(__name__)

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from power.devices.backend import DeviceFacts, DeviceReading
-from power.devices.original_limits import OriginalLimit
-from power.leases.enforcement import Bursting, phase_of
-from power.leases.holder import Holder
+from power.devices.backend import DeviceFacts, DeviceReading, OriginalLimit
+from power.leases.holder import Bursting, Holder, phase_of
 from power.leases.messages import DeviceInventory, DeviceReport, Inventory
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from cluster.errors import UNREADABLE, ConfigError, Mistake
-from power.devices.original_limits import OriginalLimit, tell_the_same
+from power.devices.backend import OriginalLimit, tell_the_same
 from power.leases.holder import Holder
 
 

@@ -12,15 +12,21 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.control.state import Allocator, AllocatorState, Grants
-from power.policy.interface import Seen, Wants
-from power.policy.precedence import floors_first_w
-from power.safety.burst_account import BurstAccount, counted, restoring
-from power.safety.commitments import Book, confirmed, granted
-from power.safety.estimator import FINE, STALE, Estimate, Trust, distrusting, estimate, heard_again, obeyed
-from power.safety.grants import as_found_w, granted_w, is_governed
-from power.watching.brake import Braking, is_full, is_watched, watched
-from power.watching.repetition import repeated
-from power.watching.units import with_wrong_units
+from power.policy.interface import Seen, Wants, floors_first_w
+from power.safety.bursts import BurstAccount, counted, restoring
+from power.safety.estimator import (
+    FINE,
+    STALE,
+    Estimate,
+    Trust,
+    distrusting,
+    estimate,
+    heard_again,
+    obeyed,
+    with_wrong_units,
+)
+from power.safety.grants import Book, as_found_w, confirmed, granted, granted_w, is_governed
+from power.watching import Braking, is_full, is_watched, repeated, watched
 
 
 def step(

@@ -1,13 +1,116 @@
 """Grants: what of the wanted caps may be granted now. Lowered at once, raised as far as caps still held leave room."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, all_of, any_of
-from cluster.power import PowerReadings
-from power.domains.tree import Tree
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
+from cluster.power import NEVER_S, PowerLeases, PowerReadings
 from power.rules import MEANT_W
-from power.safety.commitments import Book
 from power.safety.estimator import FINE, OVER_CAP, STALE, Estimate, Trust
+from power.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Book:
+    """Record of grants, one entry per device."""
+
+    cap_w: FloatArray
+    """Newest grant."""
+    ceiling_w: FloatArray
+    sequence: IntArray
+    """Sequence number of the newest grant, -1 before the first. All grants of one moment share a number, and numbers
+    rise, so a node's lease carries the number of the newest grant among its devices."""
+    mark: IntArray
+    """Number of a grant that was not yet obeyed; once it is confirmed, older grants no longer matter."""
+    since_mark_w: FloatArray
+    """Largest grant from the mark on: a device that confirms the mark and keeps to this value holds no older grant."""
+    due_since_s: FloatArray
+    """Instant from which the device has been asked for something not yet seen obeyed, however often it was asked again;
+    NEVER_S before the first request."""
+    next_at_s: FloatArray
+    """Instant when the first grant after the mark was sent; infinite if there is none."""
+    before_w: FloatArray
+    """Grant before the newest: readings may still show it."""
+    granted_at_s: FloatArray
+    """Instant when the newest grant was sent."""
+    burst: BoolArray
+    """Whether the newest grant allows bursts above it (power/safety/bursts.py)."""
+    held_burst: BoolArray
+    """Whether a grant that the device may still hold allows bursts."""
+    met: BoolArray
+    """Whether the device was ever seen to obey a grant of this controller."""
+    open: BoolArray
+    """Whether the newest grant was not yet seen to be obeyed."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether every newest grant is obeyed, so that every ceiling is the newest grant."""
+        return not any_of(self.open)
+
+
+def first_book(leases: PowerLeases) -> Book:
+    """The record of a controller after its start: the leases in the snapshot, none of them confirmed to it."""
+    return Book(
+        cap_w=leases.cap_w,
+        ceiling_w=np.maximum(leases.ceiling_w, leases.cap_w),
+        sequence=leases.sequence,
+        mark=leases.sequence,
+        since_mark_w=leases.cap_w,
+        due_since_s=np.full(len(leases.cap_w), NEVER_S),
+        next_at_s=np.full(len(leases.cap_w), np.inf),
+        before_w=leases.cap_w,
+        granted_at_s=np.full(len(leases.cap_w), NEVER_S),
+        burst=np.zeros(len(leases.cap_w), dtype=bool),
+        held_burst=np.zeros(len(leases.cap_w), dtype=bool),
+        met=np.zeros(len(leases.cap_w), dtype=bool),
+        open=np.ones(len(leases.cap_w), dtype=bool),
+    )
+
+
+def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolArray) -> Book:
+    """The record after devices reported the grants that they hold (`heard`) and were seen to draw no more.
+
+    obeyed: devices that obey the newest grant; keeps_mark: devices that keep to `since_mark_w`, such as one that is
+    lowered step by step and always one step behind.
+    """
+    if book.settled and all_of(book.met):
+        return book
+    newest = obeyed & (heard >= book.sequence)
+    past_mark = newest | (keeps_mark & (heard >= book.mark))
+    ceiling_w = np.where(newest, book.cap_w, np.where(past_mark, book.since_mark_w, book.ceiling_w))
+    return replace(
+        book,
+        ceiling_w=np.minimum(ceiling_w, book.ceiling_w),
+        mark=np.where(past_mark, book.sequence, book.mark),
+        since_mark_w=np.where(past_mark, book.cap_w, book.since_mark_w),
+        due_since_s=np.where(past_mark, np.minimum(book.next_at_s, book.granted_at_s), book.due_since_s),
+        next_at_s=np.where(past_mark, np.inf, book.next_at_s),
+        held_burst=np.where(newest, book.burst, book.held_burst),
+        met=book.met | newest,
+        open=book.open & ~newest,
+    )
+
+
+def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray, at_s: float) -> Book:
+    """The record after new grants were sent to the devices in `changed`."""
+    number = book.sequence.max(initial=-1) + 1
+    opens = changed & (~book.open | (book.due_since_s == NEVER_S))
+    return replace(
+        book,
+        cap_w=np.where(changed, cap_w, book.cap_w),
+        ceiling_w=np.where(changed, np.maximum(book.ceiling_w, cap_w), book.ceiling_w),
+        sequence=np.where(changed, number, book.sequence),
+        mark=np.where(opens, number, book.mark),
+        since_mark_w=np.where(opens, cap_w, np.where(changed, np.maximum(book.since_mark_w, cap_w), book.since_mark_w)),
+        due_since_s=np.where(opens, at_s, book.due_since_s),
+        next_at_s=np.where(opens, np.inf, np.where(changed, np.minimum(book.next_at_s, at_s), book.next_at_s)),
+        before_w=np.where(changed, book.cap_w, book.before_w),
+        granted_at_s=np.where(changed, at_s, book.granted_at_s),
+        burst=np.where(changed, burst, book.burst),
+        held_burst=book.held_burst | (changed & burst),
+        open=book.open | changed,
+    )
 
 
 def granted_w(

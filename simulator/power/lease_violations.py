@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
-from power.leases.enforcement import may_burst
-from power.safety.burst_credit import credit_after
+from power.leases.holder import may_burst
+from power.safety.bursts import credit_after
 from simulator.power.faults import Fault
 from simulator.power.row import AGENT_LOOKS_S
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray, all_of, any_of
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerLeases, PowerReadings
-from power.control.fault_words import FAULT_WORDS
 from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
 from power.policy.by_class import ByClass
 from power.policy.interface import MakePolicy
 from power.rules import PowerRules
+from power.safety.estimator import FAULT_WORDS
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
 from simulator.power.row_table import row_table

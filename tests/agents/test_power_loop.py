@@ -28,7 +28,7 @@ from nodeagent.agent import Agent
 from nodeagent.bmc_meter import MeterReading
 from nodeagent.controller_link import Link
 from nodeagent.rules import AgentRules
-from power.devices.fake_devices import FakeDevice, FakeDevices
+from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules

@@ -26,9 +26,8 @@ from controller.parts.power.term import PowerTerm
 from nodeagent.agent import Agent
 from nodeagent.controller_link import Link
 from nodeagent.rules import AgentRules
-from power.devices.fake_devices import FakeDevice, FakeDevices
-from power.leases.framing import framed
-from power.leases.messages import Inventory, Keys, Report, sealed
+from nodeagent.scripted_devices import FakeDevice, FakeDevices
+from power.leases.messages import Inventory, Keys, Report, framed, sealed
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
 from tests.until import until_async

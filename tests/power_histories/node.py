@@ -7,8 +7,7 @@ from nodeagent.reports import device_reports, inventory_of
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import Record
 from power.devices.backend import DeviceReading
-from power.leases.enforcement import Bursting, is_in_force, orders
-from power.leases.holder import Holder, accepted, limits
+from power.leases.holder import Bursting, Holder, accepted, is_in_force, limits, orders
 from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
 from tests.power_histories.hardware import Gpu, facts_of, readings_of
 

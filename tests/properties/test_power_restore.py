@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
+from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.devices.backend import REFUSED, DeviceError
-from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys, Lease, node_secret, sealed
 from tests.clock import HandClock
 

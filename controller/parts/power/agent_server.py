@@ -14,16 +14,18 @@ import structlog
 
 from cluster.clock import Clock
 from controller.parts.power.term import PowerTerm
-from power.leases.framing import FrameError, framed, read_frame
 from power.leases.messages import (
+    FrameError,
     Inventory,
     Keys,
     Lease,
     Refusal,
     Report,
+    framed,
     kind_in,
     opened,
     opened_text,
+    read_frame,
     sealed,
     sealed_text,
 )

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
+from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from nodeagent.state_file import lease_path, read_record
 from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
-from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, node_secret, opened, sealed
 from tests.clock import HandClock
 from tests.until import until_async

@@ -14,8 +14,7 @@ import structlog.testing
 from cluster.errors import ConfigError
 from nodeagent.controller_link import LOGGED_ROUNDS, Link
 from nodeagent.settings import read_settings
-from power.leases.framing import framed, read_frame
-from power.leases.messages import node_secret
+from power.leases.messages import framed, node_secret, read_frame
 from power.leases.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
 from tests.clock import HandClock
 from tests.until import until_async

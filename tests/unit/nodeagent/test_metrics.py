@@ -10,7 +10,7 @@ from nodeagent.agent import Agent
 from nodeagent.bmc_meter import MeterReading
 from nodeagent.metrics import DCGM, AgentMetrics
 from nodeagent.rules import AgentRules
-from power.devices.fake_devices import FakeDevice, FakeDevices
+from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys
 from tests.clock import HandClock
 

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from nodeagent.state_file import Heard, Record, lease_path, read_record, write_record
-from power.devices.original_limits import OriginalLimit
+from power.devices.backend import OriginalLimit
 from power.leases.holder import DeviceLimits, Holder
 
 RECORD = Record(

@@ -12,7 +12,7 @@ from nodeagent.health.outbox import Outbox
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
 from nodeagent.health.processes import HostProcesses, Senders
 from nodeagent.health.ranks import Ranks
-from power.leases.framing import LONGEST
+from power.leases.messages import LONGEST
 from tests.clock import HandClock
 from tests.unit.nodeagent.health.test_pod_sockets import FRAME, POD, OneProcess, send
 

@@ -23,7 +23,7 @@ from placement.engine.packer import Packer
 from placement.packing.planner import pack
 from placement.partition import shares_of
 from placement.policies.best_fit import BestFit
-from power.safety.burst_credit import credit_after, overdrawn
+from power.safety.bursts import credit_after, overdrawn
 from simulator.power.demand import made_up_rates
 from simulator.power.machine import DGX_A100
 from simulator.power.regions import regions

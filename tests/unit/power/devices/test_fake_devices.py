@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
-from power.devices.fake_devices import FakeDevice, FakeDevices
 from tests.clock import HandClock
 
 

@@ -8,7 +8,7 @@ import pytest
 from cluster.arrays import column
 from cluster.errors import ConfigError
 from cluster.power import BreakerCurve
-from power.domains.tree import tree_of
+from power.tree import tree_of
 from tests.builders.power import Device, Domain, power_table
 
 SITE = Domain("site", 2000.0)

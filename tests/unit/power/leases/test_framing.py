@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from power.leases.framing import LONGEST, FrameError, framed, read_frame
+from power.leases.messages import LONGEST, FrameError, framed, read_frame
 
 
 @dataclass

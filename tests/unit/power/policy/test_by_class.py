@@ -8,10 +8,8 @@ import pytest
 from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import ByClass, Memory, burst_ends_w, planned_excess_w, rises_soon_w
-from power.policy.demand import no_demand
+from power.policy.by_class import ByClass, Memory, Spikes, burst_ends_w, no_demand, planned_excess_w, rises_soon_w
 from power.policy.interface import Plant, Seen, Wants
-from power.policy.spikes import Spikes
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
 from power.control.state import allocator_of
-from power.policy.demand import Demand, no_demand, observed
+from power.policy.by_class import Demand, no_demand, observed
 from power.policy.interface import Plant, Seen
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cluster.arrays import FloatArray
-from power.domains.tree import Tree, tree_of
 from power.rules import PowerRules
-from power.watching.brake import Braking, no_brake, watched
+from power.tree import Tree, tree_of
+from power.watching import Braking, no_brake, watched
 from tests.builders.power import Device, Domain, power_table, row_of
 
 RULES = PowerRules()

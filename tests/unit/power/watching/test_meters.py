@@ -9,7 +9,7 @@ from cluster.power import NEVER_S, PowerTable
 from power.control.state import allocator_of, first_state
 from power.control.step import step
 from power.rules import PowerRules
-from power.watching.meters import FAULTS, Meters, metered, metering_of, no_meters
+from power.watching import FAULTS, Meters, metered, metering_of, no_meters
 from tests.builders.power import Device, Domain, power_table, row_of
 
 STRICT = PowerRules(burst_share=0.0)

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from power.domains.tree import tree_of
-from power.safety.estimator import FINE, IMPOSSIBLE, WRONG_UNIT, Estimate
-from power.watching.units import with_wrong_units
+from power.safety.estimator import FINE, IMPOSSIBLE, WRONG_UNIT, Estimate, with_wrong_units
+from power.tree import tree_of
 from tests.builders.power import Device, row_of
 
 DEVICES = tree_of(row_of([Device(f"gpu{n}", f"n{n}") for n in range(4)], 2000.0)).table.devices

@@ -1,24 +1,99 @@
-"""Comparison of a meter with the sum of the devices behind it: contradictions are reported, and the larger value
-counts.
-
-A meter belongs to a node or to a whole domain. It may show more than all devices and the worst case of everything else
-together can draw. Then it has found power that no lease governs: devices that report less than they draw, or a load
-that is not configured. That power is deducted from every budget that it is drawn through (`step(..., budget_w=budget_w
-- meters.excess_w)`), for as long as the meter shows it. A meter that shows less than its devices is wrong itself and is
-reported; power is never granted on the basis of a meter.
-"""
+"""What readings tell of the power system: hardware brakes that engage, meters that are stuck, meters that contradict devices."""
 
 from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.power import NEVER_S, PowerReadings
-from power.domains.tree import Tree
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
+from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
 from power.rules import PowerRules
-from power.safety.estimator import Estimate
-from power.watching.units import is_scaled
+from power.safety.estimator import Estimate, is_scaled
+from power.tree import Tree
+
+_FULL_SHARE = 0.95
+"""Fraction of the budget below which no brake can be engaged: a brake engages at the budget, so the row must have been
+near it."""
+_LASTS_S = 300.0
+"""Longest time after the row was full for which a brake may be assumed. Brakes hold for a minute; a lower draw that
+lasts longer is the present work."""
+_SLOWED_SHARE = 0.75
+"""Fraction of a device's working draw under its lease below which it is held down. A brake leaves less than half."""
+_MOST_SHARE = 0.5
+"""Fraction of the working draw of all active devices that must be held down at once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Braking:
+    """Brakes that are engaged, and the devices that they hold down."""
+
+    full_s: FloatArray
+    """Instant when the draw was last near the budget, shape (limits,)."""
+    held_s: FloatArray
+    """Instant when most of the draw was last held down, shape (limits,)."""
+    holding: BoolArray
+    """Limits whose brake is engaged, shape (limits,)."""
+    under: BoolArray
+    """Devices that draw through a limit whose brake is engaged, shape (devices,)."""
+    slowed: BoolArray
+    """Those of them that are held down by it, shape (devices,)."""
+    holds: bool
+
+
+def no_brake(tree: Tree) -> Braking:
+    never_s, nowhere = np.full(tree.limits, NEVER_S), np.zeros(tree.limits, dtype=bool)
+    return Braking(never_s, never_s, nowhere, tree.nobody, tree.nobody, holds=False)
+
+
+def is_watched(braking: Braking, now_s: float) -> bool:
+    """Whether a brake is or may be engaged: some domain was full a short while ago."""
+    return braking.holds or any_of(braking.full_s > now_s - _LASTS_S)
+
+
+def is_full(drawn_w: FloatArray, budget_w: FloatArray) -> BoolArray:
+    """Limits so near to their budgets that a brake may engage; shape (limits,)."""
+    full: BoolArray = drawn_w >= _FULL_SHARE * budget_w
+    return full
+
+
+def watched(
+    before: Braking,
+    tree: Tree,
+    *,
+    draw_w: FloatArray,
+    at_work_w: FloatArray,
+    drawn_w: FloatArray,
+    budget_w: FloatArray,
+    let_go_s: float,
+    now_s: float,
+) -> Braking:
+    """The brakes detected now, each limit separately.
+
+    at_work_w: shape (devices,), working draw of each device under its lease; 0 for idle devices.
+    drawn_w, budget_w: shape (limits,). let_go_s: time for which a brake counts as engaged after it was last detected,
+    until the draws that it held down are visible.
+    """
+    full = is_full(drawn_w, budget_w)
+    full_s = np.where(full, now_s, before.full_s) if any_of(full) else before.full_s
+    lately = full_s > now_s - _LASTS_S
+    if not (lately.any() or before.holds):
+        return before if full_s is before.full_s else replace(before, full_s=full_s)
+    slowed = draw_w < _SLOWED_SHARE * at_work_w
+    low_w, all_w = tree.through(np.where(slowed, at_work_w, 0.0)), tree.through(at_work_w)
+    there = lately & (low_w > _MOST_SHARE * all_w)
+    held_s = np.where(there, now_s, before.held_s)
+    holding = now_s - held_s <= let_go_s
+    return Braking(
+        full_s, held_s, holding, _through(tree, holding), slowed & _through(tree, there), holds=any_of(holding)
+    )
+
+
+def _through(tree: Tree, which: BoolArray) -> BoolArray:
+    """Devices that draw through any of these limits. which: shape (limits,)."""
+    made = np.zeros(tree.devices, dtype=bool)
+    made[tree.path_device[which[tree.path_limit]]] = True
+    return made
+
 
 AGREES, STALE, IMPOSSIBLE, WRONG_UNIT, SHOWS_LESS, SHOWS_MORE = range(6)
 """Results of comparing a meter with its devices; AGREES also where there is no meter."""
@@ -206,3 +281,40 @@ def _surely(tree: Tree) -> BoolArray:
         above.append(frozenset(found))
     pairs = zip(table.devices.domain[tree.path_device].tolist(), tree.limit[tree.path_limit].tolist(), strict=True)
     return np.array([limit in above[domain] for domain, limit in pairs], dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repetition:
+    """Memory of the check; shape (devices,) each."""
+
+    looked_at_w: FloatArray
+    """Draw at the last check whether readings change at all."""
+    looked_at_s: float
+    moved: BoolArray
+    """Whether a reading has differed from that since."""
+    stuck: BoolArray
+
+
+def no_repetition(tree: Tree) -> Repetition:
+    return Repetition(np.full(tree.devices, -1.0), NEVER_S, tree.everyone, tree.nobody)
+
+
+def repeated(
+    before: Repetition, rules: PowerRules, readings: PowerReadings, idle_w: FloatArray, now_s: float
+) -> Repetition:
+    """The memory with the check whether readings change, made once per `stuck_s`: an unchanged working device is stuck.
+
+    A device held back by its cap may well draw the same for long; believing its reading means taking it at its worst
+    case.
+    """
+    if rules.stuck_s == 0:
+        return before
+    due = now_s - before.looked_at_s >= rules.stuck_s
+    if not due and all_of(before.moved) and not any_of(before.stuck):
+        return before
+    moved = before.moved | (readings.draw_w != before.looked_at_w)
+    if not due:
+        return Repetition(before.looked_at_w, before.looked_at_s, moved, before.stuck & ~moved)
+    works = (readings.phase != PHASE_IDLE) & (readings.draw_w > 1.1 * idle_w)
+    held_back = readings.draw_w >= rules.pinned_share * readings.cap_w
+    return Repetition(readings.draw_w.copy(), now_s, np.zeros_like(moved), ~moved & works & ~held_back)
