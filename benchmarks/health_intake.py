@@ -43,8 +43,7 @@ from nodeagent.__main__ import clock
 from nodeagent.controller_link import Link
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
-from nodeagent.health.processes import Process, Senders
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import Process, Ranks, Senders
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules

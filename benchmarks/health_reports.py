@@ -20,10 +20,9 @@ from controller.parts.health.job_stream import frames_in
 from health.records.report import KIND, packed
 from nodeagent.__main__ import clock
 from nodeagent.controller_link import Link
-from nodeagent.health.feed import HealthFeed
-from nodeagent.health.forwarding import EVERY_S
+from nodeagent.health.feed import EVERY_S, HealthFeed
 from nodeagent.health.pod_sockets import Deliver
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import Ranks
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from simulator.health.transcript import TICK_S

@@ -14,32 +14,22 @@ from prometheus_client import CollectorRegistry
 
 from cluster.errors import ConfigError, TonnageError
 from nodeagent.agent import Agent, new_life
-from nodeagent.bmc import READ_S, Bmc, BmcAccess
-from nodeagent.bmc_meter import NodeMeter
+from nodeagent.bmc import READ_S, Bmc, BmcAccess, NodeMeter
 from nodeagent.controller_link import Link, Tls
-from nodeagent.device_process import DeviceProcess
-from nodeagent.endpoint import probes, serve
-from nodeagent.guarded_backend import guarded_backend
-from nodeagent.health.dcgm_exporter import DcgmExporter, own_gpus, page_of
-from nodeagent.health.devices import DeviceEvidence
-from nodeagent.health.feed import HealthFeed, Probes
-from nodeagent.health.forwarding import forward
-from nodeagent.health.host import HostEvidence
-from nodeagent.health.kernel_log import KernelLog, kmsg
-from nodeagent.health.metrics_page import fetched
-from nodeagent.health.nic_counters import NicCounters
+from nodeagent.device_process import DeviceProcess, guarded_backend
+from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page_of
+from nodeagent.health.feed import HealthFeed, Probes, forward
+from nodeagent.health.host_evidence import DeviceEvidence, HostEvidence, KernelLog, NicCounters, kmsg
 from nodeagent.health.pod_sockets import Deliver, PodSockets
-from nodeagent.health.probe_listener import ProbeListener, address_of
+from nodeagent.health.probe_wire import ProbeListener, address_of
 from nodeagent.health.prober import Prober
-from nodeagent.health.processes import HostProcesses, Senders
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import HostProcesses, Ranks, Senders
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
-from nodeagent.metrics import AgentMetrics, DcgmMetrics, HealthFeedMetrics, ProbeMetrics
+from nodeagent.metrics import AgentMetrics, DcgmMetrics, HealthFeedMetrics, ProbeMetrics, probes, serve
 from nodeagent.out_of_band import BmcPacing
-from nodeagent.rules import RESTORE_S, AgentRules
-from nodeagent.sandboxes.process import ProcessSettings
-from nodeagent.sandboxes.supervisor import SandboxSupervisor
+from nodeagent.recovery import RESTORE_S, AgentRules
+from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
 from nodeagent.state_file import boot_id
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading

@@ -7,27 +7,24 @@ lease has ended, for whatever reason, the devices go to their floor.
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
 from cluster.clock import Clock
-from nodeagent.bmc_meter import MeterReading
-from nodeagent.counters import AgentCounts
-from nodeagent.record_writer import RecordWriter
-from nodeagent.recovery import record_at_start
-from nodeagent.reports import device_reports, inventory_of
-from nodeagent.rules import AgentRules
-from nodeagent.state_file import Record, read_record
+from nodeagent.bmc import MeterReading
+from nodeagent.recovery import AgentRules, record_at_start
+from nodeagent.state_file import Record, RecordWriter, read_record
 from power.devices.backend import (
     Backend,
     DeviceError,
     DeviceFacts,
     DeviceReading,
+    OriginalLimit,
     after_setting,
     before_setting,
     limit_to_restore,
@@ -44,10 +41,69 @@ from power.leases.holder import (
     limits_to_set_w,
     mean_draw_w,
     orders,
+    phase_of,
     reading_before,
 )
-from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import ROUNDING_W
+
+
+@dataclass(slots=True)
+class AgentCounts:
+    """Counters since the start, for the metrics."""
+
+    refused: dict[str, int]
+    """Refused leases by code."""
+    failed: dict[str, int]
+    """Failed calls to devices by code."""
+    looks: int = 0
+    leases: int = 0
+    floors: int = 0
+    """Number of times that a lease ended without renewal."""
+
+
+def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, OriginalLimit]) -> Inventory:
+    """Inventory of all devices of the node, including those that are only read."""
+    return Inventory(
+        holder.node,
+        holder.life,
+        {
+            uuid: DeviceInventory(
+                model=each.model,
+                min_w=each.min_w,
+                max_w=each.max_w,
+                default_w=each.default_w,
+                previous_w=previous[uuid].limit_w if uuid in previous else each.default_w,
+                managed=uuid in holder.devices,
+                why_not=each.why_not,
+            )
+            for uuid, each in facts.items()
+        },
+    )
+
+
+def device_reports(
+    readings: Mapping[str, DeviceReading],
+    draw_w: Mapping[str, float],
+    allowed_w: Mapping[str, float],
+    bursting: Bursting,
+    now_s: float,
+) -> Iterator[tuple[str, DeviceReport]]:
+    """State of each device that reports its draw and its limit. draw_w: mean draws of the last second, by device."""
+    for uuid, each in readings.items():
+        if uuid not in draw_w or each.limit_w is None:
+            continue
+        yield (
+            uuid,
+            DeviceReport(
+                draw_w=draw_w[uuid],
+                age_s=max(0.0, now_s - each.at_s),
+                # While a device may burst, its limit is not its lease; the lease is what it must keep on average.
+                cap_w=allowed_w[uuid] if bursting.now.get(uuid) else each.limit_w,
+                phase=phase_of(each),
+            ),
+        )
+
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

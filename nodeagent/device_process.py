@@ -17,6 +17,7 @@ from typing import IO
 
 import msgspec
 
+from nodeagent.local_backends import BackendArguments
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 from power.rules import ROUNDING_W
 
@@ -258,6 +259,21 @@ def main(argv: Sequence[str]) -> None:
     from nodeagent.local_backends import local_backend
 
     serve(lambda: local_backend(argv[1], "".join(argv[2:])), sys.stdin.buffer, sys.stdout.buffer)
+
+
+BMC_START_S = 90.0
+"""Time limit for searching a BMC: three requests of 0.3 s for each of 16 processors, at five times the usual
+duration."""
+
+
+def guarded_backend(name: str, clock: Callable[[], float], arguments: BackendArguments = None) -> DeviceProcess:
+    """Back end in a separate process, so that no call takes longer than its time limit. clock: the one for its
+    readings.
+    """
+    encoded = () if arguments is None else (msgspec.json.encode(arguments, enc_hook=str).decode(),)
+    start_s = BMC_START_S if name == "redfish" else START_S
+    command = (sys.executable, "-m", "nodeagent.device_process", name, *encoded)
+    return DeviceProcess(command, clock, CALL_S, start_s, renews=name in ("nvml", "amdsmi"))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,31 @@ import msgspec
 
 from cluster.errors import ConfigError, Mistake
 from nodeagent.bmc import READ_S, TELL_S, Bmc, BmcAccess
-from nodeagent.no_devices import NoDevices
 from nodeagent.out_of_band import BmcPacing, OutOfBand
 from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.amd_smi import AmdSmi
-from power.devices.backend import Backend
+from power.devices.backend import REFUSED, Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.nvml import Nvml
 from power.devices.redfish import Redfish
+
+
+class NoDevices:
+    """Implements `Backend`: there is nothing to read or to limit."""
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        return ()
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        return {}
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        raise DeviceError(REFUSED, f"{uuid} at {limit_w:g} W: this node has no devices (backend none)")
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        raise DeviceError(REFUSED, f"{uuid} at {max_mhz} MHz: this node has no devices (backend none)")
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,12 @@
 """Metrics of the agent: its own state, and the devices' under DCGM's names where no DCGM exporter runs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
@@ -171,3 +176,58 @@ def _by_code(name: str, help_text: str, values: dict[str, int]) -> Metric:
     for code, value in sorted(values.items()):
         family.add_metric([code], value)
     return family
+
+
+LATELY_S = 60.0
+"""Time without a reading of the devices, or without an accepted lease, after which a probe fails: a driver may take
+15 s for a call."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Logs nothing: scrapes are frequent and unremarkable."""
+
+
+def serve(
+    host: str, port: int, registry: CollectorRegistry, probes: Mapping[str, Callable[[], str | None]]
+) -> WSGIServer:
+    """Server that answers /metrics and probes until it is shut down. Raises OSError when the address is not available.
+
+    probes: by path, each returns what is wrong, or None when all is well.
+    """
+    metrics = make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        probe = probes.get(environ.get("PATH_INFO", ""))
+        if probe is None:
+            scraped: Iterable[bytes] = metrics(environ, start)
+            return scraped
+        wrong = probe()
+        start("503 Service Unavailable" if wrong else "200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{wrong or 'ok'}\n".encode()]
+
+    server = make_server(host, port, answer, _Server, handler_class=_Quiet)
+    Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
+
+
+def probes(agent: Agent, clock: Clock) -> Mapping[str, Callable[[], str | None]]:
+    """Liveness: the devices are read. Readiness: leases are accepted, so that an update with a wrong key or address
+    stops at its first nodes.
+    """
+
+    def is_lately(at_s: float) -> bool:
+        return clock() - at_s < LATELY_S
+
+    def unleased() -> str:
+        refused = ", ".join(f"{count} {code}" for code, count in sorted(agent.counts.refused.items()))
+        return f"no lease was accepted for a minute; refused since the start: {refused or 'none'}"
+
+    return {
+        "/healthz": lambda: None if is_lately(agent.looked_at_s) else "the devices have not been read for a minute",
+        "/readyz": lambda: None if is_lately(agent.leased_at_s) else unleased(),
+    }

@@ -1,4 +1,4 @@
-"""What readings tell of the power system: hardware brakes that engage, meters that are stuck, meters that contradict devices."""
+"""What readings tell of the power system: brakes that engage, meters that are stuck or contradict their devices."""
 
 from dataclasses import dataclass, replace
 from math import exp

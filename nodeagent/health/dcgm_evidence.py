@@ -4,11 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from health.records.report import Evidence, Source
-from nodeagent.health.dcgm_metrics import LAST_XID, REASONS, REMAP_FAILURE, RISES, XIDS
-from nodeagent.health.dcgm_text import Sample
-from nodeagent.health.devices import CODES
-from nodeagent.health.kernel_log import KEPT_S
-from power.devices.nvml import REASONS as BITS
+from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, REMAP_FAILURE, RISES, XIDS, Sample
+from nodeagent.health.host_evidence import CODES, KEPT_S
+from power.devices.nvml import REASONS
 
 WINDOW_S = 60.0
 """A rise counts within this time, and a state for as long after it was last read: four readings."""
@@ -106,8 +104,8 @@ def _new_xids(gpu: _Gpu, told: Sequence[Sample]) -> list[str]:
 
 def _states(told: Sequence[Sample]) -> Iterator[tuple[str, str]]:
     """Codes and words of what holds at this moment, since whenever."""
-    reasons = [int(each.value) for each in told if each.metric == REASONS]
-    for bits, cause in BITS:
+    reasons = [int(each.value) for each in told if each.metric == CLOCK_REASONS]
+    for bits, cause in REASONS:
         if cause in CODES and any(value & bits for value in reasons):
             yield CODES[cause], f"clocks are held down: {cause} (DCGM)"
     if any(each.value >= 1 for each in told if each.metric == REMAP_FAILURE):

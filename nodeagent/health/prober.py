@@ -16,8 +16,7 @@ import structlog
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from health.records.probes import KIND, MOST_PEERS, PAIR_S, Peer, ProbeAddress, ProbeOrder, ProbeResult, order_in
-from nodeagent.health.probe_listener import ProbeListener
-from nodeagent.health.probe_wire import ProbeError, introduce, measured, prepare
+from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
 from power.leases.messages import Keys, Refusal, opened_text
 
 log = structlog.get_logger(__name__)

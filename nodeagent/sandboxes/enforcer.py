@@ -33,7 +33,7 @@ from isolation.ledger import Ledger, Sandbox
 from isolation.settings import Settings
 from isolation.state import Request, State
 from isolation.tree import FoundCall, Limits, MemoryEvents, SandboxTree
-from nodeagent.sandboxes.pipes import PipeEnds, feeding, pipe_ends
+from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 
 log = structlog.get_logger(__name__)
 SHORTAGE_TICK_S = 0.05

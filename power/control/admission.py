@@ -1,4 +1,4 @@
-"""Headroom that the floors leave, and each device's cap explained: whether it holds the device back, and at which speed."""
+"""Headroom that floors leave, and caps explained: whether one holds its device back, and at which speed it runs."""
 
 import re
 from collections.abc import Mapping

@@ -15,8 +15,8 @@ from power.policy.by_class import ByClass
 from power.policy.interface import MakePolicy, Plant, Policy, Wants
 from power.rules import PowerRules
 from power.safety.bursts import BurstAccount, burst_of, first_account
+from power.safety.commitments import Book, first_book
 from power.safety.estimator import STALE, Estimate, Trust, first_trust
-from power.safety.grants import Book, first_book
 from power.tree import Tree, tree_of
 from power.watching import Braking, Repetition, no_brake, no_repetition
 

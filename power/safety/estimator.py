@@ -7,7 +7,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import NEVER_S, PowerDeviceTable, PowerReadings
 from power.rules import ROUNDING_W, PowerRules
-from power.safety.grants import Book
+from power.safety.commitments import Book
 from power.tree import Tree
 
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)

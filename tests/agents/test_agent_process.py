@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from nodeagent.endpoint import serve
+from nodeagent.metrics import serve
 from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.folder import AUTHORITY, SERVER

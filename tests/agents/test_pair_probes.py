@@ -13,8 +13,7 @@ import pytest
 from health.records.probes import KIND, Peer, ProbeOrder, packed_order
 from health.remediation.evidence import Evidence, Source
 from health.verdicts.verdict import Part, Syndrome
-from nodeagent.health.probe_listener import ProbeListener
-from nodeagent.health.probe_wire import MAGIC
+from nodeagent.health.probe_wire import MAGIC, ProbeListener
 from nodeagent.health.prober import MOST_A_MINUTE, Prober, measured_with
 from power.leases.messages import Keys, node_secret, sealed_text
 from tests.agents.agent_process import KEY

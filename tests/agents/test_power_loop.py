@@ -25,9 +25,9 @@ from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
 from controller.process.wire_power import learned_in
 from controller.report.decisions import Decision
 from nodeagent.agent import Agent
-from nodeagent.bmc_meter import MeterReading
+from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import Link
-from nodeagent.rules import AgentRules
+from nodeagent.recovery import AgentRules
 from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node

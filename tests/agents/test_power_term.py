@@ -25,7 +25,7 @@ from controller.parts.power.agent_server import AgentServer
 from controller.parts.power.term import PowerTerm
 from nodeagent.agent import Agent
 from nodeagent.controller_link import Link
-from nodeagent.rules import AgentRules
+from nodeagent.recovery import AgentRules
 from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.leases.messages import Inventory, Keys, Report, framed, sealed
 from power.leases.mounted_keys import keys_of_node

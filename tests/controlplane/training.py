@@ -18,8 +18,7 @@ from typing import Any
 from health.records.report import HealthReport
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
-from nodeagent.health.processes import HostProcesses, Process, Senders
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import HostProcesses, Process, Ranks, Senders
 from tests.controlplane.plain_api import PlainApi
 from tests.controlplane.training_rank import last_complete
 

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from nodeagent.recovery import record_at_start
-from nodeagent.reports import device_reports, inventory_of
-from nodeagent.rules import AgentRules
+from nodeagent.agent import device_reports, inventory_of
+from nodeagent.recovery import AgentRules, record_at_start
 from nodeagent.state_file import Record
 from power.devices.backend import DeviceReading
 from power.leases.holder import Bursting, Holder, accepted, is_in_force, limits, orders

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.agent import Agent
-from nodeagent.rules import AgentRules
+from nodeagent.recovery import AgentRules
 from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.devices.backend import REFUSED, DeviceError
 from power.leases.messages import Keys, Lease, node_secret, sealed

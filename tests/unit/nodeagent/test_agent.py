@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nodeagent.agent import Agent
-from nodeagent.rules import AgentRules
+from nodeagent.recovery import AgentRules
 from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from nodeagent.state_file import lease_path, read_record
 from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
@@ -379,7 +379,7 @@ def test_while_the_disk_takes_no_record_nothing_is_raised_and_no_lease_is_in_for
         await node.agent.start()
         node.agent.hear(node.lease(await node.looks(), {"g": cap_w}))
         with monkeypatch.context() as disk:
-            disk.setattr("nodeagent.record_writer.write_record", full)
+            disk.setattr("nodeagent.state_file.write_record", full)
             report = await node.passes(1.0)
         assert node.devices.orders == [("g", 350.0)]
         assert (report.epoch, report.sequence) == (-1, -1)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nodeagent.endpoint import probes
+from nodeagent.metrics import probes
 from power.leases.messages import Keys
 from tests.unit.nodeagent.test_agent import Node, gpu, lived
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nodeagent.agent import Agent
-from nodeagent.bmc_meter import MeterReading
+from nodeagent.bmc import MeterReading
 from nodeagent.metrics import DCGM, AgentMetrics
-from nodeagent.rules import AgentRules
+from nodeagent.recovery import AgentRules
 from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys
 from tests.clock import HandClock

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.sandboxes.messages import Ask, message_from
+from nodeagent.sandboxes.sockets import Ask, message_from
 from tonnage import sandbox
 from tonnage.sandbox import Verdict
 

@@ -4,11 +4,8 @@ from collections import deque
 from pathlib import Path
 
 from health.records.report import Evidence, Source
-from nodeagent.health.devices import DeviceEvidence
-from nodeagent.health.kernel_log import KernelLog
-from nodeagent.health.nic_counters import NicCounters
-from nodeagent.health.processes import HostProcesses, Process
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.host_evidence import DeviceEvidence, KernelLog, NicCounters
+from nodeagent.health.processes import HostProcesses, Process, Ranks
 from power.devices.backend import DeviceReading
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"

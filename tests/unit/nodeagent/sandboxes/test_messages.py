@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isolation.verdicts import refused
-from nodeagent.sandboxes.messages import (
+from nodeagent.sandboxes.sockets import (
     LONGEST_BYTES,
     Ask,
     BadMessageError,

@@ -11,8 +11,8 @@ import pytest
 
 from isolation.ledger import Ledger
 from isolation.state import State
-from nodeagent.sandboxes.doors import SOCKET
-from nodeagent.sandboxes.reception import Reception
+from nodeagent.sandboxes.server import Reception
+from nodeagent.sandboxes.sockets import SOCKET
 from tests.builders.lingering import lingering_socket
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-1234567890ab"

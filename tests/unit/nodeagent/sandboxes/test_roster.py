@@ -9,7 +9,7 @@ from typing import Any
 from isolation.ledger import Ledger, Sandbox
 from isolation.orders import Orders, SandboxOrder
 from isolation.state import State
-from nodeagent.sandboxes.roster import Roster
+from nodeagent.sandboxes.pods import Roster
 
 UID = "00000000-0000-4000-8000-000000000001"
 CONTAINER = "a" * 64

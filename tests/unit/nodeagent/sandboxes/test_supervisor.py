@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
-from nodeagent.sandboxes.process import ProcessSettings, recorded
-from nodeagent.sandboxes.supervisor import SandboxSupervisor
+from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor, recorded
 from power.leases.messages import Keys, Refusal, opened_text, sealed_text
 
 KEYS = Keys("k", {"k": b"of a node" * 8})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.power import NEVER_S, PowerLeases
-from power.safety.grants import Book, confirmed, first_book, granted
+from power.safety.commitments import Book, confirmed, first_book, granted
 
 PERIOD_S, DELAY_S = 2.0, 6.0
 

@@ -24,24 +24,29 @@ from isolation.reasons import ADVICE, Reason
 from isolation.state import Request
 from isolation.tree import CALL_PREFIX
 from isolation.verdicts import Verdict, ended, refused
-from nodeagent.closer import MOST_PASSED, Closer
-from nodeagent.process_cgroups import visible_group_in
-from nodeagent.sandboxes.doors import open_door, remove_door
+from nodeagent.process_files import visible_group_in
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
-from nodeagent.sandboxes.messages import (
+from nodeagent.sandboxes.sockets import (
     LONGEST_BYTES,
     Ask,
     BadMessageError,
     End,
     Exited,
+    Peer,
     Resume,
     bounded_wait_s,
+    group_of,
     message_from,
+    open_door,
+    parent_of,
+    peer_of,
+    pid_of,
+    proc_text,
+    remove_door,
     state_packet,
     verdict_packet,
 )
-from nodeagent.sandboxes.peer import Peer, group_of, parent_of, peer_of, pid_of, proc_text
-from nodeagent.sandboxes.token_bucket import TokenBucket, full
+from nodeagent.socket_protection import MOST_PASSED, Closer, TokenBucket, full
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from isolation.orders import NodeReport, Orders, SandboxOrder, SandboxReport
 from isolation.pod_cgroups import container_group, is_uid, pod_groups
 from isolation.tree import CgroupFiles
 from nodeagent.sandboxes.enforcer import Enforcer
-from nodeagent.sandboxes.reception import Reception
+from nodeagent.sandboxes.server import Reception
 
 log = structlog.get_logger(__name__)
 MOST_SANDBOXES = 1024
