@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from cluster.clock import Clock
-from nodeagent.agent import Agent
+from nodeagent.agent import NodeAgent
 from nodeagent.health.dcgm_exporter import DcgmExporter
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.prober import Prober
@@ -38,7 +38,9 @@ UNTYPED = frozenset({"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"})
 class AgentMetrics(Collector):
     """Collector that reads the agent when Prometheus scrapes."""
 
-    def __init__(self, agent: Agent, node: str, clock: Clock, *, as_dcgm: bool, is_linked: Callable[[], bool]) -> None:
+    def __init__(
+        self, agent: NodeAgent, node: str, clock: Clock, *, as_dcgm: bool, is_linked: Callable[[], bool]
+    ) -> None:
         self._agent, self._node, self._clock, self._as_dcgm = agent, node, clock, as_dcgm
         self._is_linked = is_linked
 
@@ -58,7 +60,7 @@ class AgentMetrics(Collector):
             "Seconds since the devices were last read.",
             value=max(0.0, now_s - agent.looked_at_s),
         )
-        if (metered := agent.meter()) is not None:
+        if (metered := agent.metered) is not None:
             yield GaugeMetricFamily(
                 "tonnage_agent_node_draw_watts", "Draw of the whole node by its meter.", value=metered.watts
             )
@@ -215,7 +217,7 @@ def serve(
     return server
 
 
-def probes(agent: Agent, clock: Clock) -> Mapping[str, Callable[[], str | None]]:
+def probes(agent: NodeAgent, clock: Clock) -> Mapping[str, Callable[[], str | None]]:
     """Liveness: the devices are read. Readiness: leases are accepted, so that an update with a wrong key or address
     stops at its first nodes.
     """

@@ -20,7 +20,7 @@ from power.leases.holder import Holder
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AcceptedEpoch:
     """Newest epoch of which a node has accepted a lease."""
 
     node: str
@@ -36,13 +36,13 @@ class Record:
     boot: str = ""
     """Start of the machine in which this was written; clocks and limits started again at the next one."""
     holder: Holder | None = None
-    heard: Heard | None = None
+    heard: AcceptedEpoch | None = None
     """What is known of a lease that was lost, if anything."""
 
 
-def heard_in(record: Record) -> Heard | None:
+def newest_epoch_in(record: Record) -> AcceptedEpoch | None:
     """The newest epoch that this record tells of."""
-    return record.heard if record.holder is None else Heard(record.holder.node, record.holder.epoch)
+    return record.heard if record.holder is None else AcceptedEpoch(record.holder.node, record.holder.epoch)
 
 
 def read_record(path: Path) -> Record:
@@ -77,21 +77,17 @@ def write_record(path: Path, record: Record, known: Record | None = None) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     lease, is_new = lease_path(path), known is None or (record.holder, record.boot) != (known.holder, known.boot)
     try:
-        if known is None or not _is_on_record(known, record):
+        newest = newest_epoch_in(record)
+        is_known = known is not None and (known.boot, newest_epoch_in(known)) == (record.boot, newest)
+        if known is None or not (is_known and tell_the_same(known.previous, record.previous)):
             # Not JSON: it has no infinity, which is the end of a new holder's lease.
-            _write(path, msgspec.msgpack.encode(replace(record, holder=None, heard=heard_in(record))), durably=True)
+            _write(path, msgspec.msgpack.encode(replace(record, holder=None, heard=newest)), durably=True)
         if is_new:
             _write(lease, msgspec.msgpack.encode(_Lease(record.boot, record.holder)), durably=False)
     except OSError:
         if is_new:
             lease.unlink(missing_ok=True)
         raise
-
-
-def _is_on_record(known: Record, record: Record) -> bool:
-    """Whether the file of `known` tells everything but the lease."""
-    same = (known.boot, heard_in(known)) == (record.boot, heard_in(record))
-    return same and tell_the_same(known.previous, record.previous)
 
 
 def lease_path(path: Path) -> Path:

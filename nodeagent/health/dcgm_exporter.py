@@ -18,7 +18,7 @@ from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake, ObservationError
 from health.records.report import Evidence
 from nodeagent.health.dcgm_evidence import DcgmEvidence
-from nodeagent.health.dcgm_metrics import Sample, samples_in
+from nodeagent.health.dcgm_metrics import DcgmSample, samples_in
 from nodeagent.health.feed import NICENESS
 
 PATIENCE_S = 5.0
@@ -102,7 +102,7 @@ TELL_S = 3600.0
 class DcgmExporter:
     """Evidence of one exporter (`HostEvidence`). Failures are counted by code, and logged when they begin."""
 
-    def __init__(self, fetch: Callable[[], str], is_own: Callable[[Sample], bool], clock: Clock) -> None:
+    def __init__(self, fetch: Callable[[], str], is_own: Callable[[DcgmSample], bool], clock: Clock) -> None:
         """fetch: the exporter's text; raises PageError. is_own: whether a sample is of this node."""
         self._fetch, self._is_own, self._clock = fetch, is_own, clock
         self._evidence = DcgmEvidence()
@@ -168,13 +168,13 @@ class DcgmExporter:
             self._stop.wait(EVERY_S)
 
 
-def own_gpus(node: str, uuids: Callable[[], Collection[str]]) -> Callable[[Sample], bool]:
+def own_gpus(node: str, uuids: Callable[[], Collection[str]]) -> Callable[[DcgmSample], bool]:
     """Whether a sample is of this node: a Service may have answered with another node's exporter.
 
     uuids: devices of this node as the agent knows them, none where it reads none.
     """
 
-    def is_own(sample: Sample) -> bool:
+    def is_own(sample: DcgmSample) -> bool:
         known = uuids()
         if sample.gpu in known:
             return True

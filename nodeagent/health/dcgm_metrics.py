@@ -68,7 +68,7 @@ _BUS = re.compile(r"(?:0000)?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DcgmSample:
     """One value of one GPU."""
 
     metric: str
@@ -84,9 +84,9 @@ class Sample:
     """Node as the exporter calls it; empty where it does not."""
 
 
-def samples_in(text: str) -> tuple[tuple[Sample, ...], int]:
+def samples_in(text: str) -> tuple[tuple[DcgmSample, ...], int]:
     """Samples about health, and how many lines about it could not be read. Other metrics are not looked at."""
-    found: list[Sample] = []
+    found: list[DcgmSample] = []
     lines = unread = 0
     for line in text.split("\n"):
         metric = NAMES.get(named[0]) if (named := _METRIC.match(line)) else None
@@ -109,7 +109,7 @@ def _parsed(line: str) -> Parsed:
     return sample
 
 
-def _samples(metric: str, parsed: Parsed) -> Iterator[Sample]:
+def _samples(metric: str, parsed: Parsed) -> Iterator[DcgmSample]:
     """The sample of a GPU; none of a switch, of a GPU without a name, or of a value that is blank."""
     labels, value = parsed.labels, float(parsed.value)
     gpu = _name(labels, "UUID", "uuid", "gpu_uuid") or _name(labels, "device", "gpu")
@@ -121,7 +121,7 @@ def _samples(metric: str, parsed: Parsed) -> Iterator[Sample]:
     if not (part.isdecimal() and len(part) <= 4):
         raise ValueError(part)
     on_bus = _BUS.fullmatch(labels.get("pci_bus_id", "").lower())
-    yield Sample(metric, gpu, value, part, on_bus[1] if on_bus else "", _name(labels, "Hostname", "hostname"))
+    yield DcgmSample(metric, gpu, value, part, on_bus[1] if on_bus else "", _name(labels, "Hostname", "hostname"))
 
 
 def _name(labels: Mapping[str, str], *of: str) -> str:

@@ -18,8 +18,8 @@ import structlog
 from cluster.clock import Clock
 from health.records.probes import ProbeAddress, ProbeResult
 from health.records.report import KIND, LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport, packed
-from nodeagent.agent import Agent
-from nodeagent.controller_link import Link
+from nodeagent.agent import NodeAgent
+from nodeagent.controller_link import ControllerLink
 from nodeagent.health.host_evidence import HostEvidence
 from nodeagent.health.pod_sockets import Deliver, PodSockets
 from nodeagent.health.processes import Ranks
@@ -230,14 +230,16 @@ class HealthFeed:
 EVERY_S = 0.05
 
 
-async def forward(feed: HealthFeed, agent: Agent, link: Link, keys: Callable[[], Keys], node: str) -> None:
+async def forward(
+    feed: HealthFeed, agent: NodeAgent, link: ControllerLink, keys: Callable[[], Keys], node: str
+) -> None:
     """Sends what the feed holds, for ever, while the controller takes it."""
     was_heard = False
     while True:
         await asyncio.sleep(EVERY_S)
         if not link.is_up:
-            agent.heard_kinds = ()
-        is_heard = KIND in agent.heard_kinds
+            agent.accepted_kinds = ()
+        is_heard = KIND in agent.accepted_kinds
         if is_heard and not was_heard:
             feed.refresh()
         was_heard = is_heard

@@ -36,7 +36,7 @@ NICENESS = 5
 
 
 class Prober:
-    """Pair probes of one node. `hear` and `results` may be called from other threads than the measuring one."""
+    """Pair probes of one node. `receive` and `results` may be called from other threads than the measuring one."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Prober:
         """Where peers find the listener. host: of the connection to the controller, where no source was chosen."""
         return ProbeAddress(self._source or host, self.listener.port)
 
-    def hear(self, travelled: bytes) -> bool:
+    def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was an order for probes; what is wrong with it is counted."""
         text = opened_text(KIND, travelled, self._keys(), self._node)
         if isinstance(text, Refusal):

@@ -16,7 +16,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class NodeProcess:
     """One process as the kernel shows it."""
 
     started_s: float
@@ -29,21 +29,21 @@ class Process:
     """Its cgroup, from the root that the agent sees."""
 
 
-class Processes(Protocol):
+class ProcessesByNumber(Protocol):
     """Table of processes."""
 
-    def look(self, pid: int) -> Process | None:
+    def look(self, pid: int) -> NodeProcess | None:
         """The process of this number now; None where there is none."""
         ...
 
 
-class HostProcesses:
+class ProcessTable:
     """The kernel's table under /proc."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
 
-    def look(self, pid: int) -> Process | None:
+    def look(self, pid: int) -> NodeProcess | None:
         if pid <= 0:
             return None
         try:
@@ -53,13 +53,13 @@ class HostProcesses:
             return None
         fields = stat.rpartition(")")[2].split()  # its name, in brackets, may hold anything
         group = group_in(cgroup)
-        return Process(int(fields[19]) / _TICKS, fields[0], pod_in(group), group)
+        return NodeProcess(int(fields[19]) / _TICKS, fields[0], pod_in(group), group)
 
 
 class Senders:
     """Answers which pod sent a datagram, by the process number that the kernel attached to it."""
 
-    def __init__(self, processes: Processes, clock: Clock) -> None:
+    def __init__(self, processes: ProcessesByNumber, clock: Clock) -> None:
         self._processes, self._clock = processes, clock
 
     def pod_of(self, pid: int, waited_s: float = 0.0) -> str:
@@ -94,7 +94,7 @@ class _Rank:
 class Ranks:
     """Processes behind the frames of this node, by pod and rank."""
 
-    def __init__(self, processes: Processes, cgroups: Path = CGROUPS) -> None:
+    def __init__(self, processes: ProcessesByNumber, cgroups: Path = CGROUPS) -> None:
         self._processes, self._cgroups = processes, cgroups
         self._ranks: dict[tuple[str, int], _Rank] = {}
         self._cpu: dict[str, tuple[float, int, int]] = {}

@@ -11,17 +11,17 @@ from isolation.orders import NodeReport, Orders, SandboxOrder, SandboxReport
 from isolation.pod_cgroups import container_group, is_uid, pod_groups
 from isolation.tree import CgroupFiles
 from nodeagent.sandboxes.enforcer import Enforcer
-from nodeagent.sandboxes.server import Reception
+from nodeagent.sandboxes.server import SandboxServer
 
 log = structlog.get_logger(__name__)
 MOST_SANDBOXES = 1024
 """Sandboxes of one node: nine times the kubelet's limit of pods."""
 
 
-class Roster:
+class SandboxPods:
     """Adopts what is ordered, and releases the rest."""
 
-    def __init__(self, enforcer: Enforcer, files: CgroupFiles, reception: Reception, below: str = "") -> None:
+    def __init__(self, enforcer: Enforcer, files: CgroupFiles, reception: SandboxServer, below: str = "") -> None:
         self._enforcer, self._files, self._reception, self._below = enforcer, files, reception, below
         self._orders: dict[str, SandboxOrder] = {}
         """Those that are carried out."""

@@ -25,8 +25,8 @@ from isolation.settings import Settings
 from isolation.tree import AGENT, CALL_PREFIX, LIGHT, CgroupFiles
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
-from nodeagent.sandboxes.pods import Roster
-from nodeagent.sandboxes.server import Reception, new_call_name
+from nodeagent.sandboxes.pods import SandboxPods
+from nodeagent.sandboxes.server import SandboxServer, new_call_name
 from power.leases.messages import Keys, Refusal, opened_text, sealed_text
 
 DEPTH = 5
@@ -119,8 +119,8 @@ def isolate(settings: ProcessSettings, life: str, can: Capability, orders: int, 
     enforcer = Enforcer(files, budget_bytes, Settings(swap=has_swap()), time.monotonic)
     sockets = Path(settings.sockets)
     sockets.mkdir(parents=True, exist_ok=True)
-    reception = Reception(enforcer, sockets, time.monotonic, new_call_name)
-    roster = Roster(enforcer, files, reception, settings.below)
+    reception = SandboxServer(enforcer, sockets, time.monotonic, new_call_name)
+    roster = SandboxPods(enforcer, files, reception, settings.below)
     known = recorded(Path(settings.record), settings.node)
     roster.follow(known)
     os.set_blocking(orders, False)
@@ -240,7 +240,7 @@ class SandboxSupervisor:
         self.report: NodeReport | None = None
         """The newest report; None before the first."""
 
-    def hear(self, travelled: bytes) -> bool:
+    def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was one of orders, which then go to the process."""
         text = opened_text(ORDERS, travelled, self._keys(), self._settings.node)
         if isinstance(text, Refusal):

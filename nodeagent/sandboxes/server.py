@@ -28,11 +28,11 @@ from nodeagent.process_files import visible_group_in
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
 from nodeagent.sandboxes.sockets import (
     LONGEST_BYTES,
-    Ask,
     BadMessageError,
+    CallRequest,
+    ConnectedProcess,
     End,
     Exited,
-    Peer,
     Resume,
     bounded_wait_s,
     group_of,
@@ -61,12 +61,12 @@ CLASSES = 32
 
 
 @dataclass(slots=True)
-class Visit:
+class ClientConnection:
     """One connection."""
 
     line: socket.socket
     sandbox: str
-    peer: Peer
+    peer: ConnectedProcess
     closer: Closer
     """That of its pod, which it may outlive."""
     since_s: float
@@ -83,7 +83,7 @@ class Visit:
 
 
 @dataclass(slots=True)
-class Pod:
+class ServedPod:
     """One pod's door, and who came in."""
 
     door: socket.socket | None
@@ -97,20 +97,20 @@ class Pod:
     """(happening, reason) → how often, since this process started."""
 
 
-class Reception:
+class SandboxServer:
     """Serves the pods of one node. Not for several threads."""
 
     def __init__(self, enforcer: Enforcer, folder: Path, clock: Clock, new_name: Callable[[], str]) -> None:
         """folder: holds each pod's own. new_name: an unused name for a call, never a client's."""
         self._enforcer, self._folder, self._clock, self._new_name = enforcer, folder, clock, new_name
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, ServedPod] = {}
         self._doors: dict[int, str] = {}
-        self._visits: dict[int, Visit] = {}
+        self._visits: dict[int, ClientConnection] = {}
         self._calls: dict[str, int] = {}
         """Call → the connection of its client; one that hung up has none."""
 
     @property
-    def pods(self) -> dict[str, Pod]:
+    def pods(self) -> dict[str, ServedPod]:
         return self._pods
 
     def open(self, uid: str, tenant: str) -> None:
@@ -120,7 +120,7 @@ class Reception:
             door = open_door(self._folder, uid)
         except OSError as error:
             log.warning("a pod's socket cannot be made", pod=uid, why=str(error))
-        self._pods[uid] = Pod(door, tenant, full(MESSAGES_PER_S, MESSAGES_AT_ONCE, self._clock()))
+        self._pods[uid] = ServedPod(door, tenant, full(MESSAGES_PER_S, MESSAGES_AT_ONCE, self._clock()))
         if door is not None:
             self._doors[door.fileno()] = uid
             self._enforcer.watch(door.fileno())
@@ -177,11 +177,11 @@ class Reception:
                 peer.close()
             return
         number = line.fileno()
-        self._visits[number] = Visit(line, uid, peer, pod.closer, self._clock())
+        self._visits[number] = ClientConnection(line, uid, peer, pod.closer, self._clock())
         pod.visits.add(number)
         self._enforcer.watch(number)
 
-    def _may(self, pod: Pod) -> bool:
+    def _may(self, pod: ServedPod) -> bool:
         tokens = pod.tokens.filled(self._clock())
         pod.tokens = tokens.taken() or tokens
         return pod.tokens is not tokens
@@ -220,7 +220,7 @@ class Reception:
         finally:
             visit.closer.close_all(passed)
 
-    def _received(self, number: int, visit: Visit, packet: bytes, passed: Sequence[int]) -> None:
+    def _received(self, number: int, visit: ClientConnection, packet: bytes, passed: Sequence[int]) -> None:
         if not packet or not self._may(self._pods[visit.sandbox]):
             self._hang_up(number)
             return
@@ -231,7 +231,7 @@ class Reception:
             self._last_word(number, refused("INVALID_HINT", 0.0))
             return
         match message:
-            case Ask() if visit.call is None and not (visit.light or visit.nested):
+            case CallRequest() if visit.call is None and not (visit.light or visit.nested):
                 self._asked(number, visit, message)
             case Resume() if passed and visit.call is None and not (visit.light or visit.nested):
                 self._resumed(number, visit, passed[0])
@@ -243,7 +243,7 @@ class Reception:
             case _:
                 self._hang_up(number)
 
-    def _asked(self, number: int, visit: Visit, ask: Ask) -> None:
+    def _asked(self, number: int, visit: ClientConnection, ask: CallRequest) -> None:
         sandbox = self._enforcer.state.ledger.sandboxes.get(visit.sandbox)
         group = group_of(visit.peer)
         home = self._enforcer.tree.home(visit.sandbox)
@@ -272,7 +272,7 @@ class Reception:
             Request(visit.call, visit.sandbox, self._clock(), claim, kind, declared=hint is not None, wait_s=wait_s)
         )
 
-    def _resumed(self, number: int, visit: Visit, pidfd: int) -> None:
+    def _resumed(self, number: int, visit: ClientConnection, pidfd: int) -> None:
         """A client of an earlier process takes up its call: the one in whose leaf the process is that it shows."""
         tree = self._enforcer.tree
         group = visible_group_in(proc_text(pid_of(pidfd), "cgroup")) or ""
@@ -287,21 +287,21 @@ class Reception:
         self._calls[call] = number
         _send(visit.line, state_packet("admitted", "FITS", resumed=True))
 
-    def _class_of(self, pod: Pod, kind: str) -> str:
+    def _class_of(self, pod: ServedPod, kind: str) -> str:
         """The class under its tenant's name; a pod that invents programs has one class for the rest of them."""
         if kind not in pod.classes and len(pod.classes) >= CLASSES:
             kind = "other:"
         pod.classes.add(kind)
         return f"{pod.tenant}/{kind}"
 
-    def _admit_light(self, number: int, visit: Visit) -> None:
+    def _admit_light(self, number: int, visit: ClientConnection) -> None:
         if self._moved(visit, self._enforcer.tree.light_group(visit.sandbox)):
             visit.light = True
             _send(visit.line, state_packet("admitted", "FITS", light=True))
         else:
             self._hang_up(number)
 
-    def _moved(self, visit: Visit, group: str) -> bool:
+    def _moved(self, visit: ClientConnection, group: str) -> bool:
         """Whether the visitor's own process is in the leaf now.
 
         Its pid could have become another's between the look and the move. A pidfd that lives after the move proves that
@@ -378,7 +378,7 @@ class Reception:
             return
         self._say(call, "admitted", "FITS", lease_bytes=lease_bytes)
 
-    def _conclude(self, number: int, visit: Visit) -> None:
+    def _conclude(self, number: int, visit: ClientConnection) -> None:
         """The verdict, when the exit code is known: what the kernel counted of the leaf, gone or still there."""
         if visit.exit_code is None:
             return
@@ -440,7 +440,7 @@ class Reception:
         pod = self._pods.get(uid)
         return pod.visits if pod is not None else set()
 
-    def _processes_of(self, visit: Visit) -> int:
+    def _processes_of(self, visit: ClientConnection) -> int:
         """Processes in the visitor's own call."""
         tree = self._enforcer.tree
         with suppress(OSError):

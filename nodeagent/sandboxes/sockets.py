@@ -85,7 +85,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ConnectedProcess:
     """Process that connected."""
 
     pid: int
@@ -102,7 +102,7 @@ class Peer:
         os.close(self.pidfd)
 
 
-def peer_of(connection: socket.socket) -> Peer | None:
+def peer_of(connection: socket.socket) -> ConnectedProcess | None:
     """The process that called connect(2); None where it has ended, or lies in another pid namespace.
 
     Before Linux 6.5 the pidfd is opened by the pid, which may be another process's by then: its cgroup, which is read
@@ -118,10 +118,10 @@ def peer_of(connection: socket.socket) -> Peer | None:
     if pidfd < 0:
         with suppress(OSError):
             pidfd = os.pidfd_open(pid)
-    return Peer(pid, pidfd) if pidfd >= 0 else None
+    return ConnectedProcess(pid, pidfd) if pidfd >= 0 else None
 
 
-def group_of(peer: Peer, proc: Path = Path("/proc")) -> str | None:
+def group_of(peer: ConnectedProcess, proc: Path = Path("/proc")) -> str | None:
     """Group of the peer, below the root of the cgroup tree; None where it has ended or lies elsewhere."""
     text = proc_text(peer.pid, "cgroup", proc)
     return visible_group_in(text) if peer.is_alive() else None
@@ -151,7 +151,7 @@ LONGEST_BYTES = 4096
 Word = Annotated[str, Meta(max_length=256)]
 
 
-class Ask(msgspec.Struct, tag="ask", forbid_unknown_fields=True):
+class CallRequest(msgspec.Struct, tag="ask", forbid_unknown_fields=True):
     """The connected process wants to become a tool call."""
 
     command: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()
@@ -177,7 +177,7 @@ class End(msgspec.Struct, tag="end", forbid_unknown_fields=True):
     """The client wants all of its own call to be killed."""
 
 
-Message = Ask | Resume | Exited | End
+Message = CallRequest | Resume | Exited | End
 _DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import NEVER_S, PowerTable
 from power.policy.by_class import ByClass
-from power.policy.interface import MakePolicy, Plant, Policy, Wants
+from power.policy.interface import MakePolicy, Plant, PowerPolicy, Wants
 from power.rules import PowerRules
 from power.safety.bursts import BurstAccount, burst_of, first_account
 from power.safety.commitments import Book, first_book
@@ -28,7 +28,7 @@ class Allocator:
     tree: Tree
     rules: PowerRules
     plant: Plant
-    policy: Policy
+    policy: PowerPolicy
     fixed_w: FloatArray
     """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
     burst_j: FloatArray

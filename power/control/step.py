@@ -12,7 +12,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.control.state import Allocator, AllocatorState, Grants
-from power.policy.interface import Seen, Wants, floors_first_w
+from power.policy.interface import PolicyInput, Wants, floors_first_w
 from power.rules import MEANT_W
 from power.safety.bursts import BurstAccount, counted, restoring
 from power.safety.commitments import Book, confirmed, granted
@@ -227,7 +227,7 @@ def _seen(
     drawn_w: FloatArray,
     budget_w: FloatArray,
     room_w: FloatArray,
-) -> Seen:
+) -> PolicyInput:
     """What the policy is shown. Devices that no grant may govern are subtracted at what they may hold."""
     tree, rules = allocator.tree, allocator.rules
     governed, free_w = is_governed(tree, seen), room_w
@@ -235,7 +235,7 @@ def _seen(
         free_w = room_w - tree.at_worst(np.where(tree.table.devices.managed & ~governed, seen.held_w, 0.0))
     limit_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
     base_w = tree.table.devices.min_w
-    return Seen(
+    return PolicyInput(
         at_s=now_s,
         for_s=now_s - state.at_s if state.at_s != NEVER_S else 0.0,
         draw_w=seen.draw_w,

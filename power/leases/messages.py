@@ -200,7 +200,7 @@ LONGEST = 256 * 1024
 """Longest message in bytes; a lease of 16 devices has 3 KiB."""
 
 
-class FrameError(Exception):
+class MessageFrameError(Exception):
     """Error when the other process does not speak this protocol."""
 
 
@@ -213,10 +213,10 @@ class Reader(Protocol):
 
 
 async def read_frame(stream: Reader, longest: int = LONGEST) -> bytes:
-    """The next message. Raises EOFError at the end of the stream, FrameError for an impossible length."""
+    """The next message. Raises EOFError at the end of the stream, MessageFrameError for an impossible length."""
     length = int.from_bytes(await stream.readexactly(4), "big")
     if not 0 < length <= longest:
-        raise FrameError(f"message length of {length} bytes is not allowed")
+        raise MessageFrameError(f"message length of {length} bytes is not allowed")
     return await stream.readexactly(length)
 
 

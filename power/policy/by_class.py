@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
-from power.policy.interface import Carry, Plant, Seen, Wants, unbounded
+from power.policy.interface import Carry, Plant, PolicyInput, Wants, unbounded
 from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
 from power.rules import MEANT_W
 
@@ -25,7 +25,7 @@ _ALTERNATES_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class DeviceDemand:
     """What is known of each device's demand; shape (devices,) each."""
 
     need_w: FloatArray
@@ -54,13 +54,13 @@ class Demand:
         return found
 
 
-def no_demand(plant: Plant) -> Demand:
+def no_demand(plant: Plant) -> DeviceDemand:
     devices = plant.tree.table.devices
     nothing, phase = np.zeros(len(devices)), np.full(len(devices), PHASE_UNKNOWN)
-    return Demand(devices.max_w, devices.floor_w, nothing - 1.0, _REST_SHARE * devices.max_w, nothing, phase)
+    return DeviceDemand(devices.max_w, devices.floor_w, nothing - 1.0, _REST_SHARE * devices.max_w, nothing, phase)
 
 
-def observed(plant: Plant, demand: Demand, seen: Seen) -> Demand:
+def observed(plant: Plant, demand: DeviceDemand, seen: PolicyInput) -> DeviceDemand:
     """The demand with its means and phases brought up to date; a first reading is its own mean.
 
     A draw that no device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
@@ -80,10 +80,10 @@ def observed(plant: Plant, demand: Demand, seen: Seen) -> Demand:
     prompts = demand.prompts + np.where(rests, 0.0, part) * ((seen.phase == PHASE_COMPUTE_BOUND) - demand.prompts)
     phase = np.where(rests & (draw_w > _RESTS_SHARE * rest_w), PHASE_COMPUTE_BOUND, seen.phase)
     phase = np.where((prompts >= _ALTERNATES_SHARE) & (phase != PHASE_IDLE), PHASE_UNKNOWN, phase)
-    return Demand(demand.need_w, demand.usual_w, mean_w, rest_w, prompts, phase)
+    return DeviceDemand(demand.need_w, demand.usual_w, mean_w, rest_w, prompts, phase)
 
 
-def needed(plant: Plant, demand: Demand, seen: Seen, for_s: float) -> Demand:
+def needed(plant: Plant, demand: DeviceDemand, seen: PolicyInput, for_s: float) -> DeviceDemand:
     """The demand with needs estimated anew.
 
     A device held back by its cap is tried at what it usually needs, or at more; one in a prompt, or whose phases
@@ -113,7 +113,7 @@ def needed(plant: Plant, demand: Demand, seen: Seen, for_s: float) -> Demand:
     usual_w = np.where(steady, demand.usual_w + part * (usual_w - demand.usual_w), demand.usual_w)
     if seen.slowed is not None:
         need_w, usual_w = np.where(seen.slowed, before_w, need_w), demand.usual_w
-    return Demand(need_w, usual_w, demand.mean_w, demand.rest_w, demand.prompts, demand.phase)
+    return DeviceDemand(need_w, usual_w, demand.mean_w, demand.rest_w, demand.prompts, demand.phase)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,10 +150,10 @@ def with_draw(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Memory:
+class ByClassMemory:
     """What the policy remembers between steps."""
 
-    demand: Demand
+    demand: DeviceDemand
     spikes: Spikes
     wants: Wants | None
     """What it wanted last."""
@@ -186,13 +186,13 @@ class ByClass:
         self.plant, self._levels = plant, levels_of(plant.tree, plant.bursts)
         self._pouring = pouring_of(plant.tree, self._levels.count)
 
-    def first(self) -> Memory:
+    def first(self) -> ByClassMemory:
         plant = self.plant
         first_w = plant.rules.first_spike_share * plant.tree.budget_w
         spikes = Spikes((), first_w, first_w)
-        return Memory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
+        return ByClassMemory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
 
-    def wants(self, memory: Memory, seen: Seen) -> tuple[Memory, Wants]:
+    def wants(self, memory: ByClassMemory, seen: PolicyInput) -> tuple[ByClassMemory, Wants]:
         plant, rules = self.plant, self.plant.rules
         spikes = memory.spikes
         if seen.slowed is not None:  # the recovery after a brake is no rise of demand
@@ -203,12 +203,14 @@ class ByClass:
             )
         demand = observed(plant, memory.demand, seen)
         if memory.wants is not None and self._may_wait(memory, seen):
-            return Memory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
+            return ByClassMemory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
         demand = needed(plant, demand, seen, seen.at_s - memory.decided_s if memory.wants is not None else 0.0)
         wants = self._decided(demand, spikes, seen)
-        return Memory(demand, spikes, wants, seen.at_s, seen.free_w), wants
+        return ByClassMemory(demand, spikes, wants, seen.at_s, seen.free_w), wants
 
-    def carried(self, fresh: Memory, before: Memory, of_devices: Carry, of_limits: Carry) -> Memory:
+    def carried(
+        self, fresh: ByClassMemory, before: ByClassMemory, of_devices: Carry, of_limits: Carry
+    ) -> ByClassMemory:
         was, new = before.demand, fresh.demand
         columns = {field.name: of_devices(getattr(was, field.name), getattr(new, field.name)) for field in fields(new)}
         # The window of spikes starts again: a new device is not a rise of the draw.
@@ -220,10 +222,10 @@ class ByClass:
             ),
         )
 
-    def recalled(self, memory: Memory, spike_w: FloatArray, excess_w: FloatArray) -> Memory:
+    def recalled(self, memory: ByClassMemory, spike_w: FloatArray, excess_w: FloatArray) -> ByClassMemory:
         return replace(memory, spikes=Spikes(memory.spikes.window, spike_w, excess_w))
 
-    def _may_wait(self, memory: Memory, seen: Seen) -> bool:
+    def _may_wait(self, memory: ByClassMemory, seen: PolicyInput) -> bool:
         """Whether the row is so far from its budget that bursts carry any new work until the next decision.
 
         A device at work that has less than it usually needs does not wait: its burst would end before. Where phases
@@ -239,10 +241,10 @@ class ByClass:
             and not any_of(lacks & (seen.phase != PHASE_IDLE) & ~memory.demand.alternates)
         )
 
-    def _is_far(self, seen: Seen) -> bool:
+    def _is_far(self, seen: PolicyInput) -> bool:
         return seen.is_clean and all_of(seen.drawn_w < self.plant.rules.calm_look_share * seen.budget_w)
 
-    def _decided(self, demand: Demand, spikes: Spikes, seen: Seen) -> Wants:
+    def _decided(self, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> Wants:
         plant, tree, rules, levels = self.plant, self.plant.tree, self.plant.rules, self._levels
         spikes = Spikes(spikes.window, spikes.spike_w, planned_excess_w(plant, demand, spikes, seen))
         width_w = widths_w(
@@ -278,7 +280,7 @@ class ByClass:
         return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, lease_w, soon_w, gives))
 
 
-def planned_excess_w(plant: Plant, demand: Demand, spikes: Spikes, seen: Seen) -> FloatArray:
+def planned_excess_w(plant: Plant, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> FloatArray:
     """The excess over the smoothed draw to plan for, shape (limits,).
 
     Less than the largest one where most of the working draw alternates between phases, as with short requests and with
@@ -294,7 +296,7 @@ def planned_excess_w(plant: Plant, demand: Demand, spikes: Spikes, seen: Seen) -
 
 
 def _without_useless_moves(
-    plant: Plant, seen: Seen, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
+    plant: Plant, seen: PolicyInput, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
 ) -> FloatArray:
     """Caps to move to now: the targets, without moves that have no use.
 
@@ -312,7 +314,7 @@ def _without_useless_moves(
     return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
 
 
-def rises_soon_w(plant: Plant, demand: Demand, seen: Seen, cap_w: FloatArray) -> FloatArray:
+def rises_soon_w(plant: Plant, demand: DeviceDemand, seen: PolicyInput, cap_w: FloatArray) -> FloatArray:
     """What devices that their limits hold back will draw in addition once they get these caps; shape (limits,)."""
     held_back = (seen.draw_w >= plant.rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
     rise_w = np.maximum(np.minimum(cap_w, demand.usual_w) - seen.draw_w, 0.0)
@@ -320,7 +322,7 @@ def rises_soon_w(plant: Plant, demand: Demand, seen: Seen, cap_w: FloatArray) ->
 
 
 def burst_ends_w(
-    plant: Plant, spikes: Spikes, seen: Seen, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
+    plant: Plant, spikes: Spikes, seen: PolicyInput, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
 ) -> FloatArray:
     """Highest limits of bursts: the nearer a domain is to its budget, the lower, and low classes first.
 

@@ -25,7 +25,7 @@ class Plant:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class PolicyInput:
     """What the safety layer believes at this step; shape (devices,) unless stated otherwise."""
 
     at_s: float
@@ -74,7 +74,7 @@ class Wants:
 Carry = Callable[[Array, Array], Array]
 
 
-class Policy(Protocol):
+class PowerPolicy(Protocol):
     """A policy for one plant, without memory of its own: what it remembers is a dataclass that it is given back.
 
     The memory has `need_w`, what each device would draw, and `spike_w`, how far the draw through each limit may rise
@@ -88,7 +88,7 @@ class Policy(Protocol):
         """Memory before the first step."""
         ...
 
-    def wants(self, memory: Any, seen: Seen) -> tuple[Any, Wants]:
+    def wants(self, memory: Any, seen: PolicyInput) -> tuple[Any, Wants]:
         """What it wants now, and the memory for the next step. Called once per step."""
         ...
 
@@ -104,7 +104,7 @@ class Policy(Protocol):
         ...
 
 
-MakePolicy = Callable[[Plant], Policy]
+MakePolicy = Callable[[Plant], PowerPolicy]
 
 
 def unbounded(plant: Plant, lease_w: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ from math import exp
 import numpy as np
 
 from cluster.arrays import FloatArray
-from power.policy.interface import Carry, Plant, Seen, Wants
+from power.policy.interface import Carry, Plant, PolicyInput, Wants
 from simulator.power.baselines import TwoClocks
 from simulator.power.machine import Machine
 from simulator.power.policy import Orders, Readings
@@ -41,7 +41,7 @@ class ByNeed:
         spike_w = self.plant.rules.first_spike_share * tree.budget_w
         return Memory(devices.max_w, spike_w, spike_w, np.full(len(devices), -1.0))
 
-    def wants(self, memory: Memory, seen: Seen) -> tuple[Memory, Wants]:
+    def wants(self, memory: Memory, seen: PolicyInput) -> tuple[Memory, Wants]:
         rules, tree, devices = self.plant.rules, self.plant.tree, self.plant.tree.table.devices
         draw_w = np.clip(np.nan_to_num(seen.shown_w), 0.0, devices.max_w)
         part = 1 - exp(-max(seen.for_s, 0.0) / rules.mean_s)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodeagent.agent import device_reports, inventory_of
-from nodeagent.recovery import AgentRules, record_at_start
+from nodeagent.recovery import AgentRules, Session, record_at_start
 from nodeagent.state_file import Record
 from power.devices.backend import DeviceReading
 from power.leases.holder import Bursting, Holder, accepted, is_in_force, limits, orders
@@ -99,9 +99,7 @@ class Node:
             self.facts,
             readings_of(self.gpus, now_s),
             self._rules,
-            node=self.name,
-            life=f"{self.name}-{self.lives}",
-            boot=str(self.boots),
+            Session(self.name, f"{self.name}-{self.lives}", str(self.boots)),
         )
         self._in_force, self._answered = (-1, -1), (-1, -1e15, self.clock(now_s))
 

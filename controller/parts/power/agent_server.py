@@ -15,10 +15,10 @@ import structlog
 from cluster.clock import Clock
 from controller.parts.power.term import PowerTerm
 from power.leases.messages import (
-    FrameError,
     Inventory,
     Keys,
     Lease,
+    MessageFrameError,
     Refusal,
     Report,
     framed,
@@ -171,7 +171,7 @@ class AgentServer:
                 self._refused(inventory, node)
                 return
             await self._listen(reader, writer, node, inventory)
-        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, FrameError):
+        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, MessageFrameError):
             return
         finally:
             if self._lines.get(node) is writer:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.scripted_devices import FakeDevice, FakeDevices
 from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
 from tests.clock import HandClock
+from tests.fake_devices import FakeDevice, FakeDevices
 
 
 def devices(device: FakeDevice) -> tuple[FakeDevices, HandClock]:

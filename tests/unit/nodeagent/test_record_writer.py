@@ -41,11 +41,11 @@ def test_limits_are_lowered_without_a_record_and_raised_with_one_only(
     async def story() -> None:
         node = Node(tmp_path, gpu("a"), gpu("b"))
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"a": 600.0, "b": 500.0}))
+        node.agent.receive(node.lease(await node.looks(), {"a": 600.0, "b": 500.0}))
         await node.passes(1.0)
         setattr(disk, fault, True)
         monkeypatch.setattr(state_file, "PATIENCE_S", 20.0 if fault == "is_full" else 0.02)
-        node.agent.hear(node.lease(await node.passes(1.0), {"a": 300.0, "b": 650.0}))
+        node.agent.receive(node.lease(await node.passes(1.0), {"a": 300.0, "b": 650.0}))
         without = await node.passes(1.0)
         assert [without.devices[uuid].cap_w for uuid in "ab"] == [300.0, 500.0]
         assert without.sequence == 1  # not in force: after a crash it would be forgotten
@@ -82,7 +82,7 @@ def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> N
         path = tmp_path / "record"
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
         assert read_record(path).holder is not None
         scratch = lease_path(path).with_name(f".{lease_path(path).name}.new")
