@@ -14,13 +14,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from autoscaler.concurrency.q_learning import QLearning
 from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.static import Static
 from autoscaler.concurrency.tuner import Rules, Tuner
 from benchmarks import arguments
 from benchmarks.arguments import write_lines
-from simulator.scaling.concurrency_baselines import Aimd, HillClimb
+from simulator.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
 from simulator.scaling.concurrency_study import ALLOWED_BREACHES, NEAR, best_static, course, score
 from simulator.scaling.concurrency_workloads import FAMILIES, workload
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from autoscaler.peers.bounds import oracle_replicas
 from simulator.scaling.fleet import Leads
 from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.outlook import forecasts_of, outlook_of
@@ -20,6 +19,7 @@ from simulator.scaling.replay import (
     replay,
     scenario_of,
 )
+from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.study import Record
 
 BESIDE = "at least one"

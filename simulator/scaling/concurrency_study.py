@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.concurrency.static import Static
 from autoscaler.concurrency.tuner import S, Tuner
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from simulator.scaling.concurrency import Workload, serve
+from simulator.scaling.concurrency_baselines import Static
 
 NEAR = 0.95
 """Fraction of the best static limit's goodput that counts as reached."""

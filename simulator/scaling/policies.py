@@ -7,13 +7,9 @@ import numpy as np
 
 from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
-from autoscaler.peers.bounds import Fixed
-from autoscaler.peers.hpa import Hpa
-from autoscaler.peers.kpa import Kpa
-from autoscaler.peers.point_forecast import Newsvendor, PointForecast
-from autoscaler.peers.recommendation import Recommendation
 from cluster.autoscaling import Scaler
 from simulator.scaling.replay import MISS_COST, Policy, Scenario
+from simulator.scaling.rival_rules import Fixed, Hpa, Kpa, Newsvendor, PointForecast, Recommendation
 
 TONNAGE, ORACLE = "tonnage", "oracle"
 _TARGETS = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoscaler.lead_time.observed_starts import ObservedStarts, lead_time_of
-from autoscaler.peers.bounds import oracle_replicas
-from autoscaler.peers.recommendation import Recommendation
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Behavior, LeadTime, Scaler, ScaleTarget, ScalingObjective
 from cluster.errors import ConfigError, Mistake
 from cluster.forecast import Forecast
 from simulator.scaling.fleet import Fleet, Leads
+from simulator.scaling.rival_rules import Recommendation, oracle_replicas
 from simulator.scaling.traces import DAY_S, LoadTrace
 
 Policy = Callable[[Scaler, float], Recommendation]

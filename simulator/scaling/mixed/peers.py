@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.peers.hpa import Hpa
 from cluster.arrays import FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
@@ -15,6 +14,7 @@ from simulator.scaling.mixed.accounting import Account, MixRun, account
 from simulator.scaling.mixed.capacity import Capacity
 from simulator.scaling.mixed.service import Counts, MixedService
 from simulator.scaling.replay import Policy, ReplaySettings, Scenario, replay
+from simulator.scaling.rival_rules import Hpa
 
 LEVEL_STEP = 0.01
 """Relative distance of the rates at which perfect foresight asks for mixes; each rate is rounded down."""

@@ -18,7 +18,7 @@ from health.remediation.subjects import subject_of
 from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, own_gpus, page_of
 from nodeagent.health.dcgm_text import LONGEST_LINE, MOST_LINES, samples_in
 from nodeagent.health.feed import HealthFeed
-from nodeagent.health.host import HostEvidence, ScriptedEvidence
+from nodeagent.health.host import HostEvidence
 from nodeagent.health.metrics_page import PageError, fetched
 from nodeagent.health.pod_sockets import PodSockets
 from nodeagent.health.processes import HostProcesses, Senders
@@ -26,6 +26,7 @@ from nodeagent.health.ranks import Ranks
 from nodeagent.metrics import DcgmMetrics
 from tests.clock import HandClock
 from tests.unit.nodeagent.health.dcgm_pages import BUS, DBE, UUID, XIDS, Exporter, line, page
+from tests.unit.nodeagent.health.scripted_evidence import ScriptedEvidence
 
 NONSENSE = (
     f"{DBE}{{gpu=",

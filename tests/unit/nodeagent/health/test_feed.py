@@ -7,13 +7,13 @@ import pytest
 
 from health.records.report import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
 from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed
-from nodeagent.health.host import ScriptedEvidence
 from nodeagent.health.outbox import Outbox
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
 from nodeagent.health.processes import HostProcesses, Senders
 from nodeagent.health.ranks import Ranks
 from power.leases.framing import LONGEST
 from tests.clock import HandClock
+from tests.unit.nodeagent.health.scripted_evidence import ScriptedEvidence
 from tests.unit.nodeagent.health.test_pod_sockets import FRAME, POD, OneProcess, send
 
 XID = Evidence(Source.KERNEL, "Xid79", "0000:3b:00", 0.0)

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.static import Static
 from autoscaler.concurrency.tuner import Rules
 from simulator.scaling.concurrency import Replica, serve
-from simulator.scaling.concurrency_baselines import HillClimb
+from simulator.scaling.concurrency_baselines import HillClimb, Static
 from simulator.scaling.concurrency_study import Course, best_static, course, score
 from simulator.scaling.concurrency_workloads import FAMILIES, workload
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from autoscaler.peers.bounds import Fixed
 from cluster.errors import ConfigError
 from cluster.hardware import GpuType
 from simulator.scaling.mixed.accounting import MixRun, account_of
@@ -13,6 +12,7 @@ from simulator.scaling.mixed.peers import Units, fixed_run, foresight, hpa, run_
 from simulator.scaling.mixed.service import MixedService, fleet_of
 from simulator.scaling.outlook import foreseen
 from simulator.scaling.replay import Scenario
+from simulator.scaling.rival_rules import Fixed
 from tests.builders.mix import profile, service
 
 NAN = float("nan")

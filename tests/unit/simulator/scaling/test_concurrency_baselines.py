@@ -5,9 +5,8 @@ import math
 import msgspec
 import pytest
 
-from autoscaler.concurrency.q_learning import MOST_ENTRIES, QLearning, QState
-from autoscaler.concurrency.static import Static
 from autoscaler.concurrency.tuner import Rules, length_bucket
+from simulator.scaling.concurrency_baselines import MOST_ENTRIES, QLearning, QState, Static
 from tests.unit.autoscaler.concurrency.replica import after, seen
 
 GREEDY = QLearning(Rules(guard_s=8.0), step=4, epsilon=0.0)

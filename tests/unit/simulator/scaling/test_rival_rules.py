@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
 
-from autoscaler.peers.bounds import Fixed, oracle_replicas
-from autoscaler.peers.hpa import Hpa
-from autoscaler.peers.kpa import Kpa
-from autoscaler.peers.point_forecast import Newsvendor, PointForecast
 from cluster.autoscaling import LeadTime
+from simulator.scaling.rival_rules import Fixed, Hpa, Kpa, Newsvendor, PointForecast, oracle_replicas
 from tests.builders.scalers import NOW_S, forecast_of, scaler
 
 
