@@ -18,9 +18,8 @@ from autoscaler.concurrency.safe_bandit import SafeBandit
 from autoscaler.concurrency.tuner import Rules, Tuner
 from benchmarks import arguments
 from benchmarks.arguments import write_lines
+from simulator.scaling.concurrency import ALLOWED_BREACHES, FAMILIES, NEAR, best_static, course, score, workload
 from simulator.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
-from simulator.scaling.concurrency_study import ALLOWED_BREACHES, NEAR, best_static, course, score
-from simulator.scaling.concurrency_workloads import FAMILIES, workload
 
 FIRST = 60
 """Decisions within which a tuner should be near the best static limit."""

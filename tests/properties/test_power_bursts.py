@@ -11,7 +11,7 @@ from power.domains.breaker import burst_share_s, opens_after_s
 from power.domains.tree import tree_of
 from power.leases.enforcement import may_burst
 from power.safety.burst_credit import burst_of, credit_after
-from simulator.power.protection import BreakerHeat
+from simulator.power.agents import BreakerHeat
 from tests.builders.power import Device, row_of
 
 many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))

@@ -15,8 +15,7 @@ from placement.prices.allocation_bound import allocation_bound
 from placement.prices.node_kinds import kinds_of
 from placement.prices.pod_classes import class_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import published_stream
-from simulator.packing.replay import Conditions, Replay, replay
+from simulator.packing.replay import Conditions, Replay, published_stream, replay
 
 SEED = 42
 

@@ -7,9 +7,10 @@ import pytest
 from cluster.autoscaling import Scaler
 from cluster.errors import ConfigError
 from cluster.forecast import Forecast
-from simulator.scaling.fleet import Fleet, Leads
 from simulator.scaling.replay import (
     MISS_COST,
+    Fleet,
+    Leads,
     ReplayRun,
     ReplaySettings,
     Scenario,

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from simulator.health.disturbance import ABSENCES, NETWORK, STOPS, Disturbance, Happening
-from simulator.health.job import NUMBERS, Job
+from simulator.health.job import ABSENCES, NETWORK, NUMBERS, STOPS, Disturbance, Happening, Job
 from tonnage.records import NO_PEER, Op, Phase, Role, size_class
 
 SEND_S = 0.0001
