@@ -14,8 +14,7 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import FloatArray, IntArray
-from placement.policies.best_fit import BestFit
-from placement.policies.random import Random
+from placement.policies.published import BestFit, Random
 from simulator.power.machine import DGX_A100 as MACHINE
 from simulator.power.requests import Load, RateCurve, made_up_rates, read_rates
 from simulator.power.row_fleet import Service, draws_w, expected_course, fleet_of, place, regions, zones

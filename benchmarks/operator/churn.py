@@ -31,8 +31,7 @@ from controller.deciders.decisions import Decisions
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
 from placement.budget import stopped
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.controlplane.binaries.build_progress import progress_on

@@ -13,12 +13,11 @@ import numpy as np
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
-from placement.moves.relocation import cheapest_relocation
 from placement.policies import POLICIES, policy_named
 from simulator.packing import replay as one
+from simulator.packing.relocation import cheapest_relocation
 from simulator.packing.replay import Curve, Replay, published_stream, with_renamed_nodes
 from simulator.packing.summary import bound_pct
 from simulator.sweep.runner import Run

@@ -13,8 +13,9 @@ from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
-from placement.moves.running_pods import Relocation, RunningPods
-from placement.policies.fragmentation import Fragmentation, typical_pods
+from placement.moves import RunningPods
+from placement.policies.fgd import Fragmentation, typical_pods
+from simulator.packing.relocation import Relocation
 
 
 def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:

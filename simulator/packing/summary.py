@@ -9,8 +9,7 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Snapshot
 from placement.prices.allocation_bound import allocation_bound
-from placement.prices.node_kinds import kinds_of
-from placement.prices.pod_classes import class_of
+from placement.prices.classes import class_of, kinds_of
 from simulator.packing.replay import Curve, Replay, gpu_milli_of
 from simulator.sweep.runner import Run
 

@@ -18,7 +18,7 @@ from placement.budget import Budget
 from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need
 from placement.mix.problem_builder import need_of
-from placement.seating.stock import Stock
+from placement.stock import Stock
 from simulator.scaling.replay import Scenario
 from simulator.scaling.traces import DAY_S
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.trace_reader import read_trace

@@ -22,7 +22,7 @@ from placement.engine.explanation import EXPECTED_PEAK
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
 from placement.partition import shares_of
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from power.safety.burst_credit import credit_after, overdrawn
 from simulator.power.machine import DGX_A100
 from simulator.power.requests import Load, made_up_rates
