@@ -47,7 +47,7 @@ from nodeagent.health.processes import NodeProcess, Ranks, Senders
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
-from simulator.health.transcript import TICK_S
+from simulator.health.recorder_frames import TICK_S
 from tonnage import records
 
 KEY = b"a secret of the fleet, long enough"

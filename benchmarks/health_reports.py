@@ -25,7 +25,7 @@ from nodeagent.health.pod_sockets import Deliver
 from nodeagent.health.processes import Ranks
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
-from simulator.health.transcript import TICK_S
+from simulator.health.recorder_frames import TICK_S
 from tonnage.records import RECORD_BYTES
 
 POWER_S = 2.0

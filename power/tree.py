@@ -184,12 +184,6 @@ class Tree:
             return np.asarray(self.only_burden.dot(cap_w))
         return self.through(self.burden * cap_w)
 
-    def where_negative(self, of: FloatArray) -> BoolArray:
-        """Devices that draw through a limit at which `of` is negative, shape (devices,); of: shape (limits,)."""
-        if self.only_share is not None:
-            return self.everyone if of[0] < 0 else self.nobody
-        return self.least(of) < 0
-
     def least(self, of: FloatArray) -> FloatArray:
         """Least value among the limits of each device, shape (devices,); infinity where it has none."""
         if self.only_share is not None:

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
-from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
 from controller.metrics.registry import Meter, Sample
 from controller.parts.power.domain_facts import facts_of, held_of

@@ -10,7 +10,7 @@ from cluster.errors import Mistake
 from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, ConditionStatus, condition_of, set_condition
 from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours, PowerDomainStatus
-from controller.api.validation_messages import words_of
+from controller.api.validation import words_of
 from controller.parts.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
 from controller.report.decisions import Decision
 from power import watching

@@ -1,4 +1,4 @@
-"""Evidence that a test states: instants, and what is known from then on."""
+"""Evidence of a host that a test states."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from health.records.report import Evidence
 
 
 class ScriptedEvidence:
-    """Evidence that a test or a demonstration states: instants, and what is known from then on."""
+    """Evidence that a test states: instants, and what is known from then on."""
 
     def __init__(self, script: Sequence[tuple[float, Evidence]]) -> None:
         self._script = script
