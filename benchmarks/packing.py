@@ -19,13 +19,11 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
-from simulator.openb.prices import OPENB_PRICES
-from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import published_stream
-from simulator.packing.bounds import bound_pct
+from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
 from simulator.packing.policy_comparison import Rules, check_contest, play
-from simulator.packing.replay import POINTS_PCT, Conditions, Replay, replay
+from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay
+from simulator.packing.summary import bound_pct
 from simulator.sweep.on_ray import OnRay
 from simulator.sweep.runner import Executor, Processes, one_by_one, runs_of, sweep
 

@@ -15,7 +15,7 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.arrivals import gpu_milli_of, published_stream
+from simulator.packing.replay import gpu_milli_of, published_stream
 
 
 @case(

@@ -21,7 +21,7 @@ from health.remediation.evidence import NodeKey
 from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
 from health.remediation.incidents import Incident
 from health.remediation.policy import Policy
-from power.control.speed_curves import speed_of
+from power.control.admission import speed_of
 
 
 @dataclass(frozen=True, slots=True)
