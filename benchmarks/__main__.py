@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.cases import RAY, TORCH, Case, Row, all_cases, case_named, inputs_of, say
+from benchmarks.cases import RAY, Case, Row, all_cases, case_named, inputs_of, say
 from benchmarks.tables import json_line, shown, text_of
 from cli.printing.tables import table
 from cluster.errors import ConfigError, TonnageError
@@ -105,9 +105,8 @@ def _timed(rows: object) -> Iterator[Row]:
 
 
 def _require(found: Case) -> None:
-    for what, module in ((RAY, "ray"), (TORCH, "torch")):
-        if what in found.needs and importlib.util.find_spec(module) is None:
-            raise click.ClickException(f"{found.name} needs {what}: python -m pip install {module}")
+    if RAY in found.needs and importlib.util.find_spec("ray") is None:
+        raise click.ClickException(f"{found.name} needs Ray: python -m pip install ray")
 
 
 class _told:  # noqa: N801 - used as a verb

@@ -25,7 +25,8 @@ R = TypeVar("R")
 DATA = Path("$DATA")
 """Stands for the folder of public data in the inputs of a case."""
 RAY, CONTROL_PLANE, GUEST, EMULATED, TORCH = "Ray", "control plane", "guest kernel", "emulated machine", "torch"
-"""What a case may need beyond Python."""
+MINUTES = "minutes"
+"""What a case may need beyond Python; minutes: its smallest size takes more than ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,8 @@ def say(line: str) -> None:
 
 def _like(declared: Any, text: str) -> Any:
     """A text as a value of the declared one's kind. Raises ValueError."""
+    if text in ("", "null") and not isinstance(declared, tuple | str):
+        return None
     match declared:
         case tuple():
             if declared and all(type(each) is int for each in declared):

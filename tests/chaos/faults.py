@@ -189,7 +189,7 @@ def meddle(scene: Scene, each_s: float) -> Undo:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None  # noqa: S101 - asked for above
+    assert process.stdout is not None
     process.stdout.readline()
 
     def end() -> None:

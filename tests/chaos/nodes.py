@@ -35,8 +35,8 @@ class RayNodes:
 
     def order(self, *words: str) -> Any:
         """Send a command to the host; returns its answer."""
-        assert self.host.stdin is not None  # noqa: S101 - opened below
-        assert self.host.stdout is not None  # noqa: S101
+        assert self.host.stdin is not None
+        assert self.host.stdout is not None
         self.host.stdin.write(json.dumps(words) + "\n")
         self.host.stdin.flush()
         answer = self.host.stdout.readline()
@@ -89,7 +89,7 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
             text=True,
             start_new_session=True,
         )
-    assert host.stdout is not None  # noqa: S101 - asked for above
+    assert host.stdout is not None
     try:
         address = host.stdout.readline().strip()
         if not address:

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.mix_exact.fleets import Manifest, Switches, random_manifests
-from tests.mix_exact.oracle import Counts, Exact, Fleet, fleet_of, have_seats, solve_exactly
 from cli.inputs.planning import decider
 from cluster.plans import Plan
 from cluster.pods import PENDING
@@ -22,6 +20,8 @@ from cluster.workloads import InstanceType
 from controller.objects.manifests import read_manifests
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.from_manifests import snapshot_from
+from tests.mix_exact.fleets import Manifest, Switches, random_manifests
+from tests.mix_exact.oracle import Counts, Exact, Fleet, fleet_of, have_seats, solve_exactly
 
 TOLERANCE = 1e-4
 """Relative; the solvers of both sides work to 1e-6."""
@@ -119,7 +119,7 @@ def _seats_missing(fleet: Fleet, snapshot: Snapshot, plan: Plan) -> Iterator[str
         if owner and pods.node[row] != PENDING:
             shape = pods.shapes[pods.shape[row]]
             kind = instance_type_of(shape)
-            assert kind is not None, f"{owner} may run on several GPU types"  # noqa: S101 - no such manifest is made
+            assert kind is not None, f"{owner} may run on several GPU types"
             seated[owner, kind] += 1
             used[snapshot.nodes.names[int(pods.node[row])]] += shape.gpus
     for each in plan.services:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
+from tests.builders.plan_fleets import fleet, odd_asks, with_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.plan_cases import fleet, odd_asks, with_batch
 from cluster.actions import Bind, Scale
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot

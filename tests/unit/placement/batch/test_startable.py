@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.builders.plan_fleets import fleet, odd_asks, with_batch, with_pods
 
-from benchmarks.plan_cases import fleet, odd_asks, with_batch, with_pods
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.batch.ladder import BatchPlan, BatchSettings, plan_batch

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from tests.builders.many_services import definitions, fleet
 
-from tests.mix_exact.comparison import observed
-from benchmarks.operator.many_services import definitions, fleet
 from cluster.snapshot import Snapshot
 from placement.mix.memory import MOST_RESTED, Found, SearchMemory, Standing
 from placement.mix.problem import MixQuestion
 from tests.builders.fleet import node, pod, world
+from tests.mix_exact.comparison import observed
 from tests.unit.placement.mix.test_search_memory import SETTINGS, cluster, gap, planned
 
 WITHIN_S = 0.2

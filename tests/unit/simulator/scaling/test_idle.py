@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from benchmarks.scaling import BESIDE
 
-from benchmarks.scaling_idle import BESIDE, idle_table
 from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.replay import Leads, ReplaySettings, replay, scenario_of
 from simulator.scaling.rival_rules import Recommendation

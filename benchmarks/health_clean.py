@@ -1,0 +1,247 @@
+"""Health on clean jobs: parts blamed for slowness in simulated GPU-days without a fault.
+
+Works on the analyser's own tables (computing time per rank and step, transfer time per span and step), because records
+of so many days would take weeks to make. Each window of each step is looked at. Hangs are not covered.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from time import process_time
+from typing import Any
+import click
+import numpy as np
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from controller.parts.health.job_stream import PACE_STEPS, Pace
+from controller.parts.health.stream import KEPT_S
+from health.analysis.excess import Baseline, baseline_from, compute_excess, transfer_excess
+from health.analysis.windows import PERSISTENT, TIERS, Tier, limits
+from health.records.layout import Layout, layout_from
+from health.remediation.evidence import Evidence
+from health.verdicts.slow_paths import PATH_LEAST, named, slow_spans
+from health.verdicts.slow_ranks import blamed, slow_ranks
+from health.verdicts.verdict import Part, Verdict
+from simulator.health.job import Job
+from tonnage.records import Role
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from rich.console import Console
+from rich.table import Table
+from health.remediation.checkpoints import advised_interval_s, mtbf_s
+from health.remediation.policy import Policy
+from health.remediation.spares import mean_out_s, spares
+from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
+from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, TrainingRun, repairs_s
+from benchmarks.cases import Row, case, numbers
+from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
+
+
+STEP_S = 10.0
+"""Length of a step; jobs of 1,000 GPUs and more take 5 to 30 s."""
+BASELINE = 24
+"""Steps of the baseline; the analyser's grows to 100, so this is the noisier case."""
+BLOCK = 512
+NODES = (Part.RANK, Part.NODE, Part.NIC)
+"""Parts for which a node could be taken out; a group or a link asks for a probe first."""
+SINGLE: np.dtype[Any] = np.dtype(np.float32)
+LONGEST = max(tier.steps for tier in TIERS)
+
+
+@case(
+    "health-clean",
+    "What is blamed, and whose node is taken out, in 312,330 GPU-days of clean jobs of 1,024 ranks (simulated).",
+    quick={"gpu_days": 1.0, "seeds": (4022,)},
+)
+def health_clean(*, gpu_days: float = 10_400.0, seeds: Sequence[int] = numbers("4001-4030")) -> Iterator[Row]:
+    """A row a seed. The jobs have stalls, checkpoints, uneven data and congestion."""
+    for seed in seeds:
+        job, layout, slim, used = job_looked_at()
+        random = np.random.default_rng([seed, 21])
+        per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
+        blocks = int(np.ceil(gpu_days / per_block))
+        began_s = process_time()
+        found: list[Verdict] = []
+        quarantined = 0
+        for _ in range(blocks):
+            block = block_of(job, slim, random)
+            seen = list(found_in(block, layout, slim, used))
+            firsts: dict[object, Verdict] = {}
+            for verdict in seen:
+                firsts.setdefault(verdict.subject, verdict)
+            found += firsts.values()
+            quarantined += is_quarantined(block, [verdict for verdict in seen if not verdict.cause], layout)
+        blames = [verdict for verdict in found if verdict.blames]
+        on_nodes = sum(verdict.part in NODES for verdict in blames)
+        yield {
+            "seed": seed,
+            "gpu_days": round(blocks * per_block),
+            "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(TIERS) * (job.ranks + len(used)),
+            "blamed": len(blames),
+            "blamed_ranks_nodes_nics": on_nodes,
+            "nodes_quarantined": quarantined,
+            "abstained": sum(verdict.abstains for verdict in found),
+            "upper_bound_per_1000_gpu_days": round((on_nodes + 3) / (blocks * per_block) * 1000, 4),
+            "cpu_s": round(process_time() - began_s),
+            "first": [f"{verdict.part} {verdict.ranks[:4]} {verdict.evidence}" for verdict in blames[:3]],
+        }
+
+
+def job_looked_at() -> tuple[Job, Layout, "InUse", IntArray]:
+    """The job, its layout, the same with the spans in use alone, and their numbers."""
+    job = Job(tensor=8, data=16, pipeline=8, gpus_per_node=8, world=False)
+    layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
+    slim = InUse(**{each.name: getattr(layout, each.name) for each in fields(layout)})
+    return job, layout, slim, np.flatnonzero(_used(layout, layout.span_path))
+
+
+class InUse(Layout):
+    """A layout whose spans are those in use alone."""
+
+    @cached_property
+    def span_path(self) -> IntArray:
+        whole = super().span_path
+        return np.asarray(whole[_used(self, whole)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some steps of one job; single precision, which is finer than any clock."""
+
+    compute_s: FloatArray
+    transfer_s: FloatArray
+    """Shape (steps, spans in use)."""
+
+
+def block_of(job: Job, layout: Layout, random: np.random.Generator) -> Block:
+    return Block(_compute(job, random), _transfers(layout, random))
+
+
+def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, ...]) -> FloatArray:
+    noise: FloatArray = np.asarray(random.standard_normal(shape, np.float32), SINGLE)
+    noise *= deviation
+    return noise
+
+
+def _compute(job: Job, random: np.random.Generator) -> FloatArray:
+    """70 % of the step, noise that is partly slow, and what happens in healthy jobs."""
+    ranks = job.ranks
+    noise = _normal(random, random.uniform(0.005, 0.03), (BLOCK, ranks))
+    slow = np.cumsum(_normal(random, 0.003, (BLOCK // 32, ranks)), axis=0)
+    noise += np.repeat((slow - slow.mean(axis=0)).clip(-0.015, 0.015), 32, axis=0)
+    if random.random() < 0.3:  # another replica has the longest data in each step
+        load = _normal(random, random.uniform(0.05, 0.2), (BLOCK, 1, job.data, 1))
+        noise += np.broadcast_to(load, (BLOCK, *job.shape)).reshape(BLOCK, ranks)
+    noise += _normal(random, 0.01, (ranks,))
+    compute_s = np.exp(noise, out=noise)
+    compute_s *= np.float32(0.7 * STEP_S)
+    stalled = random.random((BLOCK,)) < 0.1
+    compute_s[stalled, random.integers(ranks, size=int(stalled.sum()))] += random.exponential(2.0, int(stalled.sum()))
+    compute_s[random.integers(50) :: 50] += random.uniform(5.0, 40.0) * random.uniform(0.9, 1.1, ranks)  # unmarked
+    if random.random() < 0.2:  # all ranks, such as for a slower file system
+        compute_s[random.integers(BASELINE, BLOCK) :] *= random.uniform(1.0, 1.3)
+    return compute_s
+
+
+def _transfers(layout: Layout, random: np.random.Generator) -> FloatArray:
+    spans, crosses = len(layout.span_path), layout.crosses[layout.span_path]
+    share = np.where(layout.sizes[layout.span_path] == 2, 0.02, np.where(crosses, 0.1, 0.03))
+    noise = _normal(random, random.uniform(0.05, 0.15), (BLOCK, spans))
+    transfer_s = np.exp(noise, out=noise)
+    transfer_s *= (STEP_S * share).astype(np.float32)
+    spikes = np.unique(random.integers(BLOCK * spans, size=random.poisson(0.004 * BLOCK * spans)))
+    transfer_s.ravel()[spikes] *= random.uniform(1.5, 6.0, len(spikes))
+    if random.random() < 0.2:  # the whole fabric is busy for a while
+        begin = int(random.integers(BASELINE, BLOCK))
+        transfer_s[begin : begin + 50, crosses] *= random.uniform(1.1, 1.6)
+    return transfer_s
+
+
+def _used(layout: Layout, span_path: IntArray) -> BoolArray:
+    """Groups, and pairs of neighbouring stages."""
+    first = layout.members[layout.starts[span_path]]
+    second = layout.members[layout.starts[span_path] + 1]
+    neighbours = np.abs(layout.stage[first] - layout.stage[second]) == 1
+    is_pair = span_path >= len(layout.groups)
+    return np.asarray(np.where(is_pair, neighbours, layout.path_role[span_path] != Role.PIPELINE))
+
+
+def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iterator[Verdict]:
+    """Verdicts of each step; their instant is its number.
+
+    slim: the layout of the spans in use alone, on which most steps are seen to be quiet.
+    """
+    baseline = baseline_from(block.compute_s[:BASELINE], block.transfer_s[:BASELINE], STEP_S, slim)
+    full = np.ones(layout.ranks, SINGLE)
+    slow = compute_excess(block.compute_s, baseline, full)
+    late = transfer_excess(block.transfer_s, baseline)
+    ranks_at = _worth_a_look(slow, baseline.compute_noise, baseline, 1.0)
+    spans_at = _worth_a_look(late, baseline.transfer_noise, baseline, PATH_LEAST)
+    worth = np.union1d(ranks_at, spans_at).tolist()
+    if not worth:
+        return
+    transfer_s = np.zeros((BLOCK, len(layout.span_path)), SINGLE)
+    transfer_s[:, used] = block.transfer_s
+    block = replace(block, transfer_s=transfer_s)
+    baseline = baseline_from(block.compute_s[:BASELINE], transfer_s[:BASELINE], STEP_S, layout)
+    for step in worth:
+        yield from _at(block, baseline, layout, step, full)
+
+
+def is_quarantined(block: Block, found: Sequence[Verdict], layout: Layout) -> bool:
+    """Whether remediation takes a node out for what was found; it hears each verdict in all steps where it stands."""
+    job = SimulatedJob(layout)
+    step_s = block.compute_s.max(axis=1) + 0.3 * STEP_S
+    at_s = START_S + np.cumsum(step_s, dtype=np.float64)
+    heard: list[Evidence] = []
+    for step in range(int(min((each.at_s for each in found), default=BLOCK)), BLOCK):
+        now_s = float(at_s[step])
+        pace = Pace()
+        lately = range(max(step - PACE_STEPS, 0), step)
+        pace.add(lately, at_s[lately.start : step].tolist())
+        for verdict in (each for each in found if each.at_s == step):
+            first = min(each.at_s for each in found if each.subject == verdict.subject)
+            heard.append(job.evidence(verdict, now_s, pace.lost_share(), float(at_s[int(first)])))
+        heard = [each for each in heard if now_s - each.at_s <= KEPT_S]
+        if takes_out_a_node(job.decided(heard, now_s)):
+            return True
+        if not heard and not any(each.at_s > step for each in found):
+            return False
+    return False
+
+
+def _worth_a_look(excess: FloatArray, noise: FloatArray, baseline: Baseline, least: float) -> IntArray:
+    """Steps in whose windows some column has enough high steps, and a median as high; all others cannot stand out."""
+    found = np.zeros(len(excess), np.bool_)
+    for tier in TIERS:
+        limit = limits(noise, tier, baseline.steps, least)
+        columns = crowded(excess >= limit, tier.steps, (tier.steps + 1) // 2)
+        high, half = excess[:, columns] >= limit[columns], excess[:, columns] > limit[columns] / 2
+        enough = _within(half, tier) >= PERSISTENT * tier.steps
+        found |= (enough & (_within(high, tier) >= (tier.steps + 1) // 2)).any(axis=1)
+    found[: BASELINE + LONGEST] = False
+    return np.flatnonzero(found)
+
+
+def crowded(high: BoolArray, steps: int, count: int) -> IntArray:
+    """Columns with `count` high steps among so many in a row; a few others may be among them."""
+    at = np.flatnonzero(high.T.ravel())
+    return np.unique(at[: 1 - count][at[count - 1 :] - at[: 1 - count] < steps] // len(high))
+
+
+def _within(steps: BoolArray, tier: Tier) -> IntArray:
+    """How many of the tier's last steps; shape as given."""
+    counts = np.cumsum(steps, axis=0, dtype=np.int64)
+    counts[tier.steps :] -= counts[: -tier.steps].copy()
+    return counts
+
+
+def _at(block: Block, baseline: Baseline, layout: Layout, step: int, full: FloatArray) -> Iterator[Verdict]:
+    window = slice(step - LONGEST + 1, step + 1)
+    ranks, found = slow_ranks(block.compute_s[window], baseline, full, layout, TIERS)
+    if found is not None:
+        yield from blamed(ranks, found, layout, float(step), 0.0, causes=True)
+    spans = slow_spans(block.transfer_s[window], baseline, layout, TIERS, ranks)
+    if spans is not None:
+        yield named(spans, layout, float(step), 0.0, points=True)

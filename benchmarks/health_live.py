@@ -1,0 +1,208 @@
+"""Health on real jobs: eight processes train over gloo under the recorder, one of them fails; fault to verdict.
+
+The processes use DistributedDataParallel, which knows nothing of the recorder; faults are a rank that enters nothing
+more, SIGSTOP, SIGKILL, and a rank that computes longer. Needs a Python with torch 2.15 or newer.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+import click
+import numpy as np
+from cluster.errors import ConfigError, Mistake
+from controller.parts.health.job_stream import JobStream, frames_in
+from health.verdicts.verdict import Verdict
+from benchmarks.cases import TORCH, Row, Rows, case
+from benchmarks.tables import grouped
+from collections.abc import Iterator
+
+
+ROOT = Path(__file__).parents[1]
+TURN_S = 0.1
+"""As often as the operator judges."""
+WARM_UP_STEPS = 45
+GIVEN_UP_S = 60.0
+
+
+def _summary(rows: Sequence[Row]) -> Rows:
+    """Jobs in which the right rank was named, and the time it took, by fault."""
+    for (fault,), own in grouped(rows, "fault").items():
+        took_s = [row["latency_s"] for row in own if row["right"]]
+        line: Row = {"fault": fault, "jobs": len(own), "right": len(took_s)}
+        if took_s:
+            line |= {"p50_s": float(np.median(took_s)), "p95_s": float(np.quantile(took_s, 0.95)), "max_s": max(took_s)}
+        yield line | {"blamed_before": sum(row["blamed_before"] for row in own)}
+
+
+@case(
+    "health-live",
+    "Time from a fault to its verdict in real gloo jobs of eight ranks in which one hangs or is killed.",
+    quick={"runs": 1, "faults": ("kill",), "ranks": 2},
+    needs=(TORCH,),
+    summary=_summary,
+)
+@case(
+    "health-live-slow",
+    "The same where one rank computes longer by 30 %.",
+    given={"runs": 5, "faults": ("slow",), "slow_by": 0.3, "seeds": (6,)},
+    quick={"runs": 1, "ranks": 2, "slow_by": 1.0},
+    needs=(TORCH,),
+    summary=_summary,
+)
+def health_live(
+    *,
+    python: str = sys.executable,
+    ranks: int = 8,
+    runs: int = 6,
+    faults: Sequence[str] = ("hang", "kill"),
+    step_s: float = 0.25,
+    slow_by: float = 0.5,
+    seeds: Sequence[int] = (5,),
+) -> Iterator[Row]:
+    """A row for each seed, fault (hang, stop, kill or slow) and run. python: one that has torch.
+
+    step_s: computing time of a step. slow_by: longer steps of a slow rank, as a share.
+    """
+    _require_torch(python)
+    for seed in seeds:
+        draw = np.random.default_rng(seed)
+        for fault in faults:
+            for _ in range(runs):
+                yield _run(Job(python, ranks, step_s), fault, int(draw.integers(ranks)), slow_by)
+
+
+@case(
+    "health-identical",
+    "Parameters of a gloo job with the recorder, whose socket nobody reads, and without it: they must be the same.",
+    quick={"ranks": 2},
+    needs=(TORCH,),
+)
+def health_identical(*, python: str = sys.executable, ranks: int = 8) -> Iterator[Row]:
+    """One row. python: one that has torch."""
+    _require_torch(python)
+    bare, recorded = (_digests(python, ranks, recorded=recorded) for recorded in (False, True))
+    is_same = bare == recorded and len(bare) == ranks
+    yield {"ranks": ranks, "identical": is_same, "wrong": "" if is_same else "the recorder changed parameters"}
+
+
+def _require_torch(python: str) -> None:
+    if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:  # noqa: S603
+        raise ConfigError(Mistake("input python", f"{python} has no torch", "give --set python=PATH of one that has"))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    python: str
+    ranks: int
+    step_s: float
+    steps: int = 100_000
+
+    def start(self, folder: Path, socket_path: str) -> subprocess.Popen[bytes]:
+        given = {
+            "ranks": self.ranks,
+            "folder": str(folder),
+            "socket": socket_path,
+            "step_s": self.step_s,
+            "steps": self.steps,
+        }
+        command = [self.python, "-m", "tests.agents.gloo_ranks", json.dumps(given)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)  # noqa: S603
+
+
+def _digests(python: str, ranks: int, *, recorded: bool) -> dict[str, str]:
+    """Digest of each rank's parameters after 60 steps. The recorder's socket is full: nobody reads it."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as name:
+        folder = Path(name)
+        with ExitStack() as sockets:
+            for rank in range(ranks):
+                sockets.enter_context(_bound(folder / f"s{rank}"))
+            Job(python, ranks, 0.0, 60).start(folder, str(folder / "s") if recorded else "").wait()
+        return {each.name: each.read_text(encoding="utf-8") for each in folder.glob("digest-*")}
+
+
+def _bound(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    made.bind(str(path))
+    return made
+
+
+def _run(job: Job, fault: str, rank: int, slow_by: float) -> dict[str, object]:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as name:
+        folder = Path(name)
+        with ExitStack() as sockets:
+            agents = [sockets.enter_context(_bound(folder / f"s{number}")) for number in range(job.ranks)]
+            process = job.start(folder, str(folder / "s"))
+            try:
+                return _watched(job, agents, folder, fault, rank, slow_by)
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _watched(
+    job: Job, agents: Sequence[socket.socket], folder: Path, fault: str, rank: int, slow_by: float
+) -> dict[str, object]:
+    stream = JobStream("live", "0")
+    before: list[Verdict] = []
+    _until(lambda: _turn(stream, agents, before) or _step(folder) >= WARM_UP_STEPS, 600.0)
+    _fail(job, folder, fault, rank, slow_by)
+    fault_s, fault_step = time.monotonic(), _step(folder)
+    found: list[Verdict] = []
+    _until(lambda: _turn(stream, agents, found) or any(each.blames for each in found), GIVEN_UP_S)
+    verdict = next((each for each in found if each.blames), None)
+    return {
+        "fault": fault,
+        "rank": rank,
+        "syndrome": str(verdict.syndrome) if verdict else "none",
+        "ranks": verdict.ranks if verdict else (),
+        "right": verdict is not None and verdict.ranks == (rank,),
+        "latency_s": round(time.monotonic() - fault_s, 2) if verdict else None,
+        "steps": _step(folder) - fault_step,
+        "blamed_before": sum(each.blames for each in before),
+    }
+
+
+def _fail(job: Job, folder: Path, fault: str, rank: int, slow_by: float) -> None:
+    process = json.loads((folder / "pids").read_text(encoding="utf-8"))[rank]
+    match fault:
+        case "hang":
+            (folder / f"hang-{rank}").touch()
+        case "slow":
+            (folder / f"slow-{rank}").write_text(str(job.step_s * slow_by), encoding="utf-8")
+        case "stop":
+            os.kill(process, signal.SIGSTOP)
+        case "kill":
+            os.kill(process, signal.SIGKILL)
+
+
+def _step(folder: Path) -> int:
+    file = folder / "step"
+    return int(file.read_text(encoding="utf-8") or 0) if file.exists() else 0
+
+
+def _turn(stream: JobStream, agents: Sequence[socket.socket], found: list[Verdict]) -> bool:
+    """Takes what the recorders have sent and judges; False."""
+    now_s = time.monotonic()
+    for agent in agents:
+        with suppress(BlockingIOError):
+            while datagram := agent.recv(64 * 1024):
+                for rank, _, frame in frames_in(datagram):
+                    stream.take(f"pod-{rank}", f"node-{rank}", frame, now_s)
+    found += stream.judge(now_s)
+    return False
+
+
+def _until(done: Callable[[], bool], within_s: float) -> None:
+    end_s = time.monotonic() + within_s
+    while not done() and time.monotonic() < end_s:
+        time.sleep(TURN_S)

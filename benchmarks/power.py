@@ -1,0 +1,258 @@
+"""Servers of a row under its breaker: policies, the allocator's mechanisms, and placement by profiles. Simulated."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.cases import DATA, Row, Rows, case, numbers, spread
+from benchmarks.tables import grouped
+from cli.printing.power_study_output import record_of
+from cluster.arrays import FloatArray
+from cluster.errors import ConfigError, Mistake
+from placement.policies.published import BestFit, Random
+from power.rules import PowerRules
+from simulator.power.faults import faults_from
+from simulator.power.machine import DGX_A100 as MACHINE
+from simulator.power.requests import CLASSES, Load, made_up_rates, read_rates
+from simulator.power.row_fleet import draws_w, expected_course, fleet_of, place, zones
+from simulator.power.study import Study, check_study, label_of, play
+from simulator.sweep.runner import Run, runs_of
+
+LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
+SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
+LENGTHS = DATA / "power" / "azure_llm_2023_code.csv.gz"
+RIVALS = ("no-cap", "polca", "two-clocks", "tonnage")
+QUICK = {
+    **{"rate": None, "lengths": None, "days": 1, "above": 0.95, "servers": 8, "extra": (0.4,), "seeds": (1,)},
+    "policies": ("no-cap", "tonnage"),
+}
+SHIPPED = PowerRules()
+NONE = 1e-9
+"""In place of 0, where a rule must be above it."""
+MECHANISMS: Mapping[str, Mapping[str, float]] = {
+    "nothing": {},
+    "bursts": {"burst_share": 0.0},
+    "reserve for spikes": {"reserve_spikes": NONE},
+    "bounds on bursts": {
+        "low_bursts_room": 2 * NONE,
+        "low_floor_room": NONE,
+        "bursts_room": 2 * NONE,
+        "floor_room": NONE,
+    },
+    "degrees of bounds": {
+        "low_floor_room": SHIPPED.low_bursts_room - NONE,
+        "floor_room": SHIPPED.bursts_room - NONE,
+    },
+    "a week's memory of spikes": {"spike_memory_s": 86_400.0},
+    "a guess before the first spike": {"first_spike_share": 0.0},
+    "waiting while calm": {"calm_look_share": NONE},
+    "sooner credit while calm": {"calm_credit_back_s": SHIPPED.credit_back_s},
+    "deadband of caps": {"band_share": NONE},
+    "margin above the draw": {"margin_share": NONE},
+    "mean of draws": {"mean_s": NONE},
+    "check for stuck readings": {"stuck_s": 0.0},
+}
+"""Settings of `power/rules.py` by the mechanism that they take out."""
+
+
+def _worst(rows: Sequence[Row], by: str) -> Rows:
+    """The worst of the seeds in each figure by itself: for a breaker, the mean is no safeguard."""
+    for (extra, name), own in grouped(rows, "extra_share", by).items():
+        line: Row = {"more": f"{extra:+.0%}", by: name, "seeds": len(own)}
+        for key in ("brakes", "over_s", "longest_over_s", "peak_share"):
+            line[key] = max(row[key] for row in own)
+        for of in CLASSES:
+            p50, p99 = (max(row["classes"][of][f"{p}_slower_pct"] for row in own) for p in ("p50", "p99"))
+            line |= {f"{of} P50 / P99 %": f"{p50:+.2f} / {p99:+.2f}"}
+            line |= {f"{of} held": max(row["classes"][of]["held_share"] for row in own)}
+        yield line | {
+            "goals met": sum(not row["missed_goals"] for row in own),
+            "cpu_s": max(row["cpu_s"] for row in own),
+        }
+
+
+@case(
+    "power",
+    "Brakes, watts over the budget and latency of a row with 30 and 40 % more servers by policy, 14 days (simulated).",
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
+)
+@case(
+    "power-small-load",
+    "The same under the load of a smaller model (simulated).",
+    given={"rate": SMALL_LOAD},
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
+)
+@case(
+    "power-short-requests",
+    "The same with the short requests of a public trace of code (simulated).",
+    given={"mix": "code", "lengths": LENGTHS},
+    quick={**QUICK, "lengths": None},
+    summary=partial(_worst, by="policy"),
+)
+@case(
+    "power-batching",
+    "The same with continuous batching of 16 requests a server, seven days (simulated).",
+    given={"mix": "code", "batch": 16, "days": 7, "extra": (0.3,)},
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
+)
+@case(
+    "power-hottest-hours",
+    "The same in the hours of at least 62 % of the highest rate alone (simulated).",
+    given={"above": 0.62, "extra": (0.3, 0.4, 0.5), "policies": ("no-cap", "polca", "tonnage")},
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
+)
+def power(
+    *,
+    rate: Path | None = LARGE,
+    shape: str | None = None,
+    days: int | None = None,
+    worst_day: bool = False,
+    above: float = 0.0,
+    servers: int = 40,
+    extra: Sequence[float] = (0.3, 0.4),
+    policies: Sequence[str] = RIVALS,
+    seeds: Sequence[int] = numbers("1-5"),
+    telemetry_s: float | None = None,
+    batch: int = 1,
+    mix: str = "chat",
+    lengths: Path | None = None,
+    burstiness: float = 1.0,
+    faults: str = "",
+    noise: float = 0.01,
+    rules: Sequence[str] = (),
+    brake: bool = True,
+    jobs: int = 1,
+) -> Iterator[Row]:
+    """A row for each share of more servers, seed and policy: the same requests beside a row without limits.
+
+    For each seed the budget is computed so that the planned row peaks at 79 % of it. rate: CSV; null: generated. shape:
+    a synthetic course of hours instead. above: only periods of at least this fraction of the highest rate. telemetry_s:
+    delay of readings; null: 0 in band, 2 of meters. lengths: of the mix `code`. faults: such as
+    `lying:0.25@3600-7200,killed@100-900`. noise: errors of readings beside 5 W. rules: such as reserve_spikes=1.0.
+    """
+    study = Study(
+        rates=rate,
+        shape=shape,
+        days=days,
+        worst_day=worst_day,
+        above_share=above,
+        mix=mix,
+        lengths=lengths,
+        base_servers=servers,
+        telemetry_s=telemetry_s,
+        batch=batch,
+        burstiness=burstiness,
+        brake=brake,
+        noise_share=noise,
+        rules=tuple((name, float(value)) for name, _, value in (rule.partition("=") for rule in rules)),
+    )
+    check_study(study, tuple(policies))
+    study = replace(study, faults=faults_from(faults, study.curve().for_s))
+    for run, compared in spread(
+        runs_of([label_of(share) for share in extra], policies, seeds), partial(play, study=study), jobs
+    ):
+        yield record_of(run, compared)
+
+
+@case(
+    "power-ablation",
+    "Brakes and latency of the row without each mechanism of the allocator, in the hottest hours (simulated).",
+    quick={**{key: QUICK[key] for key in ("rate", "extra", "seeds")}, "above": 0.98, "without": ("nothing", "bursts")},
+    summary=partial(_worst, by="without"),
+)
+def power_ablation(
+    *,
+    rate: Path | None = LARGE,
+    above: float = 0.62,
+    extra: Sequence[float] = (0.3, 0.4, 0.5),
+    without: Sequence[str] = tuple(MECHANISMS),
+    seeds: Sequence[int] = (1, 3),
+    jobs: int = 1,
+) -> Iterator[Row]:
+    """A row for each mechanism, share of more servers and seed."""
+    if unknown := [name for name in without if name not in MECHANISMS]:
+        raise ConfigError(
+            tuple(Mistake(f"mechanism {name}", f"is none of {', '.join(MECHANISMS)}") for name in unknown)
+        )
+    study = Study(rates=rate, above_share=above)
+    check_study(study, ("tonnage",))
+    runs = [Run(label_of(share), "tonnage", seed) for share in extra for seed in seeds]
+    for name in without:
+        changed = replace(study, rules=tuple(MECHANISMS[name].items()))
+        for run, compared in spread(runs, partial(play, study=changed), jobs):
+            yield {"without": name, **record_of(run, compared)}
+
+
+PLACEMENTS = ("packed", "random", "even", "aware")
+"""Best fit in order of the services; any free server; each service spread evenly over the rows; best fit with the least
+expected peak."""
+
+
+def _placement_summary(rows: Sequence[Row]) -> Rows:
+    """Highest draw of any row, its lower bound, and how many more servers fit into the packed rows' draw."""
+    packed = {row["seed"]: row["peak_w"] for row in rows if row["placement"] == "packed" and not row["extra"]}
+    for (placement,), own in grouped(rows, "placement").items():
+        first = [row for row in own if not row["extra"]]
+        lower = [1 - row["peak_w"] / packed[row["seed"]] for row in first]
+        line: Row = {"placement": placement, "mean kW": float(np.mean([row["peak_w"] for row in first])) / 1000}
+        line |= {"worst kW": max(row["peak_w"] for row in first) / 1000}
+        line |= {"lower than packed": f"{np.mean(lower):.1%} ({min(lower):.1%} to {max(lower):.1%})"}
+        # The fleet's highest draw divided evenly: some row has at least that in every placement.
+        line |= {"least kW": float(np.mean([row["least_w"] for row in first])) / 1000}
+        for (extra,), more in grouped(own, "extra").items():
+            line[f"{extra:+d} servers"] = f"{max(row['peak_w'] / packed[row['seed']] for row in more):.1%}"
+        yield line
+
+
+@case(
+    "power-placement",
+    "Peaks of rows and servers that fit where placement knows the services' daily profiles, and where not (simulated).",
+    quick={"rate": None, "rows": 2, "servers": 4, "more": (), "learn_days": 1, "days": 2, "seeds": (1,)},
+    summary=_placement_summary,
+)
+def power_placement(
+    *,
+    rate: Path | None = LARGE,
+    services: int = 4,
+    rows: int = 4,
+    servers: int = 40,
+    more: Sequence[int] = (2, 4),
+    learn_days: int = 7,
+    days: int = 14,
+    seeds: Sequence[int] = numbers("1-3"),
+) -> Iterator[Row]:
+    """A row for each seed, number of more servers and placement; the same services get the same requests.
+
+    servers: of each row; all are used. more: additional ones a row. learn_days: for learning the profiles; the rest of
+    the days is evaluated.
+    """
+    curve, load = (read_rates(rate, days) if rate else made_up_rates(days)), Load()
+    for seed in seeds:
+        for extra in (0, *more):
+            each = servers + extra
+            offered = zones(curve, services, rows * each)
+            for how in PLACEMENTS:
+                known: dict[str, FloatArray] = {}
+                if how == "aware":
+                    known = {one.name: expected_course(MACHINE, one.curve, load, learn_days) for one in offered}
+                # Power per server in the budget for placement, as in a row without oversubscription.
+                fleet = fleet_of(MACHINE, rows, each, each * MACHINE.highest_w, known)
+                policy = Random(seed) if how == "random" else BestFit()
+                placed = place(offered, rows, each, policy, fleet=fleet, spread=how == "even", settled_share=0.0)
+                draw_w = draws_w(MACHINE, offered, placed, load, learn_days, days - learn_days, seed)
+                yield {
+                    "placement": how,
+                    "seed": seed,
+                    "extra": extra,
+                    "peak_w": float(draw_w.max()),
+                    "peaks_w": draw_w.max(axis=1).tolist(),
+                    "least_w": float(draw_w.sum(axis=0).max() / rows),
+                    "placed": placed.tolist(),
+                }

@@ -1,0 +1,339 @@
+"""Reaction time of the power loop: from a budget breach in the telemetry to leases and limits, over loopback."""
+
+import json
+from typing import Any
+from tests.controlplane.processes import cpu_s, resident_mb
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from time import monotonic
+import click
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.table import Table
+from cluster.errors import ConfigError, Mistake
+from benchmarks.cases import MINUTES, Row, case
+from cluster.errors import ControlPlaneError
+from tests.agents.agent_process import settings_file
+from tests.agents.power_speakers import FLOOR_W, MOST_W, NODES_PER_RACK, OVERSHOOT, WANTED_W, Speaker, node_name, rack_budget_w
+
+
+Change = tuple[float, float]
+"""(time, total power that the devices of a node may draw from then on, watts)."""
+Order = tuple[float, str, float]
+"""(time, device, watts) of a limit that an agent set."""
+NEVER = float("inf")
+
+
+def orders_of(path: Path) -> tuple[Order, ...]:
+    """All limits of an agent's simulated devices, in order."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple((each["at_s"], each["uuid"], each["limit_w"]) for each in map(json.loads, lines))
+
+
+def allowed_by(orders: Iterable[Order], highest_w: Mapping[str, float]) -> tuple[Change, ...]:
+    """Allowed power of a node as its agent set it. highest_w: limit of each device before the first order, watts."""
+    limit_w, found = dict(highest_w), []
+    for at_s, uuid, watts in orders:
+        limit_w[uuid] = watts
+        found.append((at_s, sum(limit_w.values())))
+    return tuple(found)
+
+
+def answered(
+    changes: Mapping[str, Sequence[Change]], highest_w: float, fits_w: float, breach_at_s: float
+) -> tuple[float, float]:
+    """Seconds from the breach to the first reduction of a node's power, and until all nodes together fit the budget.
+
+    changes: by node, for all nodes that can be reduced. highest_w: limit of each node before the first order, watts.
+    """
+    now_w = dict.fromkeys(changes, highest_w)
+    first_s = enough_s = NEVER
+    for at_s, node, watts in sorted((at_s, node, watts) for node, each in changes.items() for at_s, watts in each):
+        is_lower, now_w[node] = watts < now_w[node], watts
+        if at_s <= breach_at_s:
+            continue
+        if is_lower:
+            first_s = min(first_s, at_s - breach_at_s)
+        if sum(now_w.values()) <= fits_w:
+            enough_s = min(enough_s, at_s - breach_at_s)
+    return first_s, enough_s
+
+
+def lowered_after(orders: Iterable[Order], at_s: float) -> float:
+    """Seconds until the first limit was lowered; NEVER if none was."""
+    held: dict[str, float] = {}
+    for order_s, uuid, limit_w in orders:
+        if order_s >= at_s and limit_w < held.get(uuid, 0.0) - 1.0:
+            return order_s - at_s
+        held[uuid] = limit_w
+    return NEVER
+
+
+def at_floor_after(orders: Iterable[Order], floor_w: float, at_s: float) -> float:
+    """Seconds until every device stayed at its floor; NEVER if one did not."""
+    last: dict[str, tuple[float, float]] = {}
+    for order_s, uuid, limit_w in orders:
+        if uuid not in last or abs(last[uuid][1] - limit_w) > 1.0:
+            last[uuid] = (order_s, limit_w)
+    return max(
+        (order_s - at_s if limit_w <= floor_w + 1.0 else NEVER for order_s, limit_w in last.values()), default=NEVER
+    )
+
+
+PERIOD_S, LEASE_S = 0.5, 10.0
+BREACH_S = 2.5
+"""Duration of a breach, in which a node's devices exceed their limits, seconds: five reports."""
+DISTRUST_S = 8.0
+"""Duration of distrust, seconds, instead of an hour, so that a rack has recovered before its next breach."""
+REST_S = 25.0
+"""Time between two breaches of one rack, seconds: distrust, its end, and some periods in which caps rise again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """Time of the first report in which all devices of a node exceed their limits."""
+
+    rack: int
+    culprit: str
+    at_s: float
+
+
+@case(
+    "power-reaction",
+    "Time from a report of a breach to lower leases and limits; 200 nodes of 8 fake devices on loopback, 20 agents.",
+    quick={"nodes": 16, "gpus": 2, "agents": 1, "rounds": 1},
+    needs=(MINUTES,),
+)
+def power_reaction(
+    *, nodes: int = 200, gpus: int = 8, agents: int = 20, rounds: int = 4, seeds: Sequence[int] = (1,)
+) -> Iterator[Row]:
+    """A row a seed: a controller, agents with simulated devices, and simulated nodes for the rest.
+
+    Every device needs more than its lease. In one rack after the other, all devices of one node exceed their limits:
+    their next report shows the rack over its budget. Measured by one clock, from sending that report: to the first
+    lower lease that another node of the rack receives; to the lease with which the rack fits its budget again, with the
+    breaching node at its highest limits; to the first lower limit that an agent sets. Then the agents' devices become
+    unreadable, and at last the controller is killed: time until their limits are at the floor. agents: at most one of
+    each rack of eight nodes.
+    """
+    racks = nodes // NODES_PER_RACK
+    if agents > racks or nodes % NODES_PER_RACK:
+        problem = f"{agents} agents, {nodes} nodes"
+        raise ConfigError(Mistake("agents, nodes", problem, "at most one agent a rack, whole racks of eight"))
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            yield measured(Path(folder), racks, gpus, agents, rounds, seed)
+
+
+def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed: int) -> Row:
+    keys = folder / "keys"
+    keys.mkdir()
+    (keys / "k").write_bytes(b"a key of the benchmark's, and of nothing else")
+    # One per rack, its first node.
+    real = [node_name(NODES_PER_RACK * rack) for rack in range(agents)]
+    with controller(keys, racks, gpus) as (controlling, port), agent_processes(folder, real, port, gpus) as running:
+        story = Story(folder, keys, port, racks, gpus, real, seed)
+        return asyncio.run(story.run(controlling, running, rounds))
+
+
+@contextmanager
+def controller(keys: Path, racks: int, gpus: int) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """The power loop as a process, and its port."""
+    command = [sys.executable, "-m", "tests.agents.power_speakers", str(keys), str(racks), str(gpus), str(DISTRUST_S)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    assert process.stdout is not None  # noqa: S101 - made with a pipe
+    try:
+        yield process, int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def agent_processes(
+    folder: Path, nodes: Sequence[str], port: int, gpus: int
+) -> Iterator[Mapping[str, "subprocess.Popen[bytes]"]]:
+    """Agents with simulated devices that want more than they get, by node."""
+    running = {}
+    try:
+        for node in nodes:
+            here = folder / node
+            here.mkdir()
+            wants(here, WANTED_W)
+            settings = settings_file(
+                here,
+                node=node,
+                backend="pretend",
+                pretend={"devices": gpus, "folder": str(here)},
+                controller={"host": "127.0.0.1", "port": port},
+                keys=str(folder / "keys"),
+                period=PERIOD_S,
+            )
+            command = [sys.executable, "-m", "nodeagent", "run", "--config", str(settings)]
+            running[node] = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
+        yield running
+    finally:
+        for process in running.values():
+            process.kill()
+        for process in running.values():
+            process.wait()
+
+
+def wants(folder: Path, watts: float, *, blind: bool = False) -> None:
+    """Set the draw of an agent's devices from now on. watts: demand of each. blind: unreadable devices."""
+    scratch = folder / ".script.new"
+    scratch.write_text(json.dumps({"*": {"wants_w": watts, "blind": blind}}), encoding="utf-8")
+    scratch.replace(folder / "script.json")
+
+
+class Story:
+    """One run: simulated nodes, breaches, and the reaction times."""
+
+    def __init__(
+        self, folder: Path, keys: Path, port: int, racks: int, gpus: int, real: Sequence[str], seed: int
+    ) -> None:
+        self.folder, self.racks, self.gpus, self.real = folder, racks, gpus, real
+        chance = Random(seed)  # noqa: S311 - draws and phases
+        names = [node_name(number) for number in range(racks * NODES_PER_RACK)]
+        self.speakers = {
+            node: Speaker(node, gpus, keys, port, Random(chance.random()), PERIOD_S)  # noqa: S311 - the same
+            for node in names
+            if node not in real
+        }
+        self.broken: list[Breach] = []
+
+    async def run(
+        self, controlling: "subprocess.Popen[str]", running: Mapping[str, "subprocess.Popen[bytes]"], rounds: int
+    ) -> Row:
+        living = [asyncio.create_task(speaker.live()) for speaker in self.speakers.values()]
+        await self._settled()
+        before, before_agents = used([controlling]), used(running.values())
+        began_s = monotonic()
+        for _ in range(rounds):
+            await self._round()
+        for_s = monotonic() - began_s
+        after, after_agents = used([controlling]), used(running.values())
+        blind_s = await self._blinded()
+        controlling.send_signal(signal.SIGTERM)
+        counted = json.loads(controlling.stdout.readline()) if controlling.stdout else {}
+        killed_at_s = monotonic()
+        controlling.kill()
+        await asyncio.sleep(LEASE_S + 3.0)
+        for each in living:
+            each.cancel()
+        await asyncio.gather(*living, return_exceptions=True)
+        first_s, enough_s = zip(*(self._answered(breach) for breach in self.broken), strict=True)
+        with_agent = [(breach, node_name(breach.rack * NODES_PER_RACK)) for breach in self.broken]
+        lowered_s = [lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real]
+        # This breach does not reduce a node that is at its floor or below its target.
+        set_s = [each for each in lowered_s if each <= BREACH_S] or [NEVER]
+        dead_s = [at_floor_after(self._orders(node), FLOOR_W, killed_at_s) for node in self.real]
+        return {
+            "nodes": self.racks * NODES_PER_RACK,
+            "gpus": self.racks * NODES_PER_RACK * self.gpus,
+            "agents": len(self.real),
+            "breaches": len(self.broken),
+            **{f"command_{name}_s": value for name, value in spread(first_s).items()},
+            **{f"back_in_budget_{name}_s": value for name, value in spread(enough_s).items()},
+            "breaches_with_agent": len(lowered_s),
+            "limits_set": sum(each < NEVER for each in set_s),
+            **{f"limit_set_{name}_s": value for name, value in spread(set_s).items()},
+            "blind_to_floor_max_s": round(max(blind_s), 2),
+            "killed_to_floor_max_s": round(max(dead_s), 2),
+            "controller_cpu_share": round((after[0] - before[0]) / for_s, 3),
+            "controller_rss_mb": round(after[1] , 1),
+            "agent_cpu_share": round((after_agents[0] - before_agents[0]) / for_s / len(self.real), 4),
+            "agent_rss_mb": round(after_agents[1]  / len(self.real), 1),
+            **counted,
+        }
+
+    async def _settled(self) -> None:
+        """Wait until every node has a lease, and caps have risen to the racks' budgets."""
+        until_s = monotonic() + 90.0
+        while not all(speaker.has_lease for speaker in self.speakers.values()) or not all(
+            (self.folder / node / "orders.jsonl").exists() for node in self.real
+        ):
+            if monotonic() > until_s:
+                raise ControlPlaneError("not every node had a lease within 90 s")
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(25.0)
+
+    async def _round(self) -> None:
+        """One breach in every rack, one after the other; with few racks followed by a pause."""
+        apart_s = max(1.0, REST_S / self.racks)
+        under_way = []
+        for rack in range(self.racks):
+            under_way.append(asyncio.create_task(self._breach(rack)))
+            await asyncio.sleep(apart_s)
+        await asyncio.gather(*under_way)
+
+    async def _breach(self, rack: int) -> None:
+        # The second node is a simulated one, whether or not the first is an agent.
+        culprit = self.speakers[node_name(rack * NODES_PER_RACK + 1)]
+        culprit.broke_at_s, culprit.breaks_limits = None, True
+        await asyncio.sleep(PERIOD_S + BREACH_S)
+        culprit.breaks_limits = False
+        if culprit.broke_at_s is None:
+            raise ControlPlaneError(f"{culprit.node} sent no report for {PERIOD_S + BREACH_S} s")
+        self.broken.append(Breach(rack, culprit.node, culprit.broke_at_s))
+
+    async def _blinded(self) -> list[float]:
+        """Make the devices of every fourth agent unreadable; seconds until they are at their floor."""
+        nodes = self.real[::4]
+        at_s = monotonic()
+        for node in nodes:
+            wants(self.folder / node, WANTED_W, blind=True)
+        await asyncio.sleep(LEASE_S + 5.0)
+        found = [at_floor_after(self._orders(node), FLOOR_W, at_s) for node in nodes]
+        for node in nodes:
+            wants(self.folder / node, WANTED_W)
+        # They must rise again before the controller ends, so that its end has an effect.
+        await asyncio.sleep(15.0)
+        return found
+
+    def _answered(self, breach: Breach) -> tuple[float, float]:
+        """Seconds until the first lower lease was received in the rack, and until the rack fits its budget again."""
+        here = [node_name(breach.rack * NODES_PER_RACK + n) for n in range(NODES_PER_RACK)]
+        highest_w = self.gpus * MOST_W
+        fits_w = rack_budget_w(self.gpus) / (1 + OVERSHOOT) - highest_w
+        changes = {node: self._allowed(node) for node in here if node != breach.culprit}
+        return answered(changes, highest_w, fits_w, breach.at_s)
+
+    def _allowed(self, node: str) -> Sequence[Change]:
+        """Changes of a node's allowed power: from leases of a simulated node, or from limits of an agent."""
+        if node in self.speakers:
+            return self.speakers[node].allowed
+        highest_w = {f"pretend-{node}-{number}": MOST_W for number in range(self.gpus)}
+        return allowed_by(self._orders(node), highest_w)
+
+    def _orders(self, node: str) -> Sequence[Order]:
+        return orders_of(self.folder / node / "orders.jsonl")
+
+
+def spread(values: Sequence[float]) -> Mapping[str, float]:
+    """Percentiles without interpolation, so that an infinite value (an event that never came) is not averaged."""
+    found = np.percentile(values, (50, 99, 100), method="higher")
+    return {name: round(float(value), 3) for name, value in zip(("p50", "p99", "max"), found, strict=True)}
+
+
+def used(processes: Iterable["subprocess.Popen[Any]"]) -> tuple[float, float]:
+    """Sum of (CPU seconds so far, resident MB) of processes, each with its children (an agent's devices)."""
+    found = [0.0, 0.0]
+    for process in processes:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        for pid in (process.pid, *map(int, children)):
+            found[0] += cpu_s(pid)
+            found[1] += resident_mb(pid)
+    return found[0], found[1]
