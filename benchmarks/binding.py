@@ -1,37 +1,46 @@
 """Binding compared: Tonnage and kube-scheduler on one API server, and Tonnage with 10,000 running pods."""
 
 import asyncio
+import re
+import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+
 import msgspec
+import numpy as np
+
+from benchmarks.cases import CONTROL_PLANE, Row, case
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection
 from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from simulator.controlplane import processes
+from simulator.controlplane.binaries.build_progress import progress_on
+from simulator.controlplane.binaries.programs import Programs, control_plane_programs
 from simulator.controlplane.commands import API_SERVER, ETCD
-from simulator.controlplane.server import process_of
-import re
-from pathlib import Path
-import numpy as np
-from benchmarks.cases import CONTROL_PLANE, Row, case
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.server import ControlPlane, down, process_of
+from simulator.openb.generator import generate
 from tests.builders.whole_gpu_pods import Workload, crowd, fitting, overload, pod_object
-from tests.controlplane.testbed import Cpu, Rig, Tally, create_pods, delete_pods, items, pods_path, rig_on, server_with, tallied, without_kubelets
 from tests.controlplane.packed import packed
 from tests.controlplane.processes import cpu_s, resident_mb
 from tests.controlplane.schedulers import CONTENDERS, Contender, Running, cycles
-from collections.abc import Iterator, Sequence, Awaitable, Callable
-from contextlib import contextmanager
-from pathlib import Path
-import sys
-import tempfile
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import Programs, control_plane_programs
-from simulator.controlplane.folder import Folder
-from simulator.controlplane.server import ControlPlane, down
-from simulator.openb.generator import generate
-
+from tests.controlplane.testbed import (
+    Cpu,
+    Rig,
+    Tally,
+    create_pods,
+    delete_pods,
+    items,
+    pods_path,
+    rig_on,
+    server_with,
+    tallied,
+    without_kubelets,
+)
 
 QUIET_S = 8.0
 """Time without a bind after which a scheduler is done, seconds: the remaining pods fit nowhere."""
@@ -83,7 +92,9 @@ def binding(
             bare = without_kubelets(server, programs)
             for _ in range(rounds):
                 for name in contenders:
-                    yield asyncio.run(_on(bare, programs, lambda rig, by=name, pods=work: backlog_round(rig, CONTENDERS[by], pods)))  # type: ignore[misc]
+                    yield asyncio.run(
+                        _on(bare, programs, lambda rig, by=name, pods=work: backlog_round(rig, CONTENDERS[by], pods))
+                    )  # type: ignore[misc]
 
 
 @case(
@@ -104,7 +115,9 @@ def binding_running(
     """A row a seed: pods run on simulated kubelets; then an idle phase; then churn, so many pods a second."""
     for seed in seeds:
         with control_plane(nodes, seed) as (server, programs):
-            yield asyncio.run(_on(server, programs, lambda rig, s=seed: running_record(rig, crowd(pods, s), idle_s, churn_s, churn)))  # type: ignore[misc]
+            yield asyncio.run(
+                _on(server, programs, lambda rig, s=seed: running_record(rig, crowd(pods, s), idle_s, churn_s, churn))
+            )  # type: ignore[misc]
 
 
 @contextmanager
@@ -290,7 +303,10 @@ async def running_record(rig: Rig, workload: Workload, idle_s: float, churn_s: i
     """Record of one run: Tonnage places pods, simulated kubelets start them; an idle phase; then churn."""
     await free(rig.api, CONTENDERS["tonnage"].lease)
     await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    async with started(rig, CONTENDERS["tonnage"], {"resync_s": RESYNC_S, "log_level": "debug"}) as running, tallied(rig.api, (pods_path(NAMESPACE), {"fieldSelector": "status.phase=Running"})) as (runs,):
+    async with (
+        started(rig, CONTENDERS["tonnage"], {"resync_s": RESYNC_S, "log_level": "debug"}) as running,
+        tallied(rig.api, (pods_path(NAMESPACE), {"fieldSelector": "status.phase=Running"})) as (runs,),
+    ):
         await taken_at_s(rig.api, CONTENDERS["tonnage"].lease)
         await create_pods(rig.api, workload, NAMESPACE, "tonnage")
         await until_count(runs, len(workload.shapes))

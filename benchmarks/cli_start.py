@@ -19,10 +19,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
-import click
-from cli.printing.tables import table
-from benchmarks.cases import Row, case
 
+from benchmarks.cases import Row, case
 
 COMPLETED = {"_TONNAGE_COMPLETE": "bash_complete", "COMP_WORDS": "tonnage get modelservices ", "COMP_CWORD": "3"}
 """Environment with which bash asks for the names behind `tonnage get modelservices`."""
@@ -47,9 +45,7 @@ KUBECTL = {
     "CPU time of whole processes of our commands, of kubectl where it is installed, and of the libraries alone.",
     quick={"runs": 1, "commands": ("--help",), "alone": ("pass",)},
 )
-def cli_start(
-    *, commands: Sequence[str] = tuple(OURS), alone: Sequence[str] = ALONE, runs: int = 11
-) -> Iterator[Row]:
+def cli_start(*, commands: Sequence[str] = tuple(OURS), alone: Sequence[str] = ALONE, runs: int = 11) -> Iterator[Row]:
     """A row for each command. alone: code that runs without anything of ours. runs: of each; the median counts."""
     kubectl = shutil.which("kubectl")
     with TemporaryDirectory() as folder, api_server() as url:

@@ -9,8 +9,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from time import process_time
 from typing import Any
-import click
+
 import numpy as np
+
+from benchmarks.cases import Row, case, numbers
+from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from controller.parts.health.job_stream import PACE_STEPS, Pace
 from controller.parts.health.stream import KEPT_S
@@ -23,20 +26,6 @@ from health.verdicts.slow_ranks import blamed, slow_ranks
 from health.verdicts.verdict import Part, Verdict
 from simulator.health.job import Job
 from tonnage.records import Role
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from math import inf
-from rich.console import Console
-from rich.table import Table
-from health.remediation.checkpoints import advised_interval_s, mtbf_s
-from health.remediation.policy import Policy
-from health.remediation.spares import mean_out_s, spares
-from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
-from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, TrainingRun, repairs_s
-from benchmarks.cases import Row, case, numbers
-from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
-
 
 STEP_S = 10.0
 """Length of a step; jobs of 1,000 GPUs and more take 5 to 30 s."""

@@ -3,53 +3,31 @@
 Every node has its socket, its outbox and its connection, as on a cluster. What is simulated is the job.
 """
 
-import asyncio
-from concurrent.futures import ProcessPoolExecutor
-import os
-import resource
-import socket
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from random import Random
 from typing import Any
-import click
-import yaml
-from controller.parts.health.analyser_process import BySize
-from controller.parts.health.job_stream import frames_in
-from controller.parts.health.mailbox import ReportMailbox
-from controller.parts.health.members import Member, Members
-from controller.parts.health.stream import HealthStream
-from controller.parts.power.domain_tree import PoweredNode
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.watcher import PowerView
-from health.records.report import KIND, packed
-from nodeagent.__main__ import clock
-from nodeagent.controller_link import ControllerLink
-from nodeagent.health.feed import HealthFeed
-from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
-from nodeagent.health.processes import NodeProcess, Ranks, Senders
-from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
-from power.leases.mounted_keys import keys_of_node
-from power.rules import PowerRules
-from simulator.health.recorder_frames import TICK_S
-from tonnage import records
+
 from benchmarks.cases import MINUTES, Row, case
 from benchmarks.health import write_job
-from tests.agents.health_fleet import FLEET, LEAD_S, PER_NODE, SPAWN, agent_of, clients as run_clients, control as run_controller, introductions, pod_of, record_job, send_reports, write_reports
+from tests.agents.health_fleet import (
+    FLEET,
+    LEAD_S,
+    PER_NODE,
+    SPAWN,
+    agent_of,
+    introductions,
+    pod_of,
+    record_job,
+    send_reports,
+    write_reports,
+)
+from tests.agents.health_fleet import clients as run_clients
+from tests.agents.health_fleet import control as run_controller
 from tests.controlplane.processes import cpu_s
-from collections.abc import Iterator
-
-
 
 
 @dataclass(frozen=True, slots=True)

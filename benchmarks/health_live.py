@@ -12,19 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-import click
+
 import numpy as np
+
+from benchmarks.cases import TORCH, Row, Rows, case
+from benchmarks.tables import grouped
 from cluster.errors import ConfigError, Mistake
 from controller.parts.health.job_stream import JobStream, frames_in
 from health.verdicts.verdict import Verdict
-from benchmarks.cases import TORCH, Row, Rows, case
-from benchmarks.tables import grouped
-from collections.abc import Iterator
-
 
 ROOT = Path(__file__).parents[1]
 TURN_S = 0.1

@@ -1,32 +1,26 @@
 """Remediation: one simulated job that it decides on, and the effective training time of a large one under faults."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from time import process_time
+
+import numpy as np
+
+from benchmarks.cases import Row, Rows, case, numbers
+from benchmarks.tables import grouped
 from health.records.layout import Layout
+from health.remediation.checkpoints import advised_interval_s, mtbf_s
 from health.remediation.decision import Decision, decide
 from health.remediation.evidence import Evidence, NodeKey
 from health.remediation.facts import JobFacts, NodeFacts, PodFacts, Situation
 from health.remediation.incidents import Incident
 from health.remediation.intents import NodeDo, NodeIntent
 from health.remediation.policy import Policy
-from health.verdicts.verdict import Syndrome, Verdict
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from math import inf
-from time import process_time
-import click
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-from health.remediation.checkpoints import advised_interval_s, mtbf_s
 from health.remediation.spares import mean_out_s, spares
+from health.verdicts.verdict import Syndrome, Verdict
 from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
-from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, TrainingRun, repairs_s
-from benchmarks.cases import Row, Rows, case, numbers
-from benchmarks.tables import grouped
-from collections.abc import Sequence
-
+from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 JOB = "train/job"
 START_S = 1_000_000.0
@@ -113,7 +107,9 @@ RESPONSES = {
     "checkpoints twice as far apart": EttrVariant(
         Remediated, lambda setup: replace(setup, interval_s=2 * setup.interval_s)
     ),
-    "checkpoints half as far apart": EttrVariant(Remediated, lambda setup: replace(setup, interval_s=setup.interval_s / 2)),
+    "checkpoints half as far apart": EttrVariant(
+        Remediated, lambda setup: replace(setup, interval_s=setup.interval_s / 2)
+    ),
 }
 
 T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201, 16: 2.131}
@@ -172,7 +168,12 @@ def health_ettr(
             began_s = process_time()
             response = RESPONSES[name].response()
             run = played(RESPONSES[name].setup(setup), response, seed)
-            row: Row = {"variant": name, "seed": seed, "ettr": run.ettr, "restarts_per_day": run.restarts / run.setup.days}
+            row: Row = {
+                "variant": name,
+                "seed": seed,
+                "ettr": run.ettr,
+                "restarts_per_day": run.restarts / run.setup.days,
+            }
             row |= {f"{what}_share": lost_s / run.now_s for what, lost_s in asdict(run.losses).items()}
             if isinstance(response, Remediated):
                 row |= {each: float(count) for each, count in response.decided.items()}

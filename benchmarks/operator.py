@@ -1,36 +1,24 @@
 """The operator as the chart installs it, on a real API server: its first cycles, and pods that come and go."""
 
+import asyncio
+import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
-import click
-import yaml
-from rich.console import Console
-from rich.table import Table
-from cluster.errors import ConfigError, ControlPlaneError, Mistake
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import Programs, control_plane_programs
-from simulator.controlplane.commands import Settings
-from simulator.controlplane.folder import Folder
-from simulator.controlplane.server import down, up
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import count, islice
-from cli.inputs.bundles import bundle_at
-from cluster.errors import ControlPlaneError, ObservationError
-from controller.recording.bundle import RecordedCycle
-from simulator.controlplane.commands import HOST
-import asyncio
-import time
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+
 import numpy as np
+import yaml
+
+from benchmarks.cases import CONTROL_PLANE, DATA, Row, case, say
+from cli.inputs.bundles import bundle_at
 from cluster.arrays import IntArray
-from cluster.errors import ControlPlaneError
+from cluster.errors import ControlPlaneError, ObservationError
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from controller.api.labels import GPU_TYPES_ANNOTATION, PLACEMENT_GATE
@@ -38,23 +26,25 @@ from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
+from controller.recording.bundle import RecordedCycle
 from placement.budget import stopped
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
+from simulator.controlplane.binaries.build_progress import progress_on
 from simulator.controlplane.binaries.programs import control_plane_programs
+from simulator.controlplane.commands import HOST, Settings
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
 from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct
 from simulator.packing.operated import operated
 from simulator.packing.replay import Conditions, gpu_milli_of, replay
-from benchmarks.cases import CONTROL_PLANE, DATA, Row, case, say
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
 from tests.builders.whole_gpu_pods import GPU, gpu_type_objects, pod_object
-from tests.controlplane.testbed import ANSWER_WITHIN_S, IN_FLIGHT, LEASE_S, items, pods_path
 from tests.controlplane.installation import Site, chart_settings, installed_on, operator_of, until
-from collections.abc import Sequence
-
+from tests.controlplane.testbed import ANSWER_WITHIN_S, IN_FLIGHT, LEASE_S, items, pods_path
 
 Object = Mapping[str, Any]
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -86,7 +76,9 @@ def site_with(nodes: Iterable[Object] | str, values: Mapping[str, Any] | None = 
         text = nodes if isinstance(nodes, str) else yaml.dump_all(nodes, Dumper=yaml.CSafeDumper)
         manifests.write_text(text, encoding="utf-8")
         try:
-            yield installed_on(up(folder, Settings(manifests=str(manifests), lease_s=LEASE_S), programs), programs, values)
+            yield installed_on(
+                up(folder, Settings(manifests=str(manifests), lease_s=LEASE_S), programs), programs, values
+            )
         finally:
             if folder.state.exists():
                 down(folder, delete=True)

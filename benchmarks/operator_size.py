@@ -1,40 +1,27 @@
 """A large cluster under the installed operator: cycles, memory and writes in five phases, and time to a taint."""
 
 import asyncio
-from tests.controlplane.health_taints import taints_s
 import json
 import re
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
-import click
+
 import numpy as np
-import yaml
-from rich.console import Console
-from rich.table import Table
-from cluster.errors import ControlPlaneError
-from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import control_plane_programs
-from simulator.controlplane.commands import HOST, Settings
-from simulator.controlplane.folder import Folder
-from simulator.controlplane.server import down, up
+
 from benchmarks.cases import CONTROL_PLANE, Row, case, say
 from benchmarks.operator import api_of, site_with
+from cluster.errors import ControlPlaneError
+from controller.kube.connection import Connection
+from simulator.controlplane.commands import HOST
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
-from tests.controlplane.testbed import pods_path
+from tests.controlplane.health_taints import taints_s
 from tests.controlplane.installation import Site, operator_of
 from tests.controlplane.processes import cpu_s, resident_mb
 from tests.controlplane.schedulers import Running, cycles
-from collections.abc import Sequence
-
+from tests.controlplane.testbed import pods_path
 
 NAMESPACE, STUCK = "running", "stuck"
 IN_FLIGHT = 32

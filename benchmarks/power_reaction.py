@@ -1,12 +1,7 @@
 """Reaction time of the power loop: from a budget breach in the telemetry to leases and limits, over loopback."""
 
-import json
-from typing import Any
-from tests.controlplane.processes import cpu_s, resident_mb
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 import asyncio
-import os
+import json
 import signal
 import subprocess
 import sys
@@ -14,19 +9,27 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from time import monotonic
-import click
-import numpy as np
-import yaml
-from rich.console import Console
-from rich.table import Table
-from cluster.errors import ConfigError, Mistake
-from benchmarks.cases import MINUTES, Row, case
-from cluster.errors import ControlPlaneError
-from tests.agents.agent_process import settings_file
-from tests.agents.power_speakers import FLOOR_W, MOST_W, NODES_PER_RACK, OVERSHOOT, WANTED_W, Speaker, node_name, rack_budget_w
+from typing import Any
 
+import numpy as np
+
+from benchmarks.cases import MINUTES, Row, case
+from cluster.errors import ConfigError, ControlPlaneError, Mistake
+from tests.agents.agent_process import settings_file
+from tests.agents.power_speakers import (
+    FLOOR_W,
+    MOST_W,
+    NODES_PER_RACK,
+    OVERSHOOT,
+    WANTED_W,
+    Speaker,
+    node_name,
+    rack_budget_w,
+)
+from tests.controlplane.processes import cpu_s, resident_mb
 
 Change = tuple[float, float]
 """(time, total power that the devices of a node may draw from then on, watts)."""
@@ -253,9 +256,9 @@ class Story:
             "blind_to_floor_max_s": round(max(blind_s), 2),
             "killed_to_floor_max_s": round(max(dead_s), 2),
             "controller_cpu_share": round((after[0] - before[0]) / for_s, 3),
-            "controller_rss_mb": round(after[1] , 1),
+            "controller_rss_mb": round(after[1], 1),
             "agent_cpu_share": round((after_agents[0] - before_agents[0]) / for_s / len(self.real), 4),
-            "agent_rss_mb": round(after_agents[1]  / len(self.real), 1),
+            "agent_rss_mb": round(after_agents[1] / len(self.real), 1),
             **counted,
         }
 

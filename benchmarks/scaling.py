@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from simulator.scaling.rival_rules import oracle_replicas
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
 from autoscaler.concurrency.tuner import Rules, Tuner
@@ -37,6 +36,7 @@ from simulator.scaling.replay import (
     scenario_of,
     score,
 )
+from simulator.scaling.rival_rules import oracle_replicas
 from simulator.scaling.study import (
     CONTENDERS,
     NAMES,

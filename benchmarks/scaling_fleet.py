@@ -1,23 +1,23 @@
 """Dollars per request within the SLO of one service on four GPU types, under the operator and its rivals. Simulated."""
 
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-import click
+
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+
+from benchmarks.cases import DATA, Row, case, say
+from benchmarks.mix import PROFILES
+from benchmarks.mix_profiles import ProfileSet, read_profiles, roofline_profiles
 from cluster.autoscaling import ScalingObjective
 from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
 from cluster.hardware import GpuType
 from cluster.workloads import ModelService
 from controller.snapshot.service_capacity import ReplicaUnit, replica_unit
-from simulator.scaling.mixed_fleet import Account, Capacity, MixedService, MixRun, account_of, fleet_of
+from simulator.scaling.mixed_fleet import Capacity, MixedService, MixRun, account_of, fleet_of
 from simulator.scaling.mixed_policies import (
     HPA_TARGET,
     fixed_run,
@@ -29,14 +29,8 @@ from simulator.scaling.mixed_policies import (
     static_mix,
 )
 from simulator.scaling.replay import PEAK_REPLICAS, Scenario, scenario_of
-from simulator.scaling.study import figure, forecasts_of, foreseen, outlook_of
-from simulator.scaling.traces import LoadTrace, generated_trace, read_trace
-from benchmarks.cases import DATA, Row, case, say
-from benchmarks.mix import PROFILES
-from benchmarks.mix_profiles import ProfileSet, read_profiles, roofline_profiles
-from benchmarks.tables import grouped
-from collections.abc import Sequence
-
+from simulator.scaling.study import forecasts_of, foreseen, outlook_of
+from simulator.scaling.traces import generated_trace, read_trace
 
 MODEL = "m"
 SINGLE = "hpa-single"
@@ -110,7 +104,9 @@ def scaling_fleet(
         else:
             raise ConfigError(Mistake(f"policy {name}", "is not known", f"one of {', '.join((*runs, 'foresight'))}"))
         # What each missed request costs, as a multiple of the price of the capacity that would have served it.
-        missed = ScalingObjective().miss_cost * (found.requests - found.in_slo) * unit.price_per_hour / unit.load / 3600.0
+        missed = (
+            ScalingObjective().miss_cost * (found.requests - found.in_slo) * unit.price_per_hour / unit.load / 3600.0
+        )
         yield {
             "policy": name,
             "dollars": round(found.dollars, 2),
