@@ -123,10 +123,10 @@ def sandboxes(
 ) -> Iterator[Row]:
     """A row for each seed and policy.
 
-    agents: trio, three with colliding bursts on 87 % of their summed peaks; infeasible, the same on 55 %; mixed, so many
-    (count), a quarter of high priority, on a part of the static limits' sum. density: that sum over it. Scales: replayed
-    over true. kernel: uml, emulated (with PSI) or model. All runs are in the same guest, the policies of a seed in an
-    order that it draws, so that none has the busier machine by its place.
+    agents: trio, three with colliding bursts on 87 % of their summed peaks; infeasible, the same on 55 %; mixed, so
+    many (count), a quarter of high priority, on a part of the static limits' sum. density: that sum over it. Scales:
+    replayed over true. kernel: uml, emulated (with PSI) or model. All runs are in the same guest, the policies of a
+    seed in an order that it draws, so that none has the busier machine by its place.
     """
     known = published(traces) if traces else ()
     runs: dict[int, list[Run]] = {}
