@@ -2,12 +2,11 @@
 
 from dataclasses import fields
 
-from placement.prices.bid_settings import BidSettings
-
 from benchmarks.cases import case_named
 from benchmarks.packing import ChurnRun, play_churn, traces_of
 from benchmarks.packing_ablation import SETTINGS, SHIPPED, WHOLE, AblationRun, packing_ablation, play
 from benchmarks.tables import text_of
+from placement.prices.price_book import BidSettings
 
 OTHER_POLICY = "value by prices"
 """The variant that is no setting."""
