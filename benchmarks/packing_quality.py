@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.binding_pods import GPU, usual_shapes
 from cluster.arrays import column
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from controller.api.quantity import quantity
 from placement.policies.fragmentation import Fragmentation, PodMix, class_of
 

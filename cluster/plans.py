@@ -6,7 +6,7 @@ from typing import Literal
 
 from cluster.actions import Action
 from cluster.arrays import FloatArray
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit
 from cluster.demand import ExpectedDemand, LengthGrid
 from cluster.workloads import InstanceType
 

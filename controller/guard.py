@@ -7,16 +7,13 @@ from typing import Any
 
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
 from cluster.autoscaling import Scaler
+from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.occupancy import Occupancy
 from cluster.plans import Phase, Plan, Reason, Refused, Step
-from cluster.pods import PENDING, device_mask
 from cluster.power_floors import PowerFloors, held_devices
-from cluster.quarantine import OUR_TAINTS, taint_on
-from cluster.scaling import with_expected
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
+from cluster.snapshot import PENDING, Snapshot, device_mask
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 
 REASONS = (
     "AlreadyBound",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.concurrency.tuner import Decision, Reason, Rules
-from cluster.concurrency import Observation
+from cluster.autoscaling import Observation
 
 MOST_ENTRIES = 512
 """Number of values that are remembered, those that changed last."""

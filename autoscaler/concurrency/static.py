@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from autoscaler.concurrency.tuner import Decision
-from cluster.concurrency import Observation
+from cluster.autoscaling import Observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ import structlog
 
 from cli.printing.whole_help import Group
 from cluster.errors import ConfigError, Mistake
-from controller.brain.launcher import ChildBrain, secret_from
+from controller.brain.launcher import BrainServer, ChildBrain, secret_from
 from controller.brain.on_ray.ray_start import RayStart, check_installed
-from controller.brain.server import BrainServer
 from controller.report.logs import configure_logs
 
 

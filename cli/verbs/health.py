@@ -138,7 +138,7 @@ def release(
 
 async def _release(cluster: Cluster, node: str, dry_run: str) -> bool:
     """State on a node that a person has released it; returns whether health kept it out. Raises KubeReadError."""
-    from cluster.quarantine import OUR_TAINTS
+    from cluster.changes import OUR_TAINTS
     from controller.api.instant import rfc3339
     from controller.api.labels import RELEASED_ANNOTATION
     from controller.kube.request import MERGE_PATCH

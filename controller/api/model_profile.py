@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cluster.hardware import MAX_GPUS_PER_NODE
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, Strict
 from controller.api.flaw import Flaw, Path, column_flaws, rising_flaws, row_flaws

@@ -5,9 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cluster.errors import Mistake
+from cluster.errors import Mistake, meant
 from cluster.field_errors import fields_at, in_words, plain
-from cluster.suggestions import meant
 from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
 

@@ -1,21 +1,94 @@
-"""Pipeline of one plan: runs the deciders in order, each on the cluster as the ones before it leave it."""
+"""Order of deciders, the same everywhere: in the operator, on Ray, in `tonnage plan` and in the simulator.
+
+A new decider is a folder with a pure function, a file here that calls it, and a line in ORDER.
+"""
 
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from typing import Literal
 
+from cluster.changes import with_expected
 from cluster.clock import Clock
 from cluster.errors import ConfigError
 from cluster.plans import Finding, Plan, Reason
-from cluster.scaling import with_expected
 from cluster.snapshot import Snapshot
-from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Turn
+from controller.deciders import autoscaling, closing, consolidation, edits, load_fits, packing, remediation
+from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Proposer, Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Memory, Warmth
-from controller.deciders.registry import SECTIONS, Sections, Stage
 from placement.budget import Budget
+from placement.mix.optimizer import work_of as mix_work_of
+from placement.packing.planner import packing_work_of
 from placement.partition import share_like, shares_of
+
+ORDER: tuple[Entry, ...] = (
+    # First: those after it place nothing on a node that it takes out, and place again what it stops.
+    Decider("remediation", remediation.decide, "cluster"),
+    Decider("autoscaling", autoscaling.decide, "cluster"),
+    Decider("replicas", autoscaling.decide_mix, "cluster", mix_work_of, autoscaling.TIME_SHARE),
+    Decider("packing", packing.decide, "share", packing_work_of, assured_share=packing.ASSURED_SHARE),
+    Decider("moves", packing.decide_moves, "share"),
+    BackgroundDecider("polish", consolidation.polish_of),
+    *(BackgroundDecider(f"load_fits_{slot}", load_fits.load_fits_of(slot)) for slot in range(load_fits.MOST_SLOTS)),
+    Decider("gang_rollback", closing.roll_back_gangs, "cluster"),
+    Decider("gate_timeout", closing.end_releases, "cluster"),
+    Decider("claim_release", closing.release_claims, "cluster"),
+    Decider("unallocated_claims", closing.report_left_out, "cluster"),
+    Decider("held_back", closing.report_held_back, "cluster"),
+    PlanEdit("rank_order", edits.order_ranks),
+    # Last: they take out of the plan what stands on instances that do not exist yet, and what the next plan starts.
+    PlanEdit("awaiting_pods", edits.await_pods),
+    PlanEdit("start_limit", edits.limit_starts),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Consecutive deciders of one scope: one planner runs them on the cluster, or several run them on its shares."""
+
+    scope: Literal["cluster", "share"]
+    deciders: tuple[Decider, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Order of deciders, divided by the process that runs them.
+
+    Planners, which may be on Ray, run the long ones. The rest is quick, or needs data that only the loop's process has;
+    it also runs while Ray is away.
+    """
+
+    opening: tuple[Entry, ...]
+    """Entries before the planners' section: background deciders, whose proposals are adopted first."""
+    stages: tuple[Stage, ...]
+    """Planners' section: up to the last decider that runs share by share."""
+    closing: tuple[Entry, ...]
+
+
+def sections_of(order: tuple[Entry, ...]) -> Sections:
+    """The order as sections. Raises ValueError where planners would have to wait for the loop's process in between."""
+    first = next(n for n, entry in enumerate(order) if entry.scope != "background")
+    end = 1 + max((n for n, entry in enumerate(order) if entry.scope == "share"), default=first - 1)
+    planners = [entry for entry in order[first:end] if isinstance(entry, Decider)]
+    if len(planners) < end - first:
+        raise ValueError(
+            "a background decider or an edit is between the planners' deciders; move it before or after them"
+        )
+    stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, lambda decider: decider.scope))
+    return Sections(order[:first], stages, order[end:])
+
+
+SECTIONS = sections_of(ORDER)
+
+
+def proposers_of(decisions: Decisions) -> tuple[Proposer, ...]:
+    """Background deciders that the decisions enable, in order; on Ray, each costs an actor, 60 MB."""
+    entries = (entry for entry in ORDER if isinstance(entry, BackgroundDecider))
+    return tuple(proposer for entry in entries if (proposer := entry.proposer(decisions)) is not None)
+
 
 DECIDER_FAILED = "DeciderFailed"
 """Code of the finding about a decider that raised an error."""

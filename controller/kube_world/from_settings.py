@@ -15,7 +15,7 @@ from controller.kube_world.refusals import FailedPod
 from controller.placers.pools import Pool, pool_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
-from controller.snapshot.fact import Fact
+from controller.snapshot.scalers import Fact
 
 
 def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from cluster.actions import Bind
-from cluster.scaling import resized, without_pods
+from cluster.changes import resized, without_pods
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.kube.cluster_view import SeenDeployment, SeenPod

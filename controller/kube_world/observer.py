@@ -30,9 +30,9 @@ from controller.objects.findings import Findings
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.fact import Fact
 from controller.snapshot.from_manifests import note_snapshot
 from controller.snapshot.pod_groups import Owner
+from controller.snapshot.scalers import Fact
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from cluster.nodes import HeldBack
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, LeftOut
-from controller.deciders.gang_rollback import half_started
+from controller.deciders.closing import half_started
 from controller.kube.cluster_view import ClusterView, SeenPod
 from controller.kube_world.assumed import Assumed
 from controller.kube_world.in_flight import with_deployed, with_issued_binds, with_resized
@@ -16,8 +16,7 @@ from controller.kube_world.promises import Promises
 from controller.kube_world.since_when import StartTimes
 from controller.placers.pool_affinity import PlacementModes
 from controller.placers.pools import Pool, requested_mode
-from controller.snapshot.namespace_bounds import NamespaceBounds
-from controller.snapshot.quotas import within_quotas
+from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
 
 UNHEEDED = (
     "PodAffinityNotHeeded",

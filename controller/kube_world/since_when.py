@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from controller.deciders.deadlines import since
+from controller.deciders.closing import since
 
 Written = Callable[[str], float | None]
 """Function from an object (`namespace/name`) to the instant stored on it, seconds since the epoch; None for none."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.deciders.decider import Entry
-from controller.deciders.registry import ORDER, Sections, sections_of
+from controller.deciders.pipeline import ORDER, Sections, sections_of
 from controller.process import wire_autoscaler, wire_health, wire_isolation, wire_power
 from controller.process.part import Part
 from controller.snapshot.builder import FACTS
-from controller.snapshot.fact import Fact
+from controller.snapshot.scalers import Fact
 
 PARTS: tuple[Part, ...] = (
     Part("power", wire_power.enabled),

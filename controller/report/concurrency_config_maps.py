@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit, Scaler
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.write import Write

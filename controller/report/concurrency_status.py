@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from cluster.concurrency import ConcurrencyLimit, ConcurrencyTuning
+from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning
 from cluster.plans import Reason
 from controller.api.conditions import CONCURRENCY_TUNED, ConditionStatus
 from controller.api.scaling_policy import ConcurrencyStatus
-from controller.snapshot.concurrency import contexts_of, pool_of
+from controller.snapshot.scalers import contexts_of, pool_of
 
 LONGEST_MESSAGE = 1024
 _STATUS_OF: Mapping[str, ConditionStatus] = {

@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cluster.plans import Plan, Reason
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.conditions import DEGRADED, PLANNED, READY, ConditionStatus, set_condition
 from controller.api.gang import GangStatus, gang_selector
 

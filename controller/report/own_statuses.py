@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.plans import Finding, Reason
 from cluster.snapshot import Snapshot
 from controller.metrics.registry import Sample

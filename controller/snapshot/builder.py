@@ -13,9 +13,8 @@ import numpy as np
 from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, LeftOut
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import SPOT_LABELS, Gang, LeftOut, Terms, is_spot, on_capacity
 from cluster.workloads import ModelService as Service
 from controller.api import gang, gpu_type, model_profile, model_service
 from controller.api.foreign_kinds import gang_object
@@ -25,16 +24,44 @@ from controller.api.labels import SCHEDULER_NAME
 from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
-from controller.snapshot.capacity import with_instances_off_spot
-from controller.snapshot.fact import Fact
-from controller.snapshot.groups import Groups, KnownGroups
-from controller.snapshot.node_affinity import matches_node_names
-from controller.snapshot.nodes import NodeRow, TypeIndex, node_row, node_table, types_from
-from controller.snapshot.pod_groups import Owner
+from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
+from controller.snapshot.pod_groups import Groups, KnownGroups, Owner
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
 from controller.snapshot.pods import PodRow, pod_row
-from controller.snapshot.scalers import with_scalers
+from controller.snapshot.scalers import Fact, with_scalers
 from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
+
+
+def with_instances_off_spot(snapshot: Snapshot) -> Snapshot:
+    """The snapshot in which services that may not use spot nodes, and their pods, are restricted to other nodes.
+
+    Their Deployments say nothing of capacity types: it is Tonnage that chooses their nodes. A template that names a
+    capacity type itself is left alone. Unchanged in a fleet without spot nodes.
+    """
+    if not any(map(is_spot, snapshot.nodes.labels)):
+        return snapshot
+    kept_off = {s.name for s in snapshot.services if not s.spot and not _names_capacity(s.node_terms)}
+    services = tuple(
+        replace(each, node_terms=on_capacity(each.node_terms, spot=False)) if each.name in kept_off else each
+        for each in snapshot.services
+    )
+    pods = snapshot.pods
+    shape, shapes = pods.shape.copy(), list(pods.shapes)
+    numbers: dict[int, int] = {}
+    for row in pods.pending.tolist():
+        if pods.owner[row] not in kept_off:
+            continue
+        own = int(shape[row])
+        if own not in numbers:
+            numbers[own] = len(shapes)
+            shapes.append(replace(shapes[own], node_terms=on_capacity(shapes[own].node_terms, spot=False)))
+        shape[row] = numbers[own]
+    shape.setflags(write=False)
+    return replace(snapshot, services=services, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
+
+
+def _names_capacity(terms: Terms) -> bool:
+    return any(each.key in SPOT_LABELS for term in terms for each in term)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,18 +7,16 @@ from functools import cache
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.errors import Mistake
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.suggestions import meant
+from cluster.errors import Mistake, meant
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from controller.api.flaw import Path
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.objects.findings import Findings
 from controller.objects.manifests import Manifests
 from controller.objects.read import Note
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.fact import Fact
 from controller.snapshot.pod_groups import Owner
+from controller.snapshot.scalers import Fact
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,12 @@ From files, and for one-off commands, a policy's status stands in for the measur
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -14,9 +17,15 @@ from autoscaler.demand.serving import Serving, observation_from
 from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
 from cluster.autoscaling import (
     MOST_ORDERED,
+    Arm,
+    BanditState,
     Behavior,
+    ConcurrencyTuning,
+    Context,
     ForecastSkill,
     LeadTime,
+    Learned,
+    Pool,
     Replicas,
     Scaler,
     ScaleTarget,
@@ -24,28 +33,165 @@ from cluster.autoscaling import (
     ScalingRules,
     ScalingStep,
 )
-from cluster.concurrency import ConcurrencyTuning
-from cluster.demand import Demand, LengthGrid
-from cluster.forecast import Forecast
+from cluster.demand import Demand, Forecast, LengthGrid
 from cluster.plans import Reason
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import ModelService
+from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import (
     KIND,
     MOST_REPLICAS,
+    ConcurrencyArm,
+    ConcurrencyContext,
+    ConcurrencyPool,
+    ConcurrencyStatus,
     LeadTimePolicy,
     Objective,
     ScalingBehavior,
     ScalingPolicy,
+    ScalingPolicySpec,
     ScalingPolicyStatus,
+    Schedule,
 )
-from controller.snapshot.concurrency import state_of, wanted_limit
-from controller.snapshot.fact import OwnReads
+from controller.objects.read import Read
 from controller.snapshot.namespace_bounds import first_by_name
-from controller.snapshot.schedules import bounds_at
-from controller.snapshot.service_capacity import on_profiles, replica_unit
+from controller.snapshot.services import on_profiles, replica_unit
+
+DIGITS = 6
+
+
+def wanted_limit(policy: ScalingPolicy) -> int:
+    """Limit that was decided last, within the bounds of the spec; that of the spec before the first decision."""
+    spec, status = policy.spec.concurrency, policy.status.concurrency
+    if spec is None:
+        raise ValueError(f"{policy.metadata.name} has no spec.concurrency")
+    decided = spec.start_limit if status is None or status.time is None else status.limit
+    return max(spec.min, min(spec.max, decided))
+
+
+def state_of(status: ConcurrencyStatus | None) -> BanditState:
+    """What the tuner remembers. The last context is the first of those learned."""
+    if status is None:
+        return BanditState()
+    learned = tuple(_learned(each) for each in status.learned)
+    pool = status.pool
+    return BanditState(
+        decisions=status.decisions,
+        context=learned[0].context if learned else None,
+        learned=learned,
+        pool=Pool() if pool is None else Pool(pool.limit, pool.intervals, pool.requests, pool.throughput, pool.log_p95),
+    )
+
+
+def _learned(each: ConcurrencyContext) -> Learned:
+    return Learned(
+        context=Context(each.gpu_type, each.input_bucket, each.output_bucket),
+        used_at=each.used_at,
+        limit=each.limit,
+        ceiling=each.ceiling,
+        arms=tuple(Arm(arm.limit, arm.weight, arm.throughput, arm.p95) for arm in each.arms),
+        throughput_scatter=each.throughput_scatter,
+        p95_scatter=each.p95_scatter,
+        scatter_weight=each.scatter_weight,
+        surprised=each.surprised,
+    )
+
+
+def contexts_of(state: BanditState) -> tuple[ConcurrencyContext, ...]:
+    """What was learned, for a status; a millionth of a logarithm is far below the scatter of any measurement."""
+    return tuple(
+        ConcurrencyContext(
+            gpu_type=each.context.gpu_type,
+            input_bucket=each.context.input_bucket,
+            output_bucket=each.context.output_bucket,
+            used_at=each.used_at,
+            limit=each.limit,
+            ceiling=round(each.ceiling, DIGITS),
+            arms=tuple(
+                ConcurrencyArm(
+                    limit=arm.limit,
+                    weight=round(arm.weight, DIGITS),
+                    throughput=round(arm.throughput, DIGITS),
+                    p95=round(arm.p95, DIGITS),
+                )
+                for arm in each.arms
+                if round(arm.weight, DIGITS) > 0
+            ),
+            throughput_scatter=round(each.throughput_scatter, DIGITS),
+            p95_scatter=round(each.p95_scatter, DIGITS),
+            scatter_weight=round(each.scatter_weight, DIGITS),
+            surprised=each.surprised,
+        )
+        for each in state.learned
+    )
+
+
+def pool_of(state: BanditState) -> ConcurrencyPool | None:
+    """Intervals with too few requests, for a status; None: there are none."""
+    pool = state.pool
+    if not pool.intervals:
+        return None
+    return ConcurrencyPool(
+        limit=pool.limit,
+        intervals=pool.intervals,
+        requests=pool.requests,
+        throughput=round(pool.throughput, DIGITS),
+        log_p95=round(pool.log_p95, DIGITS),
+    )
+
+
+OwnReads = Callable[[Kind], tuple[Read[Any], ...]]
+"""Valid objects of one of Tonnage's kinds, sorted by name."""
+Fact = Callable[[Snapshot, OwnReads], Snapshot]
+"""Adds the meaning of the objects of some kinds to a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Lowest and highest number of replicas."""
+
+    low: int
+    high: int
+    scheduled: str = ""
+    """Names of the schedules that hold; empty: none."""
+
+
+def bounds_at(spec: ScalingPolicySpec, at_s: float, sample_age_s: float) -> Bounds:
+    """Bounds at an instant (seconds since the epoch).
+
+    The fallback raises the lower one during an outage of the metrics. It never lowers anything: an outage of the
+    metrics must not take capacity away (KEDA issue 6659). sample_age_s: age of the last sample of the load.
+    """
+    now = [each for each in spec.schedules if holds(each, at_s)]
+    low = _highest((each.min_replicas for each in now), spec.min_replicas)
+    high = _highest((each.max_replicas for each in now), spec.max_replicas)
+    if spec.fallback is not None and sample_age_s >= spec.fallback.after:
+        low = max(low, spec.fallback.replicas)
+    return Bounds(min(low, high), high, ", ".join(each.name for each in now))
+
+
+def _highest(scheduled: Iterable[int | None], default: int) -> int:
+    return max((each for each in scheduled if each is not None), default=default)
+
+
+def holds(schedule: Schedule, at_s: float) -> bool:
+    """Whether a schedule holds at an instant, by the clocks of its time zone."""
+    local = datetime.fromtimestamp(at_s, ZoneInfo(schedule.timezone))
+    time = local.strftime("%H:%M")
+    if schedule.start < schedule.end:
+        return schedule.start <= time < schedule.end and _starts_on(schedule, local)
+    return (time >= schedule.start and _starts_on(schedule, local)) or (
+        time < schedule.end and _starts_on(schedule, local - timedelta(days=1))
+    )
+
+
+def _starts_on(schedule: Schedule, local: datetime) -> bool:
+    return not schedule.days or _DAYS[local.weekday()] in schedule.days
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
 
 NEVER_S = -math.inf
 MOST_POLICIES = 256

@@ -7,9 +7,8 @@ devices' floors no longer fit are dropped. Packing, which respects headroom, ser
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.pods import device_numbers
 from cluster.power_floors import PowerFloors, held_devices
-from cluster.snapshot import Snapshot
+from cluster.snapshot import Snapshot, device_numbers
 from placement.batch.gang_topology import Seats
 from placement.engine.ledger import Ledger
 from placement.packing.draft import effective_priority

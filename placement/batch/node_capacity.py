@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.snapshot import Free
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.device_fit import tightest_devices
 
 MOST_COPIES = 1 << 20

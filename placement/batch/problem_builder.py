@@ -3,11 +3,9 @@
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import NodeFilter
-from cluster.pods import PENDING
-from cluster.snapshot import Free, Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, Free, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.batch.node_capacity import copies_in
 from placement.batch.problem import Batch, HostPrice, KindKey
 from placement.engine.packer import filters_of

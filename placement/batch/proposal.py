@@ -5,8 +5,7 @@ import numpy as np
 from cluster.actions import Bind, Evict
 from cluster.arrays import IntArray
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.batch.gang_topology import Seats
 from placement.batch.ladder import BatchPlan, seated
 from placement.batch.plan_cost import cost_of

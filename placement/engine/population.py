@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import PodShape
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 
 Words = NDArray[np.uint64]
 Evaluate = Callable[[IntArray, IntArray, IntArray], FloatArray]

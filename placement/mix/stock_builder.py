@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import BoolArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.changes import instance_type_of
 from cluster.nodes import eligible_nodes
-from cluster.pods import PENDING, device_numbers
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, PodShape
+from cluster.snapshot import PENDING, Snapshot, device_numbers
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType, PodShape
 from placement.mix.problem import Need, Offer
 from placement.seating.footprint import Footprint, footprint_of
 from placement.seating.stock import Stock, stock_of_nodes

@@ -10,9 +10,8 @@ import numpy as np
 from cluster.arrays import FloatArray
 from cluster.demand import Demand, LengthGrid, ThroughputProfile
 from cluster.errors import Mistake
-from cluster.hardware import GpuType
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService
+from cluster.workloads import GpuType, InstanceType, ModelService
 
 HISTOGRAM_TOLERANCE = 1e-4
 """Tolerance of a length histogram's sum around 1: ten times the rounding error of 100 buckets with 6 digits."""

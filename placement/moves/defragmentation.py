@@ -16,8 +16,7 @@ import numpy as np
 from cluster.actions import Move
 from cluster.arrays import FloatArray
 from cluster.plans import Phase, Reason, Step
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.moves.running_pods import Placed, RunningPods

@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.packing.reclaimable import Reclaimable

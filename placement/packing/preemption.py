@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import device_numbers
-from cluster.workloads import PodShape
+from cluster.snapshot import device_numbers
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.packing.draft import Draft, members_running
 
 CANDIDATES = 16

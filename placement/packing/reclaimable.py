@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.pods import PENDING, PodTable, device_numbers
+from cluster.snapshot import PENDING, PodTable, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 

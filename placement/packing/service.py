@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cluster.arrays import BoolArray
 from cluster.plans import CutShort
-from cluster.pods import PENDING
+from cluster.snapshot import PENDING
 from placement.budget import Budget
 from placement.packing.draft import PLACES_PER_POD, Draft, members_running
 from placement.packing.fair_queue import FairQueue

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from cluster.pods import PENDING, device_numbers
 from cluster.power_floors import held_devices
+from cluster.snapshot import PENDING, device_numbers
 from placement.packing.draft import Draft
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.device_fit import tightest_devices
 from placement.engine.ledger import Ledger

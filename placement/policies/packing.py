@@ -3,8 +3,7 @@
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.device_fit import tightest_devices
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy, Rated

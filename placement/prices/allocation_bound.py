@@ -26,7 +26,7 @@ import highspy
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.prices.gpu_patterns import best_patterns, single_size_patterns
 from placement.prices.node_kinds import FleetKinds, hosting_kinds
 from placement.prices.pod_classes import PodClass

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.prices.node_kinds import allowed_types
 from placement.prices.pod_classes import ClassShares
 

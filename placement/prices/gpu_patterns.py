@@ -6,7 +6,7 @@ from math import gcd
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 
 
 def single_size_patterns(sizes_milli: Sequence[int]) -> IntArray:

@@ -11,8 +11,7 @@ from cluster.actions import Scale
 from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import eligible_nodes
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import Gang
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits

@@ -3,8 +3,7 @@
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.pods import PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PodTable, Snapshot
 
 
 def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:

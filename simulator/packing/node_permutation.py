@@ -6,8 +6,7 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 
 
 def with_renamed_nodes(snapshot: Snapshot, seed: int) -> Snapshot:

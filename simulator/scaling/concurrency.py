@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from cluster.concurrency import Context, Observation
+from cluster.autoscaling import Context, Observation
 
 _NORMAL = NormalDist()
 _Z95 = _NORMAL.inv_cdf(0.95)

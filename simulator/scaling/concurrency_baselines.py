@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from autoscaler.concurrency.tuner import Decision, Rules
-from cluster.concurrency import Observation
+from cluster.autoscaling import Observation
 
 _BINDING = 0.9
 

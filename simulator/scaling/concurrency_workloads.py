@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster.concurrency import Context
+from cluster.autoscaling import Context
 from simulator.scaling.concurrency import Interval, Replica, Workload
 
 CHAT = Context("A100", 4, 3)

@@ -8,7 +8,7 @@ from autoscaler.forecast.fits import Fit, fit
 from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import Series, regular
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from simulator.scaling.replay import Outlook, Scenario
 from simulator.scaling.traces import DAY_S
 

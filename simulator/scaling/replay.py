@@ -16,8 +16,8 @@ from autoscaler.peers.bounds import oracle_replicas
 from autoscaler.peers.recommendation import Recommendation
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Behavior, LeadTime, Scaler, ScaleTarget, ScalingObjective
+from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
-from cluster.forecast import Forecast
 from simulator.scaling.fleet import Fleet, Leads
 from simulator.scaling.traces import DAY_S, LoadTrace
 

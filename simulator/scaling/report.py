@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ScalingObjective
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.page import Legend, Page, PageTable, render
 from simulator.scaling.dollars import Dollars, dollars_of

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from controller.brain.on_ray.join import EMBEDDED
+from controller.brain.on_ray.ray_start import EMBEDDED
 from simulator.sweep.ray_driver import Drive, Message, drive
 from simulator.sweep.runner import K, R, SweepStopped
 

@@ -13,8 +13,8 @@ from typing import Any, Generic
 
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.brain.on_ray.join import joined
 from controller.brain.on_ray.process import die_with
+from controller.brain.on_ray.ray_start import joined
 from simulator.sweep.result_cache import code_digest
 from simulator.sweep.runner import K, R, SweepStopped
 

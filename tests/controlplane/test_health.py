@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT
+from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT
 from health.records.report import KIND, Evidence, HealthReport, Source, packed
 from power.leases.framing import framed, read_frame
 from power.leases.messages import Inventory, Lease, Refusal, Report, opened, sealed, sealed_text

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from cluster.errors import ObservationError
-from cluster.pods import PENDING
+from cluster.snapshot import PENDING
 from controller.api.crds import FOLDER
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access

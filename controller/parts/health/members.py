@@ -6,11 +6,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
 from controller.api.instant import instant
-from controller.deciders.health_facts import incarnation_of
+from controller.deciders.remediation import incarnation_of
 from controller.kube.structs import Node, Pod
 
 

@@ -15,7 +15,7 @@ from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicyStatus
 from controller.api.instant import rfc3339
 from controller.api.labels import HEALTHY_CONDITION
-from controller.deciders.health_facts import HealthOutcome, Rules
+from controller.deciders.remediation import HealthOutcome, Rules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Job, Sent

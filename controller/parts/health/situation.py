@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.pods import PENDING
+from cluster.changes import OUR_TAINTS, PROBATION_TAINT
 from cluster.power import PowerTable
-from cluster.quarantine import OUR_TAINTS, PROBATION_TAINT
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.health_policy import HealthPolicySpec
 from controller.api.instant import instant
-from controller.deciders.health_facts import Rules
+from controller.deciders.remediation import Rules
 from controller.kube.structs import Node, Taint
 from controller.parts.health.members import Members
 from controller.parts.health.neighbours import owner_of

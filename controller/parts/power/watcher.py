@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cluster.errors import Mistake
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api import quantity
 from controller.api.power_domain import KIND, PowerDomainSpec
 from controller.kube.cache import Cache

@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster.actions import Scale
 from cluster.autoscaling import Replicas
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.scaling_policy import ScalingPolicy, ScalingPolicyStatus

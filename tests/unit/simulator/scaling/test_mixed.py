@@ -5,7 +5,7 @@ import pytest
 
 from autoscaler.peers.bounds import Fixed
 from cluster.errors import ConfigError
-from cluster.hardware import GpuType
+from cluster.workloads import GpuType
 from simulator.scaling.mixed.accounting import MixRun, account_of
 from simulator.scaling.mixed.capacity import PRECISION, Capacity
 from simulator.scaling.mixed.operator import operator_run

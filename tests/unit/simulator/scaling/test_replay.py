@@ -8,8 +8,8 @@ from autoscaler.peers.bounds import Fixed
 from autoscaler.peers.hpa import Hpa
 from autoscaler.peers.recommendation import Recommendation
 from cluster.autoscaling import Scaler
+from cluster.demand import Forecast
 from cluster.errors import ConfigError
-from cluster.forecast import Forecast
 from simulator.scaling.fleet import Fleet, Leads
 from simulator.scaling.replay import (
     MISS_COST,

@@ -1,8 +1,4 @@
-"""Link to the brain: one thread that keeps a brain process, exchanges messages with it, and replaces it when necessary.
-
-The planning thread passes it a frame and waits for the answer until the plan's deadline, never longer. Nothing in here
-waits for the other process: a frozen brain is detected by its silence.
-"""
+"""Circuit breaker and restart backoff of the brain: pure rules over times and outcomes."""
 
 import selectors
 import socket
@@ -10,23 +6,23 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Condition, Thread
+from typing import Any, Literal
 
 import structlog
 
 from cluster.clock import Clock
 from cluster.frame import FrameError
 from cluster.version import VERSION
-from controller.brain.background_frames import SlotOutcome, memory_of
-from controller.brain.circuit_breaker import CircuitBreaker, Retries
+from controller.brain.frames import SlotOutcome, memory_of
 from controller.brain.launcher import Peer
-from controller.brain.session import BrainLost, BrainSession
-from controller.brain.state import UNWANTED, BrainState, OpenRequest, Reply, planners_of
 from controller.brain.wire import (
     Answer,
     Ask,
     Begin,
+    BrainLost,
+    BrainSession,
     Failed,
     Message,
     Ping,
@@ -38,6 +34,145 @@ from controller.brain.wire import (
     written,
 )
 from controller.deciders.decisions import Decisions
+
+FAILURES = 3
+"""Requests in a row without a plan after which the brain is no longer waited for. Chosen: a planner that is restarted
+within two seconds costs one or two."""
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 5.0
+"""Bounds of the wait between attempts to start, in seconds. Chosen: a head that comes back is found within 10 s, and a
+brain that cannot start costs only an occasional process start."""
+SETTLED_S = 60.0
+"""Seconds of running after which a lost brain is started again at once."""
+
+
+@dataclass(slots=True)
+class CircuitBreaker:
+    """Circuit breaker: counts failures in a row; while it is open, requests are trials whose answers no plan waits for.
+
+    A trial costs a controller that plans locally nothing, so the first plan within its deadline closes the breaker.
+    After a plan that could not be used it stays open until the brain is replaced: the plan of a trial is not read.
+    """
+
+    failures: int = 0
+    distrusted_since_s: float | None = None
+    is_rejected: bool = False
+    """Whether a plan of this brain could not be used."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the breaker is open: no plan waits for the brain."""
+        return self.distrusted_since_s is not None
+
+    def reset(self) -> None:
+        """Trusts a new brain."""
+        self.failures, self.distrusted_since_s, self.is_rejected = 0, None, False
+
+    def succeeded(self) -> None:
+        if not self.is_rejected:
+            self.reset()
+
+    def rejected(self, at_s: float) -> None:
+        """Opens the breaker because of a plan that came in time and could not be used."""
+        self.is_rejected = True
+        if self.distrusted_since_s is None:
+            self.distrusted_since_s = at_s
+
+    def failed(self, at_s: float) -> None:
+        self.failures += 1
+        if self.failures >= FAILURES and self.distrusted_since_s is None:
+            self.distrusted_since_s = at_s
+
+    def is_lost(self, at_s: float, patience_s: float) -> bool:
+        """Whether a running brain has given no plan for longer than `patience_s`, so that it should be replaced."""
+        return self.distrusted_since_s is not None and at_s >= self.distrusted_since_s + patience_s
+
+
+@dataclass(slots=True)
+class Retries:
+    """Backoff between starts: twice as long each time, spread so that replicas do not retry in step.
+
+    chance: returns a new random number in 0..1 at each call.
+    """
+
+    chance: Callable[[], float]
+    attempts: int = 0
+
+    def wait_s(self) -> float:
+        """Seconds before the next attempt, which is counted; half to all of the doubled time."""
+        longest_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0**self.attempts)
+        self.attempts += 1
+        return longest_s * (0.5 + 0.5 * self.chance())
+
+    def lived(self, for_s: float) -> None:
+        """Records that a brain ran for this many seconds."""
+        if for_s >= SETTLED_S:
+            self.attempts = 0
+
+
+UNWANTED = "no brain is wanted here: this replica does not lead"
+
+State = Literal["away", "starting", "up"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """Request to the brain that has not been answered."""
+
+    request: int
+    epoch: int
+    sent_at_s: float
+    deadline_s: float
+
+    def is_over(self, at_s: float) -> bool:
+        return at_s >= self.sent_at_s + self.deadline_s
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Outcome of a request: a plan's frame, or the reason why there is none."""
+
+    plan: bytes = b""
+    reason: str = ""
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrainState:
+    """State of the brain."""
+
+    state: State = "away"
+    trusted: bool = True
+    ray: str = ""
+    """Version of Ray."""
+    starts: int = 0
+    """Number of processes started, or of servers connected to."""
+    losses: Counter[str] = field(default_factory=Counter)
+    """Lost brains by reason: `ended`, `silent`, `useless`, `unready`, `refused`, `unreachable`, `garbled`,
+    `broken`."""
+    why: str = UNWANTED
+    """Explanation why it is not up, in words."""
+    planners_up: int = 0
+    planner_restarts: int = 0
+    planner_processes: tuple[int, ...] = ()
+    late: int = 0
+    """Answers that came after their deadline, or belonged to an earlier Lease epoch."""
+    slots_up: tuple[str, ...] = ()
+    start_s: float = 0.0
+    """Seconds that the last start took."""
+
+
+def planners_of(message: Ready | Pong) -> dict[str, Any]:
+    """State of planners and slots in a brain's message, as fields of `BrainState`."""
+    if isinstance(message, Ready):
+        return {"planners_up": message.planners, "planner_restarts": 0, "planner_processes": message.processes}
+    return {
+        "planners_up": message.planners_up,
+        "planner_restarts": message.planner_restarts,
+        "planner_processes": message.processes,
+        "slots_up": message.slots_up,
+    }
+
 
 log = structlog.get_logger(__name__)
 
