@@ -129,7 +129,7 @@ class FakeBrain:
                 return
             case "no_plan":
                 made = planner.plan(frame, ask.deadline_s)
-                assert b"LeastCost" in made, "a step says why"  # noqa: S101 - a fake
+                assert b"LeastCost" in made, "a step says why"
                 say(Answer(ask.request, ask.epoch, 0.0), made.replace(b"LeastCost", b"Least\xffost", 1))
                 return
             case "infeasible" | "absurd" | "too_many" | "to_nothing":
