@@ -302,9 +302,9 @@ def _of_kubeflow_job(owner: Owner | None, _: GroupRef) -> Share | None:
 
 def kubeflow_replicas(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
     """(role, number of pods, field of the spec) of each role of a Kubeflow job."""
-    for field, roles in spec.items():
-        if field.endswith("ReplicaSpecs"):
-            yield from ((str(role), _count(_at(each, "replicas"), 1), field) for role, each in _map(roles).items())
+    for key, roles in spec.items():
+        if key.endswith("ReplicaSpecs"):
+            yield from ((str(role), _count(_at(each, "replicas"), 1), key) for role, each in _map(roles).items())
 
 
 RULES = (
