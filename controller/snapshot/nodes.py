@@ -1,6 +1,6 @@
-"""GPU types and nodes as columns; a node's GPU type follows from its labels."""
+"""GPU types and nodes as columns, and what the spec of a pod demands of nodes: labels, fields and tolerations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, get_args
@@ -13,11 +13,23 @@ from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, Taint
 from cluster.workloads import MAX_GPUS_PER_NODE, OWN_NODE, GpuType, Operator, Requirement, Terms, Toleration
 from controller.api import quantity
 from controller.api.gpu_type import GPUType
-from controller.kube.structs import Node, NodeConstraints, SelectorRequirement
+from controller.kube.structs import Node, NodeConstraints
 from controller.objects.findings import Findings
 from controller.objects.read import Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
+
+MOST_TERMS = 512
+"""Maximum number of requirements and values in node selector and affinity. Each is looked up for every plan; lists of
+hosts near some data have some dozens."""
+MOST_TOLERATIONS = 128
+"""Maximum number of tolerations. Pods of DaemonSets that run everywhere have a dozen."""
+_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
+_NOWHERE: Terms = ((Requirement(HOSTNAME_LABEL, "In"),),)
+"""Alternatives that no node meets: no value is one of none."""
+
+Problem = tuple[str, str]
+"""(problem, remedy) of a constraint that cannot be heeded as it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +51,25 @@ class TypeIndex:
 
 
 def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
+    """Index of the types of these objects, without those that cannot be read."""
     by_label: dict[tuple[str, str], int] = {}
     made: list[GpuType] = []
     valid: list[Read[GPUType]] = []
     for each in read:
+        spec = each.object.spec
         try:
-            made.append(gpu_type_from(each.object))
-            valid.append(each)
+            gpu_type = GpuType(
+                name=each.object.metadata.name,
+                memory_bytes=quantity.whole(spec.memory),
+                price_per_hour=spec.price_per_hour.on_demand,
+                spot_price_per_hour=spec.price_per_hour.spot,
+                inventory=spec.inventory,
+            )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others
             findings.mistake(each.unreadable(error))
+            continue
+        made.append(gpu_type)
+        valid.append(each)
     for n, each in enumerate(valid):
         label = each.object.spec.node_label
         for m, value in enumerate(label.values):
@@ -56,22 +78,7 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
                 path = ("spec", "nodeLabel", "values", m)
                 problem = f"{label.key}={value} already means {valid[owner].name}"
                 findings.mistake(each.mistake(path, problem, "a label value means one type"))
-    return TypeIndex(
-        types=tuple(made),
-        resource=tuple(each.object.spec.resource_name for each in valid),
-        by_label=by_label,
-    )
-
-
-def gpu_type_from(obj: GPUType) -> GpuType:
-    spec = obj.spec
-    return GpuType(
-        name=obj.metadata.name,
-        memory_bytes=quantity.whole(spec.memory),
-        price_per_hour=spec.price_per_hour.on_demand,
-        spot_price_per_hour=spec.price_per_hour.spot,
-        inventory=spec.inventory,
-    )
+    return TypeIndex(tuple(made), tuple(each.object.spec.resource_name for each in valid), by_label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +103,21 @@ class NodeRow:
 def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     """Columns of a node. A cordoned, not-ready or inconsistent node is kept as unschedulable."""
     node, findings = read.object, Findings()
+    cpu_milli, memory_bytes, gpus, gpu_type = 0, 0, 0, -1
     try:
-        have = _allocatable(read, findings)
-        gpus, gpu_type = _devices(read, have, types, findings)
-        cpu_milli = quantity.milli(have.get("cpu", Decimal(0)))
-        memory_bytes = quantity.whole(have.get("memory", Decimal(0)))
+        if not node.status.allocatable and not node.status.capacity:
+            remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
+            findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
+        written = {**node.status.capacity, **node.status.allocatable}
+        wanted = ("cpu", "memory", *GPU_RESOURCES)
+        have = {name: quantity.quantity(written[name]) for name in wanted if name in written}
+        devices = _devices(read, have, types, findings)
+        cpu, memory = quantity.milli(have.get("cpu", Decimal(0))), quantity.whole(have.get("memory", Decimal(0)))
+        cpu_milli, memory_bytes, (gpus, gpu_type) = cpu, memory, devices
     except ValueError as error:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
-        gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
     except Exception as error:  # noqa: BLE001 - one node must not stop the others
         findings.mistake(read.unreadable(error))
-        gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
     return NodeRow(
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,
@@ -117,38 +128,6 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
         taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
         mistakes=tuple(findings.mistakes),
     )
-
-
-def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:
-    """All nodes, sorted by name.
-
-    name_is_matched: whether the affinity of any pod matches nodes by name.
-    """
-    names = sorted(rows)
-    each = [rows[name] for name in names]
-    return NodeTable(
-        names=Names(names),
-        cpu_milli=column((row.cpu_milli for row in each), np.int64),
-        memory_bytes=column((row.memory_bytes for row in each), np.int64),
-        gpus=column((row.gpus for row in each), np.int64),
-        gpu_type=column((row.gpu_type for row in each), np.int64),
-        schedulable=column((row.schedulable for row in each), np.bool_),
-        labels=tuple(
-            {**row.labels, NODE_NAME_FIELD: name} if name_is_matched else row.labels
-            for name, row in zip(names, each, strict=True)
-        ),
-        taints=tuple(row.taints for row in each),
-    )
-
-
-def _allocatable(read: Read[Node], findings: Findings) -> Mapping[str, Decimal]:
-    """Allocatable resources of a node; its capacity where allocatable is missing."""
-    status = read.object.status
-    if not status.allocatable and not status.capacity:
-        remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
-        findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
-    written = {**status.capacity, **status.allocatable}
-    return {name: quantity.quantity(written[name]) for name in ("cpu", "memory", *GPU_RESOURCES) if name in written}
 
 
 def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, findings: Findings) -> tuple[int, int]:
@@ -178,56 +157,66 @@ def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, fi
     return count, found[0]
 
 
-Complain = Callable[[str, str], None]
-"""Receives (problem, remedy) of an invalid affinity."""
+def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:
+    """All nodes, sorted by name.
 
-MOST_TERMS = 512
-"""Maximum number of requirements and values in node selector and affinity. Each is looked up for every plan; lists of
-hosts near some data have some dozens."""
-MOST_TOLERATIONS = 128
-"""Maximum number of tolerations. Pods of DaemonSets that run everywhere have a dozen."""
+    name_is_matched: whether the affinity of any pod matches nodes by name.
+    """
+    names = sorted(rows)
+    each = [rows[name] for name in names]
+    return NodeTable(
+        names=Names(names),
+        cpu_milli=column((row.cpu_milli for row in each), np.int64),
+        memory_bytes=column((row.memory_bytes for row in each), np.int64),
+        gpus=column((row.gpus for row in each), np.int64),
+        gpu_type=column((row.gpu_type for row in each), np.int64),
+        schedulable=column((row.schedulable for row in each), np.bool_),
+        labels=tuple(
+            {**row.labels, NODE_NAME_FIELD: name} if name_is_matched else row.labels
+            for name, row in zip(names, each, strict=True)
+        ),
+        taints=tuple(row.taints for row in each),
+    )
 
-_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
-_NOWHERE: Terms = ((Requirement(HOSTNAME_LABEL, "In"),),)
-"""Alternatives that no node meets: no value is one of none."""
 
-
-def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
+def terms_of(spec: NodeConstraints) -> tuple[Terms, list[Problem]]:
     """Alternatives of which a node must meet one: each is the node selector and one term of the affinity.
 
     None of them where there are more than are looked up. A term without any requirement matches no node, and the API
     server takes it. Source: core/v1, NodeSelectorTerm.
     """
     required = spec.affinity.node_affinity.required
-    if (count := _requirements_and_values(spec)) > MOST_TERMS:
-        complain(f"has {count} requirements and values", f"write at most {MOST_TERMS}")
-        return ()
+    written = [(*t.match_expressions, *t.match_fields) for t in required.node_selector_terms] if required else []
+    # Counted before any is made: each alternative has the whole selector, so a selector and terms of a few thousand
+    # entries each make millions.
+    count = 2 * len(spec.node_selector) * max(1, len(written))
+    count += sum(1 + len(each.values) for term in written for each in term)
+    if count > MOST_TERMS:
+        return (), [(f"has {count} requirements and values", f"write at most {MOST_TERMS}")]
     selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
     if required is None:
-        return (selector,) if selector else ()
-    written = ((*term.match_expressions, *term.match_fields) for term in required.node_selector_terms)
-    terms = (selector + tuple(_requirement(each, complain) for each in term) for term in written if term)
-    return tuple(terms) or _NOWHERE
+        return (selector,) if selector else (), []
+    problems: list[Problem] = []
+    terms: list[tuple[Requirement, ...]] = []
+    for term in filter(None, written):
+        own = list(selector)
+        for each in term:
+            operator = _OPERATORS.get(each.operator)
+            if operator is None:
+                problems.append((f"uses the operator {each.operator!r}", f"known: {', '.join(_OPERATORS)}"))
+                operator = "DoesNotExist"
+            own.append(Requirement(each.key, operator, tuple(each.values)))
+        terms.append(tuple(own))
+    return tuple(terms) or _NOWHERE, problems
 
 
-def _requirements_and_values(spec: NodeConstraints) -> int:
-    """Number of requirements and values in all alternatives, counted before any is made: each has the whole selector,
-    so a selector and terms of a few thousand entries each make millions."""
-    required = spec.affinity.node_affinity.required
-    terms = required.node_selector_terms if required else ()
-    each = (one for term in terms for one in (*term.match_expressions, *term.match_fields))
-    return 2 * len(spec.node_selector) * max(1, len(terms)) + sum(1 + len(one.values) for one in each)
-
-
-def tolerations_of(spec: NodeConstraints, complain: Complain) -> tuple[Toleration, ...]:
+def tolerations_of(spec: NodeConstraints) -> tuple[tuple[Toleration, ...], list[Problem]]:
     """Tolerations with a known operator; any other tolerates nothing here. None, where there are too many."""
     if len(spec.tolerations) > MOST_TOLERATIONS:
-        complain(f"has {len(spec.tolerations)} tolerations", f"write at most {MOST_TOLERATIONS}")
-        return ()
+        return (), [(f"has {len(spec.tolerations)} tolerations", f"write at most {MOST_TOLERATIONS}")]
     known: dict[str, Literal["Equal", "Exists"]] = {"Equal": "Equal", "Exists": "Exists"}
-    return tuple(
-        Toleration(t.key, known[t.operator], t.value, t.effect) for t in spec.tolerations if t.operator in known
-    )
+    found = (Toleration(t.key, known[t.operator], t.value, t.effect) for t in spec.tolerations if t.operator in known)
+    return tuple(found), []
 
 
 def pinned_where_it_runs(terms: Terms, node: str) -> Terms:
@@ -236,26 +225,17 @@ def pinned_where_it_runs(terms: Terms, node: str) -> Terms:
     A DaemonSet pins each of its pods by the node's name, and placement mode `gate` by its hostname. A requirement on
     the hostname that all alternatives contain was met when the pod was bound, so it is this node's.
     """
-    pins = {r for r in set(terms[0]).intersection(*terms) if _is_pin(r, node)} if terms else set()
+    pins = {
+        r
+        for r in (set(terms[0]).intersection(*terms) if terms else ())
+        if r.operator == "In" and len(r.values) == 1
+        if r.key == HOSTNAME_LABEL or (r.key, *r.values) == (NODE_NAME_FIELD, node)
+    }
     if not pins:
         return terms
     return tuple(tuple(Requirement(r.key, "In", (OWN_NODE,)) if r in pins else r for r in term) for term in terms)
 
 
-def _is_pin(requirement: Requirement, node: str) -> bool:
-    if requirement.operator != "In" or len(requirement.values) != 1:
-        return False
-    return requirement.key == HOSTNAME_LABEL or (requirement.key, *requirement.values) == (NODE_NAME_FIELD, node)
-
-
 def matches_node_names(terms: Terms) -> bool:
     """Whether they match nodes by name, as those of a DaemonSet's pending pods do."""
     return any(r.key == NODE_NAME_FIELD and r.values != (OWN_NODE,) for term in terms for r in term)
-
-
-def _requirement(written: SelectorRequirement, complain: Complain) -> Requirement:
-    operator = _OPERATORS.get(written.operator)
-    if operator is None:
-        complain(f"uses the operator {written.operator!r}", f"known: {', '.join(_OPERATORS)}")
-        operator = "DoesNotExist"
-    return Requirement(written.key, operator, tuple(written.values))

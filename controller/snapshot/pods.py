@@ -1,20 +1,21 @@
-"""One pod as a row of the snapshot: requests, node, gang and service, before references are resolved."""
+"""One pod as a row of the snapshot: its effective requests and shape, node, gang and service, by name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
+from operator import add
 
 from cluster.errors import Mistake, meant
-from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement
+from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms
 from controller.api import quantity
 from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION, MOVABLE_ANNOTATION
-from controller.kube.structs import Amount, Pod, Resources
+from controller.kube.structs import Amount, Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
 from controller.snapshot.nodes import (
     GPU_RESOURCES,
-    Complain,
+    Problem,
     TypeIndex,
     matches_node_names,
     pinned_where_it_runs,
@@ -32,11 +33,127 @@ MOST_NAMED = 3
 """Maximum number of unknown types that errors name."""
 LONGEST_SHOWN = 40
 """Maximum number of characters of an annotation that an error shows."""
+SYSTEM_PRIORITY = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The two priority classes that every cluster has. Source: Kubernetes documentation, "Guaranteed scheduling"."""
+
+REMARKS = {
+    "InstanceTypeUnknown": (
+        "are instances of a service but name no single GPU type: their service does not count them"
+    ),
+    "PodAffinityNotHeeded": "require pod affinity or anti-affinity, which is ignored",
+    "SpreadNotHeeded": "have topology spread constraints, which are ignored",
+    "ResourceNotHeeded": "request {}, which is ignored",
+    "ShareNotHeeded": f"ask for a share of a GPU as KAI writes it, which is ignored; {GPU_MILLI_ANNOTATION} is read",
+    "ClaimNotHeeded": "have ResourceClaims, which are ignored in files: planned without the devices of their claims",
+    "PriorityUnresolved": "have a priorityClassName but no priority: taken as 0",
+}
+"""Notes on pods, by code; each is reported once for all pods to which it applies."""
+
+LONGEST_NAME = 63 + 1 + 253
+"""Maximum number of characters of a namespace and a name in it, in Kubernetes."""
+_EVERY_DEVICE = PodShape(gpus=MAX_GPUS_PER_NODE, gpu_milli=WHOLE_GPU_MILLI)
+"""Shape that a running pod with unreadable requests counts as, so that no device is allocated twice."""
+HEEDED = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
+"""Resources that plans count, or that nodes have enough of."""
 
 Amounts = Mapping[str, Decimal]
 
 
-def requested(pod: Pod) -> Amounts:
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """Columns of one pod. The objects that it names need not exist."""
+
+    shape: PodShape
+    node: str
+    """Node to which it is bound; empty while it is pending."""
+    gang: str = ""
+    """Gang, `namespace/name`, or "" for none. Of a group of another project: the name that refers to it."""
+    owner: str = ""
+    """Service of which it is an instance, `namespace/name`, or ""."""
+    priority: int = 0
+    movable: bool = False
+    matches_node_names: bool = False
+    never_preempts: bool = False
+    """Whether no pod may be stopped for this one."""
+    remarks: tuple[tuple[str, str], ...] = ()
+    """Notes as (code in REMARKS, text for the placeholder in its words)."""
+    mistakes: tuple[Mistake, ...] = ()
+    group: GroupRef | None = None
+    """Group of another project, for a pod that does not say in its label of which gang it is."""
+
+
+def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
+    """Columns of a pod. Of one that cannot be read, those of a pod that holds all devices of its node."""
+    try:
+        return _row(read, types)
+    except Exception as error:  # noqa: BLE001 - one pod must not stop the others
+        return PodRow(_EVERY_DEVICE, read.object.spec.node_name, mistakes=(read.unreadable(error),))
+
+
+def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
+    findings, ask, shape = Findings(), dict[str, Decimal](), _EVERY_DEVICE
+    spec, labels, annotations = read.object.spec, read.object.metadata.labels, read.object.metadata.annotations
+    try:
+        ask = requested(read.object)
+    except ValueError as error:
+        # The API server admits quantities that do not fit into 64 bits.
+        findings.mistake(read.mistake(("spec", "containers"), str(error)))
+    else:
+        shape = shape_from(read, ask, types, findings)
+    namespace = read.object.metadata.namespace
+    owner = "" if labels.service is None else f"{namespace}/{labels.service}"
+    group = group_of(read.object) if labels.gang is None else None
+    if group is not None and len(group.name) > LONGEST_NAME:  # an annotation may hold a name that no object has
+        problem = f"name a group with {len(group.name)} characters: {group.name[:LONGEST_SHOWN]!r}"
+        findings.mistake(read.mistake(("metadata", "annotations"), problem, "write the name of an object"))
+        group = None
+    if annotations.movable not in (None, "true", "false"):
+        problem = f"is {annotations.movable[:LONGEST_SHOWN]!r}"
+        findings.mistake(
+            read.mistake(("metadata", "annotations", MOVABLE_ANNOTATION), problem, 'write "true" or "false"')
+        )
+    # Admission writes the priority of a class into the pod.
+    priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
+    return PodRow(
+        shape=shape,
+        node=spec.node_name,
+        gang=f"{namespace}/{labels.gang}" if labels.gang else group.text if group else "",
+        owner=owner,
+        priority=priority,
+        # An instance may be moved because its service replaces it.
+        movable=bool(owner) if annotations.movable is None else annotations.movable == "true",
+        matches_node_names=matches_node_names(shape.node_terms),
+        never_preempts=spec.preemption_policy == "Never",
+        remarks=_remarks(read, ask, shape),
+        mistakes=tuple(findings.mistakes),
+        group=group,
+    )
+
+
+def _remarks(read: Read[Pod], ask: Amounts, shape: PodShape) -> tuple[tuple[str, str], ...]:
+    """Notes on a pod; for a pending one also the constraints that kube-scheduler honours and this plan ignores."""
+    remarks = []
+    spec, annotations = read.object.spec, read.object.metadata.annotations
+    if annotations.kai_fraction is not None or annotations.kai_memory is not None:
+        remarks.append(("ShareNotHeeded", ""))
+    if read.document is not None and spec.resource_claims:
+        remarks.append(("ClaimNotHeeded", ""))
+    if read.object.metadata.labels.service is not None and len(shape.gpu_types) != 1:
+        remarks.append(("InstanceTypeUnknown", ""))
+    if not spec.node_name:
+        if spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required:
+            remarks.append(("PodAffinityNotHeeded", ""))
+        if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints):
+            remarks.append(("SpreadNotHeeded", ""))
+        remarks += [
+            ("ResourceNotHeeded", name) for name, amount in sorted(ask.items()) if amount and name not in HEEDED
+        ]
+    if spec.priority is None and spec.priority_class_name and spec.priority_class_name not in SYSTEM_PRIORITY:
+        remarks.append(("PriorityUnresolved", ""))
+    return tuple(remarks)
+
+
+def requested(pod: Pod) -> dict[str, Decimal]:
     """Effective requests of a pod, by resource.
 
     Containers and sidecars run together. An init container runs with the sidecars that started before it. The pod needs
@@ -48,33 +165,25 @@ def requested(pod: Pod) -> Amounts:
     sidecars: Amounts = {}
     most: Amounts = {}
     for container in pod.spec.init_containers:
-        moment = _sum(sidecars, _requests(container.resources))
+        # A limit without a request counts as a request of the same size.
+        moment = _joined(add, sidecars, _amounts({**container.resources.limits, **container.resources.requests}))
         if container.is_sidecar:
             sidecars = moment
-        most = _most(most, moment)
+        most = _joined(max, most, moment)
     running = sidecars
     for container in pod.spec.containers:
-        running = _sum(running, _requests(container.resources))
+        running = _joined(add, running, _amounts({**container.resources.limits, **container.resources.requests}))
     whole = pod.spec.resources
-    asked = {**_amounts(whole.limits), **_most(most, running), **_amounts(whole.requests)}
-    return _sum(asked, _amounts(pod.spec.overhead))
-
-
-def _requests(resources: Resources) -> Amounts:
-    """Requests; a limit without a request counts as a request of the same size."""
-    return _amounts({**resources.limits, **resources.requests})
+    asked = {**_amounts(whole.limits), **_joined(max, most, running), **_amounts(whole.requests)}
+    return _joined(add, asked, _amounts(pod.spec.overhead))
 
 
 def _amounts(written: Mapping[str, Amount]) -> Amounts:
     return {name: quantity.quantity(amount) for name, amount in written.items()}
 
 
-def _sum(a: Amounts, b: Amounts) -> Amounts:
-    return {name: a.get(name, Decimal(0)) + b.get(name, Decimal(0)) for name in {**a, **b}}
-
-
-def _most(a: Amounts, b: Amounts) -> Amounts:
-    return {name: max(a.get(name, Decimal(0)), b.get(name, Decimal(0))) for name in {**a, **b}}
+def _joined(how: Callable[[Decimal, Decimal], Decimal], a: Amounts, b: Amounts) -> dict[str, Decimal]:
+    return {name: how(a.get(name, Decimal(0)), b.get(name, Decimal(0))) for name in {**a, **b}}
 
 
 def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findings) -> PodShape:
@@ -82,23 +191,23 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
 
     Its GPU types follow from its annotation, its node selector and the extended resource that it requests.
     """
-    gpus, gpu_milli, resource = _gpus(read, ask, findings)
-    node = read.object.spec.node_name
+    spec, node = read.object.spec, read.object.spec.node_name
 
-    def complain(field: str) -> Complain:
+    def complain(field: str, problems: Iterable[Problem]) -> None:
         """Mistakes in a constraint. Those of a pod that runs decide about nothing any more."""
-        at = read.mistake
-        return lambda problem, remedy: None if node else findings.mistake(at(("spec", field), problem, remedy))
+        for problem, remedy in () if node else problems:
+            findings.mistake(read.mistake(("spec", field), problem, remedy))
 
-    terms = terms_of(read.object.spec, complain("affinity"))
+    gpus, gpu_milli, resource = _gpus(read, ask, findings)
+    terms, problems = terms_of(spec)
+    complain("affinity", problems)
     if node:
         terms = pinned_where_it_runs(terms, node)
-    allowed = _named_types(read, types, findings)
-    if resource and types.types:
-        # Whole devices are requested by their vendor's resource, which excludes types of other vendors.
-        allowed = _of_vendor(read, resource, allowed, types, findings)
+    allowed = _allowed_types(read, resource, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
+    tolerations, problems = tolerations_of(spec)
+    complain("tolerations", problems)
     return PodShape(
         cpu_milli=quantity.milli(ask.get("cpu", Decimal(0))),
         memory_bytes=quantity.whole(ask.get("memory", Decimal(0))),
@@ -106,13 +215,22 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         gpu_milli=gpu_milli,
         gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
         node_terms=terms,
-        tolerations=tolerations_of(read.object.spec, complain("tolerations")),
+        tolerations=tolerations,
     )
 
 
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:
     """(number of devices, thousandths of each, extended resource of whole devices) that a pod requests."""
-    _refuse_fractions(read, findings)
+    spec = read.object.spec
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for number, container in enumerate(containers):
+            for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
+                for name in GPU_RESOURCES:
+                    # The API server refuses fractions of extended resources.
+                    if name in amounts and (amount := quantity.quantity(amounts[name])) % 1:
+                        path = ("spec", field, number, "resources", part, name)
+                        remedy = f"whole devices only; for a fraction of one: the annotation {GPU_MILLI_ANNOTATION}"
+                        findings.mistake(read.mistake(path, f"is {amount}", remedy))
     whole = {name: count for name in GPU_RESOURCES if (count := quantity.whole(ask.get(name, Decimal(0))))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
     share = read.object.metadata.annotations.gpu_milli
@@ -137,60 +255,37 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
     return 1, int(share), ""
 
 
-def _refuse_fractions(read: Read[Pod], findings: Findings) -> None:
-    """Mistakes for devices that are requested in fractions, which the API server refuses for extended resources."""
-    spec = read.object.spec
-    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
-        for number, container in enumerate(containers):
-            for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
-                for name in GPU_RESOURCES:
-                    count = quantity.quantity(amounts.get(name, 0))
-                    if count % 1:
-                        here = ("spec", field, number, "resources", part, name)
-                        remedy = f"whole devices only; for a fraction of one: the annotation {GPU_MILLI_ANNOTATION}"
-                        findings.mistake(read.mistake(here, f"is {count}", remedy))
-
-
-def _named_types(read: Read[Pod], types: TypeIndex, findings: Findings) -> set[int] | None:
-    """Indices of the types in the annotation; None without one, which means any."""
+def _allowed_types(read: Read[Pod], resource: str, types: TypeIndex, findings: Findings) -> set[int] | None:
+    """Indices of the types that the pod may use by its annotation and the resource that it requests; None: any."""
+    allowed: set[int] | None = None
     written = read.object.metadata.annotations.gpu_types
-    if written is None:
-        return None
-    here = ("metadata", "annotations", GPU_TYPES_ANNOTATION)
-    names = [part.strip() for part in written.split(",", MOST_TYPES)]
-    if len(names) > MOST_TYPES:
-        findings.mistake(
-            read.mistake(here, f"names more than {MOST_TYPES} types", "name fewer, or leave it out for any")
-        )
-        return set()
-    unknown = [name for name in names if types.named(name) is None]
-    for name in unknown[:MOST_NAMED]:
-        problem = f"there is no GPUType {name[:LONGEST_SHOWN]!r}"
-        findings.mistake(read.mistake(here, problem, meant(name[:LONGEST_SHOWN], types.names)))
-    return {number for name in names if (number := types.named(name)) is not None}
-
-
-def _of_vendor(
-    read: Read[Pod], resource: str, allowed: set[int] | None, types: TypeIndex, findings: Findings
-) -> set[int] | None:
-    """Allowed types that are offered as this resource; None where any type is allowed and all are offered as it."""
+    if written is not None:
+        here = ("metadata", "annotations", GPU_TYPES_ANNOTATION)
+        names = [part.strip() for part in written.split(",", MOST_TYPES)]
+        if len(names) > MOST_TYPES:
+            problem, names = f"names more than {MOST_TYPES} types", []
+            findings.mistake(read.mistake(here, problem, "name fewer, or leave it out for any"))
+        unknown = [name for name in names if types.named(name) is None]
+        for name in unknown[:MOST_NAMED]:
+            problem = f"there is no GPUType {name[:LONGEST_SHOWN]!r}"
+            findings.mistake(read.mistake(here, problem, meant(name[:LONGEST_SHOWN], types.names)))
+        allowed = {number for name in names if (number := types.named(name)) is not None}
+    if not resource or not types.types:
+        return allowed
+    # Whole devices are requested by their vendor's resource, which excludes types of other vendors.
     offered = {n for n, name in enumerate(types.resource) if name == resource}
     if allowed is None and len(offered) == len(types.types):
         return None
-    found = _narrowed(allowed, offered)
+    found = offered if allowed is None else allowed & offered
     if not found:
         problem = f"request {resource}, but no GPUType that the pod may run on is offered as that"
         findings.mistake(read.mistake(("spec", "containers"), problem, "see spec.resourceName of the GPUTypes"))
     return found
 
 
-def _narrowed(allowed: set[int] | None, to: set[int]) -> set[int]:
-    return to if allowed is None else allowed & to
-
-
 def _lift_types(
     term: Iterable[Requirement], allowed: set[int] | None, types: TypeIndex
-) -> tuple[tuple[tuple[Requirement, ...], ...], set[int] | None]:
+) -> tuple[Terms, set[int] | None]:
     """Replace node requirements that only choose GPU types by those types: the packer prices them, and they read
     better.
 
@@ -202,154 +297,10 @@ def _lift_types(
         wanted = {types.by_label.get((requirement.key, value)) for value in requirement.values}
         labels = {label for label, n in types.by_label.items() if n in wanted}
         asked = set(product((requirement.key,), requirement.values))
-        narrowed = _narrowed(allowed, {n for n in wanted if n is not None})
+        chosen = {n for n in wanted if n is not None}
+        narrowed = chosen if allowed is None else allowed & chosen
         if requirement.operator == "In" and None not in wanted and labels == asked and narrowed:
             allowed = narrowed
         else:
             kept.append(requirement)
     return (tuple(kept),) if kept else (), allowed
-
-
-SYSTEM_PRIORITY = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""The two priority classes that every cluster has. Source: Kubernetes documentation, "Guaranteed scheduling"."""
-
-REMARKS = {
-    "InstanceTypeUnknown": (
-        "are instances of a service but name no single GPU type: their service does not count them"
-    ),
-    "PodAffinityNotHeeded": "require pod affinity or anti-affinity, which is ignored",
-    "SpreadNotHeeded": "have topology spread constraints, which are ignored",
-    "ResourceNotHeeded": "request {}, which is ignored",
-    "ShareNotHeeded": f"ask for a share of a GPU as KAI writes it, which is ignored; {GPU_MILLI_ANNOTATION} is read",
-    "ClaimNotHeeded": "have ResourceClaims, which are ignored in files: planned without the devices of their claims",
-    "PriorityUnresolved": "have a priorityClassName but no priority: taken as 0",
-}
-"""Notes on pods, by code; each is reported once for all pods to which it applies."""
-
-LONGEST_NAME = 63 + 1 + 253
-"""Maximum number of characters of a namespace and a name in it, in Kubernetes."""
-_EVERY_DEVICE = PodShape(gpus=MAX_GPUS_PER_NODE, gpu_milli=WHOLE_GPU_MILLI)
-"""Shape that a running pod with unreadable requests counts as, so that no device is allocated twice."""
-HEEDED = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
-"""Resources that plans count, or that nodes have enough of."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodRow:
-    """Columns of one pod. The objects that it names need not exist."""
-
-    shape: PodShape
-    node: str
-    """Node to which it is bound; empty while it is pending."""
-    gang: str
-    """Gang, `namespace/name`, or "" for none. Of a group of another project: the name that refers to it."""
-    owner: str
-    """Service of which it is an instance, `namespace/name`, or ""."""
-    priority: int
-    movable: bool
-    matches_node_names: bool
-    never_preempts: bool = False
-    """Whether no pod may be stopped for this one."""
-    remarks: tuple[tuple[str, str], ...] = ()
-    """Notes as (code in REMARKS, text for the placeholder in its words)."""
-    mistakes: tuple[Mistake, ...] = ()
-    group: GroupRef | None = None
-    """Group of another project, for a pod that does not say in its label of which gang it is."""
-
-
-def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
-    """Columns of a pod. Of one that cannot be read, those of a pod that holds all devices of its node."""
-    try:
-        return _row(read, types)
-    except Exception as error:  # noqa: BLE001 - one pod must not stop the others
-        return PodRow(
-            shape=_EVERY_DEVICE,
-            node=read.object.spec.node_name,
-            gang="",
-            owner="",
-            priority=0,
-            movable=False,
-            matches_node_names=False,
-            mistakes=(read.unreadable(error),),
-        )
-
-
-def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
-    pod, findings = read.object, Findings()
-    ask, shape = _ask_and_shape(read, types, findings)
-    namespace, labels = pod.metadata.namespace, pod.metadata.labels
-    owner = "" if labels.service is None else f"{namespace}/{labels.service}"
-    group = _group(read, findings) if labels.gang is None else None
-    return PodRow(
-        shape=shape,
-        node=pod.spec.node_name,
-        gang=f"{namespace}/{labels.gang}" if labels.gang else group.text if group else "",
-        owner=owner,
-        priority=_priority(pod),
-        movable=_movable(read, owner, findings),
-        matches_node_names=matches_node_names(shape.node_terms),
-        never_preempts=pod.spec.preemption_policy == "Never",
-        remarks=_remarks(read, ask, shape),
-        mistakes=tuple(findings.mistakes),
-        group=group,
-    )
-
-
-def _group(read: Read[Pod], findings: Findings) -> GroupRef | None:
-    """Group of another project that the pod names; none by a name that no object has, as an annotation may hold."""
-    group = group_of(read.object)
-    if group is None or len(group.name) <= LONGEST_NAME:
-        return group
-    problem = f"name a group with {len(group.name)} characters: {group.name[:LONGEST_SHOWN]!r}"
-    findings.mistake(read.mistake(("metadata", "annotations"), problem, "write the name of an object"))
-    return None
-
-
-def _ask_and_shape(read: Read[Pod], types: TypeIndex, findings: Findings) -> tuple[Mapping[str, Decimal], PodShape]:
-    try:
-        ask = requested(read.object)
-    except ValueError as error:
-        # The API server admits quantities that do not fit into 64 bits.
-        findings.mistake(read.mistake(("spec", "containers"), str(error)))
-        return {}, _EVERY_DEVICE
-    return ask, shape_from(read, ask, types, findings)
-
-
-def _movable(read: Read[Pod], owner: str, findings: Findings) -> bool:
-    """Whether a pod may be moved: an instance of a service, which its service replaces, or by its annotation."""
-    written = read.object.metadata.annotations.movable
-    if written not in (None, "true", "false"):
-        path = ("metadata", "annotations", MOVABLE_ANNOTATION)
-        findings.mistake(read.mistake(path, f"is {written[:LONGEST_SHOWN]!r}", 'write "true" or "false"'))
-    return bool(owner) if written is None else written == "true"
-
-
-def _priority(pod: Pod) -> int:
-    """Priority that admission wrote into the pod; 0 for a priority class that was not resolved."""
-    if pod.spec.priority is not None:
-        return pod.spec.priority
-    return SYSTEM_PRIORITY.get(pod.spec.priority_class_name, 0)
-
-
-def _remarks(read: Read[Pod], ask: Mapping[str, Decimal], shape: PodShape) -> tuple[tuple[str, str], ...]:
-    """Notes on a pod; for a pending one also the constraints that kube-scheduler honours and this plan ignores."""
-    remarks = []
-    pod = read.object
-    spec, annotations = pod.spec, pod.metadata.annotations
-    if annotations.kai_fraction is not None or annotations.kai_memory is not None:
-        remarks.append(("ShareNotHeeded", ""))
-    if read.document is not None and spec.resource_claims:
-        remarks.append(("ClaimNotHeeded", ""))
-    if pod.metadata.labels.service is not None and len(shape.gpu_types) != 1:
-        remarks.append(("InstanceTypeUnknown", ""))
-    if not spec.node_name:
-        if spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required:
-            remarks.append(("PodAffinityNotHeeded", ""))
-        if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints):
-            remarks.append(("SpreadNotHeeded", ""))
-        remarks += [
-            ("ResourceNotHeeded", name) for name, amount in sorted(ask.items()) if amount and name not in HEEDED
-        ]
-    if spec.priority is None and spec.priority_class_name and spec.priority_class_name not in SYSTEM_PRIORITY:
-        remarks.append(("PriorityUnresolved", ""))
-    return tuple(remarks)
