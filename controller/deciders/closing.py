@@ -1,4 +1,4 @@
-"""Deadlines: since when a condition lasts that should end on its own, and whether that is too long.
+"""Closing deciders of a plan: they end conditions that last too long, and report what the plan cannot change.
 
 The start instants are data of the snapshot, stored on the cluster's objects themselves, so a restart or a new leader
 loses nothing. Instants are seconds since the epoch.
@@ -13,6 +13,9 @@ from cluster.actions import Evict, ReleaseClaim
 from cluster.plans import Finding, Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import Turn
+
+PODS_REFUSED = "PodsRefused"
+"""Code of the finding on a node whose kubelet refused pods."""
 
 
 def since(standing: Iterable[str], known: Mapping[str, float], at_s: float) -> dict[str, float]:
@@ -52,47 +55,43 @@ def with_half_started_noted(snapshot: Snapshot) -> Snapshot:
 
 def roll_back_gangs(snapshot: Snapshot, turn: Turn) -> Plan:
     """Stops whole the gangs that have been partly started past the deadline and that this plan does not complete, and
-    those that restart because they lost a member."""
+    those that restart because they lost a member.
+
+    A leader that died in the middle of starting a gang leaves it partly started; its successor's plan completes it
+    where there is room. Where there is none, the members that run hold devices for nothing.
+    """
     half, deadline_s = half_started(snapshot), turn.decisions.gang_deadline_s
-    restarts = [gang.name for gang in snapshot.gangs if gang.must_restart and gang.name in half]
-    gangs = late(half, snapshot.half_started_since_s, at_s=snapshot.at_s, after_s=deadline_s)
-    stopped = {gang: _taken_back(gang, len(half[gang]), deadline_s) for gang in gangs}
-    stopped |= {gang: _member_lost(gang, len(half[gang])) for gang in restarts}
-    return Plan(phases=tuple(_rolled_back(snapshot, gang, half[gang], why) for gang, why in stopped.items()))
-
-
-def _taken_back(gang: str, running: int, deadline_s: float) -> Reason:
-    words = f"{gang} ran with {running} members, too few, for {deadline_s:g} s and nothing completes it"
-    return Reason("GangTakenBack", words, {"running": running})
-
-
-def _member_lost(gang: str, running: int) -> Reason:
-    words = f"{gang} lost a member and restarts whole with the {running} that run, as its onMemberLoss says"
-    return Reason("MemberLost", words, {"running": running})
-
-
-def _rolled_back(snapshot: Snapshot, gang: str, rows: tuple[int, ...], why: Reason) -> Phase:
-    nodes = snapshot.nodes.names
-    steps = (Evict(snapshot.pods.names[row], nodes[int(snapshot.pods.node[row])]) for row in rows)
-    return Phase(f"take back {gang}", tuple(Step(action, why) for action in steps), whole=False)
+    stopped: dict[str, Reason] = {}
+    for gang in late(half, snapshot.half_started_since_s, at_s=snapshot.at_s, after_s=deadline_s):
+        words = f"{gang} ran with {len(half[gang])} members, too few, for {deadline_s:g} s and nothing completes it"
+        stopped[gang] = Reason("GangTakenBack", words, {"running": len(half[gang])})
+    for gang in (each.name for each in snapshot.gangs if each.must_restart and each.name in half):
+        count = len(half[gang])
+        words = f"{gang} lost a member and restarts whole with the {count} that run, as its onMemberLoss says"
+        stopped[gang] = Reason("MemberLost", words, {"running": count})
+    pods, nodes = snapshot.pods, snapshot.nodes.names
+    phases = []
+    for gang, why in stopped.items():
+        steps = tuple(Step(Evict(pods.names[row], nodes[int(pods.node[row])]), why) for row in half[gang])
+        phases.append(Phase(f"take back {gang}", steps, whole=False))
+    return Plan(phases=tuple(phases))
 
 
 def end_releases(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Evicts pods that are released but unbound past the deadline and that this plan leaves where they are."""
-    pods, deadline_s, recreated = snapshot.pods, turn.decisions.release_deadline_s, set(snapshot.recreated)
-    on_their_way = {
-        name: int(row)
-        for name in snapshot.released_at_s
-        if (row := pods.names.row(name)) is not None and pods.node[row] != PENDING
-    }
-    pods_late = late(on_their_way, snapshot.released_at_s, at_s=snapshot.at_s, after_s=deadline_s)
-    nodes = snapshot.nodes.names
+    """Evicts pods that are released towards a node but unbound past the deadline, where this plan leaves them.
+
+    A node selector cannot be changed once the scheduling gates are gone, so such a pod never runs anywhere else. Until
+    it is deleted, it holds a place in which it will not start. Only pods that their owner creates again are evicted:
+    any other would be lost, and is reported instead.
+    """
+    pods, deadline_s, nodes = snapshot.pods, turn.decisions.release_deadline_s, snapshot.nodes.names
+    rows = {name: row for name in snapshot.released_at_s if (row := pods.names.row(name)) is not None}
+    under_way = [name for name, row in rows.items() if pods.node[row] != PENDING]
     steps, stuck = [], []
-    for name in pods_late:
-        row = on_their_way[name]
-        node = nodes[int(pods.node[row])]
+    for name in late(under_way, snapshot.released_at_s, at_s=snapshot.at_s, after_s=deadline_s):
+        node = nodes[int(pods.node[rows[name]])]
         words = f"kube-scheduler has not bound it to {node} for {deadline_s:g} s; see its PodScheduled condition"
-        if pods.movable[row] or name in recreated:
+        if pods.movable[rows[name]] or name in snapshot.recreated:
             steps.append(Step(Evict(name, node), Reason("NotBound", words)))
         else:
             held = f"{words}. It holds its devices there until it is deleted: no owner would create it anew"
@@ -102,41 +101,38 @@ def end_releases(snapshot: Snapshot, turn: Turn) -> Plan:
 
 
 def release_claims(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Releases claims that have been idle past the deadline and whose pods this plan does not start."""
-    deadline_s = turn.decisions.release_deadline_s
-    since_s = {claim.name: claim.allocated_at_s for claim in snapshot.idle_claims if not _starts(snapshot, claim.pods)}
-    words = f"it was allocated {deadline_s:g} s ago, and no pod of it has got a node"
-    steps = tuple(
-        Step(ReleaseClaim(name), Reason("ClaimIdle", words))
-        for name in late(since_s, since_s, at_s=snapshot.at_s, after_s=deadline_s)
-    )
+    """Releases claims that have been idle past the deadline and whose pods this plan does not start.
+
+    Such a claim is left by a leader that died between writing claim and pod, and by a refused Binding. The plan places
+    the pod on the node of its claims; where that node has no room any more, the devices would be held for nothing.
+    """
+    pods, deadline_s = snapshot.pods, turn.decisions.release_deadline_s
+    since_s = {}
+    for claim in snapshot.idle_claims:
+        rows = [row for pod in claim.pods if (row := pods.names.row(pod)) is not None]
+        if all(pods.node[row] == PENDING for row in rows):
+            since_s[claim.name] = claim.allocated_at_s
+    why = Reason("ClaimIdle", f"it was allocated {deadline_s:g} s ago, and no pod of it has got a node")
+    names = late(since_s, since_s, at_s=snapshot.at_s, after_s=deadline_s)
+    steps = tuple(Step(ReleaseClaim(name), why) for name in names)
     return Plan(phases=(Phase("release claims", steps),)) if steps else Plan()
 
 
-def _starts(snapshot: Snapshot, pods: tuple[str, ...]) -> bool:
-    rows = (snapshot.pods.names.row(pod) for pod in pods)
-    return any(snapshot.pods.node[row] != PENDING for row in rows if row is not None)
-
-
-PODS_REFUSED = "PodsRefused"
-
-
 def report_held_back(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - every decider's
-    findings = (
-        Finding(
-            f"Node/{each.node}",
-            Reason(
-                PODS_REFUSED,
-                f"its kubelet refused {each.refusals} pods that were placed on it, the last with {each.why}; it takes "
-                f"no new pods for now, each time twice as long",
-                {"refusals": float(each.refusals), "left_s": round(each.until_s - snapshot.at_s)},
-            ),
+    """Findings on nodes that take no new pods for now, because their kubelet refused some."""
+    findings = []
+    for each in snapshot.held_back:
+        words = (
+            f"its kubelet refused {each.refusals} pods that were placed on it, the last with {each.why}; it takes "
+            f"no new pods for now, each time twice as long"
         )
-        for each in snapshot.held_back
-    )
+        figures = {"refusals": float(each.refusals), "left_s": round(each.until_s - snapshot.at_s)}
+        findings.append(Finding(f"Node/{each.node}", Reason(PODS_REFUSED, words, figures)))
     return Plan(findings=tuple(findings))
 
 
 def report_left_out(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - every decider's
-    waiting = (Unplaced(f"Pod/{each.pod}", Reason(each.code, each.words)) for each in snapshot.left_out)
-    return Plan(unplaced=tuple(waiting))
+    """Pods that ask for Tonnage but that no decider sees, with the reason, such as claims that cannot be allocated."""
+    return Plan(
+        unplaced=tuple(Unplaced(f"Pod/{each.pod}", Reason(each.code, each.words)) for each in snapshot.left_out)
+    )

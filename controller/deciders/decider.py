@@ -100,6 +100,11 @@ class Decider:
     assured_share: float = 0.0
     """Fraction of its work that it does although time is up, so that deciders before it cannot keep it from its turn
     plan after plan."""
+    needs: str = ""
+    """Field of the snapshot without which it has nothing to do, and is not asked; empty: it is always asked."""
+
+    def has_work(self, snapshot: Snapshot) -> bool:
+        return not self.needs or bool(getattr(snapshot, self.needs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,22 @@
-"""Plan edit that gives the seats of a gang to its pods in the order of their ranks, so that rings cross few uplinks."""
+"""Edits of a whole plan: seats of a gang in the order of ranks, pods that do not exist yet, and the limit on starts."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cluster.actions import Bind, Evict, RestartGang
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from placement.traffic.tree import Path, crossings, levels_of, natural, path_of
+from placement.traffic.tree import crossings, levels_of, natural, path_of
+
+AWAITS_POD = "AwaitsPod"
+"""Reason code of a pod whose service is scaled in this same plan."""
+MOST_STARTS = 1000
+"""Pods that an operator's plan starts. Chosen: an API server binds some 300 a second, so that a pod of high priority
+that comes meanwhile waits for three seconds, and not for a flood of 20,000."""
+PLAN_IS_FULL = Reason(
+    "WorkUsedUp", f"a plan starts {MOST_STARTS} pods, by priority, and was full; the next one goes on"
+)
 
 
 def order_ranks(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:  # noqa: ARG001 - a PlanEdit
@@ -28,12 +36,21 @@ def order_ranks(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:  
 
 def _in_rank_order(snapshot: Snapshot, phase: Phase) -> Phase:
     """A phase that starts a gang, with the seats of its equal pods in the order of their ranks."""
+    pods, nodes, steps = snapshot.pods, snapshot.nodes, list(phase.steps)
     binds = {number: step.action for number, step in enumerate(phase.steps) if isinstance(step.action, Bind)}
-    steps = list(phase.steps)
-    for gang, numbers in _equal_pods(snapshot, binds):
+    alike: defaultdict[tuple[int, int, str, int], list[int]] = defaultdict(list)
+    """Numbers of binds whose pods differ in nothing that placement knows; by gang first."""
+    for number, bind in binds.items():
+        row = pods.names.row(bind.pod)
+        if row is not None and pods.gang[row] >= 0:
+            alike[int(pods.gang[row]), int(pods.shape[row]), pods.owner[row], int(pods.priority[row])].append(number)
+    for (gang, *_), numbers in alike.items():
         levels = levels_of((snapshot.gangs[gang].within, snapshot.gangs[gang].prefer_within))
         by_rank = sorted(numbers, key=lambda number: natural(binds[number].pod))
-        paths = {number: _path(snapshot, binds[number], levels) for number in by_rank}
+        paths = {}
+        for number in by_rank:
+            where = nodes.names.row(binds[number].node)
+            paths[number] = path_of(binds[number].node, {} if where is None else nodes.labels[where], levels)
         seats = sorted(by_rank, key=lambda number: (*map(natural, paths[number]), binds[number].devices))
         if crossings([paths[number] for number in seats]) < crossings([paths[number] for number in by_rank]):
             for number, seat in zip(by_rank, seats, strict=True):
@@ -41,27 +58,7 @@ def _in_rank_order(snapshot: Snapshot, phase: Phase) -> Phase:
     return replace(phase, steps=tuple(steps))
 
 
-def _equal_pods(snapshot: Snapshot, binds: Mapping[int, Bind]) -> Iterator[tuple[int, list[int]]]:
-    """Gang and numbers of binds whose pods differ in nothing that placement knows."""
-    pods = snapshot.pods
-    alike: defaultdict[tuple[int, int, str, int], list[int]] = defaultdict(list)
-    for number, bind in binds.items():
-        row = pods.names.row(bind.pod)
-        if row is not None and pods.gang[row] >= 0:
-            alike[int(pods.gang[row]), int(pods.shape[row]), pods.owner[row], int(pods.priority[row])].append(number)
-    return ((gang, numbers) for (gang, *_), numbers in alike.items())
-
-
-def _path(snapshot: Snapshot, bind: Bind, levels: Sequence[str]) -> Path:
-    row = snapshot.nodes.names.row(bind.node)
-    return path_of(bind.node, {} if row is None else snapshot.nodes.labels[row], levels)
-
-
-AWAITS_POD = "AwaitsPod"
-"""Reason code of a pod whose service is scaled in this same plan."""
-
-
-def await_pods(snapshot: Snapshot, plan: Plan, decisions: "Decisions") -> Plan:
+def await_pods(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:
     """The plan for a cluster in which a service's pods are created only after it was scaled."""
     return without_pods_to_come(snapshot, plan) if decisions.awaits_pods else plan
 
@@ -74,35 +71,24 @@ def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:
     either: a whole phase that starts one of them waits with all its steps. Outside whole phases the plan does not
     record which eviction makes room for which pod, so all of those wait for the next cycle.
     """
-
+    binds = [step.action.pod for step in plan.steps() if isinstance(step.action, Bind)]
     restarts = (step.action for step in plan.steps() if isinstance(step.action, RestartGang))
     restarted = {pod for action in restarts for pod, _, _ in action.pods}
-
-    def is_to_come(step: Step) -> bool:
-        if not isinstance(step.action, Bind):
-            return False
-        return step.action.pod not in snapshot.pods.names or step.action.pod in restarted
-
-    waiting = [step.action.pod for step in plan.steps() if is_to_come(step) and isinstance(step.action, Bind)]
+    waiting = dict.fromkeys(pod for pod in binds if pod not in snapshot.pods.names or pod in restarted)
     if not waiting:
         return plan
     phases = []
     for phase in plan.phases:
-        if phase.whole:
-            kept = () if any(map(is_to_come, phase.steps)) else phase.steps
-        else:
-            kept = tuple(step for step in phase.steps if not is_to_come(step) and not isinstance(step.action, Evict))
+        kept = tuple(s for s in phase.steps if not (isinstance(s.action, Bind) and s.action.pod in waiting))
+        if phase.whole and len(kept) < len(phase.steps):
+            continue
+        if not phase.whole:
+            kept = tuple(step for step in kept if not isinstance(step.action, Evict))
         if kept:
             phases.append(Phase(phase.name, kept, phase.whole))
     why = Reason(AWAITS_POD, "it was asked for in this cycle; it is placed as soon as its owner has made it")
     unplaced = tuple(Unplaced(f"Pod/{pod}", why) for pod in waiting)
     return replace(plan, phases=tuple(phases), unplaced=plan.unplaced + unplaced)
-
-
-MOST_STARTS = 1000
-"""Pods that an operator's plan starts. Chosen: an API server binds some 300 a second, so that a pod of high priority
-that comes meanwhile waits for three seconds, and not for a flood of 20,000."""
-WHY = Reason("WorkUsedUp", f"a plan starts {MOST_STARTS} pods, by priority, and was full; the next one goes on")
 
 
 def limit_starts(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:
@@ -121,44 +107,29 @@ def with_first_starts(snapshot: Snapshot, plan: Plan, most: int) -> Plan:
     left = most
     for phase in plan.phases:
         starts = sum(map(_is_start, phase.steps))
-        if not starts or (left > 0 and (starts <= left or phase.whole or any(map(_is_stop, phase.steps)))):
-            kept = phase.steps
-        else:
-            kept = tuple(_first(phase.steps, left))
-            later += phase.steps[len(kept) :]
+        stops = any(change.node_after is None for step in phase.steps for change in step.action.seat_changes)
+        kept = phase.steps
+        if starts and (left <= 0 or not (starts <= left or phase.whole or stops)):
+            count, allowed = 0, left
+            while allowed and count < len(phase.steps):
+                allowed -= _is_start(phase.steps[count])
+                count += 1
+            kept = phase.steps[:count]
+            later += phase.steps[count:]
         left = max(0, left - starts)
         if kept:
             phases.append(replace(phase, steps=kept))
     if not later:
         return plan
-    workloads = dict.fromkeys(_workload(snapshot, step) for step in later if _is_start(step))
-    unplaced = tuple(Unplaced(workload, WHY) for workload in workloads)
+    workloads: dict[str, None] = {}
+    for step in filter(_is_start, later):
+        pod = step.action.seat_changes[0].pod
+        row = snapshot.pods.names.row(pod)
+        gang = -1 if row is None else int(snapshot.pods.gang[row])
+        workloads[f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else f"Pod/{pod}"] = None
+    unplaced = tuple(Unplaced(workload, PLAN_IS_FULL) for workload in workloads)
     return replace(plan, phases=tuple(phases), unplaced=plan.unplaced + unplaced)
-
-
-def _first(steps: tuple[Step, ...], starts: int) -> Iterator[Step]:
-    """The steps before the first start that is too much."""
-    for step in steps:
-        if _is_start(step):
-            if not starts:
-                return
-            starts -= 1
-        elif not starts:
-            return
-        yield step
 
 
 def _is_start(step: Step) -> bool:
     return any(change.node_before is None and change.node_after is not None for change in step.action.seat_changes)
-
-
-def _is_stop(step: Step) -> bool:
-    return any(change.node_after is None for change in step.action.seat_changes)
-
-
-def _workload(snapshot: Snapshot, step: Step) -> str:
-    """The pod that a step starts, or its gang, as `Kind/namespace/name`."""
-    pod = step.action.seat_changes[0].pod
-    row = snapshot.pods.names.row(pod)
-    gang = -1 if row is None else int(snapshot.pods.gang[row])
-    return f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else f"Pod/{pod}"

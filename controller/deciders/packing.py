@@ -1,11 +1,11 @@
-"""Packing: a node for every pending pod of one share of the cluster, pod by pod or all at once."""
+"""Packing: a node for every pending pod of one share of the cluster, pod by pod or all at once, and moves after it."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from cluster.plans import Phase, Plan, Reason
+from cluster.plans import Plan, Reason
 from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
@@ -20,6 +20,39 @@ from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.moves.defragmentation import defragmented
 from placement.packing.planner import NO_TURN, pack, tried_in_vain
+
+ASSURED_SHARE = 0.5
+"""Fraction of the work of packing that is done however late it is. Chosen: it takes less than half of the deadline, and
+places a thousand pods one by one on 2,000 nodes."""
+PRICES_LATE = Reason("PricesLate", "new prices of the packing policy were not ready in time, so earlier ones were used")
+OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before the search for moves began")
+
+
+def decide(share: Snapshot, turn: Turn) -> Plan:
+    """Binds, by priority, and the evictions that make room for them; a pod without a place waits, with the reason."""
+    decisions, kept = turn.decisions, turn.memory.packing_under(turn.decisions)
+    kept.packer.observe(turn.observed)
+    late: list[Reason] = []
+
+    def packer(seen: Snapshot) -> Packer:
+        made, in_time = kept.packer_for(seen, turn.budget.left_s)
+        if not in_time:
+            late.append(PRICES_LATE)
+        return made
+
+    if decisions.planner == "columns":
+        plan = pack_batch(share, decisions.batch, packer, turn.memory, turn.budget, preempt=decisions.preempt)
+    elif len(share.pods.pending):
+        plan = pack(share, packer(share), turn.budget, preempt=decisions.preempt, tried=kept.tried)
+        kept.tried = tried_in_vain(plan, kept.tried)
+    else:
+        plan = Plan()
+    return replace(plan, cut_short=(*plan.cut_short, *late)) if late else plan
+
+
+def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
+    """The packing engine for a snapshot without memory: the policy knows of the pods in it alone."""
+    return PackingMemory.under(decisions).packer.packer(snapshot)
 
 
 def pack_batch(
@@ -69,66 +102,21 @@ def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) ->
     return replace(packed, unplaced=unplaced).joined(proposed(after, seats, DEALT_BY_PRIORITY))
 
 
-ASSURED_SHARE = 0.5
-"""Fraction of the work of packing that is done however late it is. Chosen: it takes less than half of the deadline, and
-places a thousand pods one by one on 2,000 nodes."""
-PRICES_LATE = Reason("PricesLate", "new prices of the packing policy were not ready in time, so earlier ones were used")
-
-
-def decide(share: Snapshot, turn: Turn) -> Plan:
-    """Binds, by priority, and the evictions that make room for them; a pod without a place waits, with the reason."""
-    decisions, kept = turn.decisions, turn.memory.packing_under(turn.decisions)
-    kept.packer.observe(turn.observed)
-    late: list[Reason] = []
-
-    def packer(seen: Snapshot) -> Packer:
-        made, in_time = kept.packer_for(seen, turn.budget.left_s)
-        if not in_time:
-            late.append(PRICES_LATE)
-        return made
-
-    if decisions.planner == "columns":
-        plan = pack_batch(share, decisions.batch, packer, turn.memory, turn.budget, preempt=decisions.preempt)
-    elif len(share.pods.pending):
-        plan = pack(share, packer(share), turn.budget, preempt=decisions.preempt, tried=kept.tried)
-        kept.tried = tried_in_vain(plan, kept.tried)
-    else:
-        plan = Plan()
-    return replace(plan, cut_short=(*plan.cut_short, *late)) if late else plan
-
-
-def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
-    """The packing engine for a snapshot without memory: the policy knows of the pods in it alone."""
-    return PackingMemory.under(decisions).packer.packer(snapshot)
-
-
-OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before the search for moves began")
-
-
 def decide_moves(share: Snapshot, turn: Turn) -> Plan:
     """Moves that reduce fragmentation, or that empty nodes where pods are planned in batches.
 
     Their work is limited by the numbers of pods and nodes, so only time can forbid them.
     """
-    decisions = turn.decisions
+    decisions, pods, before = turn.decisions, share.pods, turn.before.pods
     if not decisions.move_share:
         return Plan()
     if turn.budget.left_s <= 0:
         return Plan(cut_short=(OUT_OF_TIME,))
-    seen = _without_moving_twice(turn.before, share)
+    # Pods that this plan starts, or restarts on other devices, stay where it puts them.
+    stays = (pods.node == before.node) & (pods.devices == before.devices)
+    seen = replace(share, pods=replace(pods, movable=pods.movable & stays))
     if decisions.planner == "columns":
-        return Plan(phases=_consolidation(seen, decisions))
+        most = int(decisions.move_share * int((pods.node != PENDING).sum()))
+        return Plan(phases=consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most))
     packer, _ = turn.memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
     return Plan(phases=defragmented(seen, packer, decisions.move_price, decisions.move_share))
-
-
-def _without_moving_twice(before: Snapshot, share: Snapshot) -> Snapshot:
-    """The share in which pods that this plan starts, or restarts on other devices, stay where it puts them."""
-    stays = (share.pods.node == before.pods.node) & (share.pods.devices == before.pods.devices)
-    return replace(share, pods=replace(share.pods, movable=share.pods.movable & stays))
-
-
-def _consolidation(share: Snapshot, decisions: Decisions) -> tuple[Phase, ...]:
-    """Moves that empty nodes."""
-    most = int(decisions.move_share * int((share.pods.node != PENDING).sum()))
-    return consolidated(share, decisions.move_price, decisions.batch.price, most_moves=most)
