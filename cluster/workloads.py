@@ -218,6 +218,11 @@ def instance_type_named(name: str, gpu_types: Collection[str]) -> InstanceType:
 _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
 
 
+HOLD_S = 300.0
+"""Seconds after a change of a service in which it is not changed again while it can serve its demand. Chosen: starting
+an instance takes minutes, and demand is measured over a similar time."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelService:
     """Model behind an endpoint: its demand, its SLO, and the needs of one instance besides GPUs."""

@@ -14,6 +14,7 @@ from cluster.plans import Phase, Plan, Reason, Refused, Step
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import PENDING, Snapshot, device_mask
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from controller.settings import LimitSettings
 
 REASONS = (
     "AlreadyBound",
@@ -47,23 +48,19 @@ REASONS = (
 """Codes with which the guard refuses steps. Their counters start at 0, so that the first refusal shows as a rise."""
 
 
+SHIPPED = LimitSettings()
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on what one plan may do, independent of the deciders."""
+    """Limits on what one plan may do, independent of the deciders: as LimitSettings describes them, and as shipped."""
 
-    max_evictions_share: float = 0.05
-    """Fraction of the running pods that one plan may stop or move. Chosen: a wrong plan disturbs 1 pod in 20."""
-    max_evictions_floor: int = 10
-    """Number of pods that may always be stopped; otherwise small fleets could never preempt."""
-    max_nodes_out_share: float = 0.10
-    """Fraction of the nodes that may carry a taint of ours; one node always may."""
-    max_restarts: int = 4
-    """Number of gangs that one plan may restart."""
-    max_stopped_share: float = 1.0
-    """Fraction of all running instances of services that one plan may stop; one service always may change, and
-    `max_evictions_floor` instances."""
-    max_age_s: float = 60.0
-    """Maximum age of observations to act on. Chosen: two missed 30-s relists."""
+    max_evictions_share: float = SHIPPED.max_evictions_share
+    max_evictions_floor: int = SHIPPED.max_evictions_floor
+    max_nodes_out_share: float = SHIPPED.max_nodes_out_share
+    max_restarts: int = SHIPPED.max_restarts
+    max_stopped_share: float = SHIPPED.max_stopped_share
+    max_age_s: float = SHIPPED.max_age_s
 
 
 class Guarded:

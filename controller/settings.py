@@ -19,6 +19,7 @@ from pydantic_settings import (
 
 from cluster.errors import ConfigError, Mistake
 from cluster.field_errors import setting_mistakes
+from cluster.workloads import HOLD_S
 from placement.policies import POLICIES
 
 PREFIX = "TONNAGE_"
@@ -271,7 +272,7 @@ class OperatorSettings(BaseSettings):
     change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)
     """Dollars per hour that each started or stopped instance must save. Chosen: a twentieth of a small GPU's price, so
     that rounding in measured demand causes no change."""
-    hold_s: float = Field(default=300.0, ge=0, le=86_400)
+    hold_s: float = Field(default=HOLD_S, ge=0, le=86_400)
     """Minimum time between two changes of a service that can still serve its demand. Chosen: starting an instance takes
     minutes, and demand is measured over a similar time."""
     interval_s: float = Field(default=1.0, ge=0.05, le=60)
