@@ -1,8 +1,13 @@
-"""Inline brain, which plans in this process."""
+"""Brain that plans in this process, and background deciders, whose proposals are adopted with the next plan.
+
+On Ray their slots are actors, and no plan waits for them. While Ray is away, or a slot has been silent for a few plans,
+its decider runs in this process, after the plan and where the deadline leaves time: less far, from the same memory.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import structlog
@@ -40,13 +45,21 @@ class SlotCounts:
     """Actions of proposals that plans adopted, by slot."""
 
 
-def no_outcomes() -> list[SlotOutcome]:
-    """No outcomes, for background deciders that run only in this process."""
-    return []
+class RemoteSlots(Protocol):
+    """Slots of background deciders in another process."""
 
+    @property
+    def is_up(self) -> bool:
+        """Whether their results are worth waiting for."""
+        ...
 
-def forget(slot: str, memory: bytes) -> None:
-    """Discards the memory, for background deciders that run only in this process."""
+    def outcomes(self) -> Iterable[SlotOutcome]:
+        """Outcomes since the last call."""
+        ...
+
+    def remember(self, slot: str, memory: bytes) -> None:
+        """Sets the memory that a run in this process left for the next one there."""
+        ...
 
 
 @dataclass(slots=True)
@@ -55,12 +68,8 @@ class Background:
 
     proposers: Sequence[Proposer]
     clock: Clock
-    outcomes: Callable[[], Iterable[SlotOutcome]] = no_outcomes
-    """Function that returns the outcomes of slots elsewhere since the last call."""
-    remember: Callable[[str, bytes], None] = forget
-    """Function that receives the memory of a run in this process, for the next run elsewhere."""
-    is_up: Callable[[], bool] = lambda: False
-    """Function that returns whether results of slots elsewhere are worth waiting for."""
+    remote: RemoteSlots | None = None
+    """Slots elsewhere; None: all deciders run in this process."""
     counts: SlotCounts = field(default_factory=SlotCounts)
     memories: dict[str, bytes] = field(default_factory=dict)
     _silent: Counter[str] = field(default_factory=Counter)
@@ -77,14 +86,32 @@ class Background:
             if proposer is None:
                 return Plan()
             if came is None:  # as late as possible: results that arrive during planning still count
-                came = {outcome.slot: outcome for outcome in self.outcomes()}
-            after = _what_stays(snapshot, plan)
-            proposal = self._read(came.get(proposer.name)) or self._proposed_here(proposer, after, over_at_s)
-            return Plan() if proposal is None else self._adopted(proposer, after, proposal)
+                came = {outcome.slot: outcome for outcome in self.remote.outcomes()} if self.remote else {}
+            after = snapshot.after(plan.actions)
+            # Pods that the plan starts or stops are not movable.
+            where = dict(zip(snapshot.pods.names, snapshot.pods.node.tolist(), strict=True))
+            now = zip(after.pods.names, after.pods.node.tolist(), strict=True)
+            stays = np.array([where.get(name) == node for name, node in now], dtype=bool)
+            after = replace(after, pods=replace(after.pods, movable=after.pods.movable & stays))
+            proposal = self._received(came.get(proposer.name)) or self._proposed_here(proposer, after, over_at_s)
+            if proposal is None:
+                return Plan()
+            if not proposal.plan.cut_short:
+                self._silent[proposer.name] = 0
+            self.memories[proposer.name] = proposal.memory
+            try:
+                adopted = proposer.adopt(after, proposal.plan)
+            except Exception as error:
+                log.exception("a background proposal could not be adopted", slot=proposer.name)
+                self._failed(SlotOutcome(proposer.name, reason="error", words=str(error)))
+                return Plan()
+            self.counts.actions[proposer.name] += len(adopted.actions)
+            return adopted
 
         return adopt
 
-    def _read(self, outcome: SlotOutcome | None) -> Proposal | None:
+    def _received(self, outcome: SlotOutcome | None) -> Proposal | None:
+        """Result of a run elsewhere, where there is a readable one."""
         if outcome is None:
             return None
         if outcome.reason:
@@ -101,7 +128,7 @@ class Background:
     def _proposed_here(self, proposer: Proposer, snapshot: Snapshot, over_at_s: float) -> Proposal | None:
         """Result of a run in this process, where the slot is away or silent and there is time."""
         self._silent[proposer.name] += 1
-        if self.is_up() and self._silent[proposer.name] < PATIENCE:
+        if self.remote and self.remote.is_up and self._silent[proposer.name] < PATIENCE:
             return None
         memory, within_s = self.memories.get(proposer.name, b""), HERE_S / len(self.proposers)
         if over_at_s - self.clock() < within_s:
@@ -113,21 +140,9 @@ class Background:
             self._failed(SlotOutcome(proposer.name, reason="error", words=str(error)))
             return None
         self.counts.thoughts[proposer.name, "local"] += 1
-        self.remember(proposer.name, proposal.memory)
+        if self.remote:
+            self.remote.remember(proposer.name, proposal.memory)
         return proposal
-
-    def _adopted(self, proposer: Proposer, snapshot: Snapshot, proposal: Proposal) -> Plan:
-        if not proposal.plan.cut_short:
-            self._silent[proposer.name] = 0
-        self.memories[proposer.name] = proposal.memory
-        try:
-            adopted = proposer.adopt(snapshot, proposal.plan)
-        except Exception as error:
-            log.exception("a background proposal could not be adopted", slot=proposer.name)
-            self._failed(SlotOutcome(proposer.name, reason="error", words=str(error)))
-            return Plan()
-        self.counts.actions[proposer.name] += len(adopted.actions)
-        return adopted
 
     def _failed(self, outcome: SlotOutcome) -> None:
         self.counts.failures[outcome.slot, outcome.reason] += 1
@@ -137,14 +152,6 @@ class Background:
 def no_background() -> Background:
     """Background without deciders."""
     return Background((), stopped)
-
-
-def _what_stays(before: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot after the plan, in which pods that the plan starts or stops are not movable as well."""
-    after = before.after(plan.actions)
-    where = dict(zip(before.pods.names, before.pods.node.tolist(), strict=True))
-    stays = [where.get(name) == node for name, node in zip(after.pods.names, after.pods.node.tolist(), strict=True)]
-    return replace(after, pods=replace(after.pods, movable=after.pods.movable & np.array(stays, dtype=bool)))
 
 
 @dataclass(frozen=True, slots=True)

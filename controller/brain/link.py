@@ -1,4 +1,8 @@
-"""Circuit breaker and restart backoff of the brain: pure rules over times and outcomes."""
+"""Link to the brain: one thread that keeps a brain process, exchanges messages with it, and replaces it when necessary.
+
+The planning thread passes it a frame and waits for the answer until the plan's deadline, never longer. Nothing in here
+waits for the other process: a frozen brain is detected by its silence.
+"""
 
 import selectors
 import socket
@@ -8,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Condition, Thread
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
@@ -34,6 +38,8 @@ from controller.brain.wire import (
     written,
 )
 from controller.deciders.decisions import Decisions
+
+log = structlog.get_logger(__name__)
 
 FAILURES = 3
 """Requests in a row without a plan after which the brain is no longer waited for. Chosen: a planner that is restarted
@@ -111,8 +117,13 @@ class Retries:
 
 
 UNWANTED = "no brain is wanted here: this replica does not lead"
-
-State = Literal["away", "starting", "up"]
+PING_EVERY_S = 1.0
+PATIENCE_S = 10.0
+"""Seconds after the circuit breaker opened until a brain that still runs is replaced."""
+TICK_S = 0.25
+IDLE_S = 3600.0
+CLOSE_S = 10.0
+"""Seconds for the link's thread to end its brain; then the brain is killed without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +132,8 @@ class OpenRequest:
 
     request: int
     epoch: int
-    sent_at_s: float
-    deadline_s: float
-
-    def is_over(self, at_s: float) -> bool:
-        return at_s >= self.sent_at_s + self.deadline_s
+    over_at_s: float
+    """Instant of its deadline, on the link's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class Reply:
 class BrainState:
     """State of the brain."""
 
-    state: State = "away"
+    state: Literal["away", "starting", "up"] = "away"
     trusted: bool = True
     ray: str = ""
     """Version of Ray."""
@@ -162,29 +170,6 @@ class BrainState:
     """Seconds that the last start took."""
 
 
-def planners_of(message: Ready | Pong) -> dict[str, Any]:
-    """State of planners and slots in a brain's message, as fields of `BrainState`."""
-    if isinstance(message, Ready):
-        return {"planners_up": message.planners, "planner_restarts": 0, "planner_processes": message.processes}
-    return {
-        "planners_up": message.planners_up,
-        "planner_restarts": message.planner_restarts,
-        "planner_processes": message.processes,
-        "slots_up": message.slots_up,
-    }
-
-
-log = structlog.get_logger(__name__)
-
-PING_EVERY_S = 1.0
-PATIENCE_S = 10.0
-"""Seconds after the circuit breaker opened until a brain that still runs is replaced."""
-TICK_S = 0.25
-IDLE_S = 3600.0
-CLOSE_S = 10.0
-"""Seconds for the link's thread to end its brain; then the brain is killed without it."""
-
-
 class Link:
     """Link that keeps one brain while one is wanted. May be called from one thread besides its own."""
 
@@ -194,7 +179,7 @@ class Link:
         self.peer, self._decisions, self._clock = peer, decisions, clock
         self._breaker, self._retries = CircuitBreaker(), Retries(chance)
         self._changed = Condition()
-        self._standing = BrainState()
+        self._state = BrainState()
         self._open: OpenRequest | None = None
         self._reply: Reply | None = None
         self._requests = 0
@@ -212,15 +197,21 @@ class Link:
     @property
     def standing(self) -> BrainState:
         with self._changed:
-            return replace(self._standing, trusted=not self._breaker.is_open)
+            return replace(self._state, trusted=not self._breaker.is_open)
+
+    @property
+    def is_up(self) -> bool:
+        return self.standing.state == "up"
 
     def ask(self, frame: bytes, epoch: int, deadline_s: float) -> Reply:
         """The brain's plan, or the reason why there is none, within `deadline_s`."""
         with self._changed:
-            if self._standing.state != "up":
-                return Reply(reason=self._standing.state, words=self._standing.why)
+            if self._state.state != "up":
+                return Reply(reason=self._state.state, words=self._state.why)
             if self._breaker.is_open:
-                self._begin_trial(frame, epoch, deadline_s)
+                # One trial request at a time: its plan within the deadline closes the circuit breaker.
+                if self._open is None or self._clock() >= self._open.over_at_s:
+                    self._send_request(frame, epoch, deadline_s)
                 return Reply(reason="distrusted", words="its last plans were late or unusable; it is on trial")
             asked = self._send_request(frame, epoch, deadline_s)
             self._changed.wait_for(lambda: self._reply is not None or self._open is not asked, deadline_s)
@@ -229,7 +220,7 @@ class Link:
                 reply = Reply(reason="deadline", words="the brain missed the deadline")
                 self._breaker.failed(self._clock())
             self._open = None
-            return reply or Reply(reason="lost", words=self._standing.why or "the brain was lost while it planned")
+            return reply or Reply(reason="lost", words=self._state.why or "the brain was lost while it planned")
 
     def reject(self, words: str) -> None:
         """Distrusts the brain that gave the last plan, because that plan cannot be used; it is replaced soon."""
@@ -248,40 +239,34 @@ class Link:
         with self._changed:
             if self._memories.get(slot) != memory:
                 self._memories[slot] = memory
-                if self._standing.state == "up":
+                if self._state.state == "up":
                     self._to_send.append((Remember(slot), memory))
-        self._poke()
+        self._wake_thread()
 
     def want(self, *, wanted: bool) -> None:
         """Sets whether there should be a brain; at first there should not."""
         with self._changed:
             self._wanted = wanted
-        self._poke()
+        self._wake_thread()
 
     def close(self) -> None:
         """Ends the brain and this thread."""
         with self._changed:
             self._ends = True
-        self._poke()
+        self._wake_thread()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
             self.peer.close(kindly=False)
 
-    def _begin_trial(self, frame: bytes, epoch: int, deadline_s: float) -> None:
-        """Sends a trial request, unless one is under way. Its plan within the deadline closes the circuit breaker."""
-        asked = self._open
-        if asked is None or asked.is_over(self._clock()):
-            self._send_request(frame, epoch, deadline_s)
-
     def _send_request(self, frame: bytes, epoch: int, deadline_s: float) -> OpenRequest:
         self._requests += 1
         self._reply = None
-        self._open = OpenRequest(self._requests, epoch, self._clock(), deadline_s)
+        self._open = OpenRequest(self._requests, epoch, self._clock() + deadline_s)
         self._to_send.append((Ask(self._requests, epoch, deadline_s), frame))
-        self._poke()
+        self._wake_thread()
         return self._open
 
-    def _poke(self) -> None:
+    def _wake_thread(self) -> None:
         with suppress(BlockingIOError, OSError):  # full: it is awake already; closed: it has ended
             self._wake.send(b"!")
 
@@ -291,7 +276,15 @@ class Link:
         try:
             while not self._ends:
                 if self._is_wanted():
-                    self._live_through_anything()
+                    began_s = self._clock()
+                    try:
+                        self._run_brain(began_s)
+                    except BrainLost as loss:
+                        self._lose(loss.reason, loss.words, began_s)
+                    except Exception as error:
+                        # Without this thread there would be no brain ever again, so no error may end it.
+                        log.exception("the link to the brain failed")
+                        self._lose("broken", f"{type(error).__name__}: {error}", began_s)
                 self._wait(self._retries.wait_s() if self._is_wanted() else IDLE_S)
         finally:
             if self._stream is not None:
@@ -299,84 +292,83 @@ class Link:
             self._wake.close()
             self._woken.close()
 
-    def _live_through_anything(self) -> None:
-        """Runs one brain. Without this thread there would be no brain ever again, so no error may end it."""
-        began_s = self._clock()
-        try:
-            self._live_once()
-        except Exception as error:
-            log.exception("the link to the brain failed")
-            self._lose("broken", f"{type(error).__name__}: {error}", began_s)
-
-    def _live_once(self) -> None:
-        """Runs one brain, from its start to its end."""
-        began_s = self._clock()
-        self._tell(state="starting", why="the brain is starting", starts=self._standing.starts + 1)
+    def _run_brain(self, began_s: float) -> None:
+        """Runs one brain from its start until it is no longer wanted. Raises BrainLost."""
+        self._update(state="starting", why="the brain is starting", starts=self._state.starts + 1)
         try:
             stream = self._stream = self.peer.open()
         except OSError as error:
-            self._lose("unreachable", str(error), began_s)
-            return
+            raise BrainLost("unreachable", str(error)) from error
         stream.setblocking(False)
-        life = BrainSession(stream, began_s, began_s)
-        life.say(written(Begin(VERSION, self._decisions)))
-        try:
-            self._speak(life)
-        except BrainLost as loss:
-            self._lose(loss.reason, loss.words, began_s)
-        else:
-            self._let_go(kindly=True)
-            self._forget(state="away", why=UNWANTED)
-
-    def _speak(self, life: BrainSession) -> None:
-        """Exchanges messages until the brain is no longer wanted. Raises BrainLost."""
+        session = BrainSession(stream, began_s, began_s)
+        session.queue(written(Begin(VERSION, self._decisions)))
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
-            selector.register(life.stream, selectors.EVENT_READ)
+            selector.register(stream, selectors.EVENT_READ)
             while self._is_wanted():
-                self._queue_messages(life)
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if life.out else 0)
-                selector.modify(life.stream, wanted)
+                is_up, now_s = self._state.state == "up", self._clock()
+                if is_up:
+                    with self._changed:
+                        while self._to_send:
+                            session.queue(written(*self._to_send.popleft()))
+                if now_s >= session.pinged_at_s + PING_EVERY_S and not session.out:
+                    session.pinged_at_s = now_s
+                    session.queue(written(Ping(0)) if is_up else ())
+                selector.modify(stream, selectors.EVENT_READ | (selectors.EVENT_WRITE if session.out else 0))
                 for key, events in selector.select(TICK_S):
                     if key.fileobj is self._woken:
                         with suppress(BlockingIOError):
                             self._woken.recv(4096)
                         continue
                     if events & selectors.EVENT_READ:
-                        for message, body in life.read(self._clock()):
-                            self._hear(message, body, life)
+                        for message, body in session.read(self._clock()):
+                            self._handle(message, body, session)
                     if events & selectors.EVENT_WRITE:
-                        life.write()
-                self._look(life)
+                        session.write()
+                now_s = self._clock()
+                if session.up_at_s is not None and self._breaker.is_lost(now_s, PATIENCE_S):
+                    words = f"no plan met its deadline and could be used for {PATIENCE_S:.0f} s"
+                    raise BrainLost("useless", words)
+                session.check(now_s)
+        self._let_go(kindly=True)
+        self._forget(state="away", why=UNWANTED)
 
-    def _queue_messages(self, life: BrainSession) -> None:
-        """Queues pending messages and pings, once the brain is up."""
-        now_s = self._clock()
-        if self._standing.state == "up":
-            with self._changed:
-                while self._to_send:
-                    life.say(written(*self._to_send.popleft()))
-        if now_s >= life.pinged_at_s + PING_EVERY_S and not life.out:
-            life.pinged_at_s = now_s
-            if self._standing.state == "up":
-                life.say(written(Ping(0)))
-
-    def _hear(self, message: Message, body: bytes, life: BrainSession) -> None:
+    def _handle(self, message: Message, body: bytes, session: BrainSession) -> None:
         match message:
             case Ready():
                 self._breaker.reset()
-                took_s = self._clock() - life.began_s
-                life.up_at_s = self._clock()
+                session.up_at_s = self._clock()
+                took_s = session.up_at_s - session.began_s
                 log.info("the brain is up", ray=message.ray, planners=message.planners, took_s=round(took_s, 1))
-                self._tell(state="up", why="", ray=message.ray, start_s=took_s, **planners_of(message))
+                self._update(
+                    state="up",
+                    why="",
+                    ray=message.ray,
+                    start_s=took_s,
+                    planners_up=message.planners,
+                    planner_restarts=0,
+                    planner_processes=message.processes,
+                )
                 with self._changed:
                     self._to_send.extend((Remember(slot), memory) for slot, memory in self._memories.items())
             case Refuse(why):
                 raise BrainLost("refused", why)
             case Pong():
-                self._tell(**planners_of(message))
+                self._update(
+                    planners_up=message.planners_up,
+                    planner_restarts=message.planner_restarts,
+                    planner_processes=message.processes,
+                    slots_up=message.slots_up,
+                )
             case Thinks(slot, reason, words):
-                self._keep(SlotOutcome(slot, body, reason, words))
+                try:
+                    memory = memory_of(body) if body else None
+                except FrameError as error:
+                    raise BrainLost("garbled", str(error)) from error
+                with self._changed:
+                    self._outcomes[slot] = SlotOutcome(slot, body, reason, words)
+                    if memory is not None:
+                        self._memories[slot] = memory
             case Answer():
                 self._end_request(message.request, message.epoch, Reply(plan=body))
             case Failed():
@@ -384,21 +376,11 @@ class Link:
             case _:
                 raise BrainLost("garbled", f"unexpected message from the brain: {type(message).__name__}")
 
-    def _keep(self, outcome: SlotOutcome) -> None:
-        try:
-            memory = memory_of(outcome.frame) if outcome.frame else None
-        except FrameError as error:
-            raise BrainLost("garbled", str(error)) from error
-        with self._changed:
-            self._outcomes[outcome.slot] = outcome
-            if memory is not None:
-                self._memories[outcome.slot] = memory
-
     def _end_request(self, request: int, epoch: int, reply: Reply) -> None:
         with self._changed:
             asked = self._open
-            if asked is None or (asked.request, asked.epoch) != (request, epoch) or asked.is_over(self._clock()):
-                self._standing = replace(self._standing, late=self._standing.late + 1)
+            if asked is None or (asked.request, asked.epoch) != (request, epoch) or self._clock() >= asked.over_at_s:
+                self._state = replace(self._state, late=self._state.late + 1)
                 return
             was_trial = self._breaker.is_open
             if reply.plan:
@@ -408,23 +390,16 @@ class Link:
             self._open, self._reply = None, None if was_trial else reply
             self._changed.notify_all()
 
-    def _look(self, life: BrainSession) -> None:
-        """Raises BrainLost when the brain is of no use."""
-        now_s = self._clock()
-        if life.up_at_s is not None and self._breaker.is_lost(now_s, PATIENCE_S):
-            raise BrainLost("useless", f"no plan met its deadline and could be used for {PATIENCE_S:.0f} s")
-        life.check(now_s)
-
     def _lose(self, reason: str, words: str, began_s: float) -> None:
         log.warning("the brain was lost", reason=reason, why=words)
         self._retries.lived(self._clock() - began_s)
         self._let_go(kindly=reason == "refused")
-        self._forget(state="away", why=words, losses=self._standing.losses + Counter([reason]))
+        self._forget(state="away", why=words, losses=self._state.losses + Counter([reason]))
 
     def _forget(self, **changes: object) -> None:
         """Resets all requests of the lost brain; the next brain knows nothing of them."""
         with self._changed:
-            self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=(), slots_up=())  # type: ignore[arg-type]
+            self._state = replace(self._state, **changes, planners_up=0, planner_processes=(), slots_up=())  # type: ignore[arg-type]
             self._open = self._reply = None
             self._to_send.clear()
             self._breaker.reset()
@@ -449,6 +424,6 @@ class Link:
                     with suppress(BlockingIOError):
                         self._woken.recv(4096)
 
-    def _tell(self, **changes: object) -> None:
+    def _update(self, **changes: object) -> None:
         with self._changed:
-            self._standing = replace(self._standing, **changes)  # type: ignore[arg-type]
+            self._state = replace(self._state, **changes)  # type: ignore[arg-type]

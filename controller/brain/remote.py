@@ -78,13 +78,7 @@ class RayBrain:
     background: Background = field(init=False)
 
     def __post_init__(self) -> None:
-        self.background = Background(
-            proposers_of(self.decisions),
-            self.clock,
-            outcomes=self.link.outcomes,
-            remember=self.link.remember,
-            is_up=lambda: self.link.standing.state == "up",
-        )
+        self.background = Background(proposers_of(self.decisions), self.clock, self.link)
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
         over_at_s = self.clock() + deadline_s
@@ -96,7 +90,10 @@ class RayBrain:
         began_s = self.clock()
         try:
             found = self._from_ray(snapshot, over_at_s - began_s, began_s)
-            return found if isinstance(found, Plan) else self._locally(snapshot, found, over_at_s - self.clock())
+            if isinstance(found, Plan):
+                self.counts.plans["ray"] += 1
+                return found
+            return self._locally(snapshot, found, over_at_s - self.clock())
         finally:
             self.counts.latency_s = self.clock() - began_s
 
@@ -123,8 +120,6 @@ class RayBrain:
         found = usable(snapshot, reply.plan)
         if isinstance(found, Reason):
             self.link.reject(found.words)
-            return found
-        self.counts.plans["ray"] += 1
         return found
 
     def _locally(self, snapshot: Snapshot, why: Reason, left_s: float) -> Plan:
@@ -141,10 +136,10 @@ class RayBrain:
             plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))
         if why.code not in LASTING:
             return plan
-        # Constant words while this lasts: a status that named each attempt would be written for each.
-        return _with_note(
-            plan, Reason(PLANNED_LOCALLY, "planned by the controller itself while the brain is not available")
-        )
+        # On each service, so that its status shows it. Constant words while this lasts: a status that named each
+        # attempt would be written for each.
+        note = Reason(PLANNED_LOCALLY, "planned by the controller itself while the brain is not available")
+        return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))
 
 
 NO_LIMITS = Limits(max_evictions_share=1.0, max_evictions_floor=sys.maxsize, max_stopped_share=1.0, max_age_s=math.inf)
@@ -180,11 +175,6 @@ def late_decisions(decisions: Decisions) -> Decisions:
     """
     batch = replace(decisions.batch, within_s=LATE_S)
     return replace(decisions, within_s=LATE_S, planner="columns", batch=batch, policy=LATE_POLICY, move_share=0.0)
-
-
-def _with_note(plan: Plan, note: Reason) -> Plan:
-    """The plan with the note on each service, so that its status shows it."""
-    return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))
 
 
 Labels = tuple[str, ...]

@@ -236,13 +236,13 @@ class BrainSession:
 
     stream: socket.socket
     began_s: float
-    heard_at_s: float
+    received_at_s: float
     pinged_at_s: float = 0.0
     up_at_s: float | None = None
     inbox: Inbox = field(default_factory=Inbox)
     out: deque[memoryview] = field(default_factory=deque)
 
-    def say(self, message: Iterable[memoryview]) -> None:
+    def queue(self, message: Iterable[memoryview]) -> None:
         """Queues a message, to be sent when the stream accepts it."""
         self.out.extend(message)
 
@@ -256,7 +256,7 @@ class BrainSession:
             raise BrainLost("ended", f"the brain's process is gone: {error}") from error
         if not data:
             raise BrainLost("ended", "the brain's process has ended")
-        self.heard_at_s = now_s
+        self.received_at_s = now_s
         try:
             yield from self.inbox.feed(data)
         except WireError as error:
@@ -281,5 +281,5 @@ class BrainSession:
         if self.up_at_s is None:
             if now_s >= self.began_s + UP_WITHIN_S:
                 raise BrainLost("unready", f"the brain was not up within {UP_WITHIN_S:.0f} s")
-        elif now_s >= self.heard_at_s + SILENT_S:
+        elif now_s >= self.received_at_s + SILENT_S:
             raise BrainLost("silent", f"the brain was silent for {SILENT_S:.0f} s")

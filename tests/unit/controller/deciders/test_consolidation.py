@@ -57,10 +57,11 @@ class Elsewhere:
         outcomes, self.waiting = self.waiting, []
         return outcomes
 
+    def remember(self, slot: str, memory: bytes) -> None:
+        self.remembered[slot] = memory
+
     def brain(self, proposer: Counting | Polish) -> "Beside":
-        return Beside(
-            Background((proposer,), still, self.outcomes, self.remembered.__setitem__, lambda: self.is_up), proposer
-        )
+        return Beside(Background((proposer,), still, self), proposer)
 
 
 @dataclass
