@@ -33,10 +33,10 @@ from controller.kube_world.observer import empty_caches, follow
 from controller.kube_world.promises import Promises
 from controller.kube_world.quotas import QUOTAS
 from controller.kube_world.refusals import FAILED_PODS
+from controller.loops.loop import Clocks, RunningPart, Surroundings
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Brain, World
-from controller.process.part import Clocks, RunningPart, Surroundings
 from controller.process.parts import PRODUCT, Registries
 from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of

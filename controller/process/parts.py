@@ -6,16 +6,19 @@ from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.deciders.decider import Entry
 from controller.deciders.registry import ORDER, Sections, sections_of
-from controller.process import wire_autoscaler, wire_health, wire_isolation, wire_power
-from controller.process.part import Part
+from controller.loops.autoscaler import wiring as autoscaler
+from controller.loops.health import wiring as health
+from controller.loops.isolation import wiring as isolation
+from controller.loops.loop import Part
+from controller.loops.power import wiring as power
 from controller.snapshot.builder import FACTS
 from controller.snapshot.fact import Fact
 
 PARTS: tuple[Part, ...] = (
-    Part("power", wire_power.enabled),
-    Part("autoscaler", wire_autoscaler.enabled),
-    Part("health", wire_health.enabled),  # behind power, whose caps are facts of health
-    Part("isolation", wire_isolation.enabled),
+    Part("power", power.enabled),
+    Part("autoscaler", autoscaler.enabled),
+    Part("health", health.enabled),  # behind power, whose caps are facts of health
+    Part("isolation", isolation.enabled),
 )
 """Parts with watches or a fast loop of their own. A decider whose facts are objects of its kinds needs none."""
 

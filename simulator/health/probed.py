@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from controller.parts.health.probing import DEADLINE_S
+from controller.loops.health.probing import DEADLINE_S
 from health.probing.answer import Found, Measured, answer, bad_pairs, narrowed_ranks
 from health.probing.pairs import CONTROLS, Pair, pairs_of, rounds_of
 from health.probing.question import question_of

@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from controller.parts.health.mailbox import ReportMailbox
-from controller.parts.health.stream import HealthStream
-from controller.parts.power.domain_tree import PoweredNode
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.watcher import PowerView
+from controller.loops.health.mailbox import ReportMailbox
+from controller.loops.health.stream import HealthStream
+from controller.loops.power.domain_tree import PoweredNode
+from controller.loops.power.loop import PowerLoop
+from controller.loops.power.watcher import PowerView
 from health.probing.question import Question
 from health.remediation.evidence import Evidence, NodeKey
 from health.verdicts.verdict import Part, Syndrome
