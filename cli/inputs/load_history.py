@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
-from controller.loops.autoscaler.sources.prometheus_answer import REFUSALS, Series, SourceError, series_in
+from controller.loops.autoscaler.prometheus import REFUSALS, Series, SourceError, series_in
 from simulator.scaling.traces import DAY_S, LoadTrace, read_trace
 
 MOST_POINTS = 10_000

@@ -10,11 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from controller.loops.health.mailbox import ReportMailbox
+from controller.loops.health.loop import ReportMailbox
 from controller.loops.health.stream import HealthStream
 from controller.loops.power.domain_tree import PoweredNode
-from controller.loops.power.loop import PowerLoop
-from controller.loops.power.watcher import PowerView
+from controller.loops.power.loop import PowerLoop, PowerView
 from health.probing.question import Question
 from health.remediation.evidence import Evidence, NodeKey
 from health.verdicts.verdict import Part, Syndrome

@@ -15,13 +15,11 @@ from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
+from controller.loops.power.control import learned_in
 from controller.loops.power.domain_facts import facts_of, held_of
 from controller.loops.power.domain_status import spikes_of
-from controller.loops.power.loop import PowerLoop
-from controller.loops.power.metrics import PowerLoopMetrics, samples_of
-from controller.loops.power.reporter import PowerReporter
-from controller.loops.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
-from controller.loops.power.wiring import learned_in
+from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerWatcher
+from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
 from controller.report.decisions import Decision
 from nodeagent.agent import Agent

@@ -3,9 +3,8 @@
 import asyncio
 from contextlib import suppress
 
-from controller.loops.isolation.courier import SandboxCourier
-from controller.loops.power.loop import PowerLoop
-from controller.loops.power.watcher import PowerView
+from controller.loops.isolation.coverage import SandboxCourier
+from controller.loops.power.loop import PowerLoop, PowerView
 from isolation.orders import SandboxOrder
 from nodeagent.__main__ import clock
 from power.leases.messages import Keys

@@ -22,7 +22,7 @@ from controller.guard import Limits
 from controller.loops.isolation.policy_status import PolicyFacts
 from controller.loops.isolation.policy_status import samples_of as sandbox_samples
 from controller.loops.power.domain_facts import DomainFacts
-from controller.loops.power.metrics import samples_of
+from controller.loops.power.reporter import samples_of
 from controller.metrics.registry import Meter, Sample, count_request
 from controller.ports import Brain
 from controller.report.cycle_reporter import CycleReporter

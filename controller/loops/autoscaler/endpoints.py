@@ -1,25 +1,41 @@
 """Endpoints of the autoscaler: the push endpoint and the external metrics API, in a thread and event loop of their own,
-so that no client can delay the renewal of the Lease."""
+so that no client can delay the renewal of the Lease.
+"""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
+from autoscaler.demand.loads import Role
+from autoscaler.demand.promql import Windows
 from cluster.clock import Clock
 from cluster.errors import ObservationError
+from controller.api.scaling_policy import ScalingPolicy
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import Body, Query
-from controller.loops.autoscaler.access_review import AccessReviews
-from controller.loops.autoscaler.external_metrics import ExternalMetrics, Front, FrontError, front_in
-from controller.loops.autoscaler.http_message import Request, Response
-from controller.loops.autoscaler.http_server import serve
+from controller.loops.autoscaler.collector import Pace
+from controller.loops.autoscaler.external_metrics import (
+    METRIC,
+    DesiredReplicas,
+    ExternalMetrics,
+    Front,
+    FrontError,
+    front_in,
+)
+from controller.loops.autoscaler.http_server import AccessReviews, Request, Response, serve
+from controller.loops.autoscaler.measured import Measured
+from controller.loops.autoscaler.prometheus import PrometheusAccess
+from controller.loops.autoscaler.push import MOST_BYTES, PATH, PushEndpoint
+from controller.loops.autoscaler.readings import Allowed
 from controller.loops.autoscaler.serving_tls import ServingTls
-from controller.loops.autoscaler.sources.push_endpoint import MOST_BYTES, PATH, PushEndpoint
+from controller.loops.loop import Clocks
+from controller.metrics.registry import Meter, Sample
+from controller.settings import AutoscalerSettings, PrometheusSettings
 
 log = structlog.get_logger(__name__)
 FRONT_PATH = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
@@ -131,3 +147,105 @@ async def _pushed(endpoint: PushEndpoint, request: Request) -> Response:
 
 def _words(status: int, words: str) -> Response:
     return Response(status, json.dumps({"message": words}).encode())
+
+
+def desired_replicas(policies: Iterable[ScalingPolicy], now_s: float) -> Iterator[DesiredReplicas]:
+    """Recommendations; a policy that has none, or is off, is left out: missing is not zero."""
+    for policy in policies:
+        replicas, spec, metadata = policy.status.recommended_replicas, policy.spec, policy.metadata
+        if replicas is not None and spec.mode != "Off":
+            at_s = policy.status.load_time or now_s
+            yield DesiredReplicas(metadata.namespace, metadata.name, spec.target.name, replicas, at_s)
+
+
+def samples_of(desired: Iterable[DesiredReplicas]) -> tuple[Sample, ...]:
+    """The same for /metrics."""
+    return tuple(Sample(METRIC, (f"{each.namespace}/{each.policy}",), each.replicas) for each in desired)
+
+
+def pushed_roles(policies: Mapping[str, ScalingPolicy], name: str) -> tuple[Role, ...] | None:
+    """Roles that a policy lets be pushed; None: there is no such policy."""
+    policy = policies.get(name)
+    if policy is None or policy.spec.mode == "Off":
+        return None
+    return tuple(source.role for source in policy.spec.demand.sources if source.push is not None)
+
+
+Policies = Callable[[], Mapping[str, ScalingPolicy]]
+"""Valid policies by `namespace/name`."""
+PUBLISH_EVERY_S = 5.0
+
+
+def allowed_by(settings: AutoscalerSettings, namespace: str) -> Allowed:
+    """What policies may ask. namespace: of the operator's pods."""
+    prometheus = settings.prometheus
+    return Allowed(prometheus.url, prometheus.other_urls, prometheus.allow_queries, settings.custom_metrics, namespace)
+
+
+def pace_of(settings: AutoscalerSettings) -> Pace:
+    prometheus = settings.prometheus
+    return Pace(settings.sync_s, prometheus.step_s, Windows(prometheus.window_s, prometheus.lengths_window_s))
+
+
+def prometheus_access(settings: PrometheusSettings) -> PrometheusAccess:
+    """Access to the operator's own Prometheus."""
+    return PrometheusAccess(
+        url=settings.url,
+        ca_file=settings.ca_file,
+        token_file=settings.token_file,
+        namespace_parameter=settings.namespace_parameter,
+        timeout_s=settings.timeout_s,
+        most_bytes=settings.most_bytes,
+        concurrency=settings.concurrency,
+    )
+
+
+def open_endpoints(
+    settings: AutoscalerSettings,
+    host: str,
+    cluster: Cluster,
+    kube: LoopThread,
+    measured: Measured,
+    policies: Policies,
+    leads: Callable[[], bool],
+    clocks: Clocks,
+    meter: Meter,
+    stack: ExitStack,
+) -> dict[str, int]:
+    """Opens the endpoints that are enabled; returns their ports, by name. Raises ConfigError.
+
+    cluster: connection to the API server, which belongs to `kube`. stack: closes them.
+    """
+    ports: dict[str, int] = {}
+    push, external = settings.push, settings.external_metrics
+    stack.callback(kube.begin(_publish(meter, policies, leads, clocks)))
+    if not (push.enabled or external.enabled):
+        return ports
+    endpoints = Endpoints(cluster, kube, stack)
+    if push.enabled:
+        setting = "autoscaler.push"
+        tls = ServingTls(push.tls.certificate, push.tls.key, clocks.monotonic, f"{setting}.tls") if push.tls else None
+        reviews = endpoints.reviews(clocks.monotonic, push.audience)
+        endpoint = PushEndpoint(
+            measured, reviews, lambda name: pushed_roles(policies(), name), leads, clocks.wall, clocks.monotonic,
+            lambda result: meter.count("tonnage_demand_readings_total", "push", result),
+        )  # fmt: skip
+        ports["push"] = endpoints.serve_push(endpoint, Address(host, push.port, f"{setting}.port"), tls)
+    if external.enabled:
+        setting = "autoscaler.external_metrics"
+        serving = ServingTls(external.tls.certificate, external.tls.key, clocks.monotonic, f"{setting}.tls")
+        reviews = endpoints.reviews(clocks.monotonic)
+        ports["external_metrics"] = endpoints.serve_external_metrics(
+            lambda front: ExternalMetrics(lambda: desired_replicas(policies().values(), clocks.wall()), front, reviews),
+            Address(host, external.port, f"{setting}.port"),
+            serving,
+        )
+    return ports
+
+
+async def _publish(meter: Meter, policies: Policies, leads: Callable[[], bool], clocks: Clocks) -> None:
+    """Keeps the gauge of desired replicas up to date, in the leader only."""
+    while True:
+        found = desired_replicas(policies().values(), clocks.wall()) if leads() else ()
+        meter.publish_scaling(samples_of(found))
+        await asyncio.sleep(PUBLISH_EVERY_S)

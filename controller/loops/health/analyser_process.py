@@ -7,26 +7,144 @@ later call of `judge`.
 import mmap
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from cluster.errors import TonnageError
-from controller.loops.health.analyser_child import receive, send
-from controller.loops.health.analyser_wire import Judged, Kind, facts_body, judged_in, layout_body
+from cluster.frame import Buffer, framed, unframed
 from health.analysis.matching import most_pending_bytes
 from health.records.layout import Layout
 from health.stream import Analyser, bytes_for
 from health.verdicts.facts import Fact
 from health.verdicts.verdict import Verdict
+
+HEAD = struct.Struct("<BQd")
+"""Kind, bytes that follow, the analyser's clock."""
+
+
+class Kind(IntEnum):
+    """Kind of a message; the last three are answers."""
+
+    LAYOUT = 1
+    FRAMES = 2
+    """Its body is the number of bytes that the shared memory holds."""
+    JUDGE = 3
+    TAKEN = 4
+    """The frames may be overwritten."""
+    VERDICTS = 5
+    FAILED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Answer to one request for verdicts."""
+
+    found: tuple[Verdict, ...] = ()
+    ended: tuple[Verdict, ...] = ()
+
+
+def message(kind: Kind, body: Buffer, now_s: float = 0.0) -> tuple[bytes, Buffer]:
+    """Head and body as they are sent."""
+    return HEAD.pack(kind, len(body), now_s), body
+
+
+def layout_body(layout: Layout) -> bytes:
+    return framed(layout)
+
+
+def layout_in(body: Buffer) -> Layout:
+    """Raises FrameError."""
+    return unframed(Layout, body)
+
+
+def facts_body(facts: Sequence[Fact]) -> bytes:
+    return msgspec.msgpack.encode(tuple(facts), enc_hook=_number)
+
+
+def facts_in(body: Buffer) -> tuple[Fact, ...]:
+    """Raises msgspec.MsgspecError."""
+    return msgspec.msgpack.decode(body, type=tuple[Fact, ...])
+
+
+def judged_body(judged: Judged) -> bytes:
+    return msgspec.msgpack.encode(judged, enc_hook=_number)
+
+
+def judged_in(body: Buffer) -> Judged:
+    """Raises msgspec.MsgspecError."""
+    return msgspec.msgpack.decode(body, type=Judged)
+
+
+def _number(value: object) -> object:
+    """A number of numpy as one of Python's."""
+    item = getattr(value, "item", None)
+    if item is None:
+        raise NotImplementedError(f"a message holds no {type(value).__name__}")
+    return item()
+
+
+def serve(stream: socket.socket, memory: mmap.mmap) -> None:
+    """Analyses until the other end closes. An error in what a job wrote ends it with its kind and place, no values."""
+    analyser: Analyser | None = None
+    try:
+        while (received := receive(stream)) is not None:
+            kind, body, now_s = received
+            if kind is Kind.LAYOUT:
+                analyser = Analyser(layout_in(body))
+            elif analyser is not None and kind is Kind.FRAMES:
+                analyser.take(memoryview(memory)[: int.from_bytes(body, "little")], now_s)
+                send(stream, Kind.TAKEN, b"")
+            elif analyser is not None and kind is Kind.JUDGE:
+                answer = Judged(analyser.judge(now_s, facts_in(body)), analyser.ended(now_s))
+                send(stream, Kind.VERDICTS, judged_body(answer))
+    except OSError:
+        return
+    except Exception as error:  # noqa: BLE001 - records are written by the job, which may write anything
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        words = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        with suppress(OSError):
+            send(stream, Kind.FAILED, words.encode())
+
+
+def receive(stream: socket.socket) -> tuple[Kind, bytes, float] | None:
+    """The next message; None at the end of the stream. Raises OSError."""
+    head = _read(stream, HEAD.size)
+    if head is None:
+        return None
+    kind, length, now_s = HEAD.unpack(head)
+    body = _read(stream, length)
+    return None if body is None else (Kind(kind), body, now_s)
+
+
+def send(stream: socket.socket, kind: Kind, body: bytes, now_s: float = 0.0) -> None:
+    """Sends one message. Raises OSError."""
+    for part in message(kind, body, now_s):
+        stream.sendall(part)
+
+
+def _read(stream: socket.socket, length: int) -> bytes | None:
+    made = bytearray(length)
+    view, at = memoryview(made), 0
+    while at < length:
+        count = stream.recv_into(view[at:])
+        if not count:
+            return None
+        at += count
+    return bytes(made)
+
 
 APART_RANKS = 1024
 """Ranks from which a job is analysed in a process of its own: a twentieth of a core at 100 operations a second each."""
@@ -261,7 +379,7 @@ class _Line:
 
 def _started(stream: int, shared: int) -> "subprocess.Popen[bytes]":
     """The process, with descriptors of its socket and of the memory that holds frames. Raises OSError."""
-    words = [sys.executable, "-m", "controller.loops.health.analyser_child", str(stream), str(shared)]
+    words = [sys.executable, "-m", "controller.loops.health.analyser_process", str(stream), str(shared)]
     return subprocess.Popen(  # noqa: S603 - our own module
         words,
         pass_fds=[stream, shared],
@@ -275,3 +393,7 @@ def _end(line: _Line, process: "subprocess.Popen[bytes]") -> None:
     line.close()
     process.kill()
     process.wait()
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))

@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import UNLIMITED_W, PowerTable
-from controller.loops.power.loop_state import PowerLoopState
+from controller.loops.power.loop import PowerLoopState
 from power.control.admission import objections_to_floors
 from power.control.explanation import held_back, speed_at, tightest
 from power.control.fault_words import FAULTS

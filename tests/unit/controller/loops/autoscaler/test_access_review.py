@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import ActionError
 from controller.kube.request import Body
-from controller.loops.autoscaler.access_review import Access, AccessReviews, TooBusyError, User
+from controller.loops.autoscaler.http_server import Access, AccessReviews, TooBusyError, User
 from tests.clock import HandClock
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from autoscaler.demand.serving import Serving
 from cluster.autoscaling import Replicas, Scaler
 from cluster.concurrency import BanditState, Observation
 from controller.deciders import autoscaling
-from controller.loops.autoscaler.facts import with_measured
+from controller.loops.autoscaler.loop import with_measured
 from controller.loops.autoscaler.measured import Measured
 from controller.loops.autoscaler.targets import TargetState
 from controller.report.scaling_metrics import samples_of_scaling

@@ -1,7 +1,7 @@
 from typing import Any
 
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.desired import desired_replicas, pushed_roles, samples_of
+from controller.loops.autoscaler.endpoints import desired_replicas, pushed_roles, samples_of
 from controller.metrics.registry import Sample
 
 PUSH = {"role": "requests", "push": {}}

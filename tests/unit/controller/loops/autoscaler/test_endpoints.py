@@ -18,8 +18,8 @@ from controller.kube.request import Body, Query
 from controller.loops.autoscaler.endpoints import Address, Endpoints
 from controller.loops.autoscaler.external_metrics import DesiredReplicas, ExternalMetrics
 from controller.loops.autoscaler.measured import Measured
+from controller.loops.autoscaler.push import PushEndpoint
 from controller.loops.autoscaler.serving_tls import ServingTls
-from controller.loops.autoscaler.sources.push_endpoint import PushEndpoint
 from tests.builders.certificates import Authority
 from tests.until import until
 

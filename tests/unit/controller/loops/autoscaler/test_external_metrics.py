@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from controller.kube.request import Body
-from controller.loops.autoscaler.access_review import AccessReviews
 from controller.loops.autoscaler.external_metrics import DesiredReplicas, ExternalMetrics, Front, FrontError, front_in
-from controller.loops.autoscaler.http_message import Request, Response
+from controller.loops.autoscaler.http_server import AccessReviews, Request, Response
 from tests.clock import HandClock
 
 FRONT = Front("pem", ("front-proxy-client",), ("X-Remote-User",), ("X-Remote-Group",))

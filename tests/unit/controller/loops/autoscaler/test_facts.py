@@ -10,11 +10,10 @@ import pytest
 from cluster.autoscaling import Replicas, Scaler, ScaleTarget
 from cluster.demand import LengthGrid, ThroughputProfile
 from controller.api.scaling_policy import ForecastPolicy, ScalingPolicy, ScalingPolicyStatus
-from controller.loops.autoscaler.facts import with_measured
 from controller.loops.autoscaler.forecasting import STEP_S, Forecasts, LoadSeries
+from controller.loops.autoscaler.loop import series_of, with_measured
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.targets import TargetState
-from controller.loops.autoscaler.wiring import series_of
 from controller.snapshot.scalers import PolicyState, scaler_of, with_conflicts
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service

@@ -1,6 +1,6 @@
 import pytest
 
-from controller.loops.autoscaler.label_selector import BadSelectorError, selector_from
+from controller.loops.autoscaler.external_metrics import BadSelectorError, selector_from
 
 CHAT = {"policy": "chat", "target": "llama"}
 

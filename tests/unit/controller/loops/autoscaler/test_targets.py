@@ -14,9 +14,8 @@ from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy, Target
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.errors import KubeReadError, Refusal
 from controller.kube.structs import object_from
-from controller.loops.autoscaler.conflicts import Hpa, conflict_of, conflicts_of
-from controller.loops.autoscaler.readiness import Starts, TargetPod
-from controller.loops.autoscaler.targets import UNREAD_AFTER_S, Targets, TargetState
+from controller.loops.autoscaler.loop import Hpa, conflict_of, conflicts_of
+from controller.loops.autoscaler.targets import UNREAD_AFTER_S, Starts, TargetPod, Targets, TargetState
 from tests.clock import HandClock
 
 BEGIN_S = 1_772_366_400.0

@@ -1,6 +1,6 @@
 """Mailbox of agents' reports about health: in order, once, and bounded by dropping the oldest."""
 
-from controller.loops.health.mailbox import ReportMailbox
+from controller.loops.health.loop import ReportMailbox
 
 
 def test_reports_are_taken_once_and_in_order() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.loops.health.memory import SHARE, WITHOUT_LIMIT_BYTES, analysis_bytes, left_out
+from controller.loops.health.stream import SHARE, WITHOUT_LIMIT_BYTES, analysis_bytes, left_out
 
 JOBS = st.dictionaries(
     st.tuples(st.sampled_from("abc"), st.integers(0, 9)).map(lambda each: f"{each[0]}/job-{each[1]}"),

@@ -8,7 +8,7 @@ import pytest
 from controller.api.health_policy import Detector, HealthPolicySpec
 from controller.dra.objects import ResourceSlice
 from controller.kube.structs import Node
-from controller.loops.health.neighbours import evidence_of, tainted_devices
+from controller.loops.health.situation import evidence_of, tainted_devices
 from health.remediation.evidence import NodeKey, Source
 
 SPEC = HealthPolicySpec(detectors=(Detector(name="dra-driver", taint="gpu.example.com/unhealthy"),))

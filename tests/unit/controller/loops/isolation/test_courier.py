@@ -6,7 +6,7 @@ from dataclasses import asdict
 import msgspec
 import pytest
 
-from controller.loops.isolation.courier import STALE_S, SandboxCourier
+from controller.loops.isolation.coverage import STALE_S, SandboxCourier
 from isolation.orders import NodeReport, Orders, SandboxOrder, SandboxReport
 from tests.clock import HandClock
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from controller.api.sandbox_policy import PodSelector, SandboxClass, SandboxPolicySpec
-from controller.loops.isolation.coverage import coverage_of
-from controller.loops.isolation.pods import (
+from controller.loops.isolation.coverage import (
     ContainerName,
     ContainerStatus,
     SandboxPod,
     SandboxPodMeta,
     SandboxPodSpec,
     SandboxPodStatus,
+    coverage_of,
 )
 
 CLASSES = (SandboxClass(name="batch"), SandboxClass(name="interactive", priority=100, budget=Decimal(4 << 30)))

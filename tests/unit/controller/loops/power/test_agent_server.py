@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.loops.health.mailbox import ReportMailbox
+from controller.loops.health.loop import ReportMailbox
 from controller.loops.power.agent_server import AgentServer
 from controller.loops.power.term import PowerTerm
 from power.leases.framing import framed

@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.loops.power.loop import LOOK_S, PowerLoop
-from controller.loops.power.watcher import PowerView
+from controller.loops.power.loop import LOOK_S, PowerLoop, PowerView
 from power.leases.messages import Keys
 from power.rules import PowerRules
 from tests.clock import HandClock, run_in_no_time

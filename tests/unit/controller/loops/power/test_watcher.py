@@ -6,7 +6,7 @@ from cluster.plans import Reason
 from controller.kube.cache import Cache
 from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
-from controller.loops.power.watcher import POWER_DOMAINS, NodeWork, PowerView, PowerWatcher, work_of
+from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerView, PowerWatcher, work_of
 from controller.report.decisions import Decision
 from controller.report.events import Series, event_name, event_write, series_write
 from tests.builders.fleet import node, pod, world

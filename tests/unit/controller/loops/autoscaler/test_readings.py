@@ -5,7 +5,7 @@ import pytest
 from autoscaler.demand.presets import PRESETS
 from controller.api import scaling_policy
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.sources.readings import (
+from controller.loops.autoscaler.readings import (
     Allowed,
     CustomReading,
     PresetReading,

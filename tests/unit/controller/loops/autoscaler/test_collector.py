@@ -9,10 +9,10 @@ import pytest
 
 from controller.api.instant import rfc3339
 from controller.api.scaling_policy import ScalingPolicy
+from controller.loops.autoscaler.collector import Collector, Pace
 from controller.loops.autoscaler.measured import Measured, Sample
-from controller.loops.autoscaler.sources.collector import Collector, Pace
-from controller.loops.autoscaler.sources.prometheus_answer import Series, SourceError
-from controller.loops.autoscaler.sources.readings import Allowed, CustomReading
+from controller.loops.autoscaler.prometheus import Series, SourceError
+from controller.loops.autoscaler.readings import Allowed, CustomReading
 from tests.clock import HandClock
 
 NAME = "team-a/chat"

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from controller.loops.autoscaler.sources.prometheus_answer import Series, SourceError, series_in
+from controller.loops.autoscaler.prometheus import Series, SourceError, series_in
 
 
 def _answer(kind: str, result: object, **more: object) -> bytes:

@@ -6,9 +6,9 @@ from controller.api.scaling_policy import Target
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.errors import KubeReadError, Refusal
 from controller.kube.request import Query
-from controller.loops.autoscaler.sources.custom_metrics import CustomMetrics, sample_in
-from controller.loops.autoscaler.sources.prometheus_answer import SourceError
-from controller.loops.autoscaler.sources.readings import CustomReading
+from controller.loops.autoscaler.collector import CustomMetrics, sample_in
+from controller.loops.autoscaler.prometheus import SourceError
+from controller.loops.autoscaler.readings import CustomReading
 from tests.clock import HandClock
 
 NOW_S = 1_800_000_000.0

@@ -1,6 +1,6 @@
 import asyncio
 
-from controller.loops.autoscaler.sources.fair_turns import FairTurns
+from controller.loops.autoscaler.prometheus import FairTurns
 
 
 class Work:

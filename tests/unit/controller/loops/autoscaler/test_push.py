@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from controller.loops.autoscaler.measured import Measured
-from controller.loops.autoscaler.sources.push_endpoint import PushEndpoint, Reply
-from controller.loops.autoscaler.sources.pushed import BadPushError, pushed
+from controller.loops.autoscaler.push import BadPushError, PushEndpoint, Reply, pushed
 from tests.clock import HandClock
 from tests.unit.controller.loops.autoscaler.test_access_review import FakeApiServer, _reviews
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -9,13 +10,13 @@ import msgspec
 import structlog
 
 from cluster.errors import ActionError, Mistake
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
 from controller.api.sandbox_policy import KIND, SandboxPolicySpec
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
-from controller.loops.isolation.courier import SandboxCourier
-from controller.loops.isolation.coverage import coverage_of
-from controller.loops.isolation.pods import SandboxPod
+from controller.loops.isolation.coverage import SANDBOX_PODS, SandboxCourier, SandboxPod, coverage_of
 from controller.loops.isolation.policy_status import (
     Happening,
     PolicyFacts,
@@ -26,11 +27,14 @@ from controller.loops.isolation.policy_status import (
     samples_of,
     status_after,
 )
+from controller.loops.loop import Surroundings
 from controller.metrics.registry import Meter
-from controller.objects.own_objects import own_from
+from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
 from controller.report.decisions import Decision
+from controller.report.events import AT_A_TIME, Events
 from controller.report.statuses import status_write
+from controller.settings import OperatorSettings
 from isolation.reasons import Reason
 
 log = structlog.get_logger(__name__)
@@ -149,3 +153,56 @@ def _read(
         else:
             mistakes[name] = found
     return specs, mistakes
+
+
+class IsolationPart:
+    """Isolation as a part of the operator."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        self._identity = settings.identity
+        self._policies = Cache(own_resource(KIND), lambda: None)
+        self._pods = Cache(SANDBOX_PODS, lambda: None)
+
+    @property
+    def caches(self) -> tuple[Cache[Any], ...]:
+        return (self._policies, self._pods)
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        return snapshot
+
+    def learn(self, plan: Plan) -> None:
+        """Nothing: no background decider works for it."""
+
+    def probe(self) -> str | None:
+        return None
+
+    def start(self, around: Surroundings) -> dict[str, int]:
+        """Gives the agents' link its courier, and reports while this replica leads."""
+        leadership, clocks = around.leadership, around.clocks
+        courier = SandboxCourier(clocks.monotonic, lambda: leadership.epoch)
+        around.couriers.append(courier)
+        quiet = replace(around.applier, concurrency=AT_A_TIME)
+
+        def uid(kind: str, name: str) -> str | None:
+            found = self._pods.get(name) if kind == "Pod" else None
+            return found.metadata.uid if found else None
+
+        events = Events(quiet, uid, clocks.wall, lambda: leadership.epoch, self._identity)
+        around.stack.callback(around.loop.begin(events.write()))
+        reporter = SandboxReporter(
+            self._policies,
+            self._pods,
+            courier,
+            leadership.may_write,
+            quiet.send,
+            events.say,
+            around.meter,
+            clocks.wall,
+        )
+        around.stack.callback(around.loop.begin(reporter.keep()))
+        return {}
+
+
+def enabled(settings: OperatorSettings) -> IsolationPart | None:
+    """The part of isolation; None where the settings do not enable it."""
+    return IsolationPart(settings) if settings.isolation.enabled else None

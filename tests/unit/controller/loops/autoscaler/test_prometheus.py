@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller.loops.autoscaler.sources.prometheus import PrometheusAccess, PrometheusClient
-from controller.loops.autoscaler.sources.prometheus_answer import SourceError
+from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, SourceError
 from tests.clock import HandClock
 
 EMPTY = b'{"status":"success","data":{"resultType":"vector","result":[]}}'

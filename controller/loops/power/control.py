@@ -21,12 +21,9 @@ from controller.kube_world.observer import Caches
 from controller.loops.loop import Clocks, Courier, Surroundings
 from controller.loops.power.agent_tls import MountedTls
 from controller.loops.power.domain_status import hours_of, read, spikes_of
-from controller.loops.power.loop import PowerLoop
-from controller.loops.power.loop_state import PowerLoopState
-from controller.loops.power.metrics import PowerLoopMetrics
-from controller.loops.power.reporter import PowerReporter
+from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerLoopState, PowerWatcher, work_of
+from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter
 from controller.loops.power.term import RECALL_S
-from controller.loops.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
 from controller.metrics.registry import Meter
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
