@@ -52,7 +52,7 @@ async def bundles_on(cluster: Cluster) -> "tuple[list[Bundle], list[str]]":
 
     Raises ConfigError when no operator runs, KubeReadError when none of its pods could be read.
     """
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
     from controller.queries.installation import find_installation
     from controller.recording.bundle import read_bundle
 
@@ -84,7 +84,7 @@ def brain_with(settings: "OperatorSettings", clock: "Clock") -> "Brain":
 async def events_on(cluster: Cluster, is_ours: Any) -> tuple[list[Object], list[str]]:
     """Events from Tonnage or about its objects; and a message when the Events may not be read."""
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
 
     try:
         found = await crud.list_all(cluster.connection, EVENTS)

@@ -83,7 +83,7 @@ def apply(
 async def _apply_all(
     cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, dry_run: str, output: str, *, force: bool
 ) -> bool:
-    from controller.kube.errors import KubeWriteError
+    from controller.kube.request import KubeWriteError
 
     _check_namespaces(manifests, namespace)
     done: list[Applied] = []
@@ -111,7 +111,7 @@ async def differing(
     """Print what applying would change; (whether anything differs, whether every object could be compared)."""
     from cli.printing.colors import echo_difference
     from cli.printing.differences import object_lines
-    from controller.kube.errors import KubeWriteError
+    from controller.kube.request import KubeWriteError
 
     _check_namespaces(manifests, namespace)
     differs, compared = False, list[Object]()

@@ -70,7 +70,7 @@ def set_all(nodes: tuple[str, ...], target: Target, dry_run: str, *, closed: boo
 
 
 async def _set(cluster: Cluster, node: str, dry_run: str, *, closed: bool) -> bool:
-    from controller.kube.errors import KubeReadError, KubeWriteError
+    from controller.kube.request import KubeReadError, KubeWriteError
     from controller.queries.evict_node import set_unschedulable
 
     try:

@@ -155,7 +155,7 @@ async def _targets(
 async def _delete(cluster: Cluster, target: DeletionTarget, options: DeleteOptions) -> bool:
     """Delete one object as `options` ask and print the result; False if that failed or timed out."""
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError, KubeWriteError
+    from controller.kube.request import KubeReadError, KubeWriteError
 
     try:
         before = await crud.read(cluster.connection, target.path)

@@ -63,7 +63,7 @@ async def _print_pages(cluster: Cluster, what: tuple[str, ...], selector: str | 
     from cli.inputs.resource_arguments import parse_resource_arguments
     from cli.printing.describe_page import page
     from controller.api.labels import GROUP
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
 
     is_whole, pages = True, []
     for argument in parse_resource_arguments(cluster, what):

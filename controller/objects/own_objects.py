@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from cluster.errors import Mistake
-from controller.api.flaw import Path
 from controller.api.kind import Kind
-from controller.api.pruning import known_part
+from controller.api.rule import Path
+from controller.api.structs import DEEPEST, OwnObject, nests_too_deep, plain
+from controller.api.validation import known_part
 from controller.kube.cache import Resource
-from controller.kube.nesting import DEEPEST, nests_too_deep, plain
-from controller.kube.structs import OwnObject
 from controller.objects.read import Read, checked, place_in_cluster, unreadable
 
 

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from cluster.errors import Mistake
 from cluster.plans import Reason
-from controller.api.flaw import Path
 from controller.api.kind import Kind
-from controller.api.validation_messages import mistake_from
+from controller.api.rule import Path
+from controller.api.validation import mistake_from
 from controller.objects.documents import Document, dotted
 
 

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
-from controller.kube.errors import KubeReadError, KubeWriteError
-from controller.kube.request import MERGE_PATCH
+from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from controller.queries.drain import NodePod
 
 Object = dict[str, Any]

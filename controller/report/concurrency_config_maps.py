@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from cluster.autoscaling import Scaler
 from cluster.concurrency import ConcurrencyLimit
 from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Job
-from controller.kube.write import Write
+from controller.kube.sender import Job, Write
 
 KEY = "concurrency"
 """Key of the limit, and the name of its file in a volume."""

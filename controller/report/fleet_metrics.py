@@ -16,7 +16,7 @@ from controller.metrics.registry import Sample
 from controller.report.scaling_metrics import samples_of_scaling
 from controller.snapshot.namespace_bounds import first_by_name
 from placement.batch.proposal import IMPOSSIBLE, SHORT
-from placement.policies.fragmentation import Fragmentation, typical_pods
+from placement.policies.fgd import Fragmentation, typical_pods
 
 ALWAYS_SEEN = ("nodes", "pods")
 MOST_SHOWN = 256

@@ -17,8 +17,7 @@ from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.kube.cluster_view import ClusterView, SeenService
 from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Job
-from controller.kube.write import Write
+from controller.kube.sender import Job, Write
 from controller.ports import Outcome
 from controller.report.finding_condition import found_after
 from controller.report.service_status import ServiceFacts, status_after

@@ -11,7 +11,7 @@ from health.probing.pairs import CONTROLS, Pair, pairs_of, rounds_of
 from health.probing.question import question_of
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 from simulator.health.cases import Case
-from simulator.health.disturbance import STOPS, Happening
+from simulator.health.job import STOPS, Happening
 
 SOUND_BYTES_PER_S, SOUND_RTT_S = 2.0e9, 60e-6
 NOISE = 0.05

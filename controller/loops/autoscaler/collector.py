@@ -16,11 +16,10 @@ from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query
 from autoscaler.demand.serving import Serving, serving_query
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
-from controller.api.quantity import quantity
+from controller.api.notation import quantity
 from controller.api.scaling_policy import ScalingPolicy, Target
 from controller.kube.discovery import Discovered
-from controller.kube.errors import KubeReadError
-from controller.kube.request import Query
+from controller.kube.request import KubeReadError, Query
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.prometheus import MOST_POINTS, Series, SourceError
 from controller.loops.autoscaler.readings import (

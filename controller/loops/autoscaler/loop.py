@@ -14,11 +14,11 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND, ScalingPolicy, Target
+from controller.api.structs import Meta, OwnObject, Slim
 from controller.brain.from_settings import fit_slots_of
 from controller.deciders import load_fits
 from controller.kube.cache import Cache, Resource
 from controller.kube.discovery import Discovered, discover
-from controller.kube.structs import Meta, OwnObject, Slim
 from controller.loops.autoscaler.collector import Collector, CustomMetrics
 from controller.loops.autoscaler.endpoints import allowed_by, open_endpoints, pace_of, prometheus_access
 from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries

@@ -12,14 +12,13 @@ import msgspec
 from cluster.autoscaling import MOST_ORDERED, Replicas
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
-from controller.api.instant import instant
 from controller.api.labels import SERVICE_LABEL
 from controller.api.model_service import KIND as SERVICE
+from controller.api.notation import instant
 from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy
+from controller.api.structs import Meta, Page, Slim
 from controller.kube.discovery import ApiResource, Discovered
-from controller.kube.errors import KubeReadError
-from controller.kube.request import Query
-from controller.kube.structs import Meta, Page, Slim
+from controller.kube.request import KubeReadError, Query
 from controller.loops.autoscaler.prometheus import FairTurns
 
 MOST_STARTS = 200

@@ -21,7 +21,7 @@ from controller.api.health_policy import HealthPolicySpec
 from controller.deciders import health_facts
 from controller.deciders.health_facts import HealthFacts
 from controller.kube.cache import Cache
-from controller.kube.errors import KubeReadError
+from controller.kube.request import KubeReadError
 from controller.kube_world.observer import Caches
 from controller.loops.health.analyser_process import BySize
 from controller.loops.health.members import EVERY_S as BUDGETS_EVERY_S

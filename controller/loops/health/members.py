@@ -11,9 +11,9 @@ import numpy as np
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
-from controller.api.instant import instant
+from controller.api.notation import instant
+from controller.api.structs import Meta, Node, Page, Pod, Slim
 from controller.deciders.health_facts import incarnation_of
-from controller.kube.structs import Meta, Node, Page, Pod, Slim
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,13 @@ from controller.api.fault_incident import KIND, AlternativeStatus, FaultIncident
 from controller.api.fault_incident import KIND as INCIDENT
 from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicyStatus
-from controller.api.instant import rfc3339
 from controller.api.labels import HEALTHY_CONDITION
+from controller.api.notation import rfc3339
+from controller.api.structs import Node, OwnObject
 from controller.deciders.health_facts import HealthOutcome, Rules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
-from controller.kube.sender import Job, Sent
-from controller.kube.structs import Node, OwnObject
-from controller.kube.write import Write
+from controller.kube.sender import Job, Sent, Write
 from controller.metrics.registry import Sample
 from controller.report.statuses import each_alone, status_write
 from health.probing.answer import Found

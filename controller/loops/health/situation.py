@@ -12,10 +12,10 @@ from cluster.power import PowerTable
 from cluster.quarantine import OUR_TAINTS, PROBATION_TAINT
 from cluster.snapshot import Snapshot
 from controller.api.health_policy import Detector, HealthPolicySpec, Owner
-from controller.api.instant import instant
+from controller.api.notation import instant
+from controller.api.structs import Node, Taint
 from controller.deciders.health_facts import Rules
 from controller.dra.objects import ResourceSlice
-from controller.kube.structs import Node, Taint
 from controller.loops.health.members import Members
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation.evidence import Evidence, NodeKey, Source
@@ -23,7 +23,7 @@ from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Si
 from health.remediation.incidents import Incident
 from health.remediation.policy import Policy
 from health.verdicts.verdict import Part, Syndrome
-from power.control.speed_curves import speed_of
+from power.control.admission import speed_of
 
 OWNERS = (
     Owner(name="nvsentinel", label="dgxc.nvidia.com/nvsentinel-state"),

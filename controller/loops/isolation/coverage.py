@@ -9,8 +9,8 @@ from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from controller.api.labels import SANDBOX_LABEL
 from controller.api.sandbox_policy import SandboxClass, SandboxPolicySpec
+from controller.api.structs import Meta, Slim
 from controller.kube.cache import Resource
-from controller.kube.structs import Meta, Slim
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
 
 

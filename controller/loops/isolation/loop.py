@@ -13,9 +13,9 @@ from cluster.errors import ActionError, Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.sandbox_policy import KIND, SandboxPolicySpec
+from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
-from controller.kube.structs import OwnObject
 from controller.loops.isolation.coverage import SANDBOX_PODS, SandboxCourier, SandboxPod, coverage_of
 from controller.loops.isolation.policy_status import (
     Happening,

@@ -8,14 +8,12 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import UNLIMITED_W, PowerTable
 from controller.loops.power.loop import PowerLoopState
-from power.control.admission import objections_to_floors
-from power.control.explanation import held_back, speed_at, tightest
-from power.control.fault_words import FAULTS
+from power.control.admission import held_back, objections_to_floors, speed_at, tightest
 from power.control.state import Allocator, AllocatorState
-from power.safety.estimator import FINE, STALE
-from power.watching.meters import AGREES
-from power.watching.meters import FAULTS as METER_FAULTS
-from power.watching.meters import STALE as METER_STALE
+from power.safety.estimator import FAULTS, FINE, STALE
+from power.watching import AGREES
+from power.watching import FAULTS as METER_FAULTS
+from power.watching import STALE as METER_STALE
 
 SHOWN_CULPRITS = 16
 SHOWN_HELD = 128

@@ -19,10 +19,10 @@ from cluster.errors import ConfigError, Mistake
 from cluster.pods import PENDING
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
-from controller.api import quantity
+from controller.api import notation
 from controller.api.power_domain import KIND, PowerDomainSpec
+from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
-from controller.kube.structs import Node, OwnObject
 from controller.loops.loop import Courier
 from controller.loops.power.agent_server import AgentServer, LoopCounts
 from controller.loops.power.domain_tree import CLASS_LABEL, Domains, PoweredNode, PowerTree, power_tree
@@ -31,12 +31,11 @@ from controller.loops.power.term import PowerTerm, TableOf
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
 from power.control.admission import headroom_w
-from power.control.learned import Fleet, LearnedSpikes, fleets_of, learned_spikes
-from power.control.state import Allocator, AllocatorState
-from power.domains.tree import reach_of
+from power.control.state import Allocator, AllocatorState, Fleet, LearnedSpikes, fleets_of, learned_spikes
 from power.leases.messages import Inventory, Keys
 from power.rules import PowerRules
-from power.watching.meters import Meters
+from power.tree import reach_of
+from power.watching import Meters
 
 POWER_DOMAINS = own_resource(KIND)
 
@@ -144,7 +143,7 @@ def _at_work(node: PoweredNode, work: NodeWork, name: str) -> PoweredNode:
 def _count(written: object) -> int:
     """Number of whole devices of a device plugin; 0 if unreadable, which planning reports for such a node."""
     try:
-        return 0 if written is None else quantity.whole(quantity.quantity(written))
+        return 0 if written is None else notation.whole(notation.quantity(written))
     except ValueError:
         return 0
 
@@ -173,7 +172,7 @@ class PowerLoopState:
     table: PowerTable | None = None
     """Table with the last readings; None before the first turn that granted."""
     reach: FloatArray | None = None
-    """`power.domains.tree.reach_of` the table. It takes longer to compute than everything else, and depends only on
+    """`power.tree.reach_of` the table. It takes longer to compute than everything else, and depends only on
     domains and feeds."""
     allocator: Allocator | None = None
     """Allocator; None while no device was reported."""

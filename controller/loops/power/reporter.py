@@ -11,9 +11,9 @@ import structlog
 
 from cluster.errors import ActionError, Mistake
 from controller.api.power_domain import KIND
+from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
-from controller.kube.structs import OwnObject
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
 from controller.loops.power.domain_status import (
     FIGURES_EVERY_S,

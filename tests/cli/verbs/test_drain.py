@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.verbs.drain import _drain
-from controller.kube.errors import Refusal
+from controller.kube.request import Refusal
 from controller.queries.drain import Consent, NodePod
 from controller.queries.evict_node import evict_all
 from tests.cli.verbs.fake_cluster import FakeConnection, Sent

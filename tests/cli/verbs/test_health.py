@@ -13,9 +13,9 @@ from cli.main import tonnage
 from cli.printing.health_output import explanation, incident_rows, is_open
 from cli.printing.straggler_map import relative
 from cli.verbs.health import _release
-from controller.kube.errors import KubeReadError
+from controller.kube.request import KubeReadError
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 from tests.cli.verbs.fake_cluster import FakeConnection
 
 
