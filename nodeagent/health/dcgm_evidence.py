@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from nodeagent.health.dcgm_metrics import LAST_XID, REASONS, REMAP_FAILURE, RISES, XIDS
 from nodeagent.health.dcgm_text import Sample
 from nodeagent.health.devices import CODES

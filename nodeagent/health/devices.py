@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from power.devices.backend import DeviceReading
 
 HARDWARE = ("thermal", "power_brake")

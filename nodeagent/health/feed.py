@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from cluster.clock import Clock
-from health.records.probes import ProbeAddress, ProbeResult
-from health.records.report import LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport
+from health.records.frames import LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport, ProbeAddress, ProbeResult
 from nodeagent.health.host import HostEvidence
 from nodeagent.health.outbox import Outbox
 from nodeagent.health.pod_sockets import Deliver, PodSockets

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from health.records.report import KIND, packed
+from health.records.frames import REPORT_KIND, packed
 from nodeagent.agent import Agent
 from nodeagent.controller_link import Link
 from nodeagent.health.feed import HealthFeed
@@ -19,9 +19,9 @@ async def forward(feed: HealthFeed, agent: Agent, link: Link, keys: Callable[[],
         await asyncio.sleep(EVERY_S)
         if not link.is_up:
             agent.heard_kinds = ()
-        is_heard = KIND in agent.heard_kinds
+        is_heard = REPORT_KIND in agent.heard_kinds
         if is_heard and not was_heard:
             feed.refresh()
         was_heard = is_heard
         if was_heard and link.is_idle and (report := feed.next_report()) is not None:
-            link.send_bulk(sealed_text(KIND, packed(report), keys(), node))
+            link.send_bulk(sealed_text(REPORT_KIND, packed(report), keys(), node))

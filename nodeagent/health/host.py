@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from health.records.report import Evidence
+from health.records.frames import Evidence
 
 
 class HostEvidence(Protocol):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 
 KEPT_S = 7 * 86_400.0
 """Age up to which a message is kept: a lost GPU stays lost until the reboot that empties the log."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 
 LOOK_S = 2.0
 WINDOW_S = 30.0

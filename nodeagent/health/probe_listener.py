@@ -6,7 +6,7 @@ import struct
 import threading
 from time import monotonic
 
-from health.records.probes import MOST_PEERS, PAIR_S
+from health.records.frames import MOST_PEERS, PAIR_S
 from nodeagent.health.probe_wire import ProbeError, admitted, prepare, serve
 
 WAIT_S = 0.2

@@ -12,7 +12,7 @@ from hashlib import sha256
 from statistics import median
 from time import monotonic
 
-from health.records.probes import BURSTS, MOST_BURST_S, MOST_BYTES, PINGS, ProbeResult
+from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, PINGS, ProbeResult
 
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from nodeagent.health.processes import Processes
 from nodeagent.process_cgroups import absolute
 

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from cluster.errors import UNREADABLE
-from isolation.reasons import Reason
-from isolation.verdicts import Verdict
+from isolation.orders import Verdict
+from isolation.state import Reason
 
 LONGEST_BYTES = 4096
 Word = Annotated[str, Meta(max_length=256)]

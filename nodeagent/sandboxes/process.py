@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from isolation.capability import Capability, capability_of
 from isolation.cgroupfs import CgroupFs, host_facts
 from isolation.orders import NodeReport, Orders
 from isolation.settings import Settings
+from isolation.tree import Capability, capability_of
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
 from nodeagent.sandboxes.orphans import thaw_orphans

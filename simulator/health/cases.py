@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from health.records.layout import Layout, layout_from
-from health.verdicts.facts import Fact, FactKind
-from health.verdicts.verdict import Part, Syndrome
+from health.verdicts.verdict import Fact, FactKind, Part, Syndrome
 from simulator.health.disturbance import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, Happening
 from simulator.health.job import Job
 from simulator.health.telling import clocks_of, told

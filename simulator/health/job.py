@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import IntArray
-from health.records.decoding import Records
+from health.records.frames import Records
 from simulator.health.transcript import introductions, members, places
 from tonnage import records
 from tonnage.records import Role

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.arrays import Array
-from health.records.decoding import RECORD, Records
+from health.records.frames import RECORD, Records
 from simulator.health.transcript import Sent, Transcript, introductions, members, places, transcript
 from tonnage import records
 from tonnage.records import NO_PEER, Failure, Kind, Op, Phase, Role

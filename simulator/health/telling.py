@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from health.records.decoding import RECORD
+from health.records.frames import RECORD
 from simulator.health.disturbance import Disturbance, Happening
 from simulator.health.job import NUMBERS, Job
 from simulator.health.timeline import Timeline

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from health.records.decoding import HEADER, RECORD, Records
+from health.records.frames import HEADER, RECORD, Records
 from tonnage.records import MAGIC, VERSION, Kind
 
 TICK_S = 0.25

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from isolation import actions as act
+from isolation import state as act
 from isolation.launcher import run_in
 from isolation.ledger import MIB
 from isolation.state import Request

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from health.records.report import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
+from health.records.frames import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
 from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed
 from nodeagent.health.host import ScriptedEvidence
 from nodeagent.health.outbox import Outbox

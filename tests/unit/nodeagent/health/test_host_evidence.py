@@ -3,7 +3,7 @@
 from collections import deque
 from pathlib import Path
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from nodeagent.health.devices import DeviceEvidence
 from nodeagent.health.kernel_log import KernelLog
 from nodeagent.health.nic_counters import NicCounters
