@@ -19,7 +19,7 @@ from benchmarks.health_scores import verdicts_on
 from health.stream import Options
 from health.verdicts.verdict import FactKind, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import LIMITS
+from simulator.health.job import LIMITS
 
 AGAIN_S = 120.0
 KNOWN_BY = ("analyser and remediation", "remediation alone", "nobody")

@@ -19,7 +19,7 @@ from controller.parts.health.neighbours import owner_of
 from controller.parts.health.stream import HealthStream, OwnLimit
 from health.remediation.facts import JobFacts, NodeFacts, NodeKey, OurTaint, PodFacts, Policy, Situation
 from health.remediation.incidents import Incident
-from power.control.speed_curves import speed_of
+from power.control.admission import speed_of
 
 
 @dataclass(frozen=True, slots=True)

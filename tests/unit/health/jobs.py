@@ -5,7 +5,7 @@ import numpy as np
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Fact, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 
 
 def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:

@@ -11,7 +11,7 @@ from health.stream import REPEAT_S, Analyser, Options
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import NO_FAULTS, STOPS, Happening
+from simulator.health.job import NO_FAULTS, STOPS, Happening
 from tests.unit.health.jobs import blames, drawn, judged
 
 SEEDS = (11, 28)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from health.probing import Found, Measured, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
 from health.verdicts.verdict import Part, Syndrome, Verdict
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 from tests.unit.health.jobs import drawn
 
 SOUND, SLOW, LOST = Measured(60e-6, 2e9), Measured(60e-6, 1e9), Measured(lost=True)

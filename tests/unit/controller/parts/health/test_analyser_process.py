@@ -12,7 +12,7 @@ from controller.parts.health.analyser_process import MOST_BYTES, AnalyserError, 
 from health.stream import Analyser
 from health.verdicts.verdict import Fact, FactKind, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 
 WITHIN_S = 30.0
 

@@ -20,7 +20,7 @@ from health.remediation.facts import Evidence, NodeKey, Source
 from health.stream import Analyser
 from health.verdicts.verdict import FactKind, Part, Syndrome, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 from tonnage import records
 from tonnage.records import Kind, Op, Role
 
