@@ -24,7 +24,7 @@ from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import gpu_milli_of, published_stream
+from simulator.packing.replay import gpu_milli_of, published_stream
 
 Record = Mapping[str, object]
 

@@ -41,10 +41,9 @@ from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import gpu_milli_of
 from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct
 from simulator.packing.operated import operated
-from simulator.packing.replay import Conditions, replay
+from simulator.packing.replay import Conditions, gpu_milli_of, replay
 
 NAMESPACE = "default"
 QUIET_S = 4.0

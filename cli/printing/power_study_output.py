@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from simulator.power.demand import DAY_S
-from simulator.power.headroom import Headroom, Probe
-from simulator.power.requests import CLASSES
-from simulator.power.study import ComparedRun
+from simulator.power.requests import CLASSES, DAY_S
+from simulator.power.study import ComparedRun, Headroom, Probe
 from simulator.sweep.runner import Run
 
 Done = Sequence[tuple[Run, ComparedRun]]

@@ -18,7 +18,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
-    from simulator.scaling.report import Compared
+    from simulator.scaling.study import Compared
     from simulator.scaling.traces import LoadTrace
 
 Command = Callable[..., None]
@@ -98,10 +98,9 @@ def show_replay(
 ) -> None:
     """Replay the history, print the figures, and write the report."""
     from cluster.autoscaling import ScalingObjective
-    from simulator.scaling.comparison import compared
     from simulator.scaling.replay import scenario_of
     from simulator.scaling.report import COLUMNS, as_html, rows_of
-    from simulator.scaling.study import check_policies
+    from simulator.scaling.study import check_policies, compared
 
     names = tuple(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
     check_policies(names)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from cli.inputs.contest import Contest, ContestResult
 from cli.printing.progress import progress_on, replay_in_words
-from simulator.packing.policy_comparison import bounds_of, play
+from simulator.packing.policy_comparison import bounds_of, from_bytes, play, to_bytes
 from simulator.packing.replay import Replay
-from simulator.packing.replay_file import from_bytes, to_bytes
-from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
-from simulator.sweep.runner import Executor, Run, sweep
+from simulator.sweep.runner import Executor, ResultCache, Run, code_digest, digest_of, sweep
 
 
 def run_contest(contest: Contest, way: Executor, results: Path | None = None) -> ContestResult:

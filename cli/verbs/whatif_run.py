@@ -14,8 +14,7 @@ from cli.printing.progress import progress_on
 from cluster.errors import UNREADABLE, ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from simulator.scenarios import Answer, Scenario, answered, changed
-from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
-from simulator.sweep.runner import Executor, Progress, sweep
+from simulator.sweep.runner import Executor, Progress, ResultCache, code_digest, digest_of, sweep
 
 
 def run_scenarios(

@@ -15,7 +15,7 @@ from cli.printing.straggler_map import relative
 from cli.verbs.health import _release
 from controller.kube.request import KubeReadError
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 from tests.cli.verbs.fake_cluster import FakeConnection
 
 
