@@ -37,7 +37,7 @@ from controller.loops.health.members import Member, Members
 from controller.loops.health.stream import HealthStream
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.loop import PowerLoop, PowerView
-from health.records.report import KIND, packed
+from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import HealthFeed
@@ -331,7 +331,7 @@ class _Node:
             self.powered_s = now_s
             self.link.send(sealed(Report(self.node, "life", now_s, -1, self.number, {}), self.keys, self.node))
         if self.link.is_idle and (report := self.feed.next_report()) is not None:
-            self.link.send_bulk(sealed_text(KIND, packed(report), self.keys, self.node))
+            self.link.send_bulk(sealed_text(REPORT_KIND, packed(report), self.keys, self.node))
 
 
 def _clients(pipe: Connection, folder: Path, nodes: Sequence[str], port: int) -> None:

@@ -14,8 +14,8 @@ from controller.loops.health.loop import ReportMailbox
 from controller.loops.health.stream import HealthStream
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.loop import PowerLoop, PowerView
-from health.probing.question import Question
-from health.remediation.evidence import Evidence, NodeKey
+from health.probing import Question
+from health.remediation.facts import Evidence, NodeKey
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.__main__ import clock
 from power.leases.messages import Keys

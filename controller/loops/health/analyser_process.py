@@ -28,8 +28,7 @@ from cluster.frame import Buffer, framed, unframed
 from health.analysis.matching import most_pending_bytes
 from health.records.layout import Layout
 from health.stream import Analyser, bytes_for
-from health.verdicts.facts import Fact
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import Fact, Verdict
 
 HEAD = struct.Struct("<BQd")
 """Kind, bytes that follow, the analyser's clock."""

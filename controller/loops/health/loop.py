@@ -42,11 +42,10 @@ from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
 from controller.report.events import AT_A_TIME
 from controller.settings import OperatorSettings
-from health.analysis.stacks import is_stack
-from health.records.probes import KIND as PROBE
-from health.records.report import KIND
-from health.remediation.incidents import Act, Incident
-from health.remediation.intents import JobIntent
+from health.analysis.waits import is_stack
+from health.records.frames import KIND
+from health.records.frames import KIND as PROBE
+from health.remediation.incidents import Act, Incident, JobIntent
 
 MOST_BYTES = 64 * 1024 * 1024
 """Two seconds of 10,000 ranks at 100 operations a second."""

@@ -27,10 +27,9 @@ from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Job, Sent, Write
 from controller.metrics.registry import Sample
 from controller.report.statuses import each_alone, status_write
-from health.probing.answer import Found
+from health.probing import Found
 from health.remediation.facts import Situation
-from health.remediation.incidents import Incident, Phase
-from health.remediation.intents import JobIntent
+from health.remediation.incidents import Incident, JobIntent, Phase
 from health.verdicts.verdict import Syndrome
 
 ACTIVE, WAITING = "Active", "Waiting"

@@ -18,10 +18,18 @@ from controller.deciders.health_facts import Rules
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.members import Members
 from controller.loops.health.stream import HealthStream, OwnLimit
-from health.remediation.evidence import Evidence, NodeKey, Source
-from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
+from health.remediation.facts import (
+    Evidence,
+    JobFacts,
+    NodeFacts,
+    NodeKey,
+    OurTaint,
+    PodFacts,
+    Policy,
+    Situation,
+    Source,
+)
 from health.remediation.incidents import Incident
-from health.remediation.policy import Policy
 from health.verdicts.verdict import Part, Syndrome
 from power.control.admission import speed_of
 

@@ -35,7 +35,7 @@ from controller.report.decisions import Decision
 from controller.report.events import AT_A_TIME, Events
 from controller.report.statuses import status_write
 from controller.settings import OperatorSettings
-from isolation.reasons import Reason
+from isolation.state import Reason
 
 log = structlog.get_logger(__name__)
 EVERY_S = 1.0
