@@ -43,8 +43,7 @@ from controller.objects.read import Read
 from controller.report.events import AT_A_TIME
 from controller.settings import OperatorSettings
 from health.analysis.waits import is_stack
-from health.records.frames import KIND
-from health.records.frames import KIND as PROBE
+from health.records.frames import PROBE_KIND, REPORT_KIND
 from health.remediation.incidents import Act, Incident, JobIntent
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -57,7 +56,7 @@ displaces its own reports, and none of others."""
 class ReportMailbox:
     """Courier on the agents' link. Two threads use it: the link's, and that of the analysis."""
 
-    sends, hears = PROBE, KIND
+    sends, hears = PROBE_KIND, REPORT_KIND
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_of_node: int = MOST_OF_NODE) -> None:
         self._most, self._most_of_node = most_bytes, most_of_node
