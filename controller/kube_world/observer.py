@@ -26,9 +26,7 @@ from controller.kube.cache import Cache, Resource
 from controller.kube.nesting import plain
 from controller.kube.reflector import Surroundings, WatchTimes, reflect
 from controller.kube.structs import Node, OwnObject, Pod
-from controller.objects.findings import Findings
-from controller.objects.own_objects import own_from, own_resource
-from controller.objects.read import Note, Read
+from controller.objects.read import Findings, Note, Read, own_from, own_resource
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.fact import Fact
 from controller.snapshot.from_manifests import note_snapshot

@@ -1,16 +1,20 @@
 """Objects with their origin, a file or the cluster, so that every error names its place."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from cluster.errors import Mistake
+from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
 from controller.api.flaw import Path
 from controller.api.kind import Kind
+from controller.api.pruning import known_part
 from controller.api.validation_messages import mistake_from
+from controller.kube.cache import Resource
+from controller.kube.nesting import DEEPEST, nests_too_deep, plain
+from controller.kube.structs import OwnObject
 from controller.objects.documents import Document, dotted
 
 
@@ -107,3 +111,89 @@ def _without_consequences(errors: Sequence[Any]) -> Iterator[Any]:
     """Errors without the "too short" of a list whose items were dropped because they are invalid themselves."""
     deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
     return (error for error in errors if not (error["type"] == "too_short" and error["loc"] in deeper))
+
+
+class Findings:
+    """Collects errors and notes until all input is checked, so that its author sees all of them at once."""
+
+    def __init__(self, notes: Sequence[Note] = ()) -> None:
+        self.mistakes: list[Mistake] = []
+        self._notes = list(notes)
+
+    def mistake(self, mistake: Mistake) -> None:
+        self.mistakes.append(mistake)
+
+    def note(self, about: str, code: str, words: str, figures: Mapping[str, float] | None = None) -> None:
+        self._notes.append(Note(about, Reason(code, words, figures or {})))
+
+    def note_many(self, kind: str, code: str, names: Sequence[str], words: str) -> None:
+        """Add one note that holds for many objects, so that a large fleet does not flood the output.
+
+        words: continue a sentence whose subject is the objects, such as "12 pods".
+        """
+        if names:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            self.note(f"{kind}/{min(names)}{others}", code, words, {"objects": len(names)})
+
+    def extend(self, more: "Findings") -> None:
+        self.mistakes += more.mistakes
+        self._notes += more.notes
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self._notes)
+
+    def stop_on_mistakes(self) -> None:
+        """Raises ConfigError with all errors, if there are any."""
+        if self.mistakes:
+            raise ConfigError(tuple(self.mistakes))
+
+
+def own_resource(kind: Kind) -> Resource[OwnObject]:
+    """Resource of one of Tonnage's kinds, for its cache."""
+    return Resource(kind.part, kind.path, OwnObject, is_namespaced=kind.is_namespaced)
+
+
+def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake, ...]:
+    """The object, or all its errors. The API server admits an invalid one only while its CRD is older than this code.
+
+    name: `name`, or `namespace/name` where the kind has namespaces.
+    """
+
+    def place(path: Path) -> str:
+        return place_in_cluster(f"{kind.name}/{name}", path)
+
+    try:
+        content = _content(kind, obj)
+        if nests_too_deep(content):
+            return (Mistake(place(("spec",)), f"has more than {DEEPEST} levels", "nest less deeply"),)
+        mistakes, made = [], None
+        for each in checked(known_part(content, kind.model), kind, place):
+            if isinstance(each, Mistake):
+                mistakes.append(each)
+            else:
+                made = each
+    except Exception as error:  # noqa: BLE001 - one object must not stop the others
+        return (unreadable(place(()), error),)
+    return Read(made, kind) if made is not None and not mistakes else tuple(mistakes)
+
+
+def _content(kind: Kind, obj: OwnObject) -> dict[str, Any]:
+    meta = obj.metadata
+    namespace = {"namespace": meta.namespace} if kind.is_namespaced else {}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": {"name": meta.name, **namespace},
+        "spec": plain(obj.spec),
+        "status": plain(obj.status),
+    }
+
+
+def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:
+    """Errors of a live cluster by object, `ModelService/chat/llama`."""
+    found: dict[str, tuple[Mistake, ...]] = {}
+    for mistake in mistakes:
+        subject = mistake.place.partition(", ")[0]
+        found[subject] = (*found.get(subject, ()), mistake)
+    return found

@@ -6,8 +6,7 @@ from threading import Lock
 from controller.api.scaling_policy import KIND, ScalingPolicy
 from controller.kube.cache import Cache
 from controller.kube.structs import OwnObject
-from controller.objects.own_objects import own_from
-from controller.objects.read import Read
+from controller.objects.read import Read, own_from
 from controller.snapshot.scalers import within_bounds
 
 

@@ -22,7 +22,7 @@ from controller.kube.sender import Job, Sent
 from controller.kube.structs import Node, OwnObject
 from controller.kube.write import Write
 from controller.parts.health.incident_status import manifest_of, status_after
-from controller.report.statuses import each_alone, status_write
+from controller.report.service_status import each_alone, status_write
 from health.remediation.facts import Situation
 from health.remediation.incidents import Incident, Phase
 

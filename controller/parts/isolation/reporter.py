@@ -14,8 +14,7 @@ from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
 from controller.metrics.registry import Meter
-from controller.objects.own_objects import own_from
-from controller.objects.read import Read
+from controller.objects.read import Read, own_from
 from controller.parts.isolation.courier import SandboxCourier
 from controller.parts.isolation.coverage import coverage_of
 from controller.parts.isolation.pods import SandboxPod
@@ -30,7 +29,7 @@ from controller.parts.isolation.policy_status import (
     status_after,
 )
 from controller.report.decisions import Decision
-from controller.report.statuses import status_write
+from controller.report.service_status import status_write
 from isolation.reasons import Reason
 
 log = structlog.get_logger(__name__)

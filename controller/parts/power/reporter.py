@@ -14,7 +14,7 @@ from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
 from controller.metrics.registry import Sample
-from controller.objects.own_objects import by_object
+from controller.objects.read import by_object
 from controller.parts.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
 from controller.parts.power.domain_status import (
     FIGURES_EVERY_S,
@@ -27,7 +27,7 @@ from controller.parts.power.domain_tree import lineage
 from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.metrics import samples_of
 from controller.report.decisions import Decision
-from controller.report.statuses import status_write
+from controller.report.service_status import status_write
 
 log = structlog.get_logger(__name__)
 Status = dict[str, Any]

@@ -12,8 +12,7 @@ from controller.api import quantity
 from controller.api.power_domain import KIND, PowerDomainSpec
 from controller.kube.cache import Cache
 from controller.kube.structs import Node, OwnObject
-from controller.objects.own_objects import own_from, own_resource
-from controller.objects.read import Read
+from controller.objects.read import Read, own_from, own_resource
 from controller.parts.power.domain_tree import CLASS_LABEL, Domains, PoweredNode
 from controller.parts.power.power_table import NODE_LABELS
 

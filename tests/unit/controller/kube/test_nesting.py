@@ -6,7 +6,7 @@ import pytest
 
 from controller.kube.nesting import DEEPEST, nests_too_deep, plain, shallow
 from controller.kube.structs import OwnObject
-from controller.objects.own_objects import by_object
+from controller.objects.read import by_object
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, node, pod, service
 from tests.builders.watch_events import as_stored, listed, modified

@@ -17,7 +17,7 @@ from controller.api.kinds import KINDS, OWN_KINDS
 from controller.kube.errors import Refusal
 from controller.kube.structs import Pod
 from controller.kube_world.observer import Observer, empty_caches
-from controller.objects.own_objects import by_object
+from controller.objects.read import by_object
 from tests.builders.crd_cases import FULL
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, having, node, pod, profile, service
