@@ -20,7 +20,7 @@ from health.stream import Options
 from health.verdicts.facts import FactKind
 from health.verdicts.verdict import Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import LIMITS
+from simulator.health.job import LIMITS
 
 AGAIN_S = 120.0
 KNOWN_BY = ("analyser and remediation", "remediation alone", "nobody")

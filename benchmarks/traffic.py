@@ -25,7 +25,7 @@ from cluster.workloads import Gang, PodShape
 from controller.deciders import rank_order
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
-from placement.traffic.tree import natural
+from placement.network_tree import natural
 
 SPINE, LEAF = "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"
 LEAVES, NODES_PER_LEAF, GPUS = 16, 16, 8

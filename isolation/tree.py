@@ -192,12 +192,6 @@ class SandboxTree:
         """Removes the leaf. Raises OSError (EBUSY) until the last process is reaped."""
         self.files.remove(self.call_group(sandbox, call))
 
-    def remove_sandbox(self, sandbox: str) -> None:
-        group = self.home(sandbox)
-        for leaf in self.files.children(group):
-            self.files.remove(f"{group}/{leaf}")
-        self.files.remove(group)
-
     def used_bytes(self, group: str) -> int:
         return self._number(group, "memory.current")
 
@@ -234,13 +228,6 @@ class SandboxTree:
                     self.files.read(group, "cgroup.freeze").strip() == "1",
                     self._populated(group),
                 )
-
-    def thaw_all(self) -> tuple[str, ...]:
-        """Thaws calls that an earlier process of the node agent left frozen. Returns their names."""
-        frozen = [found for found in self.found_calls() if found.frozen]
-        for found in frozen:
-            self.thaw(found.sandbox, found.call)
-        return tuple(found.call for found in frozen)
 
     def home(self, sandbox: str) -> str:
         """Group of a sandbox."""

@@ -61,7 +61,7 @@ def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
 
 def _manifest_mistakes(document: "Document") -> Sequence[Mistake]:
     from controller.api.kinds import OWN_KINDS, kind_of
-    from controller.api.pruning import pruned
+    from controller.api.validation import pruned
     from controller.objects.read import checked
 
     content = document.content

@@ -13,13 +13,11 @@ from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
 from placement.policies import POLICIES
 from simulator.openb.generator import generate, trace_of
-from simulator.openb.prices import OPENB_PRICES, OPENB_PRICES_SOURCE
-from simulator.openb.trace_reader import read_trace
+from simulator.openb.trace_reader import OPENB_PRICES, OPENB_PRICES_SOURCE, read_trace
 from simulator.packing.policy_comparison import Rules, check_contest
 from simulator.packing.replay import Replay
 from simulator.scenarios import Answer, Scenario
-from simulator.sweep.result_cache import digest_of
-from simulator.sweep.runner import Run, Swept, runs_of
+from simulator.sweep.runner import Run, Swept, digest_of, runs_of
 
 MOST_SEEDS = 1000
 """Upper limit of `--seeds`: a typing error such as 1-1000000000 would exhaust memory."""

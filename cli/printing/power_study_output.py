@@ -8,10 +8,8 @@ from io import StringIO
 from rich.console import Console
 from rich.table import Table
 
-from simulator.power.demand import DAY_S
-from simulator.power.headroom import Headroom, Probe
-from simulator.power.requests import CLASSES
-from simulator.power.study import ComparedRun
+from simulator.power.requests import CLASSES, DAY_S
+from simulator.power.study import ComparedRun, Headroom, Probe
 from simulator.sweep.runner import Run
 
 Done = Sequence[tuple[Run, ComparedRun]]

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from simulator.day.moment import HOUR_S, Moment, clock_words
+from simulator.day.simulation import HOUR_S, Moment, clock_words
 from simulator.packing.replay import Replay
 from simulator.sweep.runner import K, Progress, Run
 

@@ -137,7 +137,7 @@ async def _applied(
 ) -> AsyncIterator[Applied]:
     """Each object that could be applied; errors of the others are printed. Raises ConfigError before the first."""
     from controller.kube import crud
-    from controller.kube.errors import KubeWriteError
+    from controller.kube.request import KubeWriteError
 
     wrong = [each for each in manifests if namespace and each.namespace and each.namespace != namespace]
     if wrong:

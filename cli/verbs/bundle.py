@@ -110,7 +110,7 @@ async def _bundles_and_events(cluster: LiveCluster) -> "tuple[list[Bundle], list
 
     Raises ConfigError when no operator runs, KubeReadError when none of its pods could be read.
     """
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
     from controller.queries.installation import find_installation
     from controller.recording.bundle import read_bundle
 
@@ -137,7 +137,7 @@ async def _events_on(cluster: LiveCluster) -> tuple[list[Object], list[str]]:
     """Events from Tonnage or about its objects; and a message when the Events may not be read."""
     from cli.printing.object_pages import is_ours
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
 
     try:
         found = await crud.list_all(cluster.connection, EVENTS)

@@ -138,7 +138,7 @@ async def _targets(
 async def _delete(cluster: LiveCluster, target: DeletionTarget, options: DeleteOptions) -> bool:
     """Delete one object as `options` ask and print the result; False if that failed or timed out."""
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError, KubeWriteError
+    from controller.kube.request import KubeReadError, KubeWriteError
 
     is_gone, held = True, ""
     try:

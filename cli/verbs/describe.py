@@ -58,7 +58,7 @@ async def _print_pages(cluster: LiveCluster, what: tuple[str, ...], selector: st
     from cli.printing.object_pages import page
     from controller.api.labels import GROUP
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
 
     is_whole, pages = True, []
     for argument in parse_resource_arguments(cluster, what):

@@ -66,7 +66,7 @@ def _set_all(nodes: tuple[str, ...], access: ClusterAccess, dry_run: DryRun, *, 
 
 async def set_one(cluster: LiveCluster, node: str, dry_run: DryRun, *, closed: bool) -> bool:
     """Close or open a node, with a line about it; False when that failed, which was reported."""
-    from controller.kube.errors import KubeReadError, KubeWriteError
+    from controller.kube.request import KubeReadError, KubeWriteError
     from controller.queries.drain import set_unschedulable
 
     try:

@@ -71,7 +71,7 @@ def events(
 async def _print_all(cluster: LiveCluster, options: EventOptions) -> None:
     from cli.printing.object_pages import HEADERS, in_order, is_ours, row
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
 
     kind = cluster.discovered.named(options.about[0]).kind if options.about else ""
     namespace = "" if options.all_namespaces else cluster.namespace

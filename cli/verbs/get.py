@@ -206,7 +206,7 @@ async def _pages(
 ) -> AsyncGenerator[Object | None, None]:
     """Pages of a list, or named objects one at a time; None for one that could not be read, which was reported."""
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
 
     namespace = "" if options.all_namespaces else argument.namespace or cluster.namespace
     if not argument.names:
@@ -266,8 +266,7 @@ def _custom_sheet(options: GetOptions) -> Sheet:
 
 async def _watch(cluster: LiveCluster, argument: ResourceArgument, options: GetOptions) -> bool:
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError
-    from controller.kube.request import JSON
+    from controller.kube.request import JSON, KubeReadError
 
     namespace = "" if options.all_namespaces else cluster.namespace
     path, query = argument.resource.collection(namespace), options.query

@@ -14,7 +14,7 @@ from cli.inputs.runs import check_report, report_facts, save_report
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
-    from simulator.scaling.report import Compared
+    from simulator.scaling.study import Compared
     from simulator.scaling.traces import LoadTrace
 
 COLUMN = click.option("--column", "value_column", metavar="NAME", help="Column with the load. [default: the second]")
@@ -116,10 +116,9 @@ def show_replay(
     """Replay the history, print the figures, and write the report."""
     from cli.printing.tables import table
     from cluster.autoscaling import ScalingObjective
-    from simulator.scaling.comparison import compared
     from simulator.scaling.replay import scenario_of
     from simulator.scaling.report import COLUMNS, as_html, rows_of
-    from simulator.scaling.study import check_policies
+    from simulator.scaling.study import check_policies, compared
 
     names = tuple(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
     check_policies(names)

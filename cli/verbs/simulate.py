@@ -16,8 +16,7 @@ from cli.verbs.simulate_power import power
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.sweeps import Contest, ContestOptions, ContestResult
     from simulator.packing.replay import Replay
-    from simulator.sweep.result_cache import ResultCache
-    from simulator.sweep.runner import Executor, Run
+    from simulator.sweep.runner import Executor, ResultCache, Run
 
 CSV = click.Path(path_type=Path)
 GENERATE = "Generate a fleet with this number of nodes, and its pods; several sizes give several traces."
@@ -109,8 +108,8 @@ def run_contest(contest: "Contest", way: "Executor", results: Path | None = None
 
 def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[Run, Replay] | None":
     """Cache of the contest's replays, keyed by all that determines them: trace content, rules and code."""
-    from simulator.packing.replay_file import from_bytes, to_bytes
-    from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
+    from simulator.packing.policy_comparison import from_bytes, to_bytes
+    from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
     if folder is None:
         return None

@@ -27,9 +27,8 @@ from controller.ports import Brain
 from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
 from simulator.day.baseline import static_day
-from simulator.day.moment import HOUR_S, Moment
 from simulator.day.report import Baseline, as_html, summary_of
-from simulator.day.simulation import DaySettings, check_day, live
+from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
 
 RAY_STARTS_S = 60.0
 

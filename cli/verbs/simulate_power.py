@@ -144,9 +144,8 @@ def headroom(
     """
     from cli.inputs.sweeps import seeds_from
     from cli.printing.power_study_output import headroom_in_words, headroom_json, probe_in_words
-    from simulator.power.headroom import find_headroom
     from simulator.power.report import render_power
-    from simulator.power.study import Study, check_study, label_of
+    from simulator.power.study import Study, check_study, find_headroom, label_of
     from simulator.sweep.runner import Processes, Run
 
     study = Study(**row)

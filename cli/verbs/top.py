@@ -14,7 +14,7 @@ from cli.inputs.planning import one_origin, print_notes
 
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
-    from controller.placers.pools import Pool
+    from controller.placers import Pool
     from controller.queries.usage import ServiceUsage, Usage
     from controller.snapshot.from_manifests import Observed
 
@@ -46,7 +46,7 @@ def top(
     one_origin(files, access)
     if files:
         from controller.objects.manifests import read_manifests
-        from controller.placers.pools import DEFAULT_POOLS
+        from controller.placers import DEFAULT_POOLS
         from controller.snapshot.from_manifests import snapshot_from
 
         observed = snapshot_from(read_manifests(files, sys.stdin))

@@ -170,7 +170,7 @@ async def _until(
 ) -> None:
     """Follow one object until it meets the condition. Raises KubeReadError."""
     from controller.kube import crud
-    from controller.kube.errors import KubeReadError
+    from controller.kube.request import KubeReadError
 
     path = argument.resource.collection(cluster.namespace)
     query = {"fieldSelector": f"metadata.name={name}"}

@@ -15,8 +15,7 @@ if TYPE_CHECKING:  # numpy and its users are imported only after the options wer
     from cli.inputs.sweeps import WhatIfOptions, WhatIfResult
     from cluster.snapshot import Snapshot
     from simulator.scenarios import Answer, Scenario
-    from simulator.sweep.result_cache import ResultCache
-    from simulator.sweep.runner import Executor, Progress
+    from simulator.sweep.runner import Executor, Progress, ResultCache
 
 
 @click.command(epilog="tonnage whatif -f examples/ --demand 0.5,1,2,4 --price a100=2.5,3.67 --report out/whatif.html")
@@ -110,7 +109,7 @@ def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Sc
 
     from cluster.errors import UNREADABLE
     from simulator.scenarios import Answer
-    from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
+    from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
     if options.results is None:
         return None

@@ -17,7 +17,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from controller.deciders.decider import Turn
 from controller.deciders.mix_costs import costs_of
-from placement.engine.room import room_for
+from placement.engine.explanation import room_for
 
 IN_FORCE = ("ScaleUpOnly", "Auto")
 """Modes in which decisions are carried out."""

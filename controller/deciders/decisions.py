@@ -5,7 +5,7 @@ from typing import Literal
 
 from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 
 
 @dataclass(frozen=True, slots=True)

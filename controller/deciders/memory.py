@@ -14,7 +14,7 @@ from controller.deciders.slow_work import SlowWorker
 from placement.batch.lp.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
-from placement.mix.search_memory import SearchMemory
+from placement.mix.memory import SearchMemory
 from placement.policies import policy_named
 
 WAIT_SHARE = 0.5

@@ -8,7 +8,7 @@ from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from placement.batch.consolidation import consolidated
-from placement.moves.defragmentation import defragmented
+from placement.moves import defragmented
 
 OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before the search for moves began")
 

@@ -8,7 +8,7 @@ from cluster.actions import Bind
 from cluster.plans import Phase, Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from placement.traffic.tree import Path, crossings, levels_of, natural, path_of
+from placement.network_tree import Path, crossings, levels_of, natural, path_of
 
 
 def edit(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:  # noqa: ARG001 - a PlanEdit

@@ -7,9 +7,8 @@ from cluster.plans import Plan, Step
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from placement.budget import Budget
-from placement.mix.part_of_demand import with_parts
+from placement.mix.corrections import held, with_parts
 from placement.mix.planner import plan_mix
-from placement.mix.stabilization import held
 
 TIME_SHARE = 0.7
 """Fraction of the deadline after which time ends the mix, so that pods are placed on a busy machine, too. The mix's

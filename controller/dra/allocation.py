@@ -7,14 +7,12 @@ import msgspec
 
 from cluster.errors import ActionError
 from controller.api.labels import EPOCH_ANNOTATION
-from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
-from controller.dra.requests import ClaimRequests, Request, matches
+from controller.dra.requests import ClaimRequests, Inventory, Listed, Request, matches
 from controller.dra.undecided import SelectorError
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 
 
 def path_of(claim: ResourceClaim) -> str:

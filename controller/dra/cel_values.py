@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import total_ordering
 from typing import Any
 
-from controller.api.quantity import quantity
+from controller.api.notation import quantity
 from controller.dra.regex import found_in
 from controller.dra.undecided import SelectorError
 

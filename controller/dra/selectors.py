@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from controller.api.quantity import quantity
+from controller.api.notation import quantity
 from controller.dra.cel_values import COMPARE, METHODS, Attributes, boolean, call, get, quantity_of, version_from
 from controller.dra.objects import Attribute, Capacity, Device
 from controller.dra.undecided import SelectorError, UnsupportedSelectorError

@@ -8,13 +8,11 @@ from pydantic import ValidationError
 
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
-from controller.api.flaw import Path
 from controller.api.kind import Kind
-from controller.api.pruning import known_part
-from controller.api.validation_messages import mistake_from
+from controller.api.rule import Path
+from controller.api.structs import DEEPEST, OwnObject, nests_too_deep, plain
+from controller.api.validation import known_part, mistake_from
 from controller.kube.cache import Resource
-from controller.kube.nesting import DEEPEST, nests_too_deep, plain
-from controller.kube.structs import OwnObject
 from controller.objects.documents import Document, dotted
 
 

@@ -17,7 +17,7 @@ from controller.api.health_policy import HealthPolicySpec
 from controller.deciders import health_facts
 from controller.deciders.health_facts import HealthFacts
 from controller.kube.cache import Cache
-from controller.kube.errors import KubeReadError
+from controller.kube.request import KubeReadError
 from controller.kube_world.observer import Caches
 from controller.objects.read import Read, own_from, own_resource
 from controller.parts.health.analyser_process import BySize

@@ -13,10 +13,10 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api import power_domain
 from controller.api.power_domain import Learned
+from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
-from controller.kube.structs import OwnObject
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
 from controller.parts.power.agent_server import Courier
@@ -32,7 +32,7 @@ from controller.process.part import Clocks, Surroundings
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
 from power.control.daily_profile import DailyProfile, complete_profiles, packed, profiles_after, unpacked
-from power.control.learned import LearnedSpikes
+from power.control.state import LearnedSpikes
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 

@@ -14,8 +14,7 @@ from cluster.snapshot import Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
-from controller.kube.errors import KubeReadError, KubeWriteError
-from controller.kube.request import MERGE_PATCH
+from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
 

@@ -11,7 +11,7 @@ from cluster.pods import PENDING
 from cluster.scaling import instance_type_of
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from controller.placers.pools import Pool
+from controller.placers import Pool
 from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import stranded_devices
 

@@ -10,8 +10,7 @@ from cluster.plans import Reason
 from controller.api.conditions import CONCURRENCY_TUNED, ConditionStatus
 from controller.api.scaling_policy import ConcurrencyStatus
 from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Job
-from controller.kube.write import Write
+from controller.kube.sender import Job, Write
 from controller.snapshot.concurrency import contexts_of, pool_of
 
 LONGEST_MESSAGE = 1024

@@ -19,7 +19,7 @@ from controller.report.scaling_status import NO_LIMITS, limit_of
 from controller.snapshot.namespace_bounds import first_by_name
 from controller.snapshot.scalers import is_past_bound
 from placement.batch.proposal import IMPOSSIBLE, SHORT
-from placement.policies.fragmentation import Fragmentation, typical_pods
+from placement.policies.fgd import Fragmentation, typical_pods
 
 COSTS = {"cost_per_hour": "chosen", "cost_one_fewer": "one_fewer", "cost_one_more": "one_more"}
 

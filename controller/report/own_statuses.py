@@ -30,9 +30,9 @@ from controller.api.gang import GangStatus, gang_selector
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND as SCALING_POLICY
-from controller.api.validation_messages import words_of
+from controller.api.structs import OwnObject
+from controller.api.validation import words_of
 from controller.kube.sender import Job
-from controller.kube.structs import OwnObject
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.read import by_object
 from controller.report.concurrency import PublishedLimits

@@ -30,8 +30,7 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
 from controller.kube.cluster_view import ClusterView, SeenService
 from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Job
-from controller.kube.write import Write
+from controller.kube.sender import Job, Write
 from controller.ports import PLANNED_LOCALLY, Outcome
 
 DIGITS = 6

@@ -22,7 +22,7 @@ from controller.api.foreign_kinds import gang_object
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.api.labels import SCHEDULER_NAME
-from controller.kube.structs import Node, Pod
+from controller.api.structs import Node, Pod
 from controller.objects.read import Findings, Read
 from controller.snapshot.capacity import with_instances_off_spot
 from controller.snapshot.fact import Fact

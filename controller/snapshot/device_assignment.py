@@ -7,7 +7,7 @@ from cluster.errors import Mistake
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
 from controller.api.labels import DEVICES_ANNOTATION, is_device_number
-from controller.kube.structs import Pod
+from controller.api.structs import Pod
 from controller.objects.read import Read
 
 

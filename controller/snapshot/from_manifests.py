@@ -11,8 +11,8 @@ from cluster.errors import Mistake
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from cluster.suggestions import meant
-from controller.api.flaw import Path
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
+from controller.api.rule import Path
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder

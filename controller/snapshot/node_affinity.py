@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD
 from cluster.workloads import OWN_NODE, Operator, Requirement, Terms, Toleration
-from controller.kube.structs import NodeConstraints, SelectorRequirement
+from controller.api.structs import NodeConstraints, SelectorRequirement
 
 Complain = Callable[[str, str], None]
 """Receives (problem, remedy) of an invalid affinity."""

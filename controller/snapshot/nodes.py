@@ -10,9 +10,9 @@ from cluster.arrays import Names, column
 from cluster.errors import Mistake
 from cluster.hardware import MAX_GPUS_PER_NODE, GpuType
 from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
-from controller.api import quantity
+from controller.api import notation
 from controller.api.gpu_type import GPUType
-from controller.kube.structs import Node
+from controller.api.structs import Node
 from controller.objects.read import Findings, Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
@@ -65,7 +65,7 @@ def gpu_type_from(obj: GPUType) -> GpuType:
     spec = obj.spec
     return GpuType(
         name=obj.metadata.name,
-        memory_bytes=quantity.whole(spec.memory),
+        memory_bytes=notation.whole(spec.memory),
         price_per_hour=spec.price_per_hour.on_demand,
         spot_price_per_hour=spec.price_per_hour.spot,
         inventory=spec.inventory,
@@ -97,8 +97,8 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     try:
         have = _allocatable(read, findings)
         gpus, gpu_type = _devices(read, have, types, findings)
-        cpu_milli = quantity.milli(have.get("cpu", Decimal(0)))
-        memory_bytes = quantity.whole(have.get("memory", Decimal(0)))
+        cpu_milli = notation.milli(have.get("cpu", Decimal(0)))
+        memory_bytes = notation.whole(have.get("memory", Decimal(0)))
     except ValueError as error:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
         gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
@@ -146,13 +146,13 @@ def _allocatable(read: Read[Node], findings: Findings) -> Mapping[str, Decimal]:
         remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
         findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
     written = {**status.capacity, **status.allocatable}
-    return {name: quantity.quantity(written[name]) for name in ("cpu", "memory", *GPU_RESOURCES) if name in written}
+    return {name: notation.quantity(written[name]) for name in ("cpu", "memory", *GPU_RESOURCES) if name in written}
 
 
 def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, findings: Findings) -> tuple[int, int]:
     """(number of devices, index of their type) of a node; -1 when it has none or their type is unknown."""
     node = read.object
-    offered = {name: count for name in GPU_RESOURCES if (count := quantity.whole(have.get(name, Decimal(0))))}
+    offered = {name: count for name in GPU_RESOURCES if (count := notation.whole(have.get(name, Decimal(0))))}
     if not offered:
         return 0, -1
     found = sorted({n for label in node.metadata.labels.items() if (n := types.by_label.get(label)) is not None})

@@ -21,7 +21,7 @@ from controller.api.foreign_kinds import (
     WORKLOAD,
     ForeignKind,
 )
-from controller.kube.structs import Pod
+from controller.api.structs import Pod
 
 MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""

@@ -7,9 +7,9 @@ from itertools import product
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.suggestions import meant
 from cluster.workloads import PodShape, Requirement
-from controller.api import quantity
+from controller.api import notation
 from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
-from controller.kube.structs import Amount, Pod, Resources
+from controller.api.structs import Amount, Pod, Resources
 from controller.objects.read import Findings, Read
 from controller.snapshot.node_affinity import Complain, pinned_where_it_runs, terms_of, tolerations_of
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
@@ -57,7 +57,7 @@ def _requests(resources: Resources) -> Amounts:
 
 
 def _amounts(written: Mapping[str, Amount]) -> Amounts:
-    return {name: quantity.quantity(amount) for name, amount in written.items()}
+    return {name: notation.quantity(amount) for name, amount in written.items()}
 
 
 def _sum(a: Amounts, b: Amounts) -> Amounts:
@@ -91,8 +91,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
     return PodShape(
-        cpu_milli=quantity.milli(ask.get("cpu", Decimal(0))),
-        memory_bytes=quantity.whole(ask.get("memory", Decimal(0))),
+        cpu_milli=notation.milli(ask.get("cpu", Decimal(0))),
+        memory_bytes=notation.whole(ask.get("memory", Decimal(0))),
         gpus=gpus,
         gpu_milli=gpu_milli,
         gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
@@ -104,7 +104,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:
     """(number of devices, thousandths of each, extended resource of whole devices) that a pod requests."""
     _refuse_fractions(read, findings)
-    whole = {name: count for name in GPU_RESOURCES if (count := quantity.whole(ask.get(name, Decimal(0))))}
+    whole = {name: count for name in GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
     share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", GPU_MILLI_ANNOTATION)
@@ -135,7 +135,7 @@ def _refuse_fractions(read: Read[Pod], findings: Findings) -> None:
         for number, container in enumerate(containers):
             for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
                 for name in GPU_RESOURCES:
-                    count = quantity.quantity(amounts.get(name, 0))
+                    count = notation.quantity(amounts.get(name, 0))
                     if count % 1:
                         here = ("spec", field, number, "resources", part, name)
                         remedy = f"whole devices only; for a fraction of one: the annotation {GPU_MILLI_ANNOTATION}"

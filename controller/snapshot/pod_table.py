@@ -18,7 +18,7 @@ from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.workloads import PodShape
-from controller.kube.structs import Pod
+from controller.api.structs import Pod
 from controller.objects.read import Findings, Read
 from controller.snapshot.device_assignment import DevicesOfNode, RunningPod, devices_held
 from controller.snapshot.pods import REMARKS, PodRow

@@ -8,7 +8,7 @@ from cluster.errors import Mistake
 from cluster.hardware import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
 from controller.api.labels import GPU_MILLI_ANNOTATION, MOVABLE_ANNOTATION
-from controller.kube.structs import Pod
+from controller.api.structs import Pod
 from controller.objects.read import Findings, Read
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex

@@ -15,10 +15,10 @@ from cluster.suggestions import meant
 from cluster.workloads import InstanceType, instance_type_named
 from cluster.workloads import ModelService as Service
 from controller.api import model_profile as profile_kind
-from controller.api import quantity
+from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService, ServiceDemand
-from controller.kube.structs import NodeConstraints, PodSpec, object_from
+from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
 from controller.snapshot.node_affinity import Complain, terms_of, tolerations_of
 from controller.snapshot.nodes import TypeIndex
@@ -96,8 +96,8 @@ def service_from(read: Read[ModelService], gpu_types: Collection[str]) -> Servic
         spot=spec.spot,
         continuous_split=spec.split == "continuous",
         slice_factor=spec.slice_factor,
-        instance_cpu_milli=quantity.milli(spec.instance.cpu),
-        instance_memory_bytes=quantity.whole(spec.instance.memory),
+        instance_cpu_milli=notation.milli(spec.instance.cpu),
+        instance_memory_bytes=notation.whole(spec.instance.memory),
         priority=spec.priority,
         replicas=None if replicas is None else _by_type(replicas, gpu_types),
         node_terms=terms_of(constraints, lambda *_: None),

@@ -554,7 +554,10 @@ def test_kubectl_finds_it_as_a_plugin_and_completes_its_words(
 ) -> None:
     for name, start in (("kubectl-tonnage", "main"), ("kubectl_complete-tonnage", "complete")):
         script = tmp_path / name
-        script.write_text(f"#!{sys.executable}\nimport sys\nfrom cli.main import {start}\n{start}()\n", encoding="utf-8")
+        code = f"import sys\nfrom cli.main import {start}\n{start}()\n"
+        script.write_text(f"#!{sys.executable}\n{code}", encoding="utf-8")
+            f"#!{sys.executable}\nimport sys\nfrom cli.main import {start}\n{start}()\n", encoding="utf-8"
+        )
         script.chmod(0o755)
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",

@@ -18,8 +18,7 @@ import yaml
 
 from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT
 from health.records.report import KIND, Evidence, HealthReport, Source, packed
-from power.leases.framing import framed, read_frame
-from power.leases.messages import Inventory, Lease, Refusal, Report, opened, sealed, sealed_text
+from power.leases.messages import Inventory, Lease, Refusal, Report, framed, opened, read_frame, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node, read_keys
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings

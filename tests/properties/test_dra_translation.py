@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.dra.rewriting import FITS_LABEL
+from controller.api.structs import Node, Pod
+from controller.dra.feasibility import FITS_LABEL
 from controller.dra.translation import ClaimTranslation
-from controller.kube.structs import Node, Pod
 from tests.builders.dra import DRIVER, DRIVERS, claim, device_class, devices, node, pod, request, slice_on
 
 NODES = {name: [node(name), node(name, {"pool": "dra"}), node(name, {"pool": "dra"}, cpu="1")] for name in ("a", "b")}

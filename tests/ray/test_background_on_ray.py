@@ -19,7 +19,7 @@ from controller.brain.on_ray.join import EMBEDDED, joined
 from controller.brain.on_ray.planner_pool import PlannerPool
 from controller.deciders.background import PROPOSE_S
 from controller.deciders.decisions import Decisions
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.unit.controller.deciders.fake_background import DIES, FAILS, STALLS, Counting, snapshot_that
 from tests.until import until

@@ -20,11 +20,11 @@ from controller.guard import Limits
 from controller.objects.manifests import read_manifests
 from controller.ports import Brain
 from controller.recording.bundle import about, files_of, settings_from, shown, write_tar_gz
-from controller.recording.ring import recording_of
 from controller.settings import OperatorSettings
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.day.simulation import DaySettings, live
 from simulator.world import SimulatedWorld
+from tests.builders.recordings import recording_of
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from controller.api.scaling_policy import Target
+from controller.api.structs import Meta, Slim
 from controller.kube.cache import Resource
-from controller.kube.structs import Meta, Slim
 
 
 class ScaleTargetRef(Slim, frozen=True):

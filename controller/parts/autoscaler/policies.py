@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from threading import Lock
 
 from controller.api.scaling_policy import KIND, ScalingPolicy
+from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
-from controller.kube.structs import OwnObject
 from controller.objects.read import Read, own_from
 from controller.snapshot.scalers import within_bounds
 

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from cluster.autoscaling import MOST_ORDERED, Replicas
-from controller.api.instant import instant
-from controller.kube.structs import Meta, Slim
+from controller.api.notation import instant
+from controller.api.structs import Meta, Slim
 
 MOST_STARTS = 200
 """Observed starts that are remembered."""

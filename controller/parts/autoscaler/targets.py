@@ -14,10 +14,9 @@ from cluster.errors import UNREADABLE, ObservationError
 from controller.api.labels import SERVICE_LABEL
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy
+from controller.api.structs import Page, Slim
 from controller.kube.discovery import ApiResource, Discovered
-from controller.kube.errors import KubeReadError
-from controller.kube.request import Query
-from controller.kube.structs import Page, Slim
+from controller.kube.request import KubeReadError, Query
 from controller.parts.autoscaler.readiness import Starts, TargetPod
 from controller.parts.autoscaler.sources.fair_turns import FairTurns
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from controller.kube.structs import Meta, Page, Slim
+from controller.api.structs import Meta, Page, Slim
 from controller.parts.health.members import Members
 
 EVERY_S = 5.0

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from cluster.errors import UNREADABLE
 from controller.api.conditions import set_condition
 from controller.api.fault_incident import KIND, AlternativeStatus, FaultIncidentStatus
-from controller.kube.structs import OwnObject
+from controller.api.structs import OwnObject
 from health.remediation.incidents import Incident
 from health.remediation.intents import JobIntent
 

@@ -9,9 +9,9 @@ import numpy as np
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
-from controller.api.instant import instant
+from controller.api.notation import instant
+from controller.api.structs import Node, Pod
 from controller.deciders.health_facts import incarnation_of
-from controller.kube.structs import Node, Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from controller.api.health_policy import Detector, HealthPolicySpec, Owner
+from controller.api.structs import Node
 from controller.dra.objects import ResourceSlice
-from controller.kube.structs import Node
 from health.remediation.evidence import Evidence, NodeKey, Source
 from health.verdicts.verdict import Part, Syndrome
 

@@ -13,14 +13,13 @@ from controller.api.conditions import ACCEPTED, READY, set_condition
 from controller.api.fault_incident import KIND as INCIDENT
 from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicyStatus
-from controller.api.instant import rfc3339
 from controller.api.labels import HEALTHY_CONDITION
+from controller.api.notation import rfc3339
+from controller.api.structs import Node, OwnObject
 from controller.deciders.health_facts import HealthOutcome, Rules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
-from controller.kube.sender import Job, Sent
-from controller.kube.structs import Node, OwnObject
-from controller.kube.write import Write
+from controller.kube.sender import Job, Sent, Write
 from controller.parts.health.incident_status import manifest_of, status_after
 from controller.report.service_status import each_alone, status_write
 from health.remediation.facts import Situation

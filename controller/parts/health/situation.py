@@ -11,9 +11,9 @@ from cluster.power import PowerTable
 from cluster.quarantine import OUR_TAINTS, PROBATION_TAINT
 from cluster.snapshot import Snapshot
 from controller.api.health_policy import HealthPolicySpec
-from controller.api.instant import instant
+from controller.api.notation import instant
+from controller.api.structs import Node, Taint
 from controller.deciders.health_facts import Rules
-from controller.kube.structs import Node, Taint
 from controller.parts.health.members import Members
 from controller.parts.health.neighbours import owner_of
 from controller.parts.health.stream import HealthStream, OwnLimit
@@ -21,7 +21,7 @@ from health.remediation.evidence import NodeKey
 from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
 from health.remediation.incidents import Incident
 from health.remediation.policy import Policy
-from power.control.speed_curves import speed_of
+from power.control.admission import speed_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import msgspec
 
 from controller.api.labels import SANDBOX_LABEL
+from controller.api.structs import Meta, Slim
 from controller.kube.cache import Resource
-from controller.kube.structs import Meta, Slim
 
 
 class SandboxPodMeta(Meta, frozen=True):

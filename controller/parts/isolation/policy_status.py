@@ -11,7 +11,7 @@ from cluster.errors import Mistake
 from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, BAD_INPUT, READY, ConditionStatus, set_condition
 from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, SandboxTrouble
-from controller.api.validation_messages import words_of
+from controller.api.validation import words_of
 from controller.metrics.registry import Sample
 from controller.parts.isolation.coverage import Coverage, Covered
 from controller.report.decisions import Decision

@@ -10,9 +10,9 @@ import structlog
 
 from cluster.errors import ActionError, Mistake
 from controller.api.sandbox_policy import KIND, SandboxPolicySpec
+from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
-from controller.kube.structs import OwnObject
 from controller.metrics.registry import Meter
 from controller.objects.read import Read, own_from
 from controller.parts.isolation.courier import SandboxCourier

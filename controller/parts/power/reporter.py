@@ -10,9 +10,9 @@ import structlog
 
 from cluster.errors import ActionError, Mistake
 from controller.api.power_domain import KIND
+from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
-from controller.kube.structs import OwnObject
 from controller.metrics.registry import Sample
 from controller.objects.read import by_object
 from controller.parts.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of

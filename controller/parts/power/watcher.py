@@ -8,10 +8,10 @@ import numpy as np
 from cluster.errors import Mistake
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.api import quantity
+from controller.api import notation
 from controller.api.power_domain import KIND, PowerDomainSpec
+from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
-from controller.kube.structs import Node, OwnObject
 from controller.objects.read import Read, own_from, own_resource
 from controller.parts.power.domain_tree import CLASS_LABEL, Domains, PoweredNode
 from controller.parts.power.power_table import NODE_LABELS
@@ -122,7 +122,7 @@ def _at_work(node: PoweredNode, work: NodeWork, name: str) -> PoweredNode:
 def _count(written: object) -> int:
     """Number of whole devices of a device plugin; 0 if unreadable, which planning reports for such a node."""
     try:
-        return 0 if written is None else quantity.whole(quantity.quantity(written))
+        return 0 if written is None else notation.whole(notation.quantity(written))
     except ValueError:
         return 0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.printing.terminal import print_error
-from controller.kube.errors import KubeReadError, Refusal
+from controller.kube.request import KubeReadError, Refusal
 
 
 def test_a_wrong_token_is_answered_with_what_helps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cli.inputs.cluster import LiveCluster
 from controller.kube.discovery import ApiResource, Discovered
-from controller.kube.errors import KubeReadError, KubeWriteError, Refusal
+from controller.kube.request import KubeReadError, KubeWriteError, Refusal
 
 Object = dict[str, Any]
 RESOURCES = Discovered(

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cli.inputs.resources import Manifest, manifests_in
 from cli.main import tonnage
 from cli.verbs.apply import apply_all
-from controller.kube.errors import Refusal
+from controller.kube.request import Refusal
 from tests.cli.verbs.fake_cluster import FakeConnection, Sent
 
 PATH = "/api/v1/namespaces/ns/configmaps/c"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.verbs.drain import drain_node
-from controller.kube.errors import Refusal
+from controller.kube.request import Refusal
 from controller.queries.drain import Consent, NodePod, evict_all
 from tests.cli.verbs.fake_cluster import FakeConnection, Sent
 

@@ -12,9 +12,9 @@ from cli.inputs.recorded_job import compute_times, introductions_of, operations_
 from cli.main import tonnage
 from cli.printing.job_pictures import relative
 from cli.verbs.health import explanation, incident_rows, is_open, release_node
-from controller.kube.errors import KubeReadError
+from controller.kube.request import KubeReadError
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 from tests.cli.verbs.fake_cluster import FakeConnection
 
 

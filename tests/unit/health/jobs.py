@@ -6,7 +6,7 @@ from health.stream import Analyser, Options
 from health.verdicts.facts import Fact
 from health.verdicts.verdict import Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 
 
 def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:

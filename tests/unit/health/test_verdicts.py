@@ -12,7 +12,7 @@ from health.verdicts.facts import Fact, FactKind
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import Cause, Part, Syndrome
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import NO_FAULTS, STOPS, Happening
+from simulator.health.job import NO_FAULTS, STOPS, Happening
 from tests.unit.health.jobs import blames, drawn, judged
 
 SEEDS = (11, 28)

@@ -9,11 +9,10 @@ import msgspec
 
 from autoscaler.demand.loads import Role
 from cluster.errors import UNREADABLE, ObservationError
-from controller.api.quantity import quantity
+from controller.api.notation import quantity
 from controller.api.scaling_policy import Target
 from controller.kube.discovery import Discovered
-from controller.kube.errors import KubeReadError
-from controller.kube.request import Query
+from controller.kube.request import KubeReadError, Query
 from controller.parts.autoscaler.measured import Sample
 from controller.parts.autoscaler.sources.prometheus_answer import SourceError
 from controller.parts.autoscaler.sources.readings import CustomReading

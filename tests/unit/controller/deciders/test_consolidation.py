@@ -15,7 +15,7 @@ from controller.deciders.pipeline import PlanRequest, decide, planned, whole_pla
 from controller.deciders.registry import ORDER, sections_of
 from controller.guard import Limits, guard
 from placement.batch.problem import HostPrice
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.builders.snapshot_content import plain
 from tests.clock import ticking

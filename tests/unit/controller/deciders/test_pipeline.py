@@ -14,7 +14,7 @@ from controller.deciders.pipeline import PlanRequest, decide, planned, whole_pla
 from controller.deciders.registry import ORDER, sections_of
 from controller.guard import Limits, guard
 from placement.budget import Budget
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 from placement.packing.draft import PLACES_PER_POD
 from placement.packing.planner import WORK_PER_S
 from tests.builders.fleet import node, pod, world

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from controller.api.structs import object_from
 from controller.dra.objects import Device
 from controller.dra.selectors import selector
 from controller.dra.undecided import SelectorError, UnsupportedSelectorError
-from controller.kube.structs import object_from
 from tests.builders.dra import DRIVER, device
 
 H100 = object_from(

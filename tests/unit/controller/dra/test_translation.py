@@ -6,14 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from cluster.errors import ActionError
-from controller.dra.feasibility import MOST_KNOWN
+from controller.api.structs import GeneratedClaim, Node, Pod, PodStatus
+from controller.dra.feasibility import FITS_LABEL, MOST_KNOWN
 from controller.dra.objects import MAX_RESERVATIONS, ResourceClaim
 from controller.dra.requests import LONGEST_SELECTORS, MOST_SELECTORS
-from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
-from controller.dra.translation import ClaimTranslation
+from controller.dra.translation import DEVICE_TAINT, NODE_LABEL, ClaimTranslation
 from controller.kube.cluster_view import SeenPod
-from controller.kube.stamp import Stamp
-from controller.kube.structs import GeneratedClaim, Node, Pod, PodStatus
+from controller.kube.sender import Stamp
 from tests.builders.dra import DRIVER, book, claim, device, devices, node, pod, request, see, slice_on
 
 STAMP = Stamp(5, 1_772_366_400.0)

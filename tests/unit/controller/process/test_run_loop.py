@@ -13,7 +13,7 @@ from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
-from controller.kube_world.promises import Promises
+from controller.kube_world.reservations import Reservations
 from controller.metrics.registry import Meter
 from controller.ports import Outcome
 from controller.process.main import Heart, Operator, identity_of, run_loop
@@ -94,7 +94,7 @@ class Process:
             Event(),
             lambda: self.is_synced,
             self.fence,
-            Promises(),
+            Reservations(),
             me,
             None,
             0,

@@ -9,8 +9,8 @@ import pytest
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import Permission, needed
-from controller.kube.errors import NOT_INSTALLED
-from controller.kube.structs import Pod, PodMeta, PodSpec
+from controller.api.structs import Pod, PodMeta, PodSpec
+from controller.kube.request import NOT_INSTALLED
 from controller.queries.cluster_facts import skew_s
 from controller.queries.doctor import InstallationFacts, examine
 from controller.queries.doctor_scaling import Finding, ScalingFacts

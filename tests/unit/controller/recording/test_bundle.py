@@ -28,10 +28,10 @@ from controller.recording.bundle import (
     write_tar_gz,
 )
 from controller.recording.replay import compared, replayed
-from controller.recording.ring import recording_of
 from controller.settings import OperatorSettings
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types
+from tests.builders.recordings import recording_of
 
 WHY = Reason("LeastCost", "for a reason")
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from cluster.errors import Mistake
 from cluster.plans import Plan
 from controller.api.kinds import OWN_KINDS
-from controller.kube.structs import OwnObject
+from controller.api.structs import OwnObject
 from controller.report.own_statuses import GangFacts, Settled, own_status_jobs, reports_on
 from tests.builders.crd_cases import FULL, having
 from tests.builders.live_cluster import LiveCluster

@@ -13,8 +13,7 @@ from cluster.pods import device_numbers
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape, Requirement, Toleration
 from placement.engine.ledger import Ledger
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Choice, Packer
+from placement.engine.packer import Choice, Packer, content_rank
 from placement.engine.policy import Knowledge, Policy, Rated
 from placement.policies import POLICIES, policy_named
 from tests.builders.fleet import GIB, Node, node, pod, shape, world

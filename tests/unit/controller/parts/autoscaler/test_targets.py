@@ -9,11 +9,11 @@ import pytest
 from msgspec import structs
 
 from cluster.autoscaling import MOST_ORDERED
-from controller.api.instant import rfc3339
+from controller.api.notation import rfc3339
 from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy, Target
+from controller.api.structs import object_from
 from controller.kube.discovery import ApiResource, Discovered
-from controller.kube.errors import KubeReadError, Refusal
-from controller.kube.structs import object_from
+from controller.kube.request import KubeReadError, Refusal
 from controller.parts.autoscaler.conflicts import Hpa, conflict_of, conflicts_of
 from controller.parts.autoscaler.readiness import Starts, TargetPod
 from controller.parts.autoscaler.targets import UNREAD_AFTER_S, Targets, TargetState

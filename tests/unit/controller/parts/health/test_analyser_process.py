@@ -13,7 +13,7 @@ from health.stream import Analyser
 from health.verdicts.facts import Fact, FactKind
 from health.verdicts.verdict import Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 
 WITHIN_S = 30.0
 

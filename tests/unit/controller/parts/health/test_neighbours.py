@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from controller.api.health_policy import Detector, HealthPolicySpec
+from controller.api.structs import Node
 from controller.dra.objects import ResourceSlice
-from controller.kube.structs import Node
 from controller.parts.health.neighbours import evidence_of, tainted_devices
 from health.remediation.evidence import NodeKey, Source
 

@@ -18,9 +18,8 @@ from health.remediation.facts import JobFacts, NodeFacts, PodFacts, Situation
 from health.remediation.incidents import Phase
 from health.remediation.policy import Policy
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
-from simulator.health.probed import SimulatedNetwork
+from simulator.health.cases import Case, SimulatedNetwork, case
+from simulator.health.job import Happening
 from tonnage import records
 
 JOB, START_S = "ns/train", 1_000_000.0

@@ -22,7 +22,7 @@ from health.stream import Analyser
 from health.verdicts.facts import FactKind
 from health.verdicts.verdict import Part, Syndrome, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 from tonnage import records
 from tonnage.records import Kind, Op, Role
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from cluster.plans import Reason
+from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
-from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
 from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerView, PowerWatcher, work_of
 from controller.report.decisions import Decision

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.instant import rfc3339
+from controller.api.notation import rfc3339
 from controller.api.scaling_policy import ScalingPolicy
 from controller.parts.autoscaler.measured import Measured, Sample
 from controller.parts.autoscaler.sources.collector import Collector, Pace

@@ -4,8 +4,7 @@ import pytest
 
 from controller.api.scaling_policy import Target
 from controller.kube.discovery import ApiResource, Discovered
-from controller.kube.errors import KubeReadError, Refusal
-from controller.kube.request import Query
+from controller.kube.request import KubeReadError, Query, Refusal
 from controller.parts.autoscaler.sources.custom_metrics import CustomMetrics, sample_in
 from controller.parts.autoscaler.sources.prometheus_answer import SourceError
 from controller.parts.autoscaler.sources.readings import CustomReading
