@@ -16,8 +16,16 @@ from threading import Lock
 import structlog
 
 from cluster.clock import Clock
-from health.records.probes import ProbeAddress, ProbeResult
-from health.records.report import KIND, LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport, packed
+from health.records.frames import (
+    LONGEST_FRAMES,
+    MOST_EVIDENCE,
+    REPORT_KIND,
+    Evidence,
+    HealthReport,
+    ProbeAddress,
+    ProbeResult,
+    packed,
+)
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health.host_evidence import HostEvidence
@@ -239,9 +247,9 @@ async def forward(
         await asyncio.sleep(EVERY_S)
         if not link.is_up:
             agent.accepted_kinds = ()
-        is_heard = KIND in agent.accepted_kinds
+        is_heard = REPORT_KIND in agent.accepted_kinds
         if is_heard and not was_heard:
             feed.refresh()
         was_heard = is_heard
         if was_heard and link.is_idle and (report := feed.next_report()) is not None:
-            link.send_bulk(sealed_text(KIND, packed(report), keys(), node))
+            link.send_bulk(sealed_text(REPORT_KIND, packed(report), keys(), node))
