@@ -556,8 +556,6 @@ def test_kubectl_finds_it_as_a_plugin_and_completes_its_words(
         script = tmp_path / name
         code = f"import sys\nfrom cli.main import {start}\n{start}()\n"
         script.write_text(f"#!{sys.executable}\n{code}", encoding="utf-8")
-            f"#!{sys.executable}\nimport sys\nfrom cli.main import {start}\n{start}()\n", encoding="utf-8"
-        )
         script.chmod(0o755)
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
