@@ -1,6 +1,6 @@
 """Objects with their origin, a file or the cluster, so that every error names its place."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -10,9 +10,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
 from controller.api.kind import Kind
 from controller.api.rule import Path
-from controller.api.structs import DEEPEST, OwnObject, nests_too_deep, plain
-from controller.api.validation import known_part, mistake_from
-from controller.kube.cache import Resource
+from controller.api.validation import mistake_from
 from controller.objects.documents import Document, dotted
 
 
@@ -145,53 +143,3 @@ class Findings:
         """Raises ConfigError with all errors, if there are any."""
         if self.mistakes:
             raise ConfigError(tuple(self.mistakes))
-
-
-def own_resource(kind: Kind) -> Resource[OwnObject]:
-    """Resource of one of Tonnage's kinds, for its cache."""
-    return Resource(kind.part, kind.path, OwnObject, is_namespaced=kind.is_namespaced)
-
-
-def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake, ...]:
-    """The object, or all its errors. The API server admits an invalid one only while its CRD is older than this code.
-
-    name: `name`, or `namespace/name` where the kind has namespaces.
-    """
-
-    def place(path: Path) -> str:
-        return place_in_cluster(f"{kind.name}/{name}", path)
-
-    try:
-        content = _content(kind, obj)
-        if nests_too_deep(content):
-            return (Mistake(place(("spec",)), f"has more than {DEEPEST} levels", "nest less deeply"),)
-        mistakes, made = [], None
-        for each in checked(known_part(content, kind.model), kind, place):
-            if isinstance(each, Mistake):
-                mistakes.append(each)
-            else:
-                made = each
-    except Exception as error:  # noqa: BLE001 - one object must not stop the others
-        return (unreadable(place(()), error),)
-    return Read(made, kind) if made is not None and not mistakes else tuple(mistakes)
-
-
-def _content(kind: Kind, obj: OwnObject) -> dict[str, Any]:
-    meta = obj.metadata
-    namespace = {"namespace": meta.namespace} if kind.is_namespaced else {}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": {"name": meta.name, **namespace},
-        "spec": plain(obj.spec),
-        "status": plain(obj.status),
-    }
-
-
-def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:
-    """Errors of a live cluster by object, `ModelService/chat/llama`."""
-    found: dict[str, tuple[Mistake, ...]] = {}
-    for mistake in mistakes:
-        subject = mistake.place.partition(", ")[0]
-        found[subject] = (*found.get(subject, ()), mistake)
-    return found

@@ -19,7 +19,8 @@ from controller.deciders.health_facts import HealthFacts
 from controller.kube.cache import Cache
 from controller.kube.request import KubeReadError
 from controller.kube_world.observer import Caches
-from controller.objects.read import Read, own_from, own_resource
+from controller.objects.own_objects import own_from, own_resource
+from controller.objects.read import Read
 from controller.parts.health.analyser_process import BySize
 from controller.parts.health.budgets import EVERY_S as BUDGETS_EVERY_S
 from controller.parts.health.budgets import allowed_disruptions

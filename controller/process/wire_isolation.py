@@ -7,7 +7,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.sandbox_policy import KIND
 from controller.kube.cache import Cache
-from controller.objects.read import own_resource
+from controller.objects.own_objects import own_resource
 from controller.parts.isolation.courier import SandboxCourier
 from controller.parts.isolation.pods import SANDBOX_PODS
 from controller.parts.isolation.reporter import SandboxReporter

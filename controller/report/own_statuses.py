@@ -34,7 +34,7 @@ from controller.api.structs import OwnObject
 from controller.api.validation import words_of
 from controller.kube.sender import Job
 from controller.kube_world.observer import Caches, Observer
-from controller.objects.read import by_object
+from controller.objects.own_objects import by_object
 from controller.report.concurrency import PublishedLimits
 from controller.report.scaling_status import scaling_status_after
 from controller.report.service_status import each_alone, found_after, status_write

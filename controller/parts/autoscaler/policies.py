@@ -6,7 +6,8 @@ from threading import Lock
 from controller.api.scaling_policy import KIND, ScalingPolicy
 from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
-from controller.objects.read import Read, own_from
+from controller.objects.own_objects import own_from
+from controller.objects.read import Read
 from controller.snapshot.scalers import within_bounds
 
 

@@ -14,7 +14,8 @@ from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.metrics.registry import Meter
-from controller.objects.read import Read, own_from
+from controller.objects.own_objects import own_from
+from controller.objects.read import Read
 from controller.parts.isolation.courier import SandboxCourier
 from controller.parts.isolation.coverage import coverage_of
 from controller.parts.isolation.pods import SandboxPod

@@ -14,7 +14,7 @@ from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.metrics.registry import Sample
-from controller.objects.read import by_object
+from controller.objects.own_objects import by_object
 from controller.parts.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
 from controller.parts.power.domain_status import (
     FIGURES_EVERY_S,

@@ -12,7 +12,8 @@ from controller.api import notation
 from controller.api.power_domain import KIND, PowerDomainSpec
 from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
-from controller.objects.read import Read, own_from, own_resource
+from controller.objects.own_objects import own_from, own_resource
+from controller.objects.read import Read
 from controller.parts.power.domain_tree import CLASS_LABEL, Domains, PoweredNode
 from controller.parts.power.power_table import NODE_LABELS
 

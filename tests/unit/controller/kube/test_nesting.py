@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controller.api.structs import DEEPEST, OwnObject, nests_too_deep, plain, shallow
-from controller.objects.read import by_object
+from controller.objects.own_objects import by_object
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, node, pod, service
 from tests.builders.watch_events import as_stored, listed, modified

@@ -17,7 +17,7 @@ from controller.api.rule import Flaw
 from controller.api.structs import Pod
 from controller.kube.request import Refusal
 from controller.kube_world.observer import Observer, empty_caches
-from controller.objects.read import by_object
+from controller.objects.own_objects import by_object
 from tests.builders.crd_cases import FULL
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, having, node, pod, profile, service
