@@ -11,9 +11,8 @@ import structlog
 
 from cluster.errors import ConfigError, Mistake
 from controller.cycle import Cycle
-from controller.recording.bundle import Sink, about, files_of, write_tar
+from controller.recording.bundle import Sink, about, files_of, shown, write_tar
 from controller.recording.ring import Ring
-from controller.recording.shown_settings import shown
 from controller.settings import OperatorSettings
 
 Probe = Callable[[], str | None]

@@ -26,7 +26,7 @@ from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Job, Sent, Write
 from controller.metrics.registry import Sample
-from controller.report.statuses import each_alone, status_write
+from controller.report.service_status import each_alone, status_write
 from health.probing import Found
 from health.remediation.facts import Situation
 from health.remediation.incidents import Incident, JobIntent, Phase

@@ -33,7 +33,7 @@ from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
 from controller.report.decisions import Decision
 from controller.report.events import AT_A_TIME, Events
-from controller.report.statuses import status_write
+from controller.report.service_status import status_write
 from controller.settings import OperatorSettings
 from isolation.state import Reason
 

@@ -27,7 +27,7 @@ from controller.loops.power.loop import PowerLoop, PowerLoopState
 from controller.metrics.registry import Meter, Sample
 from controller.objects.own_objects import by_object
 from controller.report.decisions import Decision
-from controller.report.statuses import status_write
+from controller.report.service_status import status_write
 
 REFUSALS = ("Forged", "UnknownKey", "Unreadable", "OtherNode", "OtherLife", "Replayed")
 """Codes of refused agent messages, whose counters start at 0."""

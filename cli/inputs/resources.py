@@ -1,17 +1,87 @@
-"""Kinds and names on a command line, read as kubectl reads them."""
+"""Objects that a command names: manifests of any kind, and kinds and names read as kubectl reads them."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cli.inputs.cluster import Cluster
-from cli.inputs.manifest_objects import Manifest
+from cli.inputs.cluster import LiveCluster
 from cluster.errors import ConfigError, Mistake, TonnageError
 
 if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
+    from controller.objects.documents import Document
 
 Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object as its manifest states it."""
+
+    content: Object
+    place: str
+    """File, document and line, for error messages."""
+
+    @property
+    def api_version(self) -> str:
+        return str(self.content["apiVersion"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.content["kind"])
+
+    @property
+    def name(self) -> str:
+        return str(self.content["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str | None:
+        found = self.content["metadata"].get("namespace")
+        return None if found is None else str(found)
+
+
+def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
+    """Objects of files and folders, in their order. Raises ConfigError with every error in all of them."""
+    from controller.objects.documents import read_documents
+
+    documents, mistakes, _ = read_documents(files, sys.stdin)
+    made: list[Manifest] = []
+    for document in documents:
+        wrong = list(_manifest_mistakes(document))
+        mistakes += wrong
+        if not wrong:
+            made.append(Manifest(dict(document.content), document.place()))
+    if not documents and not mistakes:
+        mistakes.append(Mistake(" ".join(files), "contains no objects", "name files or folders with manifests"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    return tuple(made)
+
+
+def _manifest_mistakes(document: "Document") -> Sequence[Mistake]:
+    from controller.api.kinds import OWN_KINDS, kind_of
+    from controller.api.validation import pruned
+    from controller.objects.read import checked
+
+    content = document.content
+    if not isinstance(content, Mapping):
+        return (Mistake(document.place(), "is not an object", "write apiVersion, kind, metadata"),)
+    missing = [field for field in ("apiVersion", "kind") if not isinstance(content.get(field), str)]
+    if missing:
+        return tuple(Mistake(document.place(path=(field,)), "is missing") for field in missing)
+    metadata = content.get("metadata")
+    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+        return (Mistake(document.place(path=("metadata", "name")), "is missing", "give the object a name"),)
+    kind = kind_of(content["apiVersion"], content["kind"])
+    if kind not in OWN_KINDS or kind is None:
+        return ()
+    subject = f"{kind.name}/{metadata['name']}"
+    return tuple(
+        m
+        for m in checked(pruned(content, kind.model), kind, lambda path: document.place(subject, path))
+        if isinstance(m, Mistake)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +95,7 @@ class ResourceArgument:
     """Namespace that manifests name; empty: that of the command."""
 
 
-def parse_resource_arguments(cluster: Cluster, what: tuple[str, ...]) -> list[ResourceArgument]:
+def parse_resource_arguments(cluster: LiveCluster, what: tuple[str, ...]) -> list[ResourceArgument]:
     """Resources and names of `KIND NAME...`, `KIND,KIND` or `KIND/NAME...`. Raises ConfigError."""
     if any("/" in word for word in what):
         wrong = [word for word in what if word.count("/") != 1 or not all(word.split("/"))]
@@ -51,7 +121,7 @@ def parse_resource_arguments(cluster: Cluster, what: tuple[str, ...]) -> list[Re
     return [ResourceArgument(resource, names) for resource in resources.values()]
 
 
-async def named_by(cluster: Cluster, manifests: Sequence[Manifest]) -> list[ResourceArgument]:
+async def named_by(cluster: LiveCluster, manifests: Sequence[Manifest]) -> list[ResourceArgument]:
     """Objects that manifests name, by kind and namespace. Raises TonnageError for a kind that the server lacks."""
     named: dict[tuple[str, str], ResourceArgument] = {}
     for manifest in manifests:
@@ -62,14 +132,14 @@ async def named_by(cluster: Cluster, manifests: Sequence[Manifest]) -> list[Reso
     return list(named.values())
 
 
-def resources_named(cluster: Cluster, word: str) -> "tuple[ApiResource, ...]":
+def resources_named(cluster: LiveCluster, word: str) -> "tuple[ApiResource, ...]":
     """Resource of a kind, or all resources of a category. Raises ConfigError."""
     if is_category(cluster, word):
         return cluster.discovered.in_category(_category(word))
     return (cluster.discovered.named(word),)
 
 
-def is_category(cluster: Cluster, word: str) -> bool:
+def is_category(cluster: LiveCluster, word: str) -> bool:
     return bool(cluster.discovered.in_category(_category(word)))
 
 
@@ -87,7 +157,7 @@ def name_of(obj: Object) -> str:
     return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"
 
 
-async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, ApiResource]":
+async def resource_of(cluster: LiveCluster, manifest: Manifest) -> "tuple[LiveCluster, ApiResource]":
     """Resource of a manifest, and the cluster with the discovery used.
 
     Discovery is repeated for an unknown kind, because an earlier manifest may have defined it.
