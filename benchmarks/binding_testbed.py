@@ -14,7 +14,7 @@ from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeWriteError
+from controller.kube.request import KubeWriteError
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import API_SERVER, ETCD, Settings
 from simulator.controlplane.folder import Folder

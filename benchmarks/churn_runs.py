@@ -8,8 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from cluster.snapshot import Snapshot
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.trace_reader import read_trace

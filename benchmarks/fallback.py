@@ -24,7 +24,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.lp.columns import Memory
-from placement.batch.problem_builder import SYSTEM_PRIORITY
+from placement.batch.problem import SYSTEM_PRIORITY
 
 PLANNERS: Mapping[str, Decisions] = {
     "fallback": late_decisions(Decisions()),

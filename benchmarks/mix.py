@@ -18,8 +18,8 @@ from benchmarks.mix_replay import Replay, replay_case
 from benchmarks.profiles import ProfileSet, read_profiles
 from benchmarks.roofline import random_profiles, roofline_profiles
 from cluster.errors import ConfigError, Mistake
-from placement.mix.headroom import IDLE_SHARE
-from placement.seating.stock import Stock
+from placement.mix.problem import IDLE_SHARE
+from placement.stock import Stock
 
 SLICES_PER_BUCKET = 20
 """Slices per bucket of generated sizes: 12x2000 is 100 buckets of 20 slices."""

@@ -18,7 +18,7 @@ from placement.mix.heuristics import best_single_type
 from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import offer_of
-from placement.seating.stock import Stock
+from placement.stock import Stock
 
 
 @dataclass(frozen=True, slots=True)

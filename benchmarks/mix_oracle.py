@@ -21,7 +21,7 @@ import pulp
 Manifest = Mapping[str, Any]
 
 Z_TIMES_ROOT_IDLE = 3.290 * math.sqrt(0.5)
-"""Burst headroom is this number times the root of the variance (`placement/mix/headroom.py`, its docstring)."""
+"""Burst headroom is this number times the root of the variance (`placement/mix/problem.py`, its docstring)."""
 CONTACTS = tuple(2.0**n for n in range(-5, 5))
 """Roots of the variances where the lines touch that stand for the curve."""
 

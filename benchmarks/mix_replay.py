@@ -9,7 +9,7 @@ from benchmarks.mix_cases import Case, Outcome, Terms, run_case
 from benchmarks.profiles import ProfileSet
 from cluster.clock import Clock
 from cluster.plans import Reason
-from placement.mix.headroom import in_flight_at_slo
+from placement.mix.problem import in_flight_at_slo
 from simulator.serving import Attained, Pool, Router, Service, replay_serving
 
 

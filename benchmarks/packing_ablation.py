@@ -17,19 +17,16 @@ from benchmarks.trace_sweeps import NODES, finish, output_options, pods_option, 
 from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.device_options import StateMemo
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Policy
-from placement.engine.state_memo import StateMemo
 from placement.policies.bid_price import BidPrice
-from placement.prices.bid_settings import BidSettings
-from placement.prices.node_kinds import kinds_of
+from placement.prices.classes import kinds_of
 from placement.prices.node_value import NodeValues
-from placement.prices.price_book import PriceBook, StateWorth
+from placement.prices.price_book import BidSettings, PriceBook, StateWorth
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import gpu_milli_of, published_stream
 from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
-from simulator.packing.replay import Conditions, replay
+from simulator.packing.replay import Conditions, gpu_milli_of, published_stream, replay
 from simulator.sweep.runner import Processes, Progress, sweep
 
 WHOLE = BidSettings()

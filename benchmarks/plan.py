@@ -21,7 +21,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
 from placement.batch.lp.columns import Memory
-from placement.batch.problem_builder import batch_of
+from placement.batch.problem import batch_of
 from placement.batch.proposal import proposed, reason_of
 
 PODS_PER_NODE = 10

@@ -15,8 +15,7 @@ from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, PodShape
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.lp.columns import Memory
-from simulator.openb.prices import OPENB_PRICES
-from simulator.openb.trace_reader import read_trace
+from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from placement.batch.ladder import BatchPlan, BatchSettings, plan_batch
 from placement.batch.lp.columns import Memory
-from placement.batch.problem_builder import batch_of
+from placement.batch.problem import batch_of
 
 OPERATOR_S = 2.0
 """The operator's default time for a plan."""

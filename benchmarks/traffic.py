@@ -23,7 +23,7 @@ from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
 from controller.deciders import edits
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
-from placement.traffic.tree import natural
+from placement.network_tree import natural
 
 SPINE, LEAF = "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"
 LEAVES, NODES_PER_LEAF, GPUS = 16, 16, 8

@@ -21,7 +21,7 @@ from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 
 SIZES = (1, 2, 4, 8, 12, 20, 24, 40)
 """Members of a gang. A leaf has 16 nodes, so three sizes in eight cannot but span leaves."""

@@ -31,8 +31,7 @@ from controller.deciders.decisions import Decisions
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
 from placement.budget import stopped
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.controlplane.binaries.build_progress import progress_on
@@ -42,10 +41,9 @@ from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import gpu_milli_of
 from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct
 from simulator.packing.operated import operated
-from simulator.packing.replay import Conditions, replay
+from simulator.packing.replay import Conditions, gpu_milli_of, replay
 
 NAMESPACE = "default"
 QUIET_S = 4.0

@@ -15,11 +15,10 @@ from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from placement.budget import Budget
-from placement.engine.room import room_for
+from placement.engine.explanation import room_for
+from placement.mix.corrections import held, with_parts
 from placement.mix.optimizer import work_of
-from placement.mix.part_of_demand import with_parts
 from placement.mix.planner import plan_mix
-from placement.mix.stabilization import held
 
 AGAIN_S = 300.0
 """Seconds after which an unchanged recommendation is priced again: prices and stock may have changed."""

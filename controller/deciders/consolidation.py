@@ -15,7 +15,7 @@ from controller.deciders.decider import PROPOSE_S, Proposal
 from controller.deciders.decisions import Decisions
 from placement.batch.consolidation import candidates, emptying
 from placement.batch.problem import HostPrice
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 
 MOST_TRIED = 400
 """Most nodes that one run examines: two seconds at 1,000 nodes. The next run continues after them."""

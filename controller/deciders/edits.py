@@ -7,7 +7,7 @@ from cluster.actions import Bind, Evict, RestartGang
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from placement.traffic.tree import crossings, levels_of, natural, path_of
+from placement.network_tree import crossings, levels_of, natural, path_of
 
 AWAITS_POD = "AwaitsPod"
 """Reason code of a pod whose service is scaled in this same plan."""

@@ -15,7 +15,7 @@ from placement.batch.lp.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
 from placement.engine.policy import Adopt, SlowWork
-from placement.mix.search_memory import SearchMemory
+from placement.mix.memory import SearchMemory
 from placement.policies import policy_named
 
 

@@ -11,14 +11,20 @@ from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Memory, PackingMemory
 from placement.batch.consolidation import consolidated
-from placement.batch.deal_by_priority import dealt_by_priority
-from placement.batch.gang_topology import all_seats
-from placement.batch.headroom import within_headroom
 from placement.batch.ladder import BatchSettings, plan_batch, seated
-from placement.batch.proposal import DEALT_BY_PRIORITY, certified, proposed, reason_of, seats_to_keep
+from placement.batch.pod_assignment import all_seats
+from placement.batch.proposal import (
+    DEALT_BY_PRIORITY,
+    certified,
+    dealt_by_priority,
+    proposed,
+    reason_of,
+    seats_to_keep,
+    within_headroom,
+)
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.moves.defragmentation import defragmented
+from placement.moves import defragmented
 from placement.packing.planner import NO_TURN, pack, tried_in_vain
 
 ASSURED_SHARE = 0.5

@@ -13,11 +13,8 @@ from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import Turn
 from health.remediation.decision import decide as decide_on
-from health.remediation.evidence import Evidence
-from health.remediation.facts import JobFacts, NodeFacts, OurTaint, Situation
-from health.remediation.incidents import Act, Incident
-from health.remediation.intents import Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
-from health.remediation.policy import Policy
+from health.remediation.facts import Evidence, JobFacts, NodeFacts, OurTaint, Policy, Situation
+from health.remediation.incidents import Act, Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
 
 NAME = "health"
 """Key of these frames in `Snapshot.framed` and `Plan.learned`."""

@@ -8,7 +8,6 @@ from typing import Any, TextIO
 from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Reason
 from controller.api import gang, gpu_type, model_profile, model_service, node, pod
-from controller.api.flaw import Path
 from controller.api.foreign_kinds import foreign_kind_of
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
@@ -17,8 +16,9 @@ from controller.api.kinds import KINDS, kind_of, own_kinds
 from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.api.pruning import pruned, without_nulls
-from controller.kube.structs import Node, Pod, object_from
+from controller.api.rule import Path
+from controller.api.structs import Node, Pod, object_from
+from controller.api.validation import pruned, without_nulls
 from controller.objects.documents import Document, read_documents
 from controller.objects.pod_templates import (
     MOST_PODS,

@@ -9,7 +9,7 @@ import numpy as np
 from cluster.changes import instance_type_of
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
-from controller.placers.pools import Pool
+from controller.placers import Pool
 from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import stranded_devices
 

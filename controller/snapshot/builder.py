@@ -21,9 +21,8 @@ from controller.api.foreign_kinds import gang_object
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.api.labels import SCHEDULER_NAME
-from controller.kube.structs import Node, Pod
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.api.structs import Node, Pod
+from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import Groups, KnownGroups, Owner
 from controller.snapshot.pod_table import Dangling, PodColumns

@@ -8,11 +8,10 @@ import numpy as np
 
 from cluster.errors import Mistake, meant
 from cluster.snapshot import PENDING, Snapshot
-from controller.api.flaw import Path
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
-from controller.objects.findings import Findings
+from controller.api.rule import Path
 from controller.objects.manifests import Manifests
-from controller.objects.read import Note
+from controller.objects.read import Findings, Note
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pod_groups import Owner
 from controller.snapshot.scalers import Fact

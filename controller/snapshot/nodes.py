@@ -11,11 +11,10 @@ from cluster.arrays import Names, column
 from cluster.errors import Mistake
 from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, Taint
 from cluster.workloads import MAX_GPUS_PER_NODE, OWN_NODE, GpuType, Operator, Requirement, Terms, Toleration
-from controller.api import quantity
+from controller.api import notation
 from controller.api.gpu_type import GPUType
-from controller.kube.structs import Node, NodeConstraints
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.api.structs import Node, NodeConstraints
+from controller.objects.read import Findings, Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 
@@ -60,7 +59,7 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
         try:
             gpu_type = GpuType(
                 name=each.object.metadata.name,
-                memory_bytes=quantity.whole(spec.memory),
+                memory_bytes=notation.whole(spec.memory),
                 price_per_hour=spec.price_per_hour.on_demand,
                 spot_price_per_hour=spec.price_per_hour.spot,
                 inventory=spec.inventory,
@@ -110,9 +109,9 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
             findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
         written = {**node.status.capacity, **node.status.allocatable}
         wanted = ("cpu", "memory", *GPU_RESOURCES)
-        have = {name: quantity.quantity(written[name]) for name in wanted if name in written}
+        have = {name: notation.quantity(written[name]) for name in wanted if name in written}
         devices = _devices(read, have, types, findings)
-        cpu, memory = quantity.milli(have.get("cpu", Decimal(0))), quantity.whole(have.get("memory", Decimal(0)))
+        cpu, memory = notation.milli(have.get("cpu", Decimal(0))), notation.whole(have.get("memory", Decimal(0)))
         cpu_milli, memory_bytes, (gpus, gpu_type) = cpu, memory, devices
     except ValueError as error:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
@@ -133,7 +132,7 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
 def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, findings: Findings) -> tuple[int, int]:
     """(number of devices, index of their type) of a node; -1 when it has none or their type is unknown."""
     node = read.object
-    offered = {name: count for name in GPU_RESOURCES if (count := quantity.whole(have.get(name, Decimal(0))))}
+    offered = {name: count for name in GPU_RESOURCES if (count := notation.whole(have.get(name, Decimal(0))))}
     if not offered:
         return 0, -1
     found = sorted({n for label in node.metadata.labels.items() if (n := types.by_label.get(label)) is not None})

@@ -19,7 +19,7 @@ from controller.api.foreign_kinds import (
     VOLCANO,
     WORKLOAD,
 )
-from controller.kube.structs import Pod
+from controller.api.structs import Pod
 
 MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""

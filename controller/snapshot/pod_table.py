@@ -19,9 +19,8 @@ from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, device_mask
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from controller.api.labels import DEVICES_ANNOTATION, is_device_number
-from controller.kube.structs import Pod
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.api.structs import Pod
+from controller.objects.read import Findings, Read
 from controller.snapshot.pods import REMARKS, PodRow
 
 

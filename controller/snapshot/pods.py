@@ -8,11 +8,10 @@ from operator import add
 
 from cluster.errors import Mistake, meant
 from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms
-from controller.api import quantity
+from controller.api import notation
 from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION, MOVABLE_ANNOTATION
-from controller.kube.structs import Amount, Pod
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.api.structs import Amount, Pod
+from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import (
     GPU_RESOURCES,
     Problem,
@@ -179,7 +178,7 @@ def requested(pod: Pod) -> dict[str, Decimal]:
 
 
 def _amounts(written: Mapping[str, Amount]) -> Amounts:
-    return {name: quantity.quantity(amount) for name, amount in written.items()}
+    return {name: notation.quantity(amount) for name, amount in written.items()}
 
 
 def _joined(how: Callable[[Decimal, Decimal], Decimal], a: Amounts, b: Amounts) -> dict[str, Decimal]:
@@ -209,8 +208,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     tolerations, problems = tolerations_of(spec)
     complain("tolerations", problems)
     return PodShape(
-        cpu_milli=quantity.milli(ask.get("cpu", Decimal(0))),
-        memory_bytes=quantity.whole(ask.get("memory", Decimal(0))),
+        cpu_milli=notation.milli(ask.get("cpu", Decimal(0))),
+        memory_bytes=notation.whole(ask.get("memory", Decimal(0))),
         gpus=gpus,
         gpu_milli=gpu_milli,
         gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
@@ -227,11 +226,11 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
             for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
                 for name in GPU_RESOURCES:
                     # The API server refuses fractions of extended resources.
-                    if name in amounts and (amount := quantity.quantity(amounts[name])) % 1:
+                    if name in amounts and (amount := notation.quantity(amounts[name])) % 1:
                         path = ("spec", field, number, "resources", part, name)
                         remedy = f"whole devices only; for a fraction of one: the annotation {GPU_MILLI_ANNOTATION}"
                         findings.mistake(read.mistake(path, f"is {amount}", remedy))
-    whole = {name: count for name in GPU_RESOURCES if (count := quantity.whole(ask.get(name, Decimal(0))))}
+    whole = {name: count for name in GPU_RESOURCES if (count := notation.whole(ask.get(name, Decimal(0))))}
     whole = {name: min(count, MOST_DEVICES) for name, count in whole.items()}
     share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", GPU_MILLI_ANNOTATION)

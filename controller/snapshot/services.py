@@ -16,12 +16,11 @@ from cluster.plans import Reason
 from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import InstanceType, Terms, Toleration, instance_type_named
 from cluster.workloads import ModelService as Service
-from controller.api import quantity
+from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.kube.structs import NodeConstraints, PodSpec, object_from
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.api.structs import NodeConstraints, PodSpec, object_from
+from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
 from placement.mix.problem_builder import need_of, usable_profiles
 
@@ -155,8 +154,8 @@ def _service(
         spot=spec.spot,
         continuous_split=spec.split == "continuous",
         slice_factor=spec.slice_factor,
-        instance_cpu_milli=quantity.milli(spec.instance.cpu),
-        instance_memory_bytes=quantity.whole(spec.instance.memory),
+        instance_cpu_milli=notation.milli(spec.instance.cpu),
+        instance_memory_bytes=notation.whole(spec.instance.memory),
         priority=spec.priority,
         replicas=None if replicas is None else by_type,
         node_terms=terms,

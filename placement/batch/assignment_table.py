@@ -1,13 +1,79 @@
 """Assignment table: pods per class and node while a plan is made; every stage of the ladder fills one."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import Free
-from placement.batch.node_capacity import Dealt, FreeCapacity
-from placement.batch.problem import Batch
+from cluster.workloads import PodShape
+from placement.batch.problem import Batch, copies_in
+from placement.engine.ledger import tightest_devices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """Placements of pods of one class, in the order of dealing."""
+
+    node: IntArray
+    """Shape (seats,)."""
+    devices: IntArray
+    """Bit masks, shape (seats,)."""
+
+
+class FreeCapacity:
+    """Free resources and activity of each node; both change as pods are placed."""
+
+    def __init__(self, free: Free, running: BoolArray) -> None:
+        self.free = Free(free.cpu_milli.copy(), free.memory_bytes.copy(), free.gpu_milli.copy())
+        self.running = running.copy()
+
+    def copies(self, shape: PodShape, nodes: IntArray) -> IntArray:
+        return copies_in(shape, self.free, nodes)
+
+    def tightness(self, nodes: IntArray, scale: FloatArray) -> FloatArray:
+        """Remaining resources of nodes, in units of an average node: the least is the best fit. Shape (nodes,)."""
+        left: FloatArray = (
+            self.free.cpu_milli[nodes] * scale[0]
+            + self.free.memory_bytes[nodes] * scale[1]
+            + self.free.gpu_milli[nodes].clip(min=0).sum(axis=1) * scale[2]
+        )
+        return left
+
+    def deal(self, shape: PodShape, nodes: IntArray, counts: IntArray) -> Dealt:
+        """Charges `counts` pods of a shape to these nodes, which are all different and have the resources."""
+        nodes, counts = nodes[counts > 0], counts[counts > 0]
+        self.free.cpu_milli[nodes] -= counts * shape.cpu_milli
+        self.free.memory_bytes[nodes] -= counts * shape.memory_bytes
+        self.running[nodes] = True
+        if not shape.gpus:
+            return Dealt(np.repeat(nodes, counts), np.zeros(int(counts.sum()), dtype=np.int64))
+        seats = [self._one_each(shape, nodes[counts > turn]) for turn in range(int(counts.max(initial=0)))]
+        if not seats:
+            return Dealt(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        return Dealt(np.concatenate([s.node for s in seats]), np.concatenate([s.devices for s in seats]))
+
+    def _one_each(self, shape: PodShape, nodes: IntArray) -> Dealt:
+        left = self.free.gpu_milli[nodes]
+        devices = _roomiest(shape, left) if shape.gpus > 1 and not shape.is_whole_gpu else tightest_devices(shape, left)
+        held = devices[:, None] >> np.arange(left.shape[1]) & 1
+        self.free.gpu_milli[nodes] = left - held * shape.gpu_milli
+        return Dealt(nodes, devices)
+
+    def give_back(self, shape: PodShape, seats: Dealt) -> None:
+        """Returns placements. Nodes stay active: the caller knows whether anything else runs there."""
+        np.add.at(self.free.cpu_milli, seats.node, shape.cpu_milli)
+        np.add.at(self.free.memory_bytes, seats.node, shape.memory_bytes)
+        held = seats.devices[:, None] >> np.arange(self.free.gpu_milli.shape[1]) & 1
+        np.add.at(self.free.gpu_milli, seats.node, held * shape.gpu_milli)
+
+
+def _roomiest(shape: PodShape, left_milli: IntArray) -> IntArray:
+    """Devices with most left: taking those keeps fractions of several devices possible for as long as they are."""
+    order = (-left_milli).argsort(axis=1, kind="stable")[:, : shape.gpus]
+    masks: IntArray = np.left_shift(1, order).sum(axis=1)
+    return masks
 
 
 def order_of_dealing(batch: Batch) -> IntArray:

@@ -18,12 +18,10 @@ from cluster.arrays import IntArray
 from cluster.plans import Phase, Reason, Step
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.batch.assignment_table import Table
-from placement.batch.gang_topology import Seats
-from placement.batch.headroom import within_headroom
-from placement.batch.pod_assignment import seat_pods
-from placement.batch.problem import HostPrice
-from placement.batch.problem_builder import SYSTEM_PRIORITY, batch_of
-from placement.moves.defragmentation import MovePrice
+from placement.batch.pod_assignment import Seats, seat_pods
+from placement.batch.problem import SYSTEM_PRIORITY, HostPrice, batch_of
+from placement.batch.proposal import within_headroom
+from placement.moves import MovePrice
 
 MOST_TRIED = 100
 """Nodes that are examined in one plan, the most expensive first: half a second at 1,000 nodes."""

@@ -1,17 +1,20 @@
 """Plan from a batch's placements: gangs whole, then single pods; packing serves the remainder, by priority."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from cluster.actions import Bind, Evict
-from cluster.arrays import IntArray
+from cluster.arrays import BoolArray, IntArray
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
+from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from placement.batch.gang_topology import Seats
-from placement.batch.ladder import BatchPlan, seated
-from placement.batch.plan_cost import cost_of
-from placement.batch.problem import HostPrice
-from placement.batch.problem_builder import batch_of
+from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
+from placement.batch.lp.columns import Memory
+from placement.batch.pod_assignment import Seats
+from placement.batch.problem import HostPrice, batch_of
 from placement.batch.startable import complete_gangs
+from placement.engine.ledger import Ledger
 from placement.packing.draft import effective_priority
 
 CERTIFICATE = "batch"
@@ -112,3 +115,80 @@ def _seats_in(snapshot: Snapshot, plan: Plan) -> Seats:
     known = [(row, node) for row, node in rows if row is not None and node is not None]
     row, node = np.array(known, dtype=np.int64).reshape(-1, 2).T
     return Seats(row, node, np.zeros(len(row), dtype=np.int64))
+
+
+def within_headroom(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
+    """Placements that the headroom carries, and the rows of pods that lost theirs; a gang keeps all of its or none.
+
+    All of them where no headroom is published. By priority, then in the order of the batch.
+    """
+    floors = PowerFloors.of(snapshot)
+    if floors is None or not len(seats):
+        return seats, np.zeros(0, dtype=np.int64)
+    ledger, keep = Ledger.of(snapshot), np.zeros(len(seats), dtype=np.bool_)
+    for unit in _units(snapshot, seats):
+        keep[unit] = _taken(snapshot, floors, ledger, seats, unit)
+    kept = Seats(seats.row[keep], seats.node[keep], seats.devices[keep])
+    return kept, seats.row[~keep]
+
+
+def _units(snapshot: Snapshot, seats: Seats) -> list[list[int]]:
+    """Positions of placements that are kept or dropped together, the most important first."""
+    priority, gang = effective_priority(snapshot)[seats.row], snapshot.pods.gang[seats.row]
+    found: dict[tuple[int, int], list[int]] = {}
+    for seat in np.argsort(-priority, kind="stable").tolist():
+        found.setdefault((int(gang[seat]), -1 if gang[seat] >= 0 else seat), []).append(seat)
+    return list(found.values())
+
+
+def _taken(snapshot: Snapshot, floors: PowerFloors, ledger: Ledger, seats: Seats, unit: list[int]) -> bool:
+    """Charges the placements of a unit if all of them fit; else none."""
+    for done, seat in enumerate(unit):
+        if not _seated(snapshot, floors, ledger, seats, seat):
+            for before in reversed(unit[:done]):
+                _charge(snapshot, floors, ledger, seats, before, sign=-1)
+            return False
+    return True
+
+
+def _seated(snapshot: Snapshot, floors: PowerFloors, ledger: Ledger, seats: Seats, seat: int) -> bool:
+    node = int(seats.node[seat])
+    before = _held(ledger, node)
+    _charge(snapshot, floors, ledger, seats, seat, sign=1, follow=False)
+    after = _held(ledger, node)
+    if after == before or floors.bears(node, after):
+        floors.follow((node,), np.array([after]))
+        return True
+    _charge(snapshot, floors, ledger, seats, seat, sign=-1, follow=False)
+    return False
+
+
+def _charge(
+    snapshot: Snapshot, floors: PowerFloors, ledger: Ledger, seats: Seats, seat: int, *, sign: int, follow: bool = True
+) -> None:
+    shape = snapshot.pods.shapes[snapshot.pods.shape[seats.row[seat]]]
+    node, devices = int(seats.node[seat]), device_numbers(int(seats.devices[seat]))
+    if sign > 0:
+        ledger.take(shape, node, devices)
+    else:
+        ledger.give(shape, node, devices)
+    if follow:
+        floors.follow((node,), np.array([_held(ledger, node)]))
+
+
+def _held(ledger: Ledger, node: int) -> int:
+    return int(held_devices(ledger.gpu_milli[node : node + 1], ledger.gpus[node : node + 1])[0])
+
+
+MOST_PRIORITIES = 20
+"""Priorities that one plan deals, the highest first; those below wait. Clusters have a handful of PriorityClasses."""
+
+
+def dealt_by_priority(snapshot: Snapshot, among: BoolArray, settings: BatchSettings) -> Iterator[Seats]:
+    """Placements of these pending pods, by priority, gangs whole. among: shape (pods,)."""
+    priority = effective_priority(snapshot)
+    for level in np.unique(priority[among])[::-1][:MOST_PRIORITIES].tolist():
+        plan = plan_batch(snapshot, Memory(), settings, rung="best-fit", among=among & (priority == level))
+        seats, _ = within_headroom(snapshot, plan.seats)
+        yield seats
+        snapshot = seated(snapshot, seats)

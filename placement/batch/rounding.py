@@ -6,9 +6,10 @@ from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Free
 from placement.batch.assignment_table import Table
 from placement.batch.lp.column_generation import Effort, SearchResult, pattern_entries
-from placement.batch.lp.columns import Columns
-from placement.batch.lp.highs_program import Entries, Program, joined
+from placement.batch.lp.columns import Columns, distinct
+from placement.batch.lp.relaxation import Relaxed
 from placement.batch.problem import Batch
+from placement.highs_program import Entries, Program, joined
 
 WHOLE = 1e-6
 """Distance from a whole number within which a fraction counts as whole."""
@@ -102,3 +103,158 @@ def deal_patterns(
         table.seat(c, order, content[order, c])
     table.fit_all()
     return table
+
+
+def deal_by_targets(batch: Batch, free: Free, relaxation: Relaxed) -> Table:
+    """Deals the relaxation's pods, in whole numbers, to nodes in use and to each kind by best fit; then the rest.
+
+    A kind gets no more nodes than the relaxation runs of it (rounded up) until all targets were tried.
+    """
+    table = Table(batch, free)
+    allowed = [batch.group == g for g in range(len(batch.group_room))]
+    targets = [relaxation.in_group[:, g] for g in range(len(allowed))]
+    for k in range(len(batch.kinds)):
+        nodes = np.flatnonzero(batch.kind == k)[: int(np.ceil(relaxation.kind_nodes[k] - 1e-6))]
+        among = np.zeros(len(batch.kind), dtype=np.bool_)
+        among[nodes] = True
+        allowed.append(among)
+        targets.append(relaxation.on_kind[:, k])
+    for c in table.order.tolist():
+        for among, target in zip(allowed, targets, strict=True):
+            if (most := round(float(target[c]))) and table.left[c]:
+                table.fit(c, most, among)
+    table.fit_all()
+    return table
+
+
+WORTH_TRYING = 1e-9
+"""Smallest gain in dollars an hour that counts; less is rounding."""
+
+
+def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
+    """Best table after that many trials; never more expensive than the given one. pod_usd: shape (classes,)."""
+    spent = 0
+    table, spent = _place_left_out(table, tries)
+    while spent < tries:
+        better, used = _emptied_one(table, pod_usd, tries - spent)
+        spent += used
+        if better is None:
+            break
+        table = better
+    return table
+
+
+def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table | None, int]:
+    """Table after the first node that is better empty, and the number of trials."""
+    batch = table.batch
+    opened = np.flatnonzero(table.room.running & ~batch.in_use & (batch.kind >= 0))
+    worth = table.content[opened] @ pod_usd / np.maximum(batch.node_usd[opened], 1e-9)
+    for number, node in enumerate(opened[np.argsort(worth, kind="stable")][:tries].tolist(), start=1):
+        trial = table.copy()
+        trial.vacate(node)
+        elsewhere = np.ones(len(batch.kind), dtype=np.bool_)
+        elsewhere[node] = False
+        trial.fit_all(elsewhere)
+        if trial.usd_per_hour < table.usd_per_hour - WORTH_TRYING:
+            return trial, number
+    return None, min(tries, len(opened))
+
+
+def _place_left_out(table: Table, tries: int) -> tuple[Table, int]:
+    """Placements for left-out pods, freed by moving others elsewhere. Returns the table and the number of trials."""
+    spent = 0
+    for c in table.order.tolist():
+        while table.left[c] and spent < tries:
+            better, used = _freed_for(table, c, tries - spent)
+            spent += used
+            if better is None:
+                break
+            table = better
+    return table, spent
+
+
+def _freed_for(table: Table, c: int, tries: int) -> tuple[Table | None, int]:
+    """Table in which one class left a node to a pod of class c and is placed elsewhere, and the number of trials."""
+    batch = table.batch
+    nodes = np.flatnonzero(batch.eligible[c] & table.content.any(axis=1))
+    spent = 0
+    # Pods that may use many nodes are the likeliest to fit elsewhere.
+    flexible = np.argsort(-batch.eligible.sum(axis=1), kind="stable")
+    for other in flexible.tolist():
+        if other == c or batch.eligible[other].sum() <= batch.eligible[c].sum():
+            continue
+        holders = nodes[table.content[nodes, other] > 0]
+        for node in holders[np.argsort(-table.content[holders, other], kind="stable")].tolist():
+            if spent >= tries:
+                return None, spent
+            spent += 1
+            trial = table.copy()
+            trial.vacate(node, other)
+            here = np.zeros(len(batch.kind), dtype=np.bool_)
+            here[node] = True
+            if trial.fit(c, among=here):
+                trial.fit_all()
+            if trial.usd_per_hour < table.usd_per_hour - WORTH_TRYING:
+                return trial, spent
+    return None, spent
+
+
+POLISH_GAP = 2e-3
+"""Distance from the optimum of the known patterns at which the tree search stops, as a fraction of the plan's price of
+nodes."""
+
+
+def polished(batch: Batch, free: Free, found: SearchResult, best: Table, *, most_nodes: int, tries: int) -> Table:
+    """Better of the given plan and the result of a tree search of at most `most_nodes` nodes."""
+    rows = np.flatnonzero((batch.kind >= 0) & best.content.any(axis=1))
+    of_plan = distinct(best.content[rows], batch.kind[rows])
+    columns = of_plan.plus(found.columns.pattern, found.columns.kind)
+    if not len(columns):
+        return best
+    chosen = _whole_numbers(batch, columns, best, _counts(columns, best.content[rows], batch.kind[rows]), most_nodes)
+    if chosen is None:
+        return best
+    table = deal_patterns(batch, free, columns, (chosen,), _in_use(batch, best).astype(np.float64))
+    table = improved(table, found.prices.pod_usd, tries)
+    return table if table.usd_per_hour < best.usd_per_hour else best
+
+
+def _counts(columns: Columns, content: IntArray, kind: IntArray) -> IntArray:
+    """Number of nodes that run each pattern, shape (columns,)."""
+    number = {(int(k), row.tobytes()): n for n, (k, row) in enumerate(zip(columns.kind, columns.pattern, strict=True))}
+    counts = np.zeros(len(columns), dtype=np.int64)
+    for k, row in zip(kind, content, strict=True):
+        counts[number[int(k), row.tobytes()]] += 1
+    return counts
+
+
+def _in_use(batch: Batch, table: Table) -> IntArray:
+    """Pods of the plan on nodes in use, shape (classes, groups)."""
+    groups = len(batch.group_room)
+    return (
+        np.array([table.content[batch.group == g].sum(axis=0) for g in range(groups)], dtype=np.int64)
+        .reshape(groups, len(batch.shapes))
+        .T
+    )
+
+
+def _whole_numbers(batch: Batch, columns: Columns, best: Table, start: IntArray, most_nodes: int) -> IntArray | None:
+    """Nodes per pattern for all pods that the plan does not put on nodes in use; None: nothing was found."""
+    classes, count = len(batch.shapes), len(columns)
+    demand = (batch.pods - _in_use(batch, best).sum(axis=1)).astype(np.float64)
+    nodes = batch.kind_nodes.astype(np.float64)
+    program = Program(
+        cost=np.concatenate([batch.kind_usd[columns.kind], batch.left_out_usd]),
+        upper=np.concatenate([nodes[columns.kind], demand]),
+        row_lower=np.concatenate([demand, np.full(len(nodes), -np.inf)]),
+        row_upper=np.concatenate([np.full(classes, np.inf), nodes]),
+        entries=joined(
+            pattern_entries(columns, classes),
+            Entries(np.arange(classes), count + np.arange(classes), np.ones(classes)),
+        ),
+        whole=True,
+        most_nodes=most_nodes,
+        gap=POLISH_GAP * best.node_usd / max(best.usd_per_hour, 1e-9),
+    )
+    program.start_from(np.concatenate([start, best.left]).astype(np.float64))
+    return np.round(program.values[:count]).astype(np.int64) if program.solve() else None

@@ -12,9 +12,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import PENDING, Free, Snapshot
-from placement.batch.node_capacity import copies_in
-from placement.batch.problem import Batch
-from placement.batch.problem_builder import free_room
+from placement.batch.problem import Batch, copies_in, free_room
 
 
 def complete_gangs(snapshot: Snapshot) -> BoolArray:

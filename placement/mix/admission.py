@@ -13,6 +13,7 @@ import numpy as np
 
 from cluster.plans import Reason
 from placement.budget import Budget
+from placement.mix.bounds import refine, start
 from placement.mix.columns import (
     Chosen,
     Column,
@@ -27,13 +28,11 @@ from placement.mix.columns import (
 )
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
-from placement.mix.master import Prices
-from placement.mix.optimizer import answer_mix
+from placement.mix.memory import SearchMemory
+from placement.mix.milp import Prices
+from placement.mix.optimizer import answer_mix, certain_shortage, mixes_on
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
-from placement.mix.refinement import refine
-from placement.mix.search import Terms, certain_shortage, mixes_on
-from placement.mix.search_memory import SearchMemory
-from placement.mix.split_prices import start
+from placement.mix.pulp_solver import Terms
 
 Ask = Callable[[Sequence[Need]], MixQuestion]
 """Question of some of the needs, with the stock that they may use."""

@@ -1,6 +1,6 @@
 """Services that compete for one stock, solved by column generation: whole mixes of each service, chosen together.
 
-Each column is a mix that serves one service alone within the stock; the master problem (`placement.mix.master`) takes
+Each column is a mix that serves one service alone within the stock; the master problem (`placement.mix.milp`) takes
 one for each. Objective: min Σ cost_kj·z_kj + penalty·Σ out_k or, to admit services, min Σ 2^(rank of k)·out_k.
 
 The relaxation prices each instance by the duals of the rows that link instances with seats; a need lacks a column where
@@ -27,13 +27,23 @@ from placement.mix.heuristics import (
     stocks_without_others,
     whole_slices,
 )
-from placement.mix.master import Choice, Choices, Master, Prices, dollars, master, relaxed, spent
-from placement.mix.milp import MixModel, build_model, mixes_from, slices
+from placement.mix.milp import (
+    Choice,
+    Choices,
+    Master,
+    MixModel,
+    Prices,
+    build_model,
+    dollars,
+    master,
+    mixes_from,
+    relaxed,
+    slices,
+)
+from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
-from placement.mix.pulp_solver import Solved
-from placement.mix.rounding import split_and_rounded
-from placement.mix.search import Terms
-from placement.seating.stock import Stock
+from placement.mix.pulp_solver import Solved, Terms, spent
+from placement.stock import Stock
 
 PRICING_NODES = 1
 """Nodes of the tree search for one column: a column need not be the cheapest."""

@@ -15,17 +15,41 @@ from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible
-from placement.mix.optimizer import concluded, first_unserved
+from placement.mix.memory import Found, SearchMemory, Standing, profiles_digest
+from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, search
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
-from placement.mix.problem_builder import need_of
-from placement.mix.question_digests import profiles_digest
-from placement.mix.running_seats import may_be_in_the_way, staying
-from placement.mix.search import Mixes, SearchState, Terms, search
-from placement.mix.search_memory import SearchMemory
+from placement.mix.problem_builder import (
+    Claimant,
+    gpu_type_mistakes,
+    need_of,
+    profile_mistakes,
+    service_mistakes,
+    stocked,
+)
+from placement.mix.pulp_solver import Terms
 from placement.mix.sensitivity import explain
-from placement.mix.standing import Found, Standing
-from placement.mix.stock_builder import Claimant, stocked
-from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
+from placement.stock import Footprint
+
+
+def staying(answered: Iterable[Answered]) -> frozenset[Claimant]:
+    """Services' instances of a type of which these mixes stop none."""
+    return frozenset(
+        (need.service, offer.instance_type)
+        for question, answer in answered
+        for need, mix in zip(question.needs, answer.mixes, strict=True)
+        for offer, count in zip(need.offers, mix.instances.tolist(), strict=True)
+        if 0 < need.running_count(offer) <= count
+    )
+
+
+def may_be_in_the_way(stay: Iterable[Claimant], needs: Iterable[Need]) -> bool:
+    """Whether instances of another footprint might use the same GPU type as one of those that stay."""
+    footprints: dict[str, set[Footprint]] = {}
+    for need in needs:
+        for offer in need.offers:
+            footprints.setdefault(offer.gpu_type, set()).add(offer.footprint)
+    return any(len(footprints.get(instance_type.gpu_type, ())) > 1 for _, instance_type in stay)
+
 
 EXPLAINING_SHARE = 0.2
 """Fraction of the work that is reserved for explanations, where they are wanted; they also use the work that the

@@ -1,17 +1,23 @@
 """Builder of the mix problem from a snapshot: the need of each service."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
-from cluster.arrays import FloatArray
-from cluster.demand import LengthGrid, ThroughputProfile
+from cluster.arrays import BoolArray, FloatArray
+from cluster.changes import instance_type_of
+from cluster.demand import Demand, LengthGrid, ThroughputProfile
+from cluster.errors import Mistake
+from cluster.nodes import eligible_nodes
 from cluster.plans import Reason
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService, is_spot
-from placement.mix.headroom import in_flight_at_slo
-from placement.mix.problem import Need, Offer
+from cluster.snapshot import PENDING, Snapshot, device_numbers
+from cluster.workloads import WHOLE_GPU_MILLI, GpuType, InstanceType, ModelService, PodShape, is_spot
+from placement.mix.problem import Need, Offer, in_flight_at_slo
+from placement.stock import Footprint, Stock, footprint_of, stock_of_nodes
 
 
 def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = None) -> Need | Reason:
@@ -104,3 +110,220 @@ def offer_of(
     variance = np.divide(load, held, out=np.zeros(len(cells)), where=can)
     width = profile.gpus_per_instance
     return Offer(InstanceType(profile.gpu_type, width), price_per_hour * width, load, variance)
+
+
+HISTOGRAM_TOLERANCE = 1e-4
+"""Tolerance of a length histogram's sum around 1: ten times the rounding error of 100 buckets with 6 digits."""
+
+
+def mix_mistakes(snapshot: Snapshot) -> tuple[Mistake, ...]:
+    """Mistakes in the services, profiles and GPU types that prevent a mix."""
+    return (
+        *gpu_type_mistakes(snapshot.gpu_types),
+        *profile_mistakes(snapshot.profiles, snapshot.gpu_type_names),
+        *_duplicates("services", (service.name for service in snapshot.services)),
+        *(m for service in snapshot.services for m in service_mistakes(service, snapshot.gpu_type_names)),
+    )
+
+
+def gpu_type_mistakes(gpu_types: Sequence[GpuType]) -> Iterator[Mistake]:
+    yield from _duplicates("gpu types", (gpu_type.name for gpu_type in gpu_types))
+    for gpu_type in gpu_types:
+        place = f"gpu type {gpu_type.name}"
+        for price in (gpu_type.price_per_hour, gpu_type.spot_price_per_hour):
+            if price is not None and not (math.isfinite(price) and price > 0):
+                yield Mistake(place, f"price {price} $/h", "give dollars per device and hour, above 0")
+        if gpu_type.inventory is not None and gpu_type.inventory < 0:
+            yield Mistake(place, f"inventory {gpu_type.inventory}", "give the number of devices, 0 or more")
+
+
+def profile_mistakes(profiles: Sequence[ThroughputProfile], gpu_types: Sequence[str]) -> Iterator[Mistake]:
+    yield from _duplicates("profiles", (_profile_place(profile) for profile in profiles))
+    for profile in profiles:
+        place = _profile_place(profile)
+        if profile.gpu_type not in gpu_types:
+            yield Mistake(place, f"unknown GPU type {profile.gpu_type}", f"known are {', '.join(gpu_types) or 'none'}")
+        if profile.gpus_per_instance < 1:
+            yield Mistake(place, f"{profile.gpus_per_instance} GPUs per instance", "an instance holds 1 or more")
+        yield from _slo_mistakes(place, profile.slo.tpot_s)
+        yield from _grid_mistakes(place, profile.grid)
+        yield from _table_mistakes(place, "throughput", profile.requests_per_s, profile.grid)
+
+
+def service_mistakes(service: ModelService, gpu_types: Sequence[str]) -> Iterator[Mistake]:
+    place = f"service {service.name}"
+    for name in service.gpu_types:
+        if name not in gpu_types:
+            yield Mistake(place, f"unknown GPU type {name}", f"known are {', '.join(gpu_types) or 'none'}")
+    if service.headroom_share is not None and not 0 <= service.headroom_share < 1:
+        yield Mistake(place, f"headroom share {service.headroom_share}", "give 0 ≤ fraction < 1, or none")
+    if service.slice_factor < 1:
+        yield Mistake(place, f"slice factor {service.slice_factor}", "give 1 or more")
+    if any(count < 0 for count in (service.replicas or {}).values()):
+        yield Mistake(place, "a negative number of replicas")
+    yield from _slo_mistakes(place, service.slo.tpot_s)
+    if service.demand is not None:
+        yield from demand_mistakes(place, service.demand)
+
+
+def demand_mistakes(place: str, demand: Demand) -> Iterator[Mistake]:
+    if not (math.isfinite(demand.rate_per_s) and demand.rate_per_s >= 0):
+        yield Mistake(place, f"request rate {demand.rate_per_s} per second", "give a number, 0 or more")
+    yield from _grid_mistakes(place, demand.grid)
+    faults = list(_table_mistakes(place, "histogram", demand.share, demand.grid))
+    yield from faults
+    total = float(demand.share.sum())
+    if not faults and abs(total - 1) > HISTOGRAM_TOLERANCE:
+        yield Mistake(place, f"the histogram adds up to {total:g}", "fractions of the buckets must add up to 1")
+
+
+def _slo_mistakes(place: str, tpot_s: float) -> Iterator[Mistake]:
+    if not (math.isfinite(tpot_s) and tpot_s > 0):
+        yield Mistake(place, f"SLO of {tpot_s} s per token", "give seconds, above 0")
+
+
+def _grid_mistakes(place: str, grid: LengthGrid) -> Iterator[Mistake]:
+    for what, edges in (("input", grid.input_tokens), ("output", grid.output_tokens)):
+        if not edges or edges[0] <= 0 or any(b <= a for a, b in pairwise(edges)):
+            yield Mistake(place, f"{what} bucket edges {list(edges)}", "give edges above 0 that increase strictly")
+
+
+def _table_mistakes(place: str, what: str, table: FloatArray, grid: LengthGrid) -> Iterator[Mistake]:
+    if table.shape != grid.shape:
+        yield Mistake(place, f"{what} has shape {table.shape} and its grid {grid.shape}", "fill in every bucket")
+        return
+    for i, j in np.argwhere(~np.isfinite(table) | (table < 0)):
+        yield Mistake(place, f"{what} at {grid.label(int(i), int(j))} is {table[i, j]}", "give a number, 0 or more")
+
+
+def _duplicates(place: str, names: Iterable[str]) -> Iterator[Mistake]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield Mistake(place, f"{count} are called {name}", "give each its own name")
+
+
+def _profile_place(profile: ThroughputProfile) -> str:
+    instance_type = InstanceType(profile.gpu_type, profile.gpus_per_instance)
+    return f"profile of {profile.model} on {instance_type} at {profile.slo.label}"
+
+
+Claimant = tuple[str, InstanceType]
+"""Service and instance type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Free resources of a node, or those that an instance holds where no further one may start."""
+
+    free: Footprint
+    claimants: frozenset[Claimant]
+    """Instances that may be there."""
+
+
+def stocked(
+    snapshot: Snapshot, needs: Sequence[Need], stay: Collection[Claimant] = ()
+) -> tuple[tuple[Need, ...], dict[str, Stock]]:
+    """Needs whose offers name the stocks that they may use, and these stocks.
+
+    With nodes: those of a GPU type that the same instances may use are one stock, of their whole free devices, CPU and
+    memory, and of what the services' own instances hold. So an instance that is sold has a seat, wherever its service
+    may run. Without nodes: the GPU types' inventories.
+
+    stay: instances that stay where they run; others may start where they stop.
+    """
+    if not len(snapshot.nodes):
+        used = {offer.gpu_type for need in needs for offer in need.offers}
+        types = (each for each in snapshot.gpu_types if each.inventory is not None and each.name in used)
+        return tuple(needs), {each.name: Stock(each.inventory or 0) for each in types}
+    offers = {(need.service, offer.instance_type): offer for need in needs for offer in need.offers}
+    by_claimants: dict[frozenset[Claimant], list[Footprint]] = {}
+    for room in _rooms(snapshot, offers, stay):
+        by_claimants.setdefault(room.claimants, []).append(room.free)
+    stock: dict[str, Stock] = {}
+    places: dict[Claimant, tuple[str, ...]] = {}
+    for gpu_type in dict.fromkeys(offer.gpu_type for offer in offers.values()):
+        own = {claimant: offer for claimant, offer in offers.items() if offer.gpu_type == gpu_type}
+        of_own = {claimants: rooms for claimants, rooms in by_claimants.items() if claimants <= own.keys()}
+        found, of_type = _of_type(gpu_type, of_own, own)
+        stock |= found
+        places |= of_type
+    placed = (
+        replace(
+            need,
+            offers=tuple(replace(each, places=places[need.service, each.instance_type]) for each in need.offers),
+        )
+        for need in needs
+    )
+    return tuple(placed), stock
+
+
+def _of_type(
+    gpu_type: str, by_claimants: Mapping[frozenset[Claimant], Sequence[Footprint]], offers: Mapping[Claimant, Offer]
+) -> tuple[dict[str, Stock], dict[Claimant, tuple[str, ...]]]:
+    """Stocks of one GPU type, and the names of those that each kind of instance may use, the least wanted first.
+
+    by_claimants: free resources of its nodes, by the instances that may be there.
+    """
+    sets = sorted(by_claimants, key=lambda claimants: (len(claimants), sorted(claimants)))
+    is_one = len(sets) == 1 and sets[0] == offers.keys()
+    names = {each: gpu_type if is_one else f"{gpu_type} {number}" for number, each in enumerate(sets)}
+    stock = {}
+    for each in sets:
+        held = stock_of_nodes(by_claimants[each], [offers[claimant].footprint for claimant in each])
+        stock[names[each]] = replace(held, gpu_type=gpu_type)
+    places = {claimant: tuple(names[each] for each in sets if claimant in each) for claimant in offers}
+    nowhere = f"{gpu_type} nowhere"  # a stock that is missing would have no limit
+    if not all(places.values()):
+        stock[nowhere] = Stock(0, gpu_type=gpu_type)
+    return stock, {claimant: own or (nowhere,) for claimant, own in places.items()}
+
+
+def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collection[Claimant]) -> list[Room]:
+    """Rooms of all nodes for these instances.
+
+    What the services' running instances hold counts as free on nodes where they may start. Elsewhere, such as on a
+    cordoned node, and where they stay, it is a room for the same instance alone.
+    """
+    allowed = _allowed(snapshot, offers)
+    services = {service for service, _ in offers}
+    free, pods = snapshot.free(), snapshot.pods
+    usable = np.logical_or.reduce(list(allowed.values()))
+    rooms = []
+    for row in np.flatnonzero(pods.node != PENDING).tolist():
+        if not pods.owner[row] or pods.owner[row] not in services:
+            continue
+        shape, node = pods.shapes[pods.shape[row]], int(pods.node[row])
+        on_type = int(snapshot.nodes.gpu_type[node])
+        known = snapshot.gpu_type_names[on_type] if on_type >= 0 else ""
+        claimant = pods.owner[row], instance_type_of(shape) or InstanceType(known, shape.gpus)
+        if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
+            rooms.append(Room(footprint_of(shape), frozenset((claimant,))))
+        elif usable[node]:
+            free.cpu_milli[node] += shape.cpu_milli
+            free.memory_bytes[node] += shape.memory_bytes
+            free.gpu_milli[node, list(device_numbers(int(pods.devices[row])))] += shape.gpu_milli
+    whole = (free.gpu_milli >= WHOLE_GPU_MILLI).sum(axis=1)
+    claimants = list(allowed)
+    may = np.array([allowed[each] for each in claimants])
+    sets: dict[bytes, frozenset[Claimant]] = {}
+    for node in np.flatnonzero(usable & (whole > 0)).tolist():
+        column = may[:, node]
+        key = column.tobytes()
+        if key not in sets:
+            sets[key] = frozenset(claimants[n] for n in np.flatnonzero(column))
+        room = Footprint(int(whole[node]), int(free.cpu_milli[node]), int(free.memory_bytes[node]))
+        rooms.append(Room(room, sets[key]))
+    return rooms
+
+
+def _allowed(snapshot: Snapshot, offers: Mapping[Claimant, Offer]) -> dict[Claimant, BoolArray]:
+    """Shape (nodes,) by service and instance type: nodes where instances may start, whatever is free there."""
+    services = {service.name: service for service in snapshot.services}
+    of_shapes: dict[PodShape, BoolArray] = {}
+    found = {}
+    for name, instance_type in offers:
+        shape = replace(services[name].instance_shape(instance_type), cpu_milli=0, memory_bytes=0, gpus=1)
+        if shape not in of_shapes:
+            of_shapes[shape] = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
+        found[name, instance_type] = of_shapes[shape]
+    return found

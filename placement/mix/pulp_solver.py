@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pulp
 
 from cluster.plans import CutShort
+from placement.budget import Budget
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -38,6 +39,16 @@ class Solved:
         return self.status in ("optimal", "feasible")
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Settings of a search."""
+
+    gap: float = 0.0
+    """Relative distance from the bound that is good enough."""
+    solver: str | None = None
+    """See `solve`."""
+
+
 def solve(
     model: pulp.LpProblem,
     *,
@@ -61,6 +72,17 @@ def solve(
     if solver == "HiGHS" or (solver is None and pulp.HiGHS().available()):
         return _by_highs(model, most_nodes, limit_s, gap, fractions)
     return _by_cbc(model, most_nodes, limit_s, gap, fractions)
+
+
+def spent(
+    problem: pulp.LpProblem, budget: Budget, terms: Terms, *, most_nodes: int | None = None, fractions: bool = False
+) -> Solved:
+    """Outcome of a solve, whose work is charged to the budget."""
+    solved = solve(
+        problem, most_nodes=most_nodes, limit_s=budget.left_s, gap=terms.gap, solver=terms.solver, fractions=fractions
+    )
+    budget.spend(solved.work, solved.cut_short)
+    return solved
 
 
 class _HighsByNodes(pulp.HiGHS):  # type: ignore[misc] # PuLP has no annotations

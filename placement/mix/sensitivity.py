@@ -10,13 +10,11 @@ from dataclasses import replace
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
-from placement.mix.headroom import room_needed
-from placement.mix.heuristics import best_single_type, stocks_without_others
-from placement.mix.instance_packing import fit_into_instances
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, pool_load, total_cost
+from placement.mix.feasibility import crowd_at, seats_of
+from placement.mix.heuristics import best_single_type, fit_into_instances, stocks_without_others
+from placement.mix.memory import VariantMemory
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, pool_load, room_needed, total_cost
 from placement.mix.problem_builder import need_of
-from placement.mix.seats import crowd_at, seats_of
-from placement.mix.variant_memory import VariantMemory
 
 MOST_PACKED = 10_000
 """Instances of all services up to which slices are packed into single ones. The time grows with their square: 10,000

@@ -9,7 +9,7 @@ import numpy as np
 from cluster.arrays import BoolArray, IntArray
 from cluster.workloads import PodShape
 from placement.packing.draft import Draft, Kind, members_running
-from placement.packing.pending_units import Unit
+from placement.packing.units import Unit
 
 Place = Callable[[int, BoolArray | None], bool]
 """Places one pod, among the nodes of the mask. Returns whether it did."""

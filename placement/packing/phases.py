@@ -6,8 +6,8 @@ from cluster.actions import PREEMPTED, Bind, Evict
 from cluster.plans import Phase, Reason, Step
 from cluster.snapshot import PENDING, device_numbers
 from placement.packing.draft import Draft
-from placement.packing.pending_units import Unit, order_of_service
-from placement.packing.sparing import stopped_together
+from placement.packing.preemption import stopped_together
+from placement.packing.units import Unit, order_of_service
 
 
 def phases_of(draft: Draft) -> tuple[Phase, ...]:

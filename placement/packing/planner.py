@@ -1,19 +1,213 @@
 """Packing decider: pending pods and gangs onto nodes and devices, by priority, as a plan with reasons."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from cluster.arrays import BoolArray
 from cluster.plans import CutShort, Plan, Reason, Unplaced
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing.draft import Draft
-from placement.packing.pending_units import Unit, pending_units
+from placement.packing.draft import PLACES_PER_POD, Draft, members_running
+from placement.packing.gangs import Seat, seat_unit
+from placement.packing.instances import seat_instances_together
 from placement.packing.phases import phases_of
+from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
 from placement.packing.reasons import Reasons
-from placement.packing.service import Served, Service
-from placement.packing.sparing import spare_victims
+from placement.packing.units import FairQueue, Queue, Unit, as_of_now, pending_units, units_of
+
+LEAST_SHARE = 1 / 20
+"""Fraction of the remaining work that every gang may use. Chosen: 20 gangs that use it in vain leave more than a third
+to the units behind them."""
+MOST_SHARE = 1 / 2
+"""Fraction of the remaining work that a large gang may use, and of all work that large gangs may use in vain; after
+that, a gang has `LEAST_SHARE` until all other units had their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Result of serving a queue once."""
+
+    seated: int
+    """Number of placed units."""
+    ended: CutShort = ""
+    """Limit that ended it before every unit had its turn."""
+    unserved: frozenset[int] = frozenset()
+    """Rows of the pods without a turn, or with one that the limit cut short."""
+
+
+class Service:
+    """Passes over the units that wait, until none of them can be placed."""
+
+    def __init__(self, draft: Draft, budget: Budget, *, preempt: bool) -> None:
+        self._draft = draft
+        self._budget = budget
+        self._preempt = preempt
+        self._futile = set[Hashable]()
+        """Keys of pods that cannot be placed (`_alike`), kept from one pass to the next."""
+        self._futile_gangs = set[Hashable]()
+        """The same for gangs, in one pass: their placement is a heuristic, which may succeed after others took room."""
+        self._together = set[int]()
+        """Priorities whose instances had their turn together."""
+        self._useless_most = MOST_SHARE * budget.work
+        self._useless = 0.0
+        """Work of gangs that were not placed."""
+
+    def serve(self, units: Iterable[Unit]) -> Served:
+        """Serves every unit once, in the order of service; those whose own work was used up again after all others.
+
+        Where the work does not suffice for all, namespaces share that of each priority.
+
+        Victims of preemption join the queue at their own place.
+        """
+        queue, late = FairQueue(self._draft, units, self._budget), Queue(self._draft)
+        seated, cut = 0, list[Unit]()
+        self._futile_gangs.clear()
+        for unit, is_late in self._turns(queue, late):
+            if not self._budget.allows_more():
+                behind = (each for each in (unit, *queue.waiting(), *late.waiting()) if self._may_fit(each))
+                return Served(seated, self._budget.cut_short, rows_of((*behind, *cut)))
+            seated += self._seat_instances(unit)
+            if self._draft.node[unit.rows[0]] != PENDING:
+                continue
+            mark = self._draft.mark
+            attempt = Attempt(self._draft, self._own_budget(unit, is_late=is_late))
+            if attempt.seat(unit, preempt=self._preempt):
+                seated += 1
+            else:
+                self._useless += attempt.work if unit.gang >= 0 else 0.0
+                if not attempt.was_cut:
+                    (self._futile if unit.gang < 0 else self._futile_gangs).add(_alike(self._draft, unit))
+                elif is_late:
+                    cut.append(unit)
+                else:
+                    late.add(unit)
+            queue.charge(unit, attempt.work)
+            self._requeue(queue, self._draft.unseated_since(mark))
+        return Served(seated, "work" if cut else "", rows_of(cut))
+
+    def _seat_instances(self, unit: Unit) -> int:
+        """Places the pending instances of the unit's priority together, once, where one by one would not do.
+
+        Returns the number of placed ones.
+        """
+        is_instance = unit.gang < 0 and bool(self._draft.snapshot.pods.owner[unit.rows[0]])
+        if not is_instance or unit.priority in self._together:
+            return 0
+        self._together.add(unit.priority)
+        return seat_instances_together(self._draft, unit.priority, self._budget)
+
+    def _turns(self, queue: FairQueue, late: Queue) -> Iterator[tuple[Unit, bool]]:
+        """Units as they are when their turn comes, and whether it is the second one; none that cannot be placed."""
+        while True:
+            first = queue.next()
+            if first is None and late.first is None:
+                return
+            waited = first or late.next()
+            for unit in as_of_now(self._draft, waited):
+                if self._may_fit(unit):
+                    yield unit, first is None
+
+    def _may_fit(self, unit: Unit) -> bool:
+        return _alike(self._draft, unit) not in (self._futile if unit.gang < 0 else self._futile_gangs)
+
+    def _requeue(self, queue: FairQueue, victims: list[int]) -> None:
+        if victims:
+            self._futile.clear()  # freed resources may now fit pods that did not fit before
+            self._futile_gangs.clear()
+        for unit in units_of(self._draft, victims):
+            queue.add(unit)
+
+    def _own_budget(self, unit: Unit, *, is_late: bool) -> Budget:
+        """Work that the unit may use; a single pod, which needs little, is not limited by itself."""
+        if unit.gang < 0:
+            return self._budget
+        left = self._budget.work
+        least, most = LEAST_SHARE * left, MOST_SHARE * left
+        if is_late:
+            least = most
+        elif self._useless < self._useless_most:
+            least = min(max(least, self._usual_work(unit)), most)
+        return Budget(least, self._budget.clock, self._budget.over_at_s, self._budget)
+
+    def _usual_work(self, unit: Unit) -> float:
+        """Work of placing a gang that fits, twice."""
+        kinds = len({self._draft.kind(row) for row in unit.rows})
+        each = PLACES_PER_POD + (PLACES_PER_SEARCH if self._preempt else 0)
+        return 2.0 * (kinds * len(self._draft.snapshot.nodes) + len(unit.rows) * each)
+
+
+class Attempt:
+    """One turn of a unit, charged to its budget."""
+
+    def __init__(self, draft: Draft, budget: Budget) -> None:
+        self._draft = draft
+        self._budget = budget
+        self._began = self._charged = draft.work
+        self.was_cut = False
+        """Whether a pod was not tried because the budget was used up."""
+
+    @property
+    def work(self) -> float:
+        """Work of this turn, in examined places."""
+        return self._charged - self._began
+
+    def seat(self, unit: Unit, *, preempt: bool) -> bool:
+        """Places the unit in free resources if they suffice, else by preemption for the pods that do not fit."""
+        is_seated = seat_unit(self._draft, unit, Seat(self._in_free_resources))
+        if not is_seated and preempt and not self.was_cut and has_victims(self._draft, unit):
+            place = self._by_preemption if unit.gang < 0 else self._in_either
+            is_seated = seat_unit(self._draft, unit, Seat(place, below=unit.priority))
+        self._charge()
+        return is_seated
+
+    def _in_free_resources(self, row: int, within: BoolArray | None) -> bool:
+        return self._may_go_on() and self._draft.seat(row, within)
+
+    def _by_preemption(self, row: int, within: BoolArray | None) -> bool:
+        priority = int(self._draft.priority[row])
+        return self._draft.may_preempt(row) and seat_by_preemption(self._draft, row, priority, within)
+
+    def _in_either(self, row: int, within: BoolArray | None) -> bool:
+        return self._in_free_resources(row, within) or (not self.was_cut and self._by_preemption(row, within))
+
+    def _may_go_on(self) -> bool:
+        self._charge()
+        if not self._budget.allows_more():
+            self.was_cut = True
+        return not self.was_cut
+
+    def _charge(self) -> None:
+        if self._draft.work > self._charged:
+            self._budget.spend(self._draft.work - self._charged)
+            self._charged = self._draft.work
+
+
+def has_victims(draft: Draft, unit: Unit) -> bool:
+    """Whether any pod of lower priority runs."""
+    return bool(((draft.node != PENDING) & (draft.priority < unit.priority)).any())
+
+
+def rows_of(units: Iterable[Unit]) -> frozenset[int]:
+    """Rows of all pods of these units."""
+    return frozenset(row for unit in units for row in unit.rows)
+
+
+def _alike(draft: Draft, unit: Unit) -> Hashable:
+    """Key of units that fail alike: pods of one kind and priority, and gangs of equal content that wait whole.
+
+    Free resources only shrink from one unit to the next unless pods are preempted. Thousands of units that fit nowhere
+    therefore cost no more than one, and leave the work to the units behind them.
+    """
+    if unit.gang < 0:
+        return (draft.kind(unit.rows[0]), unit.priority)
+    wanted = draft.snapshot.gangs[unit.gang]
+    content = tuple(sorted(Counter(draft.kind(row) for row in unit.rows).items()))
+    which = unit.gang if members_running(draft, unit.gang) else -1
+    return (which, wanted.within, wanted.prefer_within, unit.priority, unit.need, content)
+
 
 WORK_PER_S = 2_000_000.0
 """Places examined per second of the deadline, as `Draft.work` counts them. Measured on a core of 2026 with the policy

@@ -10,7 +10,7 @@ from cluster.plans import Reason
 from cluster.workloads import PodShape
 from placement.engine.explanation import Scope, copies_now, obstacles, shortage
 from placement.packing.draft import Draft, members_running
-from placement.packing.pending_units import Unit
+from placement.packing.units import Unit
 
 MOST_EXPLAINED = 256
 """Largest number of different asks that a plan explains. Each takes a pass over the nodes; a tenant can make thousands

@@ -4,16 +4,10 @@ from collections.abc import Callable, Mapping
 
 from cluster.errors import ConfigError, Mistake
 from placement.engine.policy import Knowledge, Policy
-from placement.policies.best_fit import BestFit
 from placement.policies.bid_price import BidPrice
-from placement.policies.clustering import Clustering
-from placement.policies.dot_product import DotProduct
-from placement.policies.fgd import Fgd, LearningFgd
-from placement.policies.fragmentation import Fragmentation, typical_pods
-from placement.policies.packing import Packing
-from placement.policies.random import Random
-from placement.prices.node_kinds import FleetKinds, kinds_of
-from placement.prices.pod_classes import shares_of
+from placement.policies.fgd import Fgd, Fragmentation, LearningFgd, typical_pods
+from placement.policies.published import BestFit, Clustering, DotProduct, Packing, Random
+from placement.prices.classes import FleetKinds, kinds_of, shares_of
 
 POLICIES: Mapping[str, Callable[[Knowledge], Policy]] = {
     "random": lambda known: Random(known.seed),

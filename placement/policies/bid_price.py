@@ -14,15 +14,12 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from placement.engine.device_options import options
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Adopt, Policy, Rated, SlowWork
-from placement.policies.device_candidates import options
-from placement.prices.arrival_mix import ArrivalMix
-from placement.prices.bid_settings import BidSettings
-from placement.prices.node_kinds import FleetKinds, changed_share, kinds_of
-from placement.prices.pod_classes import ClassShares, class_of
-from placement.prices.price_book import PriceBook, idle_gpus_by_type, prices_for
-from placement.prices.turnover import Turnover
+from placement.prices.arrivals import ArrivalMix, Turnover
+from placement.prices.classes import ClassShares, FleetKinds, changed_share, class_of, kinds_of
+from placement.prices.price_book import BidSettings, PriceBook, idle_gpus_by_type, prices_for
 
 PRICES_EVERY_PODS = 4_096
 """Maximum arrivals between two computations of prices. Until then they are computed whenever the number of arrivals has

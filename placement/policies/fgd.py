@@ -2,17 +2,88 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import FloatArray, IntArray, column
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
+from placement.engine.device_options import StateMemo, options
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy, Rated
-from placement.policies.device_candidates import options
-from placement.policies.fragmentation import Fragmentation, class_of, typical_pods
-from placement.policies.score_scale import whole_points
+from placement.policies.published import whole_points
+
+TYPICAL_SHARE = 0.95
+"""Fraction of the pods that the most popular classes must cover. Source: the FGD simulator's settings."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodMix:
+    """Mix of the pods that usually arrive."""
+
+    classes: tuple[PodShape, ...]
+    """Each with CPU, GPUs and GPU types; memory and selectors are left out."""
+    share: FloatArray
+    """Shape (classes,), adds up to 1 (or empty)."""
+
+
+def class_of(shape: PodShape) -> PodShape:
+    """Class of a pod. Memory, labels and taints do not matter to it."""
+    return PodShape(cpu_milli=shape.cpu_milli, gpus=shape.gpus, gpu_milli=shape.gpu_milli, gpu_types=shape.gpu_types)
+
+
+def typical_pods(shapes: Iterable[PodShape], cover: float = TYPICAL_SHARE) -> PodMix:
+    """Most popular classes that together cover that fraction of the pods, popularity renormalised.
+
+    CPU-only pods count. Among equally popular classes the larger comes first, so that the result does not depend on the
+    order.
+    """
+    counts = Counter(class_of(shape) for shape in shapes)
+    total, covered = counts.total(), 0
+    taken: list[tuple[PodShape, int]] = []
+    for kind, count in sorted(counts.items(), key=lambda item: (item[1], *_size(item[0])), reverse=True):
+        if covered >= cover * total:
+            break
+        covered += count
+        taken.append((kind, count))
+    return PodMix(tuple(kind for kind, _ in taken), column((count / covered for _, count in taken), np.float64))
+
+
+def _size(kind: PodShape) -> tuple[int, int, int, str]:
+    return (kind.cpu_milli, kind.gpu_milli, kind.gpus, "|".join(kind.gpu_types))
+
+
+class Fragmentation:
+    """Expected fragment of node states under one mix of pods, cached by state."""
+
+    def __init__(self, mix: PodMix, gpu_type_names: tuple[str, ...]) -> None:
+        asking = [(kind, share) for kind, share in zip(mix.classes, mix.share, strict=True) if kind.gpus]
+        kinds = [kind for kind, _ in asking]
+        self._share = np.array([share for _, share in asking])
+        self._cpu_milli = np.array([kind.cpu_milli for kind in kinds], dtype=np.int64)
+        self._gpus = np.array([kind.gpus for kind in kinds], dtype=np.int64)
+        self._sizes, self._size_of = np.unique(
+            np.array([kind.gpu_milli for kind in kinds], dtype=np.int64), return_inverse=True
+        )
+        allowed = [[not kind.gpu_types or name in kind.gpu_types for kind in kinds] for name in gpu_type_names]
+        allowed.append([False] * len(kinds))  # type -1: a node without GPUs takes none of them
+        self._allowed = np.array(allowed, dtype=bool).reshape(len(gpu_type_names) + 1, len(kinds))
+        self.memo = StateMemo(self.of_states)
+
+    def of_states(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
+        """F in thousandths of a GPU, computed. gpu_type, cpu_milli: shape (states,); gpu_milli: (states, width)."""
+        gpu_milli = np.maximum(gpu_milli, 0)  # an over-committed device has nothing left
+        enough = gpu_milli[:, :, None] >= self._sizes
+        devices = enough.sum(axis=1)[:, self._size_of]
+        usable_milli = (enough * gpu_milli[:, :, None]).sum(axis=1)[:, self._size_of]
+        takes = self._allowed[gpu_type] & (cpu_milli[:, None] >= self._cpu_milli) & (devices >= self._gpus)
+        fragment: FloatArray = gpu_milli.sum(axis=1) - (takes * usable_milli * self._share).sum(axis=1)
+        return fragment
+
+    def of_nodes(self, ledger: Ledger, nodes: IntArray) -> FloatArray:
+        """F of nodes in their present state, in thousandths of a GPU. Shape (nodes,)."""
+        return self.memo.of(ledger.gpu_type[nodes], ledger.cpu_milli[nodes], ledger.gpu_milli[nodes])
 
 
 class Fgd(Policy):

@@ -11,8 +11,7 @@ from controller.deciders.decisions import Decisions
 from placement.budget import Budget
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, plan_mix
-from simulator.day.moment import Moment
-from simulator.day.simulation import DaySettings, live
+from simulator.day.simulation import DaySettings, Moment, live
 
 POLICY = "bestfit"
 WITHIN_S = 2.0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.day.baseline import StaticPeak
-from simulator.day.moment import HOUR_S, Moment, clock_words
+from simulator.day.simulation import HOUR_S, Moment, clock_words
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
-from simulator.reports.page import Legend, Page, PageTable, render
+from simulator.reports.sweep_report import Legend, Page, PageTable, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

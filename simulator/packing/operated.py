@@ -11,7 +11,7 @@ from cluster.snapshot import PENDING, PodTable, Snapshot
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.ports import Brain
-from simulator.packing.arrivals import gpu_milli_of
+from simulator.packing.replay import gpu_milli_of
 from simulator.world import SimulatedWorld
 
 

@@ -12,9 +12,8 @@ from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need
-from placement.mix.problem_builder import need_of, offer_of
-from placement.mix.stock_builder import stocked
-from placement.seating.stock import Stock
+from placement.mix.problem_builder import need_of, offer_of, stocked
+from placement.stock import Stock
 
 Table = Sequence[Sequence[float]]
 

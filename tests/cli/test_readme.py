@@ -1,4 +1,4 @@
-"""README's service and its "Try it", run as they stand there; long simulations are cut short by further options."""
+"""README's service and the guide's "Try it", run as they stand there, simulations cut short by options."""
 
 import json
 import re
@@ -19,13 +19,13 @@ SHORTER = {
 """Options at the end of a command, of which the last of a name counts."""
 LINES = re.findall(
     r"^tonnage (.+?)(?: +#.*)?$",
-    (ROOT / "README.md").read_text(encoding="utf-8").partition("## Try it\n")[2].partition("\n## ")[0],
+    (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").partition("## Try it\n")[2].partition("\n## ")[0],
     re.MULTILINE,
 )
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_line_of_the_readme_does_what_it_says(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_the_guide_does_what_it_says(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shorter = next((options for verb, options in SHORTER.items() if line.startswith(verb)), "")

@@ -19,11 +19,10 @@ import yaml
 from cluster.errors import ObservationError
 from cluster.snapshot import PENDING
 from controller.api.crds import FOLDER
+from controller.kube.cache import Surroundings, WatchTimes
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeWriteError
-from controller.kube.reflector import Surroundings, WatchTimes
-from controller.kube.request import APPLY_PATCH, MERGE_PATCH, Request
+from controller.kube.request import APPLY_PATCH, MERGE_PATCH, KubeWriteError, Request
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 
 from cli.main import tonnage
 from controller.api.crds import FOLDER, files
-from controller.api.instant import rfc3339
 from controller.api.kinds import OWN_KINDS
+from controller.api.notation import rfc3339
 from controller.process.main import Operator, operate
 from controller.settings import OperatorSettings
 from simulator.controlplane.binaries.programs import Programs

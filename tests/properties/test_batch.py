@@ -13,11 +13,10 @@ from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
 from placement.batch.ladder import BatchSettings, Rung, plan_batch
-from placement.batch.lp.bound import ceilings
 from placement.batch.lp.columns import Memory
 from placement.batch.lp.pricing import PricingTask, price_pool
-from placement.batch.problem import Batch
-from placement.batch.problem_builder import batch_of
+from placement.batch.lp.relaxation import ceilings
+from placement.batch.problem import Batch, batch_of
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.packing.planner import pack

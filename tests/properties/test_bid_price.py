@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
-from placement.moves.defragmentation import MovePrice, defragmented, running_pods_of
-from placement.moves.relocation import cheapest_relocation
+from placement.moves import MovePrice, defragmented, running_pods_of
 from placement.policies import POLICIES
 from placement.policies.bid_price import BidPrice
 from placement.prices.allocation_bound import allocation_bound
-from placement.prices.node_kinds import kinds_of
-from placement.prices.pod_classes import class_of, shares_of
+from placement.prices.classes import class_of, kinds_of, shares_of
+from simulator.packing.relocation import cheapest_relocation
 from tests.builders.fleet import Node, Pod, node, shape, world
 
 ASKS = ((0, 0), (1, 200), (1, 500), (1, 810), (1, 1000), (2, 1000), (4, 1000))

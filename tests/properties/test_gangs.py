@@ -8,7 +8,7 @@ from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.fleet import Node, Pod, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"

@@ -12,8 +12,7 @@ from cluster.plans import Reason
 from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.budget import stopped
 from placement.mix.feasibility import violations
-from placement.mix.heuristics import best_single_type
-from placement.mix.instance_packing import instance_limit, pack_pool
+from placement.mix.heuristics import best_single_type, instance_limit, pack_pool
 from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.problem import MixAnswer, MixQuestion, mix_cost, total_cost

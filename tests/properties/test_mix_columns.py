@@ -8,7 +8,7 @@ from placement.mix.columns import ColumnPool, choose, column_prices, generate
 from placement.mix.feasibility import is_feasible
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import MixAnswer, MixQuestion
-from placement.mix.search import Terms
+from placement.mix.pulp_solver import Terms
 from tests.builders.mix import ample
 from tests.properties.test_mix import MANY, questions
 

@@ -16,7 +16,7 @@ from controller.guard import Limits, guard
 from placement.engine.packer import Packer
 from placement.packing.draft import effective_priority
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from simulator.world import SimulatedWorld
 from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled, with_pods_lost
 from tests.builders.turns import turn

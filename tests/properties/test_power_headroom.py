@@ -14,9 +14,9 @@ from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
 from tests.builders.power import Device, Domain, power_table
 

@@ -14,7 +14,7 @@ from cluster.workloads import Gang, PodShape
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
 
 BARS = ("within", "cordoned", "gpu_type", "way", "selector", "taint")

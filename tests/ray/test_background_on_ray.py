@@ -17,7 +17,7 @@ from controller.brain.on_ray.pools import BackgroundPool, PlannerPool
 from controller.brain.on_ray.ray_start import EMBEDDED, joined
 from controller.deciders.decider import PROPOSE_S
 from controller.deciders.decisions import Decisions
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.unit.controller.deciders.fake_background import DIES, FAILS, STALLS, Counting, snapshot_that
 from tests.until import until

@@ -8,8 +8,7 @@ import pytest
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of

@@ -10,8 +10,7 @@ from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from simulator.day.moment import Moment
-from simulator.day.simulation import DaySettings, check_day, live, tide
+from simulator.day.simulation import DaySettings, Moment, check_day, live, tide
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service

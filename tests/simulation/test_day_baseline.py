@@ -8,8 +8,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from simulator.day.baseline import static_day, static_peak
-from simulator.day.moment import Moment
-from simulator.day.simulation import DaySettings, live
+from simulator.day.simulation import DaySettings, Moment, live
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service

@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 
 from cluster.snapshot import Snapshot
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Packer
+from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
-from placement.moves.relocation import cheapest_relocation
 from placement.policies import policy_named
 from placement.prices.allocation_bound import allocation_bound
-from placement.prices.node_kinds import kinds_of
-from placement.prices.pod_classes import class_of
+from placement.prices.classes import class_of, kinds_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import published_stream
-from simulator.packing.replay import Conditions, Replay, replay
+from simulator.packing.relocation import cheapest_relocation
+from simulator.packing.replay import Conditions, Replay, published_stream, replay
 
 SEED = 42
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from placement.batch.lp.bound import Prices, ceilings, group_ceilings, kind_ceilings, proven_usd
 from placement.batch.lp.columns import Columns, Memory, Proof, aligned_proof, recalled
-from placement.batch.lp.highs_program import Entries, Program, joined
 from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask
-from placement.batch.lp.relaxation import Relaxed
+from placement.batch.lp.relaxation import Prices, Relaxed, ceilings, group_ceilings, kind_ceilings, proven_usd
 from placement.batch.problem import Batch
+from placement.highs_program import Entries, Program, joined
 
 SMOOTHING = 0.5
 """Weight of the best known prices in the prices of a round: the program's own vary strongly. Chosen: 0.3 to 0.7 need

@@ -14,8 +14,8 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.workloads import WHOLE_GPU_MILLI
-from placement.batch.lp.bound import ceilings
-from placement.batch.lp.highs_program import Program, dense
+from placement.batch.lp.relaxation import ceilings
+from placement.highs_program import Program, dense
 
 MOST_NODES = 2_000
 """Nodes of the solver's search for one kind. Two dozen classes need one node nearly always; past the limit the

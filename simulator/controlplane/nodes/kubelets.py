@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import structlog
 
-from controller.api.quantity import quantity
+from controller.api.notation import quantity
 from simulator.controlplane.nodes import pod_lifecycle
 from simulator.controlplane.nodes.connection import STRATEGIC_PATCH, Body, Connection
 from simulator.controlplane.nodes.heartbeats import now

@@ -7,8 +7,7 @@ from typing import Any
 import yaml
 
 from cluster.errors import ConfigError, Mistake
-from simulator.openb.fleet_statistics import NodeKind
-from simulator.openb.generator import generate, node_name
+from simulator.openb.generator import NodeKind, generate, node_name
 
 SIMULATED = "simulated.tonnage.dev/node"
 """Label of every simulated node: a selector separates them from real ones, and the simulator finds its own again."""

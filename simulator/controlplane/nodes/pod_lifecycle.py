@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.quantity import quantity
+from controller.api.notation import quantity
 
 PREFIX = "simulated.tonnage.dev/"
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks.churn_runs import ChurnRun, ChurnSetup
 from benchmarks.churn_runs import play as churned
 from benchmarks.packing_ablation import FILL, MEASURED, SETTINGS, WARM_UP, WHOLE, Case, Setup, main, play
-from placement.prices.bid_settings import BidSettings
+from placement.prices.price_book import BidSettings
 from simulator.openb.generator import generate, write_openb_csv
 
 OTHER_POLICY = "value by prices"

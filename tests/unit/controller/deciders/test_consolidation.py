@@ -14,7 +14,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import ORDER, PlanRequest, decide, planned, sections_of, whole_plan
 from controller.guard import Limits, guard
 from placement.batch.problem import HostPrice
-from placement.moves.defragmentation import MovePrice
+from placement.moves import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.builders.snapshot_content import plain
 from tests.clock import ticking

@@ -11,7 +11,7 @@ from cluster.workloads import Gang
 from controller.deciders.decisions import Decisions
 from controller.deciders.edits import order_ranks
 from controller.deciders.pipeline import decide
-from placement.traffic.tree import LEVELS, crossings, path_of
+from placement.network_tree import LEVELS, crossings, path_of
 from tests.builders.fleet import Node, node, pod, world
 
 LEAF = "network.topology.nvidia.com/leaf"

@@ -3,7 +3,7 @@
 from cluster.plans import Plan
 from controller.queries.explain import PodWhy, explain
 from placement.engine.packer import Packer
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.fleet import daemon_pods, node, world
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cluster.workloads import Gang
-from controller.kube_world.quotas import ResourceQuota, most_gpu_milli
+from controller.kube_world.cached_view import ResourceQuota, most_gpu_milli
 from controller.snapshot.namespace_bounds import within_quotas
 from tests.builders.fleet import node, pod, world
 

@@ -13,8 +13,8 @@ from controller.deciders.pipeline import decide
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rounds_for, rung_for
 from placement.batch.lp.column_generation import rounds_at_most
 from placement.batch.lp.columns import Memory
-from placement.batch.problem_builder import SYSTEM_PRIORITY, batch_of
-from placement.moves.defragmentation import MovePrice
+from placement.batch.problem import SYSTEM_PRIORITY, batch_of
+from placement.moves import MovePrice
 from tests.builders.fleet import GIB, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"

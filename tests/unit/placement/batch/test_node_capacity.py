@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from cluster.arrays import IntArray
 from cluster.snapshot import Free
+from placement.batch.assignment_table import FreeCapacity, copies_in
 from placement.batch.lp.pricing import fits_devices
-from placement.batch.node_capacity import FreeCapacity, copies_in
-from placement.batch.problem_builder import device_counts
+from placement.batch.problem import device_counts
 from tests.builders.fleet import GIB, shape
 
 

@@ -6,7 +6,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.batch.assignment_table import Table, deal_by_best_fit
 from placement.batch.pod_assignment import seat_pods
-from placement.batch.problem_builder import batch_of
+from placement.batch.problem import batch_of
 from tests.builders.fleet import node, pod, world
 
 

@@ -8,9 +8,8 @@ from cluster.workloads import Requirement
 from placement.engine.live_packer import LivePacker
 from placement.engine.policy import Knowledge, Policy
 from placement.policies.bid_price import BidPrice
-from placement.policies.clustering import Clustering
-from placement.prices.node_kinds import kinds_of
-from placement.prices.pod_classes import class_of
+from placement.policies.published import Clustering
+from placement.prices.classes import class_of, kinds_of
 from tests.builders.fleet import Node, Pod, node, pod, shape, world
 
 NODES = [node(name, gpus=8) for name in "abcd"]

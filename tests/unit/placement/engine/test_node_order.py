@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cluster.nodes import Taint
-from placement.engine.node_order import content_rank
+from placement.engine.packer import content_rank
 from tests.builders.fleet import Node, node, pod, world
 
 

@@ -12,8 +12,7 @@ from cluster.nodes import Taint
 from cluster.snapshot import Snapshot, device_numbers
 from cluster.workloads import PodShape, Requirement, Toleration
 from placement.engine.ledger import Ledger
-from placement.engine.node_order import content_rank
-from placement.engine.packer import Choice, Packer
+from placement.engine.packer import Choice, Packer, content_rank
 from placement.engine.policy import Knowledge, Policy, Rated
 from placement.policies import POLICIES, policy_named
 from tests.builders.fleet import GIB, Node, node, pod, shape, world

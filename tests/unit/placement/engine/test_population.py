@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import Names
 from cluster.snapshot import Snapshot
-from placement.engine.population import Changes, changes_between, has_other_nodes, is_other_fleet, population_of
+from placement.engine.live_packer import Changes, changes_between, has_other_nodes, is_other_fleet, population_of
 from tests.builders.fleet import Node, Pod, node, pod, shape, world
 
 NODES = [node("a", gpus=8), node("b", gpus=8)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.engine.room import Room, room_for
+from placement.engine.explanation import Room, room_for
 from tests.builders.fleet import node, pod, world
 from tests.builders.power import Device, Domain, power_table
 

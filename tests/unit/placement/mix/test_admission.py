@@ -9,11 +9,11 @@ from benchmarks.mix_instances import Switches
 from benchmarks.mix_services import tight_manifests
 from placement.budget import Budget
 from placement.mix.admission import answer_shared
+from placement.mix.memory import SearchMemory
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, _question, _valid_needs, plan_mix
 from placement.mix.problem import MixQuestion, Need
-from placement.mix.search import Terms
-from placement.mix.search_memory import SearchMemory
+from placement.mix.pulp_solver import Terms
 
 
 @pytest.mark.parametrize("seed", [3, 5])

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from placement.mix.headroom import ATTAINMENT_Z, IDLE_SHARE, burst_room, in_flight_at_slo, room_needed
+from placement.mix.problem import ATTAINMENT_Z, IDLE_SHARE, burst_room, in_flight_at_slo, room_needed
 
 
 def test_the_tangents_lie_on_or_little_above_the_square_root() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placement.mix.instance_packing import fit_into_instances, pack_pool
+from placement.mix.heuristics import fit_into_instances, pack_pool
 from placement.mix.problem import Mix
 from tests.builders.mix import answered, counts, need, question
 

@@ -8,9 +8,8 @@ import pytest
 from cluster.plans import Reason
 from cluster.workloads import InstanceType
 from placement.mix.feasibility import violations
-from placement.mix.optimizer import answer_mix
-from placement.mix.search import shortage
-from placement.seating.stock import Stock
+from placement.mix.optimizer import answer_mix, shortage
+from placement.stock import Stock
 from tests.builders.mix import WORKED_EXAMPLE, ample, answered, counts, need, nothing, of_types, question
 
 SHARE = ((0.2, 0.1), (0.5, 0.2))

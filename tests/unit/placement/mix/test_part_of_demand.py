@@ -7,7 +7,7 @@ import pytest
 
 from cluster.plans import Plan, ServicePlan
 from cluster.snapshot import Snapshot
-from placement.mix.part_of_demand import PARTS, with_parts
+from placement.mix.corrections import PARTS, with_parts
 from placement.mix.planner import MixSettings, plan_mix
 from tests.builders.fleet import node, world
 from tests.builders.mix import ample, of_types, profile, service

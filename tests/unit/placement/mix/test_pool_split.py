@@ -9,11 +9,9 @@ import pytest
 
 from cluster.arrays import FloatArray
 from placement.mix.feasibility import violations
-from placement.mix.headroom import burst_room
 from placement.mix.heuristics import price_bound
-from placement.mix.pool_split import Splitter
-from placement.mix.problem import MixQuestion, Need
-from placement.mix.rounding import rounded
+from placement.mix.pool_split import Splitter, rounded
+from placement.mix.problem import MixQuestion, Need, burst_room
 from tests.builders.mix import answered, hard_need, need, question
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from placement.mix.bounds import refine
 from placement.mix.columns import ColumnPool, Proof
-from placement.mix.master import no_prices
+from placement.mix.milp import no_prices
 from placement.mix.problem import Mix
-from placement.mix.refinement import refine
-from placement.mix.search import Terms
+from placement.mix.pulp_solver import Terms
 from tests.builders.mix import ample, need, question
 
 

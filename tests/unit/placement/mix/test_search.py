@@ -6,9 +6,9 @@ import pytest
 
 from cluster.plans import Reason
 from placement.budget import Budget
-from placement.mix.optimizer import answer_mix
+from placement.mix.optimizer import FIRST_NODES, SearchState, answer_mix, begun, is_good, search
 from placement.mix.problem import MixAnswer, MixQuestion
-from placement.mix.search import FIRST_NODES, SearchState, Terms, begun, is_good, search
+from placement.mix.pulp_solver import Terms
 from tests.builders.mix import ample, answered, hard_need, need, question
 from tests.clock import ticking
 

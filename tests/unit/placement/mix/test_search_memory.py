@@ -8,9 +8,9 @@ from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
+from placement.mix.memory import SearchMemory
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, plan_mix
-from placement.mix.search_memory import SearchMemory
 from tests.builders.fleet import node, world
 from tests.builders.mix import profile, service
 

@@ -5,8 +5,7 @@ import pytest
 from cluster.plans import Plan
 from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.mix.planner import plan_mix
-from placement.seating.footprint import Footprint, patterns_of
-from placement.seating.stock import Stock, stock_of_nodes
+from placement.stock import Footprint, Stock, patterns_of, stock_of_nodes
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import ample, of_types, profile, service
 

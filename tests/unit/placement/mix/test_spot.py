@@ -15,7 +15,7 @@ from placement.mix.planner import plan_mix
 from placement.mix.problem import Need
 from placement.mix.problem_builder import need_of
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.fleet import Node, node, pod, world
 from tests.builders.mix import ample, profile, service
 

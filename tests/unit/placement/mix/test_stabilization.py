@@ -9,8 +9,8 @@ from cluster.actions import Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
+from placement.mix.corrections import held
 from placement.mix.planner import plan_mix
-from placement.mix.stabilization import held
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import ample, of_types, profile, service
 

@@ -7,9 +7,8 @@ import pytest
 from benchmarks.mix_exact import observed
 from benchmarks.operator.many_services import definitions, fleet
 from cluster.snapshot import Snapshot
+from placement.mix.memory import MOST_RESTED, Found, SearchMemory, Standing
 from placement.mix.problem import MixQuestion
-from placement.mix.search_memory import SearchMemory
-from placement.mix.standing import MOST_RESTED, Found, Standing
 from tests.builders.fleet import node, pod, world
 from tests.unit.placement.mix.test_search_memory import SETTINGS, cluster, gap, planned
 

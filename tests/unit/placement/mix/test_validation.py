@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cluster.demand import LengthGrid
-from placement.mix.validation import mix_mistakes
+from placement.mix.problem_builder import mix_mistakes
 from tests.builders.fleet import world
 from tests.builders.mix import demand, of_types, profile, service
 

@@ -8,12 +8,11 @@ import pytest
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
-from placement.mix import variant_memory
+from placement.mix import memory
+from placement.mix.memory import SearchMemory, VariantMemory
 from placement.mix.optimizer import work_of
 from placement.mix.planner import plan_mix
 from placement.mix.problem import MixAnswer, MixQuestion
-from placement.mix.search_memory import SearchMemory
-from placement.mix.variant_memory import VariantMemory
 from tests.builders.fleet import node, world
 from tests.builders.mix import ample, hard_need, profile, question, service
 
@@ -36,13 +35,13 @@ SAVINGS = ("StockBinds", "Headroom", "LooserSlo")
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Services of each variant that is solved."""
     asked: list[str] = []
-    solve = variant_memory.answer_mix
+    solve = memory.answer_mix
 
     def counted(asking: MixQuestion, budget: Budget) -> MixAnswer | Reason:
         asked.append("+".join(need.service for need in asking.needs))
         return solve(asking, budget)
 
-    monkeypatch.setattr(variant_memory, "answer_mix", counted)
+    monkeypatch.setattr(memory, "answer_mix", counted)
     return asked
 
 

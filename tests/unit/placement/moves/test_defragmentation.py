@@ -7,12 +7,11 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.engine.policy import Policy
-from placement.moves.defragmentation import MovePrice, defragmented, movable_rows, running_pods_of
-from placement.moves.relocation import cheapest_relocation
-from placement.policies.best_fit import BestFit
+from placement.moves import MovePrice, defragmented, movable_rows, running_pods_of
 from placement.policies.bid_price import BidPrice
-from placement.prices.node_kinds import kinds_of
-from placement.prices.pod_classes import shares_of
+from placement.policies.published import BestFit
+from placement.prices.classes import kinds_of, shares_of
+from simulator.packing.relocation import cheapest_relocation
 from tests.builders.fleet import node, pod, shape, world
 
 HALF, WHOLE, PAIR = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=4000), shape(2, cpu_milli=8000)

@@ -10,11 +10,11 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Requirement
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing import pending_units, reasons
+from placement.packing import reasons, units
 from placement.packing.draft import PLACES_PER_POD, Draft
-from placement.packing.pending_units import Order, Unit
 from placement.packing.planner import pack, tried_in_vain
-from placement.policies.best_fit import BestFit
+from placement.packing.units import Order, Unit
+from placement.policies.published import BestFit
 from tests.builders.fleet import Pod, node, pod, world
 
 NODES = 20
@@ -50,13 +50,13 @@ def test_lower_priorities_have_a_turn_beside_a_flood_of_a_higher_one() -> None:
 def test_units_that_wait_for_another_round_are_not_sorted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the work of a hundred pods, a flood of two thousand would otherwise be sorted in each of eight rounds."""
     asked: list[int] = []
-    order = pending_units.order_of_service
+    order = units.order_of_service
 
     def counted(draft: Draft, unit: Unit) -> Order:
         asked.append(unit.rows[0])
         return order(draft, unit)
 
-    monkeypatch.setattr(pending_units, "order_of_service", counted)
+    monkeypatch.setattr(units, "order_of_service", counted)
     packed(flooded(*(pod(f"good/{n}", gpus=1) for n in range(5)), count=2000), 100)
 
     # To sort them at first, to let them wait, and to let them wait for the end of their priority.

@@ -9,7 +9,7 @@ from cluster.workloads import Gang
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.fleet import Pod, node, pod, world
 
 

@@ -7,7 +7,7 @@ from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.draft import PLACES_PER_POD
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.fleet import node, pod, world
 
 ONE_POD = PLACES_PER_POD + 1

@@ -4,7 +4,7 @@ from cluster.actions import Action, Bind, Evict
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.fleet import Pod, node, pod, world
 
 

@@ -7,7 +7,7 @@ from cluster.workloads import Gang
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.planner import WORK_PER_S, pack, packing_work_of
-from placement.policies.best_fit import BestFit
+from placement.policies.published import BestFit
 from tests.builders.fleet import Node, Pod, node, pod, world
 
 HOST = "kubernetes.io/hostname"

@@ -5,8 +5,8 @@ import pytest
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.draft import Draft
-from placement.packing.sparing import stopped_together
-from placement.policies.best_fit import BestFit
+from placement.packing.preemption import stopped_together
+from placement.policies.published import BestFit
 from tests.builders.fleet import node, pod, world
 
 

@@ -10,11 +10,9 @@ from cluster.snapshot import Snapshot
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
 from placement.policies.bid_price import BidPrice
-from placement.prices.bid_settings import BidSettings
-from placement.prices.node_kinds import kinds_of
-from placement.prices.pod_classes import ClassShares, class_of, shares_from, shares_of
-from placement.prices.price_book import PriceBook, prices_for
-from placement.prices.turnover import WINDOW_PODS
+from placement.prices.arrivals import WINDOW_PODS
+from placement.prices.classes import ClassShares, class_of, kinds_of, shares_from, shares_of
+from placement.prices.price_book import BidSettings, PriceBook, prices_for
 from tests.builders.fleet import Node, node, pod, shape, world
 
 HALF, WHOLE, CPU_ONLY = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=8000), shape(0, cpu_milli=8000)

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray, IntArray
+from placement.engine.device_options import StateMemo, options, words_of
 from placement.engine.ledger import Ledger
-from placement.engine.state_memo import StateMemo, words_of
-from placement.policies.device_candidates import options
-from placement.policies.fragmentation import Fragmentation, PodMix, typical_pods
+from placement.policies.fgd import Fragmentation, PodMix, typical_pods
 from tests.builders.fleet import GIB, node, pod, shape, world
 
 SMALL = shape(gpus=1, gpu_milli=400, cpu_milli=2000, memory_bytes=0)

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.arrays import IntArray
-from placement.prices.allocation_bound import allocation_bound
-from placement.prices.gpu_patterns import best_patterns, single_size_patterns
-from placement.prices.node_kinds import FleetKinds, kinds_of
-from placement.prices.pod_classes import PodClass
+from placement.prices.allocation_bound import allocation_bound, best_patterns, single_size_patterns
+from placement.prices.classes import FleetKinds, PodClass, kinds_of
 from tests.builders.fleet import Node, node, world
 
 

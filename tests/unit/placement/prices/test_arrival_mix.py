@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from placement.prices.arrival_mix import WINDOW_PODS, ArrivalMix
-from placement.prices.pod_classes import PodClass, class_of, shares_of
+from placement.prices.arrivals import WINDOW_PODS, ArrivalMix
+from placement.prices.classes import PodClass, class_of, shares_of
 from tests.builders.fleet import shape
 
 SMALL, LARGE, RARE = PodClass(1000, 1, 500), PodClass(8000, 8, 1000), PodClass(2000, 2, 1000)

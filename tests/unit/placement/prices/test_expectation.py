@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cluster.workloads import PodShape
-from placement.policies.fragmentation import Fragmentation, PodMix
-from placement.prices.expectation import expectation_of
-from placement.prices.pod_classes import PodClass, shares_from
+from placement.policies.fgd import Fragmentation, PodMix
+from placement.prices.classes import PodClass, shares_from
+from placement.prices.node_value import expectation_of
 
 MIX = shares_from(
     [

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.prices.node_kinds import kinds_of
+from placement.prices.classes import ClassShares, PodClass, kinds_of, shares_from
 from placement.prices.node_value import NodeValues
-from placement.prices.pod_classes import ClassShares, PodClass, shares_from
 from tests.builders.fleet import Node, node, world
 
 HALF = PodClass(2000, 1, 500)

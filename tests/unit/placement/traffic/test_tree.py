@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.traffic.tree import LEVELS, Path, crossings, levels_of, natural, path_of
+from placement.network_tree import LEVELS, Path, crossings, levels_of, natural, path_of
 
 
 def test_a_ring_counts_every_domain_that_an_edge_leaves() -> None:

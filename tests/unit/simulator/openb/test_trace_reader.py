@@ -6,7 +6,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.workloads import PodShape
-from placement.policies.fragmentation import typical_pods
+from placement.policies.fgd import typical_pods
 from simulator.openb.trace_reader import read_trace
 
 GIB = 2**30

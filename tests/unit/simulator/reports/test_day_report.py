@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from simulator.day.baseline import StaticPeak
-from simulator.day.moment import Moment
 from simulator.day.report import Baseline, as_html, headline, summary_of
+from simulator.day.simulation import Moment
 from tests.builders.fleet import node, world
 
 

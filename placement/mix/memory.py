@@ -1,0 +1,344 @@
+"""Digests of a mix question, by which a plan knows what an earlier one has already solved."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+import numpy as np
+
+from cluster.demand import ThroughputProfile
+from cluster.plans import Certificate, Reason, ServicePlan
+from placement.budget import Budget
+from placement.mix.columns import ColumnPool
+from placement.mix.feasibility import is_feasible, seats_at_once
+from placement.mix.heuristics import instances_for
+from placement.mix.optimizer import SearchState, answer_mix, begun
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
+from placement.mix.problem_builder import Claimant
+from placement.stock import Group, Stock
+
+MARGIN = 2
+"""Factor on the instances that a mix may use. Chosen: solvers and heuristics round up by an instance here and there."""
+
+
+def stock_that_counts(question: MixQuestion, need: Need) -> dict[str, Stock]:
+    """Stocks of a need whose content its mixes depend on: all, or only those without any device where others are ample.
+
+    A stock that holds everything at once that the need could use of every offer binds no mix. Its mixes, and bounds on
+    them, then hold for each other stock that does so, too: a device that another pod takes or gives back changes
+    nothing.
+    """
+    own = {name: question.stock[name] for o in need.offers for name in o.stocks if name in question.stock}
+    if question.per_instance:  # slices are packed into instances, and may need more of them than their load
+        return own
+    bare = {name: stock for name, stock in own.items() if not stock.gpus}
+    wanted = {group: count for group, count in most_of(need).items() if not bare.keys() >= set(group.stocks)}
+    return own if seats_at_once(own, wanted) is None else bare
+
+
+def most_of(need: Need) -> Mapping[Group, int]:
+    """Instances by group of which no mix has more, with a margin: an offer serves all that it can, or what runs stays.
+
+    The room of a pool grows with its load, so no part of the demand needs more than all of it.
+    """
+    found = Counter[Group]()
+    for g, offer in enumerate(need.offers):
+        share = np.zeros((len(need.cells), len(need.offers)))
+        share[np.isfinite(offer.load), g] = 1.0
+        found[offer.group] += MARGIN * max(int(instances_for(need, share)[g]), need.running_count(offer))
+    return found
+
+
+def question_digest(question: MixQuestion) -> bytes:
+    """Digest of all that the answer depends on; of a question of one need, without a stock that is ample."""
+    stock = own_stock_digest(question, question.needs[0]) if len(question.needs) == 1 else stock_digest(question)
+    return needs_digest(question) + runnings_digest(question) + stock
+
+
+def needs_digest(question: MixQuestion) -> bytes:
+    """Digests of all needs, in their order."""
+    return b"".join(need_digest(question, need) for need in question.needs)
+
+
+def runnings_digest(question: MixQuestion) -> bytes:
+    """Digests of the running instances of all needs, in their order."""
+    return b"".join(running_digest(question, need) for need in question.needs)
+
+
+def running_digest(question: MixQuestion, need: Need) -> bytes:
+    """Digest of the running instances, where the objective counts changes."""
+    running = sorted((need.running or {}).items()) if question.counts_changes_of(need) and need.running else None
+    return blake2b(repr(running).encode(), digest_size=16).digest()
+
+
+def need_digest(question: MixQuestion, need: Need) -> bytes:
+    """Digest of everything but the stock and the running instances that a search depends on."""
+    plain = (
+        need.service,
+        need.slo,
+        need.cells,
+        need.slice_factor,
+        need.headroom_share,
+        need.priority,
+        need.start_share,
+        question.change_price_per_hour,
+        question.per_instance,
+        [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],
+    )
+    found = blake2b(repr(plain).encode(), digest_size=16)
+    for column in (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance))):
+        found.update(column.tobytes())
+    return found.digest()
+
+
+def profiles_digest(profiles: Iterable[ThroughputProfile]) -> bytes:
+    """Digest of throughput profiles, in their order."""
+    found = blake2b(digest_size=16)
+    for each in profiles:
+        found.update(repr((each.model, each.gpu_type, each.slo, each.grid, each.gpus_per_instance)).encode())
+        found.update(each.requests_per_s.tobytes())
+    return found.digest()
+
+
+def own_stock_digest(question: MixQuestion, need: Need) -> bytes:
+    """Digest of the stock, as far as the need's mixes depend on it."""
+    return _digest_of(stock_that_counts(question, need))
+
+
+def stock_digest(question: MixQuestion) -> bytes:
+    """Digest of the whole stock."""
+    return _digest_of(question.stock)
+
+
+def _digest_of(stock: Mapping[str, Stock]) -> bytes:
+    return blake2b(repr(sorted(stock.items())).encode(), digest_size=16).digest()
+
+
+MORE_WORK = 2.0
+"""Factor on the work that did not suffice for a variant from which it is tried again. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What is known of a variant."""
+
+    cost_per_hour: float | None
+    """None: the work did not suffice, or there is no answer."""
+    work: float
+    """Work that it was given."""
+
+
+@dataclass(slots=True, eq=False)
+class VariantMemory:
+    """Variants of the last plan and of the present one, by digest. One that is lost costs work, and no correctness."""
+
+    before: dict[bytes, Variant] = field(default_factory=dict)
+    now: dict[bytes, Variant] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Begins a plan: what it does not ask for again is forgotten with the next one."""
+        self.before, self.now = self.now, {}
+
+    def cost_per_hour(self, question: MixQuestion, budget: Budget) -> float | None:
+        """Cost of the best answer, from memory or solved within the budget; None where it is not known."""
+        digest = question_digest(question)
+        known = self.now.get(digest) or self.before.get(digest)
+        if known is None or (known.cost_per_hour is None and budget.work >= MORE_WORK * known.work):
+            if not budget.allows_more():
+                return None
+            known = self._solved(question, budget)
+            if budget.time_ran_out and known.cost_per_hour is None:
+                return None  # another plan may have more time for the same work
+        self.now[digest] = known
+        return known.cost_per_hour
+
+    def _solved(self, question: MixQuestion, budget: Budget) -> Variant:
+        work = budget.work
+        answer = answer_mix(question, budget)
+        if isinstance(answer, MixAnswer) and not answer.certificate.cut_short:
+            return Variant(answer.cost_per_hour, work)
+        return Variant(None, work)
+
+
+MOST_RESTED = 19
+"""Plans in a row that keep mixes although a search could find better ones. Chosen: at a plan a second, one pod in
+twenty waits for a search, and a search has fifteen plans while an instance is held (`hold_s`)."""
+
+LEAST_PROGRESS = 1e-6
+"""Fraction of the objective below which a change of it or of its bound is none."""
+
+Ask = Callable[[Sequence[Need], Collection[Claimant]], MixQuestion]
+"""Question of the needs, with the seats around the instances that stay."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Mixes of all needs, as a plan found them: no service was refused for want of stock."""
+
+    needs: tuple[Need, ...]
+    """As the snapshot has them, before they name stocks."""
+    mixes: tuple[Mix, ...]
+    """Of the needs, in their order."""
+    stay: frozenset[Claimant]
+    """Running instances around which seats were counted."""
+    services: Mapping[str, ServicePlan]
+    certificate: Certificate
+    profiles: bytes
+    """Digest of the profiles of all models: explanations also depend on those of looser SLOs."""
+
+    def is_better_than(self, before: "Found") -> bool:
+        """Whether the search has found a cheaper mix or a better bound since then."""
+        now, then = self.certificate, before.certificate
+        least = LEAST_PROGRESS * max(abs(then.objective), 1e-12)
+        return now.objective < then.objective - least or now.bound > then.bound + least
+
+
+@dataclass(slots=True, eq=False)
+class Standing:
+    """Mixes of the last plan that searched, and for how long the next search can wait."""
+
+    found: Found
+    needs: bytes
+    stock: bytes
+    rest: int
+    """Plans for which the search rests while its question stays the same."""
+    rested: int = 0
+    """Plans since the last search."""
+
+    @classmethod
+    def after(cls, found: Found, ask: Ask, before: "Standing | None") -> "Standing":
+        """After a plan that searched. before: what stood until then."""
+        asked = ask(found.needs, found.stay)
+        now = cls(found, _digest(asked, found.needs), stock_digest(asked), rest=0)
+        is_same = before is not None and (now.needs, now.stock) == (before.needs, before.stock)
+        if before is not None and is_same and not found.is_better_than(before.found):
+            now.rest = min(MOST_RESTED, 2 * before.rest + 1)
+        return now
+
+    def kept(self, needs: Sequence[Need], profiles: bytes, ask: Ask, *, others_wait: bool) -> Found | None:
+        """The standing mixes for another plan; None where it is to search.
+
+        profiles: digest of those of all models. others_wait: whether pods of no service wait. Where the stock has
+        changed, the certificate is that of the search, with the work as what cut it short.
+        """
+        if self.rested >= (MOST_RESTED if others_wait else self.rest) or profiles != self.found.profiles:
+            return None
+        asked = ask(needs, self.found.stay)
+        if _digest(asked, needs) != self.needs or not self._runs_as_expected(asked, needs):
+            return None
+        is_same_stock = stock_digest(asked) == self.stock
+        if not is_same_stock and not (others_wait and is_feasible(asked, self.found.mixes)):
+            return None
+        self.rested += 1
+        if is_same_stock:
+            return self.found
+        return replace(self.found, certificate=replace(self.found.certificate, cut_short="work"))
+
+    def _runs_as_expected(self, asked: MixQuestion, needs: Sequence[Need]) -> bool:
+        """Whether the same instances run as in the last search, or, where changes have no price, those of its mix."""
+        for need, before, mix in zip(needs, self.found.needs, self.found.mixes, strict=True):
+            counts = zip(need.offers, mix.instances.tolist(), strict=True)
+            has_changed = all(need.running_count(offer) == count for offer, count in counts)
+            if not (need.running == before.running or (has_changed and not asked.counts_changes_of(need))):
+                return False
+        return True
+
+
+def _digest(asked: MixQuestion, needs: Sequence[Need]) -> bytes:
+    """Digest of the needs without the names of their stocks, which change with what is free."""
+    return needs_digest(replace(asked, needs=tuple(needs)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """State of one service's search."""
+
+    need: bytes
+    """Digest of its need, without the running instances."""
+    running: bytes
+    """Digest of the running instances, where the objective counts changes."""
+    stock: bytes
+    """Digest of the stock, as far as the need's mixes depend on it."""
+    state: SearchState
+    counts_changes: bool
+    """Whether the bound includes the price of changes: it then holds for the same running instances alone."""
+
+
+@dataclass(slots=True, eq=False)
+class SearchMemory:
+    """Searches of the last plan. Plain data; one that is lost costs work, and no correctness."""
+
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """By service."""
+    shared: tuple[bytes, bytes, bytes, ColumnPool] | None = None
+    """Digests of the needs that compete for a stock, of that stock, of the running instances, and their columns."""
+    variants: VariantMemory = field(default_factory=VariantMemory)
+    """What explanations of the last plan solved."""
+    standing: Standing | None = None
+    """Mixes that the next plans may keep without a search."""
+    _in_place: "SearchMemory | None" = None
+
+    @property
+    def in_place(self) -> "SearchMemory":
+        """Memory of the same plan's searches in which running instances stay where they are: their stock is another."""
+        if self._in_place is None:
+            self._in_place = SearchMemory()
+        return self._in_place
+
+    def begun(self, question: MixQuestion, budget: Budget) -> SearchState:
+        """State of the search for a question of one need: the kept one, or a new one that starts from its best mix.
+
+        The kept bound holds for the same stock alone, or for any that is ample, and, where it includes changes, for the
+        same running instances.
+        """
+        (need,) = question.needs
+        kept = self.kept.get(need.service)
+        if kept is None or kept.need != need_digest(question, need):
+            return begun(question, budget=budget)
+        is_same_stock = kept.stock == own_stock_digest(question, need)
+        if is_same_stock and kept.running == running_digest(question, need):
+            return kept.state
+        best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
+        holds = is_same_stock and not kept.counts_changes
+        return begun(question, best, kept.state.bound, None) if holds else begun(question, best, budget=budget)
+
+    def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
+        """Remembers these searches, and no others. A question without a solution is asked anew."""
+        self.kept = {
+            question.needs[0].service: Kept(
+                need_digest(question, question.needs[0]),
+                running_digest(question, question.needs[0]),
+                own_stock_digest(question, question.needs[0]),
+                state,
+                question.counts_changes,
+            )
+            for question, state in zip(questions, found, strict=True)
+            if isinstance(state, SearchState)
+        }
+
+    def pool(self, question: MixQuestion) -> ColumnPool | None:
+        """The columns kept for a question of several needs; None where it is another one."""
+        if self.shared is None or self.shared[:2] != (needs_digest(question), stock_digest(question)):
+            return None
+        if self.shared[2] != runnings_digest(question):
+            self.keep_pool(self.shared[3].asked_with(question))
+        pool = self.shared[3]
+        pool.question = question
+        return pool
+
+    def seed(self, pool: ColumnPool) -> None:
+        """Adds the columns kept for the same needs and another stock, and their choice if this stock holds it."""
+        if self.shared is None or self.shared[0] != needs_digest(pool.question):
+            return
+        old = self.shared[3]
+        for k, columns in enumerate(old.columns):
+            for column in columns:
+                pool.add(k, column.mix)
+        mixes = tuple(column.mix for column in old.chosen if column is not None)
+        if len(mixes) == len(pool.columns) and is_feasible(pool.question, mixes):
+            pool.chosen = tuple(pool.known(k, mix) for k, mix in enumerate(mixes))
+
+    def keep_pool(self, pool: ColumnPool) -> None:
+        question = pool.question
+        self.shared = needs_digest(question), stock_digest(question), runnings_digest(question), pool

@@ -1,0 +1,236 @@
+"""RunningPods pods while plans are made: their nodes and devices, and the moves that let another pod fit."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.actions import Move
+from cluster.arrays import FloatArray
+from cluster.plans import Phase, Reason, Step
+from cluster.snapshot import PENDING, Free, Snapshot, device_numbers
+from cluster.workloads import PodShape
+from placement.engine.ledger import Ledger
+from placement.engine.packer import Choice, Packer
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Pod that holds resources."""
+
+    shape: PodShape
+    node: int
+    devices: int
+    """Bit mask of the node's devices."""
+
+
+class RunningPods(Mapping[int, Placed]):
+    """Pods by number and by node. The number is any stable one: a row of the pod table, a position in a stream."""
+
+    def __init__(self) -> None:
+        self._pods: dict[int, Placed] = {}
+        self._on: dict[int, dict[int, None]] = {}
+
+    def start(self, pod: int, shape: PodShape, choice: Choice) -> None:
+        """Records that a pod was placed, or placed elsewhere after `stop`."""
+        self._pods[pod] = Placed(shape, choice.node, choice.devices)
+        self._on.setdefault(choice.node, {})[pod] = None
+
+    def stop(self, pod: int) -> Placed:
+        """Records that a pod left and returns what it held. Raises KeyError for a pod that does not run."""
+        placed = self._pods.pop(pod)
+        del self._on[placed.node][pod]
+        return placed
+
+    def on(self, node: int) -> tuple[int, ...]:
+        """Pods on a node, in order of their start."""
+        return tuple(self._on.get(node, ()))
+
+    def __getitem__(self, pod: int) -> Placed:
+        return self._pods[pod]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pods)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+
+def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
+    """Ledger with one row per pod: the pod's node without it. Several pods of one node give several rows."""
+    node = np.array([pod.node for pod in pods], dtype=np.int64)
+    asks = np.array([(p.shape.cpu_milli, p.shape.memory_bytes, p.shape.gpu_milli, p.devices) for p in pods])
+    cpu, memory, milli, devices = asks.astype(np.int64).reshape(-1, 4).T
+    held = devices[:, None] >> np.arange(ledger.gpu_milli.shape[1]) & 1
+    free = Free(
+        cpu_milli=ledger.cpu_milli[node] + cpu,
+        memory_bytes=ledger.memory_bytes[node] + memory,
+        gpu_milli=ledger.gpu_milli[node] + held * milli[:, None],
+    )
+    return Ledger(free, ledger.gpus[node], ledger.gpu_type[node])
+
+
+@dataclass(frozen=True, slots=True)
+class MovePrice:
+    """Price of a move, and the time for which its gain lasts."""
+
+    per_pod_usd: float = 0.10
+    """Price of every move: attention, restart, and requests sent elsewhere meanwhile. Chosen."""
+    per_gpu_usd: float = 1.00
+    """Price per GPU that the pod holds: its idle time while the pod restarts, and work lost since the last checkpoint.
+    Chosen: a quarter of an hour of a GPU of 4 $/h."""
+    stay_h: float = 8.0
+    """Time for which freed resources are expected to stay useful: about the stay of the pods around them. Chosen: a
+    shift."""
+
+    def of(self, shape: PodShape) -> float:
+        """Price of moving one pod of this shape, in dollars."""
+        return self.per_pod_usd + self.per_gpu_usd * shape.total_gpu_milli / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PricedMove:
+    """A move that pays."""
+
+    pod: int
+    was: Placed
+    choice: Choice
+    saving_usd: float
+    price_usd: float
+
+
+def moves_worth_their_price(
+    packer: Packer, running: RunningPods, movable: Iterable[int], usd_per_gpu_h: FloatArray, price: MovePrice, most: int
+) -> tuple[PricedMove, ...]:
+    """Moves that pay, the best first; each is weighed in the fleet as the earlier moves leave it.
+
+    movable: pods that may be moved, each at most once. usd_per_gpu_h: shape (GPU types,). most: maximum number of
+    moves.
+    Leaves the packer and `running` unchanged. No moves under a policy without `worth`.
+    """
+    usd = np.append(usd_per_gpu_h, 0.0)[packer.ledger.gpu_type]
+    waiting = [pod for pod in dict.fromkeys(movable) if pod in running]
+    moves: list[PricedMove] = []
+    while len(moves) < most and (paying := _paying(packer, running, waiting, usd, price)):
+        before = len(moves)
+        for pod in paying[: most - len(moves)]:
+            # Weighed again: an earlier move may have taken its place, or freed a better one.
+            move = _weighed(packer, running, [pod], usd, price)[0]
+            if move is not None:
+                _carry_out(packer, running, move)
+                moves.append(move)
+                waiting.remove(pod)
+        if len(moves) == before:
+            break
+    for move in reversed(moves):
+        _undo(packer, running, move)
+    return tuple(moves)
+
+
+def _paying(packer: Packer, running: RunningPods, pods: Sequence[int], usd: FloatArray, price: MovePrice) -> list[int]:
+    """Pods whose move would pay in the current state, the greatest gain first."""
+    weighed = [move for move in _weighed(packer, running, pods, usd, price) if move is not None]
+    return [move.pod for move in sorted(weighed, key=lambda m: (m.price_usd - m.saving_usd, m.pod))]
+
+
+def _weighed(
+    packer: Packer, running: RunningPods, pods: Sequence[int], usd: FloatArray, price: MovePrice
+) -> list[PricedMove | None]:
+    """Best move of each pod if it pays, else None."""
+    placed = [running[pod] for pod in pods]
+    node = np.array([p.node for p in placed], dtype=np.int64)
+    without = nodes_without(packer.ledger, placed)
+    after = packer.policy.worth(without, np.arange(len(placed)))
+    before = packer.policy.worth(packer.ledger, node)
+    if after is None or before is None:
+        return [None] * len(pods)
+    freed_usd = (after - before) * usd[node] * price.stay_h
+    seats: dict[PodShape, list[Choice]] = {}
+    moves: list[PricedMove | None] = []
+    for pod, was, gain in zip(pods, placed, freed_usd.tolist(), strict=True):
+        if was.shape not in seats:
+            seats[was.shape] = _best_seats(packer, was.shape, usd)
+        seat = next((choice for choice in seats[was.shape] if choice.node != was.node), None)
+        saving = gain - seat.cost * float(usd[seat.node]) * price.stay_h if seat else 0.0
+        pays = seat is not None and saving > price.of(was.shape)
+        moves.append(PricedMove(pod, was, seat, saving, price.of(was.shape)) if seat and pays else None)
+    return moves
+
+
+def _best_seats(packer: Packer, shape: PodShape, usd: FloatArray) -> list[Choice]:
+    """The two placements that cost fewest dollars an hour, with their cost in GPUs. One may be the pod's own node."""
+    cost, devices = packer.costs(shape)
+    dollars = np.full(len(cost), np.inf)
+    able = np.isfinite(cost)
+    dollars[able] = cost[able] * usd[able]
+    two = np.argsort(dollars, kind="stable")[:2]
+    return [Choice(int(n), int(devices[n]), float(cost[n])) for n in two if able[n]]
+
+
+def _carry_out(packer: Packer, running: RunningPods, move: PricedMove) -> None:
+    running.stop(move.pod)
+    packer.remove(move.was.shape, move.was.node, move.was.devices)
+    packer.place(move.was.shape, move.choice)
+    running.start(move.pod, move.was.shape, move.choice)
+
+
+def _undo(packer: Packer, running: RunningPods, move: PricedMove) -> None:
+    back = Choice(move.was.node, move.was.devices, 0.0)
+    running.stop(move.pod)
+    packer.remove(move.was.shape, move.choice.node, move.choice.devices)
+    packer.place(move.was.shape, back)
+    running.start(move.pod, move.was.shape, back)
+
+
+def running_pods_of(snapshot: Snapshot) -> RunningPods:
+    """Bound pods of a snapshot, numbered by their rows."""
+    running, pods = RunningPods(), snapshot.pods
+    for row in np.flatnonzero(pods.node != PENDING).tolist():
+        running.start(row, pods.shapes[pods.shape[row]], Choice(int(pods.node[row]), int(pods.devices[row]), 0.0))
+    return running
+
+
+def movable_rows(snapshot: Snapshot) -> tuple[int, ...]:
+    """Rows of the bound pods that may be moved one by one. Excludes members of gangs, which stay together."""
+    pods = snapshot.pods
+    rows: list[int] = np.flatnonzero((pods.node != PENDING) & pods.movable & (pods.gang < 0)).tolist()
+    return tuple(rows)
+
+
+def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_share: float) -> tuple[Phase, ...]:
+    """Moves that pay in a snapshot, as phases of a plan. At most `most_share` of the bound pods are moved.
+
+    packer: made for this snapshot, under a policy with `worth`. GPU types without a price never pay for a move.
+    """
+    running = running_pods_of(snapshot)
+    usd = np.array([kind.price_per_hour for kind in snapshot.gpu_types], dtype=np.float64)
+    most = int(most_share * len(running))
+    moves = moves_worth_their_price(packer, running, movable_rows(snapshot), usd, price, most)
+    return tuple(
+        Phase(f"defragment-{number}", tuple(_step(snapshot, move) for move in together))
+        for number, together in enumerate(_in_phases(moves), start=1)
+    )
+
+
+def _in_phases(moves: Sequence[PricedMove]) -> list[list[PricedMove]]:
+    """Moves split into phases, so that a move onto a node waits for the moves that leave it.
+
+    Until those are done, its place may be taken.
+    """
+    phases: list[list[PricedMove]] = []
+    left: set[int] = set()
+    for move in moves:
+        if not phases or move.choice.node in left:
+            phases.append([])
+            left = set()
+        phases[-1].append(move)
+        left.add(move.was.node)
+    return phases
+
+
+def _step(snapshot: Snapshot, move: PricedMove) -> Step:
+    names = snapshot.nodes.names
+    from_node, to_node = names[move.was.node], names[move.choice.node]
+    action = Move(snapshot.pods.names[move.pod], from_node, to_node, device_numbers(move.choice.devices))
+    words = f"frees resources worth ${move.saving_usd:.2f} on {from_node}; moving it costs ${move.price_usd:.2f}"
+    return Step(action, Reason("WorthMoving", words, {"saving_usd": move.saving_usd, "price_usd": move.price_usd}))

@@ -1,1 +1,0 @@
-"""Moves of running pods: priced defragmentation, and relocation of one pod so that another fits."""

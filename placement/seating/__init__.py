@@ -1,1 +1,0 @@
-"""Seats of instances on nodes: what nodes hold together, and which instances may be where."""
