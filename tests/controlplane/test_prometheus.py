@@ -21,7 +21,7 @@ from controller.parts.autoscaler.sources.collector import Collector, Pace
 from controller.parts.autoscaler.sources.prometheus import PrometheusAccess, PrometheusClient
 from controller.parts.autoscaler.sources.prometheus_answer import Series, SourceError
 from controller.parts.autoscaler.sources.readings import Allowed, CustomReading
-from simulator.controlplane.binaries.prometheus import prometheus_program
+from simulator.controlplane.prometheus import prometheus_program
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
 from tests.builders.prometheus_history import import_history
