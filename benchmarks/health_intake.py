@@ -38,7 +38,7 @@ from controller.parts.health.stream import HealthStream
 from controller.parts.power.domain_tree import PoweredNode
 from controller.parts.power.loop import PowerLoop
 from controller.parts.power.watcher import PowerView
-from health.records.report import KIND, packed
+from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import HealthFeed
@@ -332,7 +332,7 @@ class _Node:
             self.powered_s = now_s
             self.link.send(sealed(Report(self.node, "life", now_s, -1, self.number, {}), self.keys, self.node))
         if self.link.is_idle and (report := self.feed.next_report()) is not None:
-            self.link.send_bulk(sealed_text(KIND, packed(report), self.keys, self.node))
+            self.link.send_bulk(sealed_text(REPORT_KIND, packed(report), self.keys, self.node))
 
 
 def _clients(pipe: Connection, folder: Path, nodes: Sequence[str], port: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.health_scale import read_job
 from controller.parts.health.job_stream import frames_in
-from health.records.report import KIND, packed
+from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import EVERY_S, HealthFeed
@@ -91,7 +91,7 @@ class _Agents:
                         for frame in of_rank.get(number * self._per_node + index, ()):
                             feed.outbox.add(pod_of(node), frame)
                 if (report := feed.next_report()) is not None:
-                    sent.append((self._now_s, number, sealed_text(KIND, packed(report), keys, node)))
+                    sent.append((self._now_s, number, sealed_text(REPORT_KIND, packed(report), keys, node)))
         for at_s, number, message in sorted(sent, key=lambda each: each[:2]):
             file.write(_HEAD.pack(at_s, number, len(message)) + message)
 

@@ -11,7 +11,7 @@ from cli.inputs.flight_recorder import dumps_in, ticks_of_dumps
 from cluster.arrays import Array, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from controller.parts.health.job_stream import JobStream, frames_in
-from health.records.decoding import decoded
+from health.records.frames import decoded
 from health.verdicts.verdict import Verdict
 from simulator.health.recorded import recording
 from tonnage.records import Kind, Phase

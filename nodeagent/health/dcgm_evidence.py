@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, REMAP_FAILURE, RISES, XIDS, DcgmSample
 from nodeagent.health.host_evidence import CODES, KEPT_S
 from power.devices.nvml import REASONS

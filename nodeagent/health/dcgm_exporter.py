@@ -16,7 +16,7 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake, ObservationError
-from health.records.report import Evidence
+from health.records.frames import Evidence
 from nodeagent.health.dcgm_evidence import DcgmEvidence
 from nodeagent.health.dcgm_metrics import DcgmSample, samples_in
 from nodeagent.health.feed import NICENESS

@@ -16,8 +16,16 @@ from threading import Lock
 import structlog
 
 from cluster.clock import Clock
-from health.records.probes import ProbeAddress, ProbeResult
-from health.records.report import KIND, LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport, packed
+from health.records.frames import (
+    LONGEST_FRAMES,
+    MOST_EVIDENCE,
+    REPORT_KIND,
+    Evidence,
+    HealthReport,
+    ProbeAddress,
+    ProbeResult,
+    packed,
+)
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health.host_evidence import HostEvidence
@@ -227,9 +235,9 @@ async def forward(
         await asyncio.sleep(EVERY_S)
         if not link.is_up:
             agent.accepted_kinds = ()
-        is_accepted = KIND in agent.accepted_kinds
+        is_accepted = REPORT_KIND in agent.accepted_kinds
         if is_accepted and not was_accepted:
             feed.refresh()
         was_accepted = is_accepted
         if is_accepted and link.is_idle and (report := feed.next_report()) is not None:
-            link.send_bulk(sealed_text(KIND, packed(report), keys(), node))
+            link.send_bulk(sealed_text(REPORT_KIND, packed(report), keys(), node))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from power.devices.backend import DeviceReading
 
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from statistics import median
 from time import monotonic
 
-from health.records.probes import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
+from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
 
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16

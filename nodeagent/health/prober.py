@@ -16,7 +16,16 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
-from health.records.probes import KIND, MOST_PEERS, PAIR_S, Peer, ProbeAddress, ProbeOrder, ProbeResult, order_in
+from health.records.frames import (
+    MOST_PEERS,
+    PAIR_S,
+    PROBE_KIND,
+    Peer,
+    ProbeAddress,
+    ProbeOrder,
+    ProbeResult,
+    order_in,
+)
 from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
 from power.leases.messages import Keys, Refusal, opened_text
 
@@ -80,7 +89,7 @@ class Prober:
 
     def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was an order for probes; what is wrong with it is counted."""
-        text = opened_text(KIND, travelled, self._keys(), self._node)
+        text = opened_text(PROBE_KIND, travelled, self._keys(), self._node)
         if isinstance(text, Refusal):
             return False
         try:

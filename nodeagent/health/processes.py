@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cluster.clock import Clock
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from nodeagent.process_files import absolute, group_in, pod_in
 
 SETTLED_S = 1.0

@@ -14,24 +14,25 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from isolation import actions as act
+from isolation import state as act
 from isolation.arbiter import next_timer_s, step
 from isolation.cgroupfs import CgroupFs
-from isolation.events import (
+from isolation.ledger import Ledger, Sandbox
+from isolation.settings import Settings
+from isolation.state import (
     Asked,
     Ended,
     Event,
     FeedsRunner,
     Found,
     ReachedLease,
+    Request,
     SandboxEnded,
     SandboxStarted,
+    State,
     Used,
     Withdrawn,
 )
-from isolation.ledger import Ledger, Sandbox
-from isolation.settings import Settings
-from isolation.state import Request, State
 from isolation.tree import Limits, MemoryEvents, SandboxTree
 from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 

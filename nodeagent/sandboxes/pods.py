@@ -5,11 +5,9 @@ from dataclasses import replace
 
 import structlog
 
-from isolation.capability import Capability
 from isolation.ledger import Sandbox
 from isolation.orders import NodeReport, Orders, SandboxOrder, SandboxReport
-from isolation.pod_cgroups import container_group, is_uid, pod_groups
-from isolation.tree import CgroupFiles
+from isolation.tree import Capability, CgroupFiles, container_group, is_uid, pod_groups
 from nodeagent.sandboxes.enforcer import Enforcer
 from nodeagent.sandboxes.server import SandboxServer
 

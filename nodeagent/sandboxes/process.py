@@ -18,11 +18,10 @@ import msgspec
 import structlog
 
 from cluster.errors import UNREADABLE
-from isolation.capability import Capability, capability_of
 from isolation.cgroupfs import CgroupFs, host_facts
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders
 from isolation.settings import Settings
-from isolation.tree import AGENT, CALL_PREFIX, LIGHT, CgroupFiles
+from isolation.tree import AGENT, CALL_PREFIX, LIGHT, Capability, CgroupFiles, capability_of
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
 from nodeagent.sandboxes.pods import SandboxPods

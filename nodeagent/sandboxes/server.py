@@ -16,14 +16,11 @@ from typing import Literal
 import structlog
 
 from cluster.clock import Clock
-from isolation import actions as act
-from isolation.admission.command_class import command_class
-from isolation.admission.needs import bytes_from, claim_bytes
-from isolation.pod_cgroups import is_below
-from isolation.reasons import ADVICE, Reason
-from isolation.state import Request
-from isolation.tree import CALL_PREFIX
-from isolation.verdicts import Verdict, ended, refused
+from isolation import state as act
+from isolation.admission import bytes_from, claim_bytes, command_class
+from isolation.orders import Verdict, ended, refused
+from isolation.state import ADVICE, Reason, Request
+from isolation.tree import CALL_PREFIX, is_below
 from nodeagent.process_files import visible_group_in
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
 from nodeagent.sandboxes.sockets import (

@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from cluster.errors import UNREADABLE
-from isolation.reasons import Reason
-from isolation.verdicts import Verdict
+from isolation.orders import Verdict
+from isolation.state import Reason
 from nodeagent.process_files import visible_group_in
 
 SOCKET = "agent.sock"

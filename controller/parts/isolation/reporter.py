@@ -31,7 +31,7 @@ from controller.parts.isolation.policy_status import (
 )
 from controller.report.decisions import Decision
 from controller.report.statuses import status_write
-from isolation.reasons import Reason
+from isolation.state import Reason
 
 log = structlog.get_logger(__name__)
 EVERY_S = 1.0

@@ -3,7 +3,7 @@
 from collections import deque
 from pathlib import Path
 
-from health.records.report import Evidence, Source
+from health.records.frames import Evidence, Source
 from nodeagent.health.host_evidence import DeviceEvidence, KernelLog, NicCounters
 from nodeagent.health.processes import NodeProcess, ProcessTable, Ranks
 from power.devices.backend import DeviceReading

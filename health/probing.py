@@ -1,15 +1,97 @@
-"""Answer of pair probes: the NIC that is slow to every peer, the link that is slow alone, or a sound network."""
+"""Question: what a verdict leaves to pair probes, in nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import combinations
 
 import numpy as np
 
-from health.probing.pairs import Pair, pairs_of
-from health.probing.question import Question, ring_of
 from health.records.layout import Layout
-from health.verdicts.verdict import Part, Verdict
+from health.verdicts.verdict import Part, Syndrome, Verdict
+
+MOST_IN_RING, MOST_SUSPECTS = 32, 8
+"""Nodes of one question, neighbours of a ring and others. With more it is left open: their pairs would not be measured
+within half a minute."""
+_NETWORK = (Syndrome.COMMUNICATION_SLOW, Syndrome.COMMUNICATION_HANG)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which of these nodes' NICs, or which link between them, is at fault, if any."""
+
+    suspects: tuple[str, ...]
+    """Nodes, neighbours of the ring in its order where `ring`."""
+    ring: bool = False
+    """Whether only neighbours send to each other."""
+    inside: bool = False
+    """Whether suspected ranks also send to each other inside a node, where no probe passes: sound pairs then acquit the
+    network between nodes alone."""
+
+
+def question_of(verdict: Verdict, layout: Layout, nodes: Sequence[str]) -> Question | None:
+    """What pair probes can decide or confirm about a verdict; None where they can do neither.
+
+    A slow computing node is no question of theirs: TCP between two hosts says nothing about a GPU.
+
+    nodes: name of each node of the layout.
+    """
+    if verdict.syndrome not in _NETWORK or not verdict.ranks:
+        return None
+    is_group = verdict.part is Part.GROUP
+    on = layout.node[list(ring_of(verdict, layout) if is_group else verdict.ranks)]
+    suspects = tuple(dict.fromkeys(nodes[int(node)] for node in on))
+    if len(suspects) > (MOST_IN_RING if is_group else MOST_SUSPECTS) or (
+        len(suspects) < 2 and verdict.part is not Part.NIC
+    ):
+        return None  # what happens inside one node does not pass the interfaces that are measured
+    inside = bool((on == np.roll(on, 1)).any()) if is_group else len(suspects) < len(on)
+    return Question(suspects, ring=is_group and len(suspects) > 3, inside=inside)
+
+
+def ring_of(verdict: Verdict, layout: Layout) -> tuple[int, ...]:
+    """Members of the group that a verdict names, in the order in which they send to each other."""
+    for members in layout.groups:
+        if len(members) == len(verdict.ranks) and tuple(np.sort(members).tolist()) == verdict.ranks:
+            return tuple(members.tolist())
+    return verdict.ranks
+
+
+CONTROLS = 2
+"""Healthy nodes beside the suspects: with fewer nobody could tell a slow suspect from a slow control."""
+
+FEW = 4
+"""Suspects up to which each is measured with each: of more, a NIC can be named, and no link."""
+
+Pair = tuple[str, str]
+"""The node that measures, and its peer. A control measures a suspect, whose own word is then not needed."""
+
+
+def pairs_of(question: Question, controls: Sequence[str]) -> tuple[Pair, ...]:
+    """All pairs of a question. A ring is measured along itself, fewer suspects against each other and each control.
+
+    The pair of controls shows what the network gives where nothing is suspected.
+    """
+    suspects, chosen = question.suspects, tuple(controls[:CONTROLS])
+    if question.ring:
+        found = list(zip(suspects, (*suspects[1:], suspects[0]), strict=True))
+    else:
+        among = combinations(suspects, 2) if len(suspects) <= FEW else ()
+        found = [*among, *((control, each) for each in suspects for control in chosen)]
+    return (*combinations(chosen, 2), *found)
+
+
+def rounds_of(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], ...]:
+    """The pairs in rounds: a node in two pairs at once would halve the bandwidth of both."""
+    rounds: list[list[Pair]] = []
+    for pair in pairs:
+        free = next((each for each in rounds if not set(pair) & {node for one in each for node in one}), None)
+        if free is None:
+            rounds.append([pair])
+        else:
+            free.append(pair)
+    return tuple(tuple(each) for each in rounds)
+
 
 SLOW_SHARE = 0.8
 """Bandwidth, as a share of the reference, below which a pair is slow. Chosen: best bursts of sound pairs lie within a
