@@ -191,7 +191,7 @@ def _command() -> str:
     "--baseline/--no-baseline",
     default=True,
     show_default=True,
-    help="Simulate the same day with services at their peak on one GPU type each, and pods by best fit.",
+    help="Simulate the same day with one GPU type for each service that follows its demand, and pods by best fit.",
 )
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)

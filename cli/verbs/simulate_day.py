@@ -13,7 +13,7 @@ from typing import Any, Literal
 import click
 
 from cli.inputs.machine import machine_description
-from cli.inputs.planning import TIME_SLACK, print_notes, read
+from cli.inputs.planning import print_notes, read
 from cli.inputs.report_file import check_report, save_report
 from cli.printing.day_progress import watching
 from cli.printing.errors import INTERRUPTED
@@ -25,11 +25,12 @@ from controller.brain.from_settings import brain_from, decisions_from
 from controller.brain.inline import InlineBrain
 from controller.brain.on_ray.ray_start import check_installed
 from controller.brain.remote import RayBrain
+from controller.deciders.decisions import Decisions
 from controller.ports import Brain
 from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
-from simulator.day.baseline import static_day
-from simulator.day.report import Baseline, as_html, summary_of
+from simulator.day.baseline import baseline_day
+from simulator.day.report import Baseline, as_html, planning_words, summary_of
 from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
 
 RAY_STARTS_S = 60.0
@@ -50,7 +51,7 @@ def simulate_day(
 ) -> None:
     """Simulate the day with progress on standard error, print its figures, and write the report.
 
-    baseline: whether to simulate the same day with static services and best fit, too.
+    baseline: whether to simulate the same day with one GPU type for each service and best fit, too.
     """
     mistakes = []
     if policy not in POLICIES:
@@ -69,8 +70,6 @@ def simulate_day(
         settings_from({}), policy=policy, plan_deadline_s=settings.deadline_s, brain=BrainSettings(mode=brain)
     )
     decisions = replace(decisions_from(operators, awaits_pods=False), polish_share=polish, seed=settings.seed)
-    if brain == "inline":  # no pods wait for this plan
-        settings = replace(settings, deadline_s=TIME_SLACK * settings.deadline_s)
     started_at, began = datetime.now(UTC), time.perf_counter()
     pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[Moment] = []
@@ -87,9 +86,10 @@ def simulate_day(
             if not moments:
                 raise
             stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
-    beside = _baseline(observed.snapshot, settings, moments) if baseline and not stopped else None
+    beside = _baseline(observed.snapshot, settings, decisions, moments) if baseline and not stopped else None
     columns = ("SIMULATED DAY", "TONNAGE", "BASELINE") if beside else ("SIMULATED DAY", "TONNAGE")
     text = _json(moments, beside) if output == "json" else table(columns, summary_of(moments, beside))
+    click.echo(planning_words(moments), err=True)
     click.echo(text, nl=False)
     if report is not None:
         wall_s = time.perf_counter() - began
@@ -126,13 +126,15 @@ def _ready(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
         brain.close()
 
 
-def _baseline(fleet: Snapshot, settings: DaySettings, day: Sequence[Moment]) -> Baseline | None:
-    """The same day with static services and best fit, with a line of progress; None when interrupted."""
-    click.echo("the same day as a baseline: services at their peak on one GPU type each, pods by best fit", err=True)
+def _baseline(fleet: Snapshot, settings: DaySettings, decisions: Decisions, day: Sequence[Moment]) -> Baseline | None:
+    """The same day with one GPU type for each service and best fit, with a line of progress; None when interrupted."""
+    click.echo(
+        "the same day as a baseline: each service on one GPU type that follows its demand, pods by best fit", err=True
+    )
     lost = next((moment.lost for moment in day if moment.lost), "")
     try:
-        static, moments = static_day(fleet, settings, time.perf_counter, lost)
-        return Baseline(tuple(moments), static)
+        one_type, moments = baseline_day(fleet, settings, decisions, time.perf_counter, lost)
+        return Baseline(tuple(moments), one_type.types)
     except KeyboardInterrupt:
         click.echo("the baseline was interrupted, and is left out", err=True)
         return None
@@ -141,6 +143,6 @@ def _baseline(fleet: Snapshot, settings: DaySettings, day: Sequence[Moment]) -> 
 def _json(moments: Sequence[Moment], beside: Baseline | None) -> str:
     record: dict[str, Any] = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}
     if beside:
-        types, other = dict(beside.static.types), [asdict(moment) for moment in beside.day]
+        types, other = dict(beside.types), [asdict(moment) for moment in beside.day]
         record["baseline"] = {"gpu_types": types, "moments": other}
     return json.dumps(record, indent=2) + "\n"
