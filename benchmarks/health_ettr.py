@@ -13,9 +13,8 @@ from rich.table import Table
 
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
-from health.remediation.checkpoints import advised_interval_s, mtbf_s
-from health.remediation.policy import Policy
-from health.remediation.spares import mean_out_s, spares
+from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
+from health.remediation.facts import Policy
 from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
 from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, TrainingRun, repairs_s
 

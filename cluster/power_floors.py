@@ -20,7 +20,7 @@ _MW = 1000.0
 def paths_of(power: PowerTable) -> Callable[[int], Path]:
     """Function from a domain to every domain that it draws through, itself included.
 
-    As `power.domains.tree.reach_of`, one domain at a time. Parts add up over parallel feeds and are capped at 1. The
+    As `power.tree.reach_of`, one domain at a time. Parts add up over parallel feeds and are capped at 1. The
     feeds must have no loop.
     """
     feeds = power.feeds

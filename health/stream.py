@@ -7,20 +7,15 @@ import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
 from cluster.frame import Buffer
-from health.analysis import deaths, waits
-from health.analysis.deaths import Errors
-from health.analysis.excess import Baseline, baseline_of
-from health.analysis.matching import Finished, Matcher
-from health.analysis.pulse import Pulse
-from health.analysis.stacks import Stacks
-from health.analysis.steps import StepSums
-from health.analysis.windows import TIERS, Tier
-from health.clocks import alignment
-from health.records.decoding import decoded
+from health import clocks
+from health.analysis import waits
+from health.analysis.excess import TIERS, Baseline, Pulse, Tier, baseline_of
+from health.analysis.matching import Finished, Matcher, StepSums
+from health.analysis.waits import Errors, Stacks
+from health.records.frames import decoded
 from health.records.layout import Layout
 from health.verdicts import slow_paths, slow_ranks, stopped
-from health.verdicts.facts import OWN_LIMITS, Fact, FactKind, expected_speed
-from health.verdicts.verdict import SLOW, Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, FactKind, Part, Syndrome, Verdict, expected_speed
 from tonnage.records import Kind, Phase
 
 FIT_S = 5.0
@@ -89,7 +84,7 @@ class Analyser:
         self._known = np.zeros(layout.ranks, np.bool_)
         self._left_s = np.full(layout.ranks, np.nan)
         """Last exit of each rank, local clock."""
-        self.clocks = alignment.started(np.zeros(layout.ranks))
+        self.clocks = clocks.started(np.zeros(layout.ranks))
         self._fitted_s = -np.inf
         self._fitted_step = -1
         self._resets = 0
@@ -267,11 +262,11 @@ class Analyser:
         window_s = min(now_s - self._fitted_s, 60.0)
         left_s = np.where(np.isnan(self._left_s), 0.0, self._left_s)
         self._resets = self.clocks.resets
-        self.clocks = alignment.refitted(self.clocks, self._matcher.bounds(), left_s - window_s / 2, window_s)
+        self.clocks = clocks.refitted(self.clocks, self._matcher.bounds(), left_s - window_s / 2, window_s)
         self._fitted_s, self._fitted_step = now_s, complete
 
     def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[Verdict]:
-        lost = deaths.lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)
+        lost = waits.lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)
         if lost is not None and not self._stopped:
             self._stopped = True
             yield stopped.on_death(lost, self.layout, facts, now_s)

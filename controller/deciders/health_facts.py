@@ -6,11 +6,8 @@ from hashlib import sha256
 
 import msgspec
 
-from health.remediation.evidence import Evidence
-from health.remediation.facts import Situation
-from health.remediation.incidents import Act, Incident
-from health.remediation.intents import Intent, JobIntent, NodeIntent, Page
-from health.remediation.policy import Policy
+from health.remediation.facts import Evidence, Policy, Situation
+from health.remediation.incidents import Act, Incident, Intent, JobIntent, NodeIntent, Page
 
 NAME = "health"
 """Key of these frames in `Snapshot.framed` and `Plan.learned`."""

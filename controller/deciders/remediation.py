@@ -20,10 +20,8 @@ from controller.deciders.health_facts import (
     outcome_frame,
 )
 from health.remediation.decision import decide as decide_on
-from health.remediation.evidence import Evidence
-from health.remediation.facts import JobFacts, NodeFacts, OurTaint, Situation
-from health.remediation.incidents import Incident
-from health.remediation.intents import JobDo, JobIntent, NodeDo, NodeIntent
+from health.remediation.facts import Evidence, JobFacts, NodeFacts, OurTaint, Situation
+from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent
 
 RESTARTS = (JobDo.EVICT_NOW, JobDo.RESTART_IN_PLACE)
 

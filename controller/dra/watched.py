@@ -141,20 +141,15 @@ class WatchedObjects:
         It is the first bound pod of the claim; for an unallocated claim without one, the first pending pod.
         """
         if claim not in self._representatives:  # each of its users asks
-            self._representatives[claim] = self._first_user_of(claim)
+            users = sorted(user for user in self.users.get(claim, ()) if not self.pods[user].holds_nothing)
+            known = self.claims.get(claim)
+            pending = None if known is not None and known.is_allocated else next(iter(users), None)
+            self._representatives[claim] = next((user for user in users if self.is_bound(user)), pending)
         return self._representatives[claim]
 
     def _users_changed(self, claim: str) -> None:
         self.stale_claims.add(claim)
         self._representatives.pop(claim, None)
-
-    def _first_user_of(self, claim: str) -> str | None:
-        users = sorted(user for user in self.users.get(claim, ()) if not self.pods[user].holds_nothing)
-        bound = [user for user in users if self.is_bound(user)]
-        known = self.claims.get(claim)
-        if bound or (known is not None and known.is_allocated):
-            return bound[0] if bound else None
-        return users[0] if users else None
 
 
 def _leave(index: dict[str, set[str]], key: str, name: str) -> None:

@@ -46,7 +46,7 @@ from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of
 from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_world import kubernetes_world
-from controller.report.concurrency_config_maps import PublishedLimits
+from controller.report.concurrency import PublishedLimits
 from controller.report.cycle_reporter import CycleReporter
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings

@@ -8,9 +8,8 @@ import structlog
 
 from controller.cycle import Cycle
 from controller.process.probes import Download
-from controller.recording.bundle import Sink, about, files_of, write_tar
+from controller.recording.bundle import Sink, about, files_of, shown, write_tar
 from controller.recording.ring import Ring
-from controller.recording.shown_settings import shown
 from controller.settings import OperatorSettings
 
 log = structlog.get_logger(__name__)

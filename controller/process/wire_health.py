@@ -35,9 +35,8 @@ from controller.parts.health.stream import HealthStream
 from controller.process.part import Surroundings
 from controller.report.events import AT_A_TIME
 from controller.settings import OperatorSettings
-from health.analysis.stacks import is_stack
-from health.remediation.incidents import Act, Incident
-from health.remediation.intents import JobIntent
+from health.analysis.waits import is_stack
+from health.remediation.incidents import Act, Incident, JobIntent
 
 log = structlog.get_logger(__name__)
 TURN_S = 0.1

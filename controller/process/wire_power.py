@@ -32,7 +32,7 @@ from controller.process.part import Clocks, Surroundings
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
 from power.control.daily_profile import DailyProfile, complete_profiles, packed, profiles_after, unpacked
-from power.control.learned import LearnedSpikes
+from power.control.state import LearnedSpikes
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 

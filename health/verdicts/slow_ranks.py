@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from health.analysis.excess import Baseline, compute_excess, compute_pace
-from health.analysis.windows import Standing, Tier, standing
+from health.analysis.excess import Baseline, Standing, Tier, compute_excess, compute_pace, standing
 from health.records.layout import Layout
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 

@@ -3,12 +3,10 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from health.records.report import Evidence, Source
-from nodeagent.health.dcgm_metrics import LAST_XID, REASONS, REMAP_FAILURE, RISES, XIDS
-from nodeagent.health.dcgm_text import Sample
-from nodeagent.health.devices import CODES
-from nodeagent.health.kernel_log import KEPT_S
-from power.devices.nvml import REASONS as BITS
+from health.records.frames import Evidence, Source
+from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, REMAP_FAILURE, RISES, XIDS, DcgmSample
+from nodeagent.health.host_evidence import CODES, KEPT_S
+from power.devices.nvml import REASONS
 
 WINDOW_S = 60.0
 """A rise counts within this time, and a state for as long after it was last read: four readings."""
@@ -48,9 +46,9 @@ class DcgmEvidence:
         self._found: dict[tuple[str, str], _Finding] = {}
         self._shown: tuple[tuple[tuple[str, str], _Finding], ...] = ()
 
-    def take(self, samples: Iterable[Sample], now_s: float) -> None:
+    def take(self, samples: Iterable[DcgmSample], now_s: float) -> None:
         """One reading, whole: a metric that it does not have is not there."""
-        told: dict[str, list[Sample]] = {}
+        told: dict[str, list[DcgmSample]] = {}
         for each in samples:
             told.setdefault(each.gpu, []).append(each)
         for name, of_gpu in told.items():
@@ -67,7 +65,7 @@ class DcgmEvidence:
             if now_s <= each.until_s
         ]
 
-    def _look(self, name: str, gpu: _Gpu, told: Sequence[Sample], now_s: float) -> None:
+    def _look(self, name: str, gpu: _Gpu, told: Sequence[DcgmSample], now_s: float) -> None:
         bus = next((each.bus for each in told if each.bus), "")
         for xid in _new_xids(gpu, told):
             self._found.pop((f"Xid{xid}", bus or name), None)  # the newest of a kind counts, and stands last
@@ -86,7 +84,7 @@ class DcgmEvidence:
         self._found[(code, subject)] = _Finding(since_s, until_s, words)
 
 
-def _new_xids(gpu: _Gpu, told: Sequence[Sample]) -> list[str]:
+def _new_xids(gpu: _Gpu, told: Sequence[DcgmSample]) -> list[str]:
     """Numbers of errors that are new since the last reading.
 
     The last error stays for as long as the exporter or its host engine lives, hours after it. So what is there at the
@@ -104,17 +102,17 @@ def _new_xids(gpu: _Gpu, told: Sequence[Sample]) -> list[str]:
     )
 
 
-def _states(told: Sequence[Sample]) -> Iterator[tuple[str, str]]:
+def _states(told: Sequence[DcgmSample]) -> Iterator[tuple[str, str]]:
     """Codes and words of what holds at this moment, since whenever."""
-    reasons = [int(each.value) for each in told if each.metric == REASONS]
-    for bits, cause in BITS:
+    reasons = [int(each.value) for each in told if each.metric == CLOCK_REASONS]
+    for bits, cause in REASONS:
         if cause in CODES and any(value & bits for value in reasons):
             yield CODES[cause], f"clocks are held down: {cause} (DCGM)"
     if any(each.value >= 1 for each in told if each.metric == REMAP_FAILURE):
         yield "RowRemapFailure", "DCGM: memory rows can no longer be remapped; the GPU is to be replaced"
 
 
-def _highest(told: Iterable[Sample], metrics: Collection[str]) -> dict[tuple[str, str], float]:
+def _highest(told: Iterable[DcgmSample], metrics: Collection[str]) -> dict[tuple[str, str], float]:
     """Values by metric and part. The exporter repeats a GPU's value for each of its instances and pods."""
     found: dict[tuple[str, str], float] = {}
     for each in told:

@@ -3,23 +3,98 @@
 In a thread of its own, at lower priority, so that a flood of records delays no power limit.
 """
 
+import asyncio
 import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import Lock
 
 import structlog
 
 from cluster.clock import Clock
-from health.records.probes import ProbeAddress, ProbeResult
-from health.records.report import LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport
-from nodeagent.health.host import HostEvidence
-from nodeagent.health.outbox import Outbox
+from health.records.frames import (
+    LONGEST_FRAMES,
+    MOST_EVIDENCE,
+    REPORT_KIND,
+    Evidence,
+    HealthReport,
+    ProbeAddress,
+    ProbeResult,
+    packed,
+)
+from nodeagent.agent import NodeAgent
+from nodeagent.controller_link import ControllerLink
+from nodeagent.health.host_evidence import HostEvidence
 from nodeagent.health.pod_sockets import Deliver, PodSockets
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import Ranks
+from power.leases.messages import Keys, sealed_text
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Frames that wait at most: five minutes of 8 ranks at 100 operations a second, while no controller answers."""
+
+
+class Outbox:
+    """Frames on their way. One thread adds and another takes."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._waiting: dict[str, deque[bytes]] = {}
+        self._bytes: dict[str, int] = {}
+        self._total = 0
+        self._lock = Lock()
+        self.dropped = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._total
+
+    def add(self, pod: str, frame: bytes) -> None:
+        """Adds a frame of a pod; drops what no longer fits, from the pod that has the most."""
+        with self._lock:
+            self._waiting.setdefault(pod, deque()).append(frame)
+            self._count(pod, len(frame))
+            while self._total > self._most:
+                fullest = max(self._bytes, key=lambda each: self._bytes[each])
+                self._count(fullest, -len(self._waiting[fullest].popleft()))
+                self._forget_if_empty(fullest)
+                self.dropped += 1
+
+    def take(self, most_bytes: int) -> Mapping[str, bytes]:
+        """The oldest frames, pod by pod in turn, together at most this long; whole frames by pod."""
+        taken: dict[str, list[bytes]] = {}
+        left = most_bytes
+        with self._lock:
+            pods = deque(self._waiting)
+            while pods:
+                pod = pods.popleft()
+                frame = self._waiting[pod][0]
+                if len(frame) > left:
+                    break
+                self._waiting[pod].popleft()
+                self._count(pod, -len(frame))
+                left -= len(frame)
+                taken.setdefault(pod, []).append(frame)
+                if not self._forget_if_empty(pod):
+                    pods.append(pod)
+            for pod in taken:  # who was served waits behind the others
+                if pod in self._waiting:
+                    self._waiting[pod] = self._waiting.pop(pod)
+        return {pod: b"".join(frames) for pod, frames in taken.items()}
+
+    def _count(self, pod: str, size_bytes: int) -> None:
+        self._bytes[pod] = self._bytes.get(pod, 0) + size_bytes
+        self._total += size_bytes
+
+    def _forget_if_empty(self, pod: str) -> bool:
+        if self._waiting[pod]:
+            return False
+        del self._waiting[pod], self._bytes[pod]
+        return True
+
 
 log = structlog.get_logger(__name__)
 WAIT_S = 0.05
@@ -158,3 +233,23 @@ class HealthFeed:
                 self.failures += 1
                 log.exception("a turn of the health feed failed")
                 self._stop.wait(1.0)
+
+
+EVERY_S = 0.05
+
+
+async def forward(
+    feed: HealthFeed, agent: NodeAgent, link: ControllerLink, keys: Callable[[], Keys], node: str
+) -> None:
+    """Sends what the feed holds, for ever, while the controller takes it."""
+    was_heard = False
+    while True:
+        await asyncio.sleep(EVERY_S)
+        if not link.is_up:
+            agent.accepted_kinds = ()
+        is_heard = REPORT_KIND in agent.accepted_kinds
+        if is_heard and not was_heard:
+            feed.refresh()
+        was_heard = is_heard
+        if was_heard and link.is_idle and (report := feed.next_report()) is not None:
+            link.send_bulk(sealed_text(REPORT_KIND, packed(report), keys(), node))

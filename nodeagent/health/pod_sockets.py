@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster.clock import Clock
-from nodeagent.closer import MOST_PASSED, Closer, passed_in
-from nodeagent.health.allowance import Allowance
 from nodeagent.health.processes import Senders
+from nodeagent.socket_protection import MOST_PASSED, Allowance, Closer, passed_in
 from tonnage import records
 
 FOLDER = Path("/run/tonnage/pods")

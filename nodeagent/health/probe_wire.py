@@ -3,16 +3,18 @@
 All lengths and times are bounded at both ends. Nothing that arrives is interpreted but one letter and two numbers.
 """
 
+import fcntl
 import hmac
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from statistics import median
 from time import monotonic
 
-from health.records.probes import BURSTS, MOST_BURST_S, MOST_BYTES, PINGS, ProbeResult
+from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
 
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16
@@ -170,3 +172,81 @@ def _read_into(opened: socket.socket, view: memoryview) -> None:
         if not count:
             raise ConnectionResetError("the peer closed the connection")
         view = view[count:]
+
+
+WAIT_S = 0.2
+ADMITTED_S = 15.0
+"""Time for which a token is admitted."""
+_GET_ADDRESS = 0x8915
+"""SIOCGIFADDR. Source: linux/sockios.h."""
+
+
+def address_of(interface: str) -> str:
+    """IPv4 address of a network interface. Raises OSError where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        found = fcntl.ioctl(asking.fileno(), _GET_ADDRESS, struct.pack("256s", interface.encode()[:15]))
+    return socket.inet_ntoa(found[20:24])
+
+
+class ProbeListener:
+    """Listening socket, served by a thread of its own, one connection after another."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Raises OSError when the address is not available. host: empty for all interfaces."""
+        both = not host and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        self._opened = socket.create_server((host, port), family=family, backlog=8, dualstack_ipv6=both)
+        self._opened.settimeout(WAIT_S)
+        self._tokens: dict[bytes, float] = {}
+        """Admitted tokens, and until when."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="probe-listener", daemon=True)
+        self.served = 0
+        self.refused = 0
+
+    @property
+    def port(self) -> int:
+        return int(self._opened.getsockname()[1])
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+        self._opened.close()
+
+    def admit(self, tokens: tuple[bytes, ...]) -> None:
+        """Admits these tokens, each once, and no older one."""
+        until_s = monotonic() + ADMITTED_S
+        with self._lock:
+            self._tokens = dict.fromkeys(tokens[:MOST_PEERS], until_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                opened, _ = self._opened.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            with opened:
+                self._attend(opened)
+
+    def _attend(self, opened: socket.socket) -> None:
+        now_s = monotonic()
+        with self._lock:
+            self._tokens = {token: until_s for token, until_s in self._tokens.items() if until_s > now_s}
+            known = tuple(self._tokens)
+        try:
+            prepare(opened)
+            token = admitted(opened, known)
+            with self._lock:
+                if self._tokens.pop(token, None) is None:
+                    raise ProbeError("a token was used twice")
+            serve(opened, now_s + PAIR_S)
+            self.served += 1
+        except (ProbeError, OSError):
+            self.refused += 1

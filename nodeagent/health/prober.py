@@ -15,9 +15,17 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
-from health.records.probes import KIND, MOST_PEERS, PAIR_S, Peer, ProbeAddress, ProbeOrder, ProbeResult, order_in
-from nodeagent.health.probe_listener import ProbeListener
-from nodeagent.health.probe_wire import ProbeError, introduce, measured, prepare
+from health.records.frames import (
+    MOST_PEERS,
+    PAIR_S,
+    PROBE_KIND,
+    Peer,
+    ProbeAddress,
+    ProbeOrder,
+    ProbeResult,
+    order_in,
+)
+from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
 from power.leases.messages import Keys, Refusal, opened_text
 
 log = structlog.get_logger(__name__)
@@ -37,7 +45,7 @@ NICENESS = 5
 
 
 class Prober:
-    """Pair probes of one node. `hear` and `results` may be called from other threads than the measuring one."""
+    """Pair probes of one node. `receive` and `results` may be called from other threads than the measuring one."""
 
     def __init__(
         self,
@@ -77,9 +85,9 @@ class Prober:
         """Where peers find the listener. host: of the connection to the controller, where no source was chosen."""
         return ProbeAddress(self._source or host, self.listener.port)
 
-    def hear(self, travelled: bytes) -> bool:
+    def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was an order for probes; what is wrong with it is counted."""
-        text = opened_text(KIND, travelled, self._keys(), self._node)
+        text = opened_text(PROBE_KIND, travelled, self._keys(), self._node)
         if isinstance(text, Refusal):
             return False
         try:

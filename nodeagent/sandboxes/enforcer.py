@@ -14,26 +14,27 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from isolation import actions as act
+from isolation import state as act
 from isolation.arbiter import next_timer_s, step
 from isolation.cgroupfs import CgroupFs
-from isolation.events import (
+from isolation.ledger import Ledger, Sandbox
+from isolation.settings import Settings
+from isolation.state import (
     Asked,
     Ended,
     Event,
     FeedsRunner,
     Found,
     ReachedLease,
+    Request,
     SandboxEnded,
     SandboxStarted,
+    State,
     Used,
     Withdrawn,
 )
-from isolation.ledger import Ledger, Sandbox
-from isolation.settings import Settings
-from isolation.state import Request, State
 from isolation.tree import FoundCall, Limits, MemoryEvents, SandboxTree
-from nodeagent.sandboxes.pipes import PipeEnds, feeding, pipe_ends
+from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 
 log = structlog.get_logger(__name__)
 SHORTAGE_TICK_S = 0.05
@@ -54,7 +55,7 @@ cgroup_mkdir and mem_cgroup_alloc of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedLeaf:
     """Leaf whose events are watched."""
 
     sandbox: str
@@ -89,9 +90,9 @@ class Enforcer:
         self._clock = clock
         self._tick_s = tick_s
         self._poll = select.poll()
-        self._watched: dict[int, Watched] = {}
+        self._watched: dict[int, WatchedLeaf] = {}
         """Open memory.events → leaf."""
-        self._populated: dict[int, Watched] = {}
+        self._populated: dict[int, WatchedLeaf] = {}
         """Open cgroup.events → leaf."""
         self._ending: set[tuple[str, str]] = set()
         """Calls without processes whose memory is still to come back."""
@@ -321,20 +322,20 @@ class Enforcer:
         self._watch_call(sandbox, call)
 
     def _watch_agent(self, name: str) -> None:
-        self._watch(self._watched, "memory.events", Watched(name, None, self.tree.agent_group(name)))
+        self._watch(self._watched, "memory.events", WatchedLeaf(name, None, self.tree.agent_group(name)))
 
     def _watch_call(self, sandbox: str, call: str) -> None:
-        watched = Watched(sandbox, call, self.tree.call_group(sandbox, call))
+        watched = WatchedLeaf(sandbox, call, self.tree.call_group(sandbox, call))
         self._watch(self._watched, "memory.events", watched)
         self._watch(self._populated, "cgroup.events", watched)
 
-    def _watch(self, table: dict[int, Watched], file: str, watched: Watched) -> None:
+    def _watch(self, table: dict[int, WatchedLeaf], file: str, watched: WatchedLeaf) -> None:
         descriptor = self._files.file(watched.group, file)
         self._files.read(watched.group, file)  # the first poll reports changes since the last read
         table[descriptor] = watched
         self._poll.register(descriptor, select.POLLPRI)
 
-    def _unwatch(self, table: dict[int, Watched], file: str, group: str) -> None:
+    def _unwatch(self, table: dict[int, WatchedLeaf], file: str, group: str) -> None:
         descriptor = self._files.file(group, file)
         if table.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)

@@ -5,26 +5,67 @@ node. Orders come on its standard input and reports leave on its standard output
 its input does.
 """
 
+import asyncio
 import ctypes
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from isolation.capability import Capability, capability_of
+from cluster.errors import UNREADABLE
 from isolation.cgroupfs import CgroupFs, host_facts
-from isolation.orders import NodeReport, Orders
+from isolation.orders import ORDERS, REPORT, NodeReport, Orders
 from isolation.settings import Settings
+from isolation.tree import AGENT, CALL_PREFIX, LIGHT, Capability, CgroupFiles, capability_of
 from nodeagent.logs import configure_logs
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
-from nodeagent.sandboxes.orphans import thaw_orphans
-from nodeagent.sandboxes.reception import Reception, new_call_name
-from nodeagent.sandboxes.roster import Roster
+from nodeagent.sandboxes.pods import SandboxPods
+from nodeagent.sandboxes.server import SandboxServer, new_call_name
+from power.leases.messages import Keys, Refusal, opened_text, sealed_text
+
+DEPTH = 5
+"""Folders between the kubelet's root and a container: classes, pod, and one to spare."""
+ROOTS = ("kubepods.slice", "kubepods")
+
+
+def thaw_orphans(files: CgroupFiles, below: str = "") -> tuple[str, ...]:
+    """Thaws every call and every adopted container that is frozen. Returns their groups."""
+    thawed = []
+    for name in ROOTS:
+        for home in _adopted(files, f"{below}/{name}".strip("/"), DEPTH):
+            thawed += [group for group in _groups_of(files, home) if _thawed(files, group)]
+    return tuple(thawed)
+
+
+def _adopted(files: CgroupFiles, group: str, depth: int) -> Iterator[str]:
+    """Containers that were adopted: they have a leaf for the agent and one for light calls."""
+    children: tuple[str, ...] = ()
+    with suppress(OSError):
+        children = files.children(group)
+    if AGENT in children and LIGHT in children:
+        yield group
+    elif depth:
+        for child in children:
+            yield from _adopted(files, f"{group}/{child}", depth - 1)
+
+
+def _groups_of(files: CgroupFiles, home: str) -> tuple[str, ...]:
+    calls = [child for child in files.children(home) if child.startswith(CALL_PREFIX)]
+    return (home, *(f"{home}/{call}" for call in calls))
+
+
+def _thawed(files: CgroupFiles, group: str) -> bool:
+    with suppress(OSError):
+        if files.read(group, "cgroup.freeze").strip() == "1":
+            files.write(group, "cgroup.freeze", "0")
+            return True
+    return False
+
 
 log = structlog.get_logger(__name__)
 REPORT_EVERY_S = 1.0
@@ -77,8 +118,8 @@ def isolate(settings: ProcessSettings, life: str, can: Capability, orders: int, 
     enforcer = Enforcer(files, budget_bytes, Settings(swap=has_swap()), time.monotonic)
     sockets = Path(settings.sockets)
     sockets.mkdir(parents=True, exist_ok=True)
-    reception = Reception(enforcer, sockets, time.monotonic, new_call_name)
-    roster = Roster(enforcer, files, reception, settings.below)
+    reception = SandboxServer(enforcer, sockets, time.monotonic, new_call_name)
+    roster = SandboxPods(enforcer, files, reception, settings.below)
     known = recorded(Path(settings.record), settings.node)
     roster.follow(known)
     os.set_blocking(orders, False)
@@ -171,6 +212,89 @@ def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
     with suppress(OSError):
         return len(swaps.read_text(encoding="ascii").splitlines()) > 1
     return False
+
+
+PAUSE_S = 0.3
+"""Pause before a restart: what was left frozen has to go on within a second."""
+LONGEST_LINE = 4 << 20
+"""Bytes of one report: 1,024 sandboxes have 300 KiB."""
+STOP_WITHIN_S = 5.0
+
+
+class SandboxSupervisor:
+    """The isolation process of one node, for as long as the agent runs."""
+
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        keys: Callable[[], Keys],
+        say: Callable[[bytes], None],
+        command: Sequence[str] = (sys.executable, "-m", "nodeagent.sandboxes.process"),
+    ) -> None:
+        """say: sends to the controller, or drops."""
+        self._settings, self._keys, self._say = settings, keys, say
+        self._command = (*command, msgspec.json.encode(settings).decode())
+        self._process: asyncio.subprocess.Process | None = None
+        self._orders: bytes | None = None
+        self.report: NodeReport | None = None
+        """The newest report; None before the first."""
+
+    def receive(self, travelled: bytes) -> bool:
+        """Whether a message of the controller was one of orders, which then go to the process."""
+        text = opened_text(ORDERS, travelled, self._keys(), self._settings.node)
+        if isinstance(text, Refusal):
+            return False
+        try:
+            made = msgspec.json.decode(text, type=Orders)
+        except UNREADABLE as error:
+            log.warning("orders for sandboxes cannot be read", why=str(error))
+            return True
+        if made.node == self._settings.node:
+            self._orders = msgspec.json.encode(made) + b"\n"
+            self._hand_over()
+        return True
+
+    async def keep_up(self) -> None:
+        """Runs the process for ever; one that ends is started again."""
+        while True:
+            try:
+                await self._run()
+            except OSError as error:
+                log.warning("the isolation process cannot be started", why=str(error))
+            except UNREADABLE as error:  # it was killed in the middle of a report
+                log.warning("the isolation process ended within a report and is started again", why=str(error)[:200])
+            await asyncio.sleep(PAUSE_S)
+
+    async def stop(self) -> None:
+        """Ends the process in order: it lets frozen calls go on, since nobody would decide about them."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        process.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await process.wait()
+
+    async def _run(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE)
+        self._process = process
+        try:
+            self._hand_over()
+            assert process.stdout is not None  # noqa: S101 - made with a pipe
+            while line := await process.stdout.readline():
+                self.report = msgspec.json.decode(line, type=NodeReport)
+                self._say(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
+            log.warning("the isolation process ended and is started again", code=await process.wait())
+        finally:
+            self._process = None
+            if process.returncode is None:
+                process.kill()
+
+    def _hand_over(self) -> None:
+        if self._orders is not None and self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.write(self._orders)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.power import NEVER_S, PHASE_UNKNOWN, PowerLeases, PowerReadings, PowerTable
-from power.control.speed_curves import PHASES
+from power.control.admission import PHASES
 from power.control.state import Grants
 from power.leases.messages import Lease, Refusal, Report
 

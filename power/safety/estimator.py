@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
-from cluster.power import NEVER_S, PowerReadings
-from power.domains.tree import Tree
+from cluster.power import NEVER_S, PowerDeviceTable, PowerReadings
 from power.rules import ROUNDING_W, PowerRules
 from power.safety.commitments import Book
+from power.tree import Tree
 
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
 """Faults of a device's readings or of its limit."""
@@ -226,3 +226,31 @@ def _clamped(
     until_s = np.where(above, now_s + rules.retry_s, trust.least_until_s)
     least_w = np.where(above, np.minimum(cap_w, worst_w), np.where(until_s > now_s, trust.least_w, 0.0))
     return replace(trust, least_w=least_w, least_until_s=until_s)
+
+
+def with_wrong_units(seen: Estimate, devices: PowerDeviceTable, reading_w: FloatArray) -> Estimate:
+    """The estimate, in which impossible readings that another unit explains have that fault. reading_w: (devices,)."""
+    low, high = SMALLEST_SHARE * devices.idle_w, IMPOSSIBLE_SHARE * devices.max_w
+    scaled = is_scaled(reading_w, low, high) & (seen.fault == IMPOSSIBLE)
+    return replace(seen, fault=np.where(scaled, WRONG_UNIT, seen.fault)) if scaled.any() else seen
+
+
+def is_scaled(reading_w: FloatArray, low_w: FloatArray, high_w: FloatArray) -> BoolArray:
+    """Whether a reading would lie within the bounds if it were a thousand times larger or smaller."""
+    milli, kilo = reading_w / 1000, reading_w * 1000
+    found: BoolArray = ((milli >= low_w) & (milli <= high_w)) | ((kilo >= low_w) & (kilo <= high_w))
+    return found & (reading_w > 0)
+
+
+FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
+"""Names of the faults, as reasons in conditions and events."""
+
+FAULT_WORDS = (
+    "",
+    "has not been heard from for too long: it counts at the worst case of its last cap and goes to its safe floor",
+    "reports a draw that no such device can have: the reading is ignored, it counts at the worst case of its cap",
+    "is wrong by a factor of a thousand, as when milliwatts or kilowatts are taken for watts: ignored",
+    "reports the same draw to the last digit although it works: ignored, it counts at the worst case of its cap",
+    "drew more than its cap allows: it counts at its highest limit until it has complied for a long time",
+    "does not enforce its cap: it counts at the limit that it does enforce",
+)

@@ -8,8 +8,8 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
 from cluster.errors import ConfigError, Mistake
-from power.leases.enforcement import may_burst
-from power.safety.burst_credit import credit_after
+from power.leases.holder import may_burst
+from power.safety.bursts import credit_after
 from simulator.power.row import AGENT_LOOKS_S
 
 FaultKind = Literal[

@@ -19,13 +19,13 @@ from cluster.power import (
 from controller.api.power_domain import PowerDomainSpec
 from controller.parts.power.domain_tree import CLASS_LABEL, PoweredNode
 from controller.parts.power.power_table import power_table
-from power.control.fault_words import FAULT_WORDS
 from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
 from power.leases.messages import DeviceInventory, Inventory
 from power.policy.by_class import ByClass
-from power.policy.interface import Carry, MakePolicy, Plant, Seen, Wants
+from power.policy.interface import Carry, MakePolicy, Plant, PolicyInput, Wants
 from power.rules import PowerRules
+from power.safety.estimator import FAULT_WORDS
 from simulator.power.agents import ROW_BREAKER
 from simulator.power.machine import Machine
 from simulator.power.policies import PERIOD_S, Orders, Policy, Readings, TwoClocks, periods_late
@@ -287,7 +287,7 @@ class ByNeed:
         spike_w = self.plant.rules.first_spike_share * tree.budget_w
         return Memory(devices.max_w, spike_w, spike_w, np.full(len(devices), -1.0))
 
-    def wants(self, memory: Memory, seen: Seen) -> tuple[Memory, Wants]:
+    def wants(self, memory: Memory, seen: PolicyInput) -> tuple[Memory, Wants]:
         rules, tree, devices = self.plant.rules, self.plant.tree, self.plant.tree.table.devices
         draw_w = np.clip(np.nan_to_num(seen.shown_w), 0.0, devices.max_w)
         part = 1 - exp(-max(seen.for_s, 0.0) / rules.mean_s)

@@ -15,8 +15,8 @@ from controller.parts.health.stream import HealthStream
 from controller.parts.power.domain_tree import PoweredNode
 from controller.parts.power.loop import PowerLoop
 from controller.parts.power.watcher import PowerView
-from health.probing.question import Question
-from health.remediation.evidence import Evidence, NodeKey
+from health.probing import Question
+from health.remediation.facts import Evidence, NodeKey
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.__main__ import clock
 from power.leases.messages import Keys

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.power import BreakerCurve
-from power.domains.breaker import burst_share_s, opens_after_s
-from power.domains.tree import tree_of
-from power.leases.enforcement import may_burst
-from power.safety.burst_credit import burst_of, credit_after
+from power.leases.holder import may_burst
+from power.safety.bursts import burst_of, burst_share_s, credit_after, opens_after_s
+from power.tree import tree_of
 from simulator.power.agents import BreakerHeat
 from tests.builders.power import Device, row_of
 

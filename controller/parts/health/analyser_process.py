@@ -25,8 +25,7 @@ from controller.parts.health.analyser_wire import Judged, Kind, facts_body, judg
 from health.analysis.matching import most_pending_bytes
 from health.records.layout import Layout
 from health.stream import Analyser, bytes_for
-from health.verdicts.facts import Fact
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import Fact, Verdict
 
 APART_RANKS = 1024
 """Ranks from which a job is analysed in a process of its own: a twentieth of a core at 100 operations a second each."""

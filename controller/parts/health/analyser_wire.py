@@ -9,8 +9,7 @@ import msgspec
 
 from cluster.frame import Buffer, framed, unframed
 from health.records.layout import Layout
-from health.verdicts.facts import Fact
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import Fact, Verdict
 
 HEAD = struct.Struct("<BQd")
 """Kind, bytes that follow, the analyser's clock."""

@@ -12,8 +12,7 @@ from cluster.errors import UNREADABLE
 from controller.api.conditions import set_condition
 from controller.api.fault_incident import KIND, AlternativeStatus, FaultIncidentStatus
 from controller.api.structs import OwnObject
-from health.remediation.incidents import Incident
-from health.remediation.intents import JobIntent
+from health.remediation.incidents import Incident, JobIntent
 
 ACTIVE, WAITING = "Active", "Waiting"
 _INFINITIES = ("acted_s", "closed_s")

@@ -13,11 +13,10 @@ import numpy as np
 
 from cluster.arrays import Array, BoolArray
 from controller.parts.health.analyser_process import Analysis, AnalysisOf
-from health.records.decoding import HEADER, RECORD, Records, decoded, frame_starts
+from health.records.frames import HEADER, RECORD, Records, decoded, frame_starts
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
-from health.verdicts.facts import Fact
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import Fact, Verdict
 from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, RECORD_BYTES, Kind, Phase
 
 MOST_GROUPS = 128

@@ -5,8 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from threading import Event, Lock
 
-from health.records.probes import KIND as PROBE
-from health.records.report import KIND
+from health.records.frames import PROBE_KIND, REPORT_KIND
 
 MOST_BYTES = 64 * 1024 * 1024
 """Two seconds of 10,000 ranks at 100 operations a second."""
@@ -18,7 +17,7 @@ displaces its own reports, and none of others."""
 class ReportMailbox:
     """Courier on the agents' link. Two threads use it: the link's, and that of the analysis."""
 
-    sends, hears = PROBE, KIND
+    sends, hears = PROBE_KIND, REPORT_KIND
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_of_node: int = MOST_OF_NODE) -> None:
         self._most, self._most_of_node = most_bytes, most_of_node

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from controller.metrics.registry import Sample
 from controller.parts.health.incident_status import waiting_reason
 from controller.parts.health.reporter import Reported
-from health.probing.answer import Found
+from health.probing import Found
 from health.remediation.incidents import Phase
 from health.verdicts.verdict import Syndrome
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from controller.api.health_policy import Detector, HealthPolicySpec, Owner
 from controller.api.structs import Node
 from controller.dra.objects import ResourceSlice
-from health.remediation.evidence import Evidence, NodeKey, Source
+from health.remediation.facts import Evidence, NodeKey, Source
 from health.verdicts.verdict import Part, Syndrome
 
 OWNERS = (

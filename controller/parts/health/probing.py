@@ -1,7 +1,7 @@
 """Pair probes of all jobs: questions that verdicts leave open, rounds of orders to agents, and answers as evidence.
 
 Everything about one question ends within half a minute. An agent measures only peers that an order names, and its word
-alone accuses no other node (health/probing/answer.py).
+alone accuses no other node (health/probing.py).
 """
 
 import secrets
@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
-from health.probing.answer import Answer, Found, Measured, answer, bad_pairs
-from health.probing.pairs import CONTROLS, Pair, pairs_of, rounds_of
-from health.probing.question import Question
-from health.records.probes import LOST, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed_order
-from health.remediation.evidence import Evidence, NodeKey, Source
+from health.probing import CONTROLS, Answer, Found, Measured, Pair, Question, answer, bad_pairs, pairs_of, rounds_of
+from health.records.frames import LOST, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed_order
+from health.remediation.facts import Evidence, NodeKey, Source
 from health.remediation.incidents import STOPS
 from health.verdicts.verdict import Part
 

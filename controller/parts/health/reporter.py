@@ -21,7 +21,7 @@ from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Job, Sent, Write
 from controller.parts.health.incident_status import manifest_of, status_after
-from controller.report.statuses import each_alone, status_write
+from controller.report.service_status import each_alone, status_write
 from health.remediation.facts import Situation
 from health.remediation.incidents import Incident, Phase
 

@@ -17,11 +17,9 @@ from controller.deciders.health_facts import Rules
 from controller.parts.health.members import Members
 from controller.parts.health.neighbours import owner_of
 from controller.parts.health.stream import HealthStream, OwnLimit
-from health.remediation.evidence import NodeKey
-from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
+from health.remediation.facts import JobFacts, NodeFacts, NodeKey, OurTaint, PodFacts, Policy, Situation
 from health.remediation.incidents import Incident
-from health.remediation.policy import Policy
-from power.control.speed_curves import speed_of
+from power.control.admission import speed_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,13 @@ from controller.parts.health.job_stream import JobStream, Seat, facts_on
 from controller.parts.health.members import Members
 from controller.parts.health.memory import analysis_bytes, left_out
 from controller.parts.health.probing import Agent, Probing, is_elsewhere
-from health.probing.question import question_of
-from health.records import report as reports
+from health.probing import question_of
+from health.records import frames as reports
+from health.records.frames import HealthReport, ProbeAddress, ProbeResult
 from health.records.layout import Layout
-from health.records.probes import ProbeAddress, ProbeResult
-from health.records.report import HealthReport
-from health.remediation.evidence import Evidence, NodeKey, Source
+from health.remediation.facts import Evidence, NodeKey, Source
 from health.stream import Analyser, bytes_for
-from health.verdicts.facts import Fact, FactKind
-from health.verdicts.verdict import SLOW, Part, Syndrome, Verdict
+from health.verdicts.verdict import SLOW, Fact, FactKind, Part, Syndrome, Verdict
 
 log = structlog.get_logger(__name__)
 KEPT_S = 300.0

@@ -15,9 +15,9 @@ from controller.api.validation import words_of
 from controller.metrics.registry import Sample
 from controller.parts.isolation.coverage import Coverage, Covered
 from controller.report.decisions import Decision
-from isolation import reasons
 from isolation.orders import NodeReport, SandboxReport
-from isolation.reasons import ADVICE
+from isolation.state import ADVICE
+from isolation.state import Reason as IsolationReason
 
 WORDS: Mapping[str, str] = {
     "ToolCallKilled": "a tool call was killed",
@@ -27,7 +27,7 @@ WORDS: Mapping[str, str] = {
     "Refused": "a tool call was not admitted",
 }
 """What may happen, with its words in an Event."""
-REASONS = frozenset(get_args(reasons.Reason))
+REASONS = frozenset(get_args(IsolationReason))
 """Codes that a node may report; others are dropped, so that no node can invent series and texts."""
 REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen", "Throttled")
 """Happenings with an Event. A refused call is its agent's own affair, and counts in the metrics."""

@@ -30,8 +30,8 @@ from controller.parts.isolation.policy_status import (
     status_after,
 )
 from controller.report.decisions import Decision
-from controller.report.statuses import status_write
-from isolation.reasons import Reason
+from controller.report.service_status import status_write
+from isolation.state import Reason
 
 log = structlog.get_logger(__name__)
 EVERY_S = 1.0

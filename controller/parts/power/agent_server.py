@@ -14,16 +14,18 @@ import structlog
 
 from cluster.clock import Clock
 from controller.parts.power.term import PowerTerm
-from power.leases.framing import FrameError, framed, read_frame
 from power.leases.messages import (
     Inventory,
     Keys,
     Lease,
+    MessageFrameError,
     Refusal,
     Report,
+    framed,
     kind_in,
     opened,
     opened_text,
+    read_frame,
     sealed,
     sealed_text,
 )
@@ -169,7 +171,7 @@ class AgentServer:
                 self._refused(inventory, node)
                 return
             await self._listen(reader, writer, node, inventory)
-        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, FrameError):
+        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, MessageFrameError):
             return
         finally:
             if self._lines.get(node) is writer:

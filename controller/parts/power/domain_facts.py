@@ -8,14 +8,12 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import UNLIMITED_W, PowerTable
 from controller.parts.power.loop_state import PowerLoopState
-from power.control.admission import objections_to_floors
-from power.control.explanation import held_back, speed_at, tightest
-from power.control.fault_words import FAULTS
+from power.control.admission import held_back, objections_to_floors, speed_at, tightest
 from power.control.state import Allocator, AllocatorState
-from power.safety.estimator import FINE, STALE
-from power.watching.meters import AGREES
-from power.watching.meters import FAULTS as METER_FAULTS
-from power.watching.meters import STALE as METER_STALE
+from power.safety.estimator import FAULTS, FINE, STALE
+from power.watching import AGREES
+from power.watching import FAULTS as METER_FAULTS
+from power.watching import STALE as METER_STALE
 
 SHOWN_CULPRITS = 16
 SHOWN_HELD = 128
@@ -75,7 +73,7 @@ class DomainFacts:
     floors: str = ""
     """Reason why not even the floors of its devices fit; empty where they do."""
     is_braked: bool = False
-    """Whether a hardware brake seems to hold down what draws through it (power/watching/brake.py). Known for domains
+    """Whether a hardware brake seems to hold down what draws through it (power/watching.py). Known for domains
     with a budget."""
     short_w: Mapping[str, float] = field(default_factory=dict)
     """Class → watts that its devices need and do not get; every class in use."""

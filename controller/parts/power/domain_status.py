@@ -13,11 +13,11 @@ from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours
 from controller.api.validation import words_of
 from controller.parts.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
 from controller.report.decisions import Decision
+from power import watching
 from power.control.daily_profile import is_near
-from power.control.fault_words import FAULT_WORDS, FAULTS
-from power.control.learned import Fleet, LearnedSpikes
+from power.control.state import Fleet, LearnedSpikes
 from power.rules import PowerRules
-from power.watching import meters
+from power.safety.estimator import FAULT_WORDS, FAULTS
 
 MOVED_SHARE = 0.02
 """Fraction of the budget by which a figure must move to be written again: an idle row would otherwise write for every
@@ -280,4 +280,4 @@ def fault_words(reason: str) -> str:
     return _FAULT_WORDS.get(reason, reason)
 
 
-_FAULT_WORDS = dict([*zip(FAULTS, FAULT_WORDS, strict=True), *zip(meters.FAULTS, meters.FAULT_WORDS, strict=True)])
+_FAULT_WORDS = dict([*zip(FAULTS, FAULT_WORDS, strict=True), *zip(watching.FAULTS, watching.FAULT_WORDS, strict=True)])

@@ -19,10 +19,10 @@ from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.power_table import NODE_LABELS, power_table, sound, unheard
 from controller.parts.power.term import PowerTerm, TableOf
 from controller.parts.power.watcher import PowerView
-from power.control.learned import LearnedSpikes
-from power.domains.tree import reach_of
+from power.control.state import LearnedSpikes
 from power.leases.messages import Inventory, Keys
 from power.rules import PowerRules
+from power.tree import reach_of
 
 log = structlog.get_logger(__name__)
 

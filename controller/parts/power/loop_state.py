@@ -10,9 +10,8 @@ from cluster.power import PowerTable
 from controller.parts.power.domain_tree import PoweredNode, PowerTree
 from controller.parts.power.watcher import PowerView
 from power.control.admission import headroom_w
-from power.control.learned import Fleet, LearnedSpikes, fleets_of, learned_spikes
-from power.control.state import Allocator, AllocatorState
-from power.watching.meters import Meters
+from power.control.state import Allocator, AllocatorState, Fleet, LearnedSpikes, fleets_of, learned_spikes
+from power.watching import Meters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +33,7 @@ class PowerLoopState:
     table: PowerTable | None = None
     """Table with the last readings; None before the first turn that granted."""
     reach: FloatArray | None = None
-    """`power.domains.tree.reach_of` the table. It takes longer to compute than everything else, and depends only on
+    """`power.tree.reach_of` the table. It takes longer to compute than everything else, and depends only on
     domains and feeds."""
     allocator: Allocator | None = None
     """Allocator; None while no device was reported."""

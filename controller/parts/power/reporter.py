@@ -27,7 +27,7 @@ from controller.parts.power.domain_tree import lineage
 from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.metrics import samples_of
 from controller.report.decisions import Decision
-from controller.report.statuses import status_write
+from controller.report.service_status import status_write
 
 log = structlog.get_logger(__name__)
 Status = dict[str, Any]

@@ -11,15 +11,22 @@ import numpy as np
 
 from cluster.errors import ConfigError
 from cluster.power import PowerTable, never_read
-from power.control.learned import LearnedSpikes, recalled
-from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.control.state_transfer import carried
+from power.control.state import (
+    Allocator,
+    AllocatorState,
+    Grants,
+    LearnedSpikes,
+    allocator_of,
+    carried,
+    first_state,
+    recalled,
+)
 from power.control.step import step
-from power.domains.tree import tree_of
 from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
 from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
-from power.watching.meters import Metering, Meters, metered, metering_of, no_meters
+from power.tree import tree_of
+from power.watching import Metering, Meters, metered, metering_of, no_meters
 
 TableOf = Callable[[Mapping[str, Inventory]], PowerTable]
 """Constructor of the power table for these nodes, without readings and leases. Raises ConfigError."""

@@ -8,7 +8,7 @@ from controller.brain.from_settings import brain_from
 from controller.ports import Outcome
 from controller.process.parts import PRODUCT
 from controller.report.own_statuses import reports_on
-from controller.report.statuses import status_jobs
+from controller.report.service_status import status_jobs
 from controller.settings import OperatorSettings
 from placement.budget import stopped
 from tests.builders.fleet import node as node_row

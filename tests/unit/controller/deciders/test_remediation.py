@@ -17,10 +17,8 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.health_facts import NAME, HealthFacts, Rules, facts_frame, incarnation_of, outcome_from
 from controller.deciders.memory import Memory
 from controller.guard import Limits, guard
-from health.remediation.evidence import Evidence, NodeKey, Source
-from health.remediation.facts import JobFacts, NodeFacts, PodFacts, Situation
+from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
 from health.remediation.incidents import Incident
-from health.remediation.policy import Policy
 from health.verdicts.verdict import Part, Syndrome
 from placement.budget import Budget
 from tests.builders.fleet import node, pod, world

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.sandboxes.doors import SOCKET, open_door, remove_door
+from nodeagent.sandboxes.sockets import SOCKET, open_door, remove_door
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-1234567890ab"
 

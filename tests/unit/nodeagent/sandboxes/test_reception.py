@@ -11,8 +11,8 @@ import pytest
 
 from isolation.ledger import Ledger
 from isolation.state import State
-from nodeagent.sandboxes.doors import SOCKET
-from nodeagent.sandboxes.reception import Reception
+from nodeagent.sandboxes.server import SandboxServer
+from nodeagent.sandboxes.sockets import SOCKET
 from tests.builders.lingering import lingering_socket
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-1234567890ab"
@@ -46,7 +46,7 @@ class Enforcer:
 @pytest.mark.parametrize("count", [1, 3])
 def test_sockets_that_linger_when_closed_delay_nobody_else(short_path: Path, packet: bytes, count: int) -> None:
     enforcer: Any = Enforcer()
-    reception = Reception(enforcer, short_path, time.monotonic, lambda: "call")
+    reception = SandboxServer(enforcer, short_path, time.monotonic, lambda: "call")
     reception.open(UID, "tenant")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
         line.connect(str(short_path / UID / SOCKET))

@@ -9,7 +9,7 @@ from typing import Any
 from isolation.ledger import Ledger, Sandbox
 from isolation.orders import Orders, SandboxOrder
 from isolation.state import State
-from nodeagent.sandboxes.roster import Roster
+from nodeagent.sandboxes.pods import SandboxPods
 
 UID = "00000000-0000-4000-8000-000000000001"
 CONTAINER = "a" * 64
@@ -46,7 +46,7 @@ class Node:
 
 def test_a_changed_order_for_a_container_that_just_ended_stops_nothing() -> None:
     node: Any = Node()
-    roster = Roster(node, node, node)
+    roster = SandboxPods(node, node, node)
     roster.follow(Orders("n1", 1, 1, {UID: ORDER}))
     node.is_gone = True
 

@@ -1,6 +1,6 @@
 """Token bucket: bursts up to its size, and its rate in the long run."""
 
-from nodeagent.sandboxes.token_bucket import TokenBucket, full
+from nodeagent.socket_protection import TokenBucket, full
 
 
 def taken(bucket: TokenBucket, tries: int, now_s: float) -> tuple[TokenBucket, int]:

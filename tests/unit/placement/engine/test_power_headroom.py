@@ -23,7 +23,7 @@ from placement.engine.packer import Packer
 from placement.packing.planner import pack
 from placement.partition import shares_of
 from placement.policies.published import BestFit
-from power.safety.burst_credit import credit_after, overdrawn
+from power.safety.bursts import credit_after, overdrawn
 from simulator.power.machine import DGX_A100
 from simulator.power.requests import Load, made_up_rates
 from simulator.power.row_fleet import Service, expected_course, fleet_of, place, regions, shifted

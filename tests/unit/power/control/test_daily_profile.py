@@ -24,8 +24,7 @@ from power.control.daily_profile import (
     profiles_after,
     unpacked,
 )
-from power.control.learned import Fleet
-from power.control.state import allocator_of, first_state
+from power.control.state import Fleet, allocator_of, first_state
 from power.control.step import step
 from power.rules import PowerRules
 from tests.builders.fleet import Pod, node, pod, world

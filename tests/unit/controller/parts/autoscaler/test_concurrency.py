@@ -15,7 +15,7 @@ from controller.deciders import autoscaling
 from controller.parts.autoscaler.facts import with_measured
 from controller.parts.autoscaler.measured import Measured
 from controller.parts.autoscaler.targets import TargetState
-from controller.report.scaling_metrics import samples_of_scaling
+from controller.report.fleet_metrics import samples_of_scaling
 from controller.report.scaling_status import scaling_status_after
 from controller.snapshot.scalers import PolicyState, scaler_of
 from tests.builders.fleet import node, world

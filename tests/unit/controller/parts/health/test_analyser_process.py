@@ -10,8 +10,7 @@ import pytest
 
 from controller.parts.health.analyser_process import MOST_BYTES, AnalyserError, AnalyserProcess, BySize
 from health.stream import Analyser
-from health.verdicts.facts import Fact, FactKind
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import Fact, FactKind, Verdict
 from simulator.health.cases import Case, case
 from simulator.health.job import Happening
 
@@ -74,7 +73,7 @@ def test_a_process_that_is_killed_fails_the_job_and_not_its_caller(process: Anal
 def test_records_that_break_the_analysis_are_told_by_kind_and_place_alone(process: AnalyserProcess) -> None:
     process.take(b"a tenant's secret value", 0.0)  # no whole record
 
-    with pytest.raises(AnalyserError, match=r"ValueError in decoding\.py, line \d+$"):
+    with pytest.raises(AnalyserError, match=r"ValueError in frames\.py, line \d+$"):
         until(lambda: process.judge(0.0))
 
 

@@ -9,7 +9,7 @@ from controller.api.health_policy import Detector, HealthPolicySpec
 from controller.api.structs import Node
 from controller.dra.objects import ResourceSlice
 from controller.parts.health.neighbours import evidence_of, tainted_devices
-from health.remediation.evidence import NodeKey, Source
+from health.remediation.facts import NodeKey, Source
 
 SPEC = HealthPolicySpec(detectors=(Detector(name="dra-driver", taint="gpu.example.com/unhealthy"),))
 

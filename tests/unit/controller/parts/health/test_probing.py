@@ -9,14 +9,11 @@ from controller.parts.health.job_stream import frames_in
 from controller.parts.health.members import Member, Members
 from controller.parts.health.probing import DEADLINE_S, REST_S, Agent, Probing
 from controller.parts.health.stream import HealthStream
-from health.probing.question import Question
-from health.records.probes import ProbeAddress, ProbeOrder, ProbeResult, order_in
-from health.records.report import HealthReport, packed
+from health.probing import Question
+from health.records.frames import HealthReport, ProbeAddress, ProbeOrder, ProbeResult, order_in, packed
 from health.remediation.decision import decide
-from health.remediation.evidence import Evidence, NodeKey, Source
-from health.remediation.facts import JobFacts, NodeFacts, PodFacts, Situation
+from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
 from health.remediation.incidents import Phase
-from health.remediation.policy import Policy
 from health.verdicts.verdict import Part, Syndrome
 from simulator.health.cases import Case, SimulatedNetwork, case
 from simulator.health.job import Happening

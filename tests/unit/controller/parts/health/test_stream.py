@@ -12,15 +12,13 @@ from controller.parts.health.analyser_process import AnalyserProcess, AnalysisOf
 from controller.parts.health.job_stream import JobStream, frames_in
 from controller.parts.health.members import Member, Members
 from controller.parts.health.stream import HealthStream, OwnLimit
+from health.records.frames import Evidence as Found
+from health.records.frames import HealthReport, ProbeAddress, packed
+from health.records.frames import Source as FoundBy
 from health.records.layout import Layout
-from health.records.probes import ProbeAddress
-from health.records.report import Evidence as Found
-from health.records.report import HealthReport, packed
-from health.records.report import Source as FoundBy
-from health.remediation.evidence import Evidence, NodeKey, Source
+from health.remediation.facts import Evidence, NodeKey, Source
 from health.stream import Analyser
-from health.verdicts.facts import FactKind
-from health.verdicts.verdict import Part, Syndrome, Verdict
+from health.verdicts.verdict import FactKind, Part, Syndrome, Verdict
 from simulator.health.cases import Case, case
 from simulator.health.job import Happening
 from tonnage import records

@@ -10,8 +10,7 @@ import pytest
 from controller.parts.health.mailbox import ReportMailbox
 from controller.parts.power.agent_server import AgentServer
 from controller.parts.power.term import PowerTerm
-from power.leases.framing import framed
-from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
+from power.leases.messages import Inventory, Keys, Report, framed, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from tests.builders.power import row_of
 from tests.until import until_async

@@ -10,7 +10,7 @@ from cluster.errors import Mistake
 from controller.api.power_domain import PowerDomainStatus
 from controller.parts.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
 from controller.parts.power.domain_status import StatusInputs, events_of_change, status_after
-from power.control.learned import Fleet, LearnedSpikes
+from power.control.state import Fleet, LearnedSpikes
 
 FINE = DomainFacts(
     draw_w=2400.0,

@@ -18,8 +18,8 @@ from controller.parts.power.power_table import (
     sound,
     unheard,
 )
-from power.domains.tree import reach_of
 from power.leases.messages import DeviceInventory, Inventory
+from power.tree import reach_of
 
 CLASSES = [{"name": "high", "rank": 0, "minPriority": 1000}, {"name": "low", "rank": 1, "floor": 0.3}]
 
