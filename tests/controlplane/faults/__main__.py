@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from cluster.errors import BuildError
-from deploy import release
+from deploy import release_files
 from simulator.controlplane import processes
 from simulator.controlplane.binaries.build_progress import progress_on
 from simulator.controlplane.binaries.programs import control_plane_programs
@@ -55,8 +55,8 @@ def main(only: str, nodes: int, pods: int, rounds: int, seed: int, json_to: Path
 
 def _helm_missing() -> str:
     try:
-        release.rendered()
-    except release.NoHelmError as error:
+        release_files.rendered()
+    except release_files.NoHelmError as error:
         return str(error)
     return ""
 
