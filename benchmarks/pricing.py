@@ -15,7 +15,7 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input
 from benchmarks.plan_cases import churned, fleet, odd_asks, with_batch
-from cli.inputs.machine import machine_description
+from cli.inputs.runs import machine_description
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from controller.brain.on_ray.join import EMBEDDED, joined

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli.inputs.machine import cores, machine_description
+from cli.inputs.runs import cores, machine_description
 from cli.printing.tables import table
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES

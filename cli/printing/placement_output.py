@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from cli.inputs.contest import ContestResult
+from cli.inputs.sweeps import ContestResult
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.packing.policy_comparison import Rules

@@ -6,8 +6,17 @@ from typing import Any
 import click
 
 from cli.inputs.planning import Planned
-from cli.printing.documents import written
-from cli.printing.plan_figures import Document, figure, gap_words, instances, money, named, reason_document, routes
+from cli.printing.plan_figures import (
+    Document,
+    figure,
+    gap_words,
+    instances,
+    money,
+    named,
+    reason_document,
+    routes,
+    written,
+)
 from cli.printing.tables import Row, table
 from cluster.actions import ACTIONS, Action
 from cluster.plans import Certificate, Plan, ServicePlan, Step
@@ -18,8 +27,8 @@ RECORD = 1
 
 def show_diff(made: Planned) -> None:
     """Print the changes of a plan to standard output."""
-    from cli.printing.colors import echo_difference
     from cli.printing.differences import plan_lines
+    from cli.printing.terminal import echo_difference
     from controller.queries.plan_diff import plan_diff
 
     echo_difference(plan_lines(plan_diff(made.snapshot, made.plan)))

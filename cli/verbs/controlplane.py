@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.printing.errors import FAILED
-from cli.printing.whole_help import Group
+from cli.inputs.options import output_choice
+from cli.printing.terminal import FAILED, VerbGroup
 
 if TYPE_CHECKING:  # imported only after the options were checked
     from simulator.controlplane.binaries import Programs
@@ -26,7 +26,7 @@ folder_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=VerbGroup)
 def controlplane() -> None:
     """Run a real Kubernetes control plane on this machine, with simulated GPU nodes.
 
@@ -98,7 +98,7 @@ def down(path: Path | None, *, delete: bool, dry_run: bool) -> None:
 
 @controlplane.command()
 @folder_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_choice("table", "json")
 @click.pass_context
 def status(ctx: click.Context, path: Path | None, output: str) -> None:
     """Show the running processes. Exits with 1 if none runs or one does not serve."""

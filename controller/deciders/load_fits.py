@@ -1,6 +1,6 @@
 """Background decider "load_fits": fits the forecasts of load histories, so that thousands of them never delay a plan.
 
-The part that measures load (controller/process/wire_autoscaler.py) puts a few due histories into the snapshot. Each
+The part that measures load (controller/loops/autoscaler/loop.py) puts a few due histories into the snapshot. Each
 slot fits its shard of them, and the plan carries the fits back as `Plan.learned`. Nothing else of the cluster is read.
 """
 

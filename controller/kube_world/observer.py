@@ -30,9 +30,8 @@ from controller.kube.api_server import Transport
 from controller.kube.cache import Cache, Resource, Surroundings, WatchTimes, reflect
 from controller.kube.cluster_view import SeenClaim, SeenPod
 from controller.kube.sender import Stamp, Write
-from controller.objects.findings import Findings
 from controller.objects.own_objects import own_from, own_resource
-from controller.objects.read import Note, Read
+from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.fact import Fact
 from controller.snapshot.from_manifests import note_snapshot

@@ -31,7 +31,7 @@ from controller.api.scaling_policy import (
     ReplicaChange,
     ScalingPolicyStatus,
 )
-from controller.report.concurrency_status import concurrency_claim, concurrency_status_after
+from controller.report.concurrency import concurrency_claim, concurrency_status_after
 
 DIGITS = 6
 FIGURES_EVERY_S = 30.0

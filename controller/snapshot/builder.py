@@ -23,8 +23,7 @@ from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.api.labels import SCHEDULER_NAME
 from controller.api.structs import Node, Pod
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.objects.read import Findings, Read
 from controller.snapshot.capacity import with_instances_off_spot
 from controller.snapshot.fact import Fact
 from controller.snapshot.groups import Groups, KnownGroups

@@ -13,9 +13,8 @@ from cluster.snapshot import Snapshot
 from cluster.suggestions import meant
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
-from controller.objects.findings import Findings
 from controller.objects.manifests import Manifests
-from controller.objects.read import Note
+from controller.objects.read import Findings, Note
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.fact import Fact
 from controller.snapshot.pod_groups import Owner

@@ -13,8 +13,7 @@ from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
 from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.structs import Node
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.objects.read import Findings, Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 

@@ -10,8 +10,7 @@ from cluster.workloads import PodShape, Requirement
 from controller.api import notation
 from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
 from controller.api.structs import Amount, Pod, Resources
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.objects.read import Findings, Read
 from controller.snapshot.node_affinity import Complain, pinned_where_it_runs, terms_of, tolerations_of
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 

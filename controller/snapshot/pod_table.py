@@ -19,8 +19,7 @@ from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.workloads import PodShape
 from controller.api.structs import Pod
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.objects.read import Findings, Read
 from controller.snapshot.device_assignment import DevicesOfNode, RunningPod, devices_held
 from controller.snapshot.pods import REMARKS, PodRow
 

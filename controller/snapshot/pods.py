@@ -9,8 +9,7 @@ from cluster.hardware import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
 from controller.api.labels import GPU_MILLI_ANNOTATION, MOVABLE_ANNOTATION
 from controller.api.structs import Pod
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.objects.read import Findings, Read
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 from controller.snapshot.pod_groups import GroupRef, group_of

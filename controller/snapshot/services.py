@@ -19,8 +19,7 @@ from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService, ServiceDemand
 from controller.api.structs import NodeConstraints, PodSpec, object_from
-from controller.objects.findings import Findings
-from controller.objects.read import Read
+from controller.objects.read import Findings, Read
 from controller.snapshot.node_affinity import Complain, terms_of, tolerations_of
 from controller.snapshot.nodes import TypeIndex
 

@@ -14,8 +14,7 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.structs import OwnObject
 from controller.kube.sender import Write
 from controller.objects.documents import read_documents
-from controller.report.gang_status import GangFacts
-from controller.report.own_statuses import own_status_jobs
+from controller.report.own_statuses import GangFacts, own_status_jobs
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane

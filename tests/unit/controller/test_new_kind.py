@@ -9,9 +9,9 @@ import pytest
 import yaml
 from pydantic import Field
 
-from cli.inputs.definitions import made
-from cli.printing.describe_page import Related, page
+from cli.inputs.shipped import made
 from cli.printing.field_documentation import field_text
+from cli.printing.object_pages import Related, page
 from cluster.errors import ConfigError, ObservationError
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot

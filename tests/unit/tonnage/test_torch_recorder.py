@@ -14,8 +14,7 @@ import pytest
 
 from health.records.frames import decoded
 from tonnage.recorder import Recorder
-from tonnage.records import Failure, Kind, Op, Role
-from tonnage.roles import role_of
+from tonnage.records import Failure, Kind, Op, Role, role_of
 
 
 class Future:

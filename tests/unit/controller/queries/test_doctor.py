@@ -13,8 +13,7 @@ from controller.api.structs import Pod, PodMeta, PodSpec
 from controller.kube.request import NOT_INSTALLED
 from controller.queries.cluster_facts import skew_s
 from controller.queries.doctor import InstallationFacts, examine
-from controller.queries.doctor_scaling import ScalingFacts
-from controller.queries.finding import Finding
+from controller.queries.doctor_scaling import Finding, ScalingFacts
 from controller.queries.installation import Installation
 from tests.builders.fleet import node, world
 
