@@ -27,7 +27,7 @@ from controller.kube_world.observer import Caches, Observer, empty_caches, follo
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane, process_of, up
 from tests.builders.manifests import Object, gang, gpu_type, node, pod, profile, service

@@ -17,7 +17,7 @@ ORDER = SandboxOrder(f"containerd://{CONTAINER}", "tenant")
 
 
 class Node:
-    """Enforcer, files and reception of a node with one container, whose group may be gone."""
+    """Enforcer, files and server of a node with one container, whose group may be gone."""
 
     def __init__(self) -> None:
         self.tree = SimpleNamespace(homes={})

@@ -1,4 +1,4 @@
-"""Reception: what one pod's clients attach to their packets delays no other pod."""
+"""Server: what one pod's clients attach to their packets delays no other pod."""
 
 import select
 import socket
@@ -46,8 +46,8 @@ class Enforcer:
 @pytest.mark.parametrize("count", [1, 3])
 def test_sockets_that_linger_when_closed_delay_nobody_else(short_path: Path, packet: bytes, count: int) -> None:
     enforcer: Any = Enforcer()
-    reception = SandboxServer(enforcer, short_path, time.monotonic, lambda: "call")
-    reception.open(UID, "tenant")
+    server = SandboxServer(enforcer, short_path, time.monotonic, lambda: "call")
+    server.open(UID, "tenant")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
         line.connect(str(short_path / UID / SOCKET))
         for _ in range(2):  # the second lies unread in the queue when the first is answered
@@ -57,9 +57,9 @@ def test_sockets_that_linger_when_closed_delay_nobody_else(short_path: Path, pac
                 each.close()
 
         began_s = time.monotonic()
-        reception.turn(1.0)
-        reception.turn(1.0)
-        reception.close(UID)
+        server.turn(1.0)
+        server.turn(1.0)
+        server.close(UID)
         took_s = time.monotonic() - began_s
 
     assert took_s < 10
