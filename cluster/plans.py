@@ -139,6 +139,18 @@ class ServicePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """Limits on what one plan may do, independent of the deciders, as shipped: LimitSettings describes each of them."""
+
+    max_evictions_share: float = 0.05
+    max_evictions_floor: int = 10
+    max_nodes_out_share: float = 0.10
+    max_restarts: int = 4
+    max_stopped_share: float = 1.0
+    max_age_s: float = 180.0
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Proposal of the planning process (the brain) for one snapshot."""
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
@@ -10,11 +10,10 @@ from cluster.autoscaling import Scaler
 from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
 from cluster.occupancy import Occupancy
-from cluster.plans import Phase, Plan, Reason, Refused, Step
+from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import PENDING, Snapshot, device_mask
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
-from controller.settings import LimitSettings
 
 REASONS = (
     "AlreadyBound",
@@ -48,19 +47,8 @@ REASONS = (
 """Codes with which the guard refuses steps. Their counters start at 0, so that the first refusal shows as a rise."""
 
 
-SHIPPED = LimitSettings()
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits on what one plan may do, independent of the deciders: as LimitSettings describes them, and as shipped."""
-
-    max_evictions_share: float = SHIPPED.max_evictions_share
-    max_evictions_floor: int = SHIPPED.max_evictions_floor
-    max_nodes_out_share: float = SHIPPED.max_nodes_out_share
-    max_restarts: int = SHIPPED.max_restarts
-    max_stopped_share: float = SHIPPED.max_stopped_share
-    max_age_s: float = SHIPPED.max_age_s
+Limits = PlanLimits
+"""Limits of the guard; the defaults are those of the operator."""
 
 
 class Guarded:
