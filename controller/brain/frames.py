@@ -7,8 +7,8 @@ run code: a process with the right to write to a cluster reads plans from a proc
 Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain.py).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,14 +18,31 @@ from cluster.autoscaling import ConcurrencyLimit
 from cluster.demand import ExpectedDemand
 from cluster.errors import UNREADABLE
 from cluster.frame import Buffer, FrameError, framed, no_columns, unframed
-from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
-from cluster.snapshot import Snapshot
+from cluster.plans import (
+    Certificate,
+    Finding,
+    FitsResult,
+    HealthResult,
+    Phase,
+    Plan,
+    Reason,
+    Refused,
+    ServicePlan,
+    Step,
+    Unplaced,
+)
+from cluster.snapshot import HealthInput, Snapshot
 from cluster.workloads import InstanceType
 from controller.deciders.decider import LARGEST_MEMORY, Proposal, Proposer
+from controller.deciders.load_fits import ShardFits
+from controller.deciders.remediation import HealthFacts, HealthOutcome
 
 LAST_BY_GPU_TYPE = 2
 """Last version of the format in which instances were counted by GPU type, instead of by instance type."""
 
+
+KINDS: Mapping[type, type] = {HealthInput: HealthFacts, HealthResult: HealthOutcome, FitsResult: ShardFits}
+"""What snapshots and plans hold of deciders whose types only these know."""
 
 _StepHead = tuple[str, msgspec.Raw, Reason]
 """Action's kind, encoded action, reason."""
@@ -50,8 +67,9 @@ class _PlanHead:
     findings: tuple[Finding, ...] = ()
     cut_short: tuple[Reason, ...] = ()
     expected: tuple[ExpectedDemand, ...] = ()
-    learned: dict[str, bytes] = field(default_factory=dict)
     limits: tuple[ConcurrencyLimit, ...] = ()
+    health: HealthResult | None = None
+    fits: tuple[FitsResult, ...] = ()
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
@@ -61,7 +79,7 @@ def snapshot_frame(snapshot: Snapshot) -> bytes:
 
 def snapshot_from_frame(frame: Buffer) -> Snapshot:
     """The snapshot in a frame. Raises FrameError."""
-    return unframed(Snapshot, frame, _upgraded)
+    return unframed(Snapshot, frame, _upgraded, KINDS)
 
 
 def plan_frame(plan: Plan) -> bytes:
@@ -84,15 +102,16 @@ def plan_frame(plan: Plan) -> bytes:
             plan.findings,
             plan.cut_short,
             plan.expected,
-            dict(plan.learned),
             plan.limits,
+            plan.health,
+            plan.fits,
         )
     )
 
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
     """The plan in a frame, whose actions are of these kinds. Raises FrameError."""
-    read = unframed(_PlanHead, frame, _upgraded)
+    read = unframed(_PlanHead, frame, _upgraded, KINDS)
     decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in kinds}
 
     def step(head: _StepHead) -> Step:
@@ -111,8 +130,9 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             findings=read.findings,
             cut_short=read.cut_short,
             expected=read.expected,
-            learned=read.learned,
             limits=read.limits,
+            health=read.health,
+            fits=read.fits,
         )
     except FrameError:
         raise

@@ -26,7 +26,7 @@ from placement.partition import share_like, shares_of
 
 ORDER: tuple[Entry, ...] = (
     # First: those after it place nothing on a node that it takes out, and place again what it stops.
-    Decider("remediation", remediation.decide, "cluster", needs="framed"),
+    Decider("remediation", remediation.decide, "cluster", needs="health"),
     Decider("autoscaling", autoscaling.decide, "cluster", needs="scalers"),
     Decider("replicas", autoscaling.decide_mix, "cluster", mix_work_of, autoscaling.TIME_SHARE, needs="services"),
     Decider("packing", packing.decide, "share", packing_work_of, assured_share=packing.ASSURED_SHARE),

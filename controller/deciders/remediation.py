@@ -4,20 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-import msgspec
-
 from cluster.actions import RestartGang, Taint, Untaint
 from cluster.changes import OUR_TAINTS, PROBATION_TAINT, UNHEALTHY_TAINT, taint_on
-from cluster.errors import UNREADABLE
-from cluster.plans import Finding, Phase, Plan, Reason, Step
-from cluster.snapshot import PENDING, Snapshot
+from cluster.plans import Finding, HealthResult, Phase, Plan, Reason, Step
+from cluster.snapshot import PENDING, HealthInput, Snapshot
 from controller.deciders.decider import Turn
 from health.remediation.decision import decide as decide_on
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, OurTaint, Policy, Situation
 from health.remediation.incidents import Act, Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
-
-NAME = "health"
-"""Key of these frames in `Snapshot.framed` and `Plan.learned`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +27,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthFacts:
+class HealthFacts(HealthInput):
     """Input of remediation."""
 
     situation: Situation
@@ -47,7 +41,7 @@ class HealthFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthOutcome:
+class HealthOutcome(HealthResult):
     """Output of remediation."""
 
     incidents: tuple[Incident, ...] = ()
@@ -71,37 +65,14 @@ def incarnation_of(uids: Iterable[str]) -> str:
     return sha256(",".join(known).encode()).hexdigest()[:16] if known else ""
 
 
-def facts_frame(facts: HealthFacts) -> bytes:
-    """The facts as bytes: MessagePack, which knows infinities."""
-    return msgspec.msgpack.encode(facts)
-
-
-def facts_from(frame: bytes) -> HealthFacts:
-    """Facts in a frame. Raises errors of UNREADABLE."""
-    return msgspec.msgpack.decode(frame, type=HealthFacts)
-
-
-def outcome_frame(outcome: HealthOutcome) -> bytes:
-    return msgspec.msgpack.encode(outcome)
-
-
-def outcome_from(frame: bytes) -> HealthOutcome:
-    """Outcome in a frame. Raises errors of UNREADABLE: the brain is not trusted."""
-    return msgspec.msgpack.decode(frame, type=HealthOutcome)
-
-
 RESTARTS = (JobDo.EVICT_NOW, JobDo.RESTART_IN_PLACE)
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
     """Steps of the policies in mode Act, and the next state of all incidents."""
-    frame = snapshot.framed.get(NAME)
-    if frame is None:
+    facts = snapshot.health
+    if not isinstance(facts, HealthFacts):
         return Plan()
-    try:
-        facts = facts_from(frame)
-    except UNREADABLE as error:
-        return Plan(findings=(Finding("HealthPolicy", Reason("FactsUnreadable", str(error))),))
     situation = as_in(snapshot, facts)
     incidents: list[Incident] = []
     outcome = HealthOutcome()
@@ -126,7 +97,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
     phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
     phases += [Phase(f"restart {step.action.subject}", (step,)) for step in restarts.values()]
     findings = tuple(_finding(each) for each in outcome.incidents if each.is_open)
-    return Plan(phases=tuple(phases), findings=findings, learned={NAME: outcome_frame(outcome)})
+    return Plan(phases=tuple(phases), findings=findings, health=outcome)
 
 
 def as_in(snapshot: Snapshot, facts: HealthFacts) -> Situation:

@@ -17,6 +17,9 @@ from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Ro
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType, ModelService, Toleration
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
+from controller.deciders.load_fits import ShardFits
+from controller.deciders.remediation import HealthOutcome
+from health.remediation.incidents import Page
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.power import Device, row_of
@@ -173,7 +176,8 @@ def full_plan() -> Plan:
         findings=(Finding("Node/n", WHY),),
         expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]])), 0.5),),
         limits=(ConcurrencyLimit("d/p", 5.0, 12, "Raised", "more", BANDIT),),
-        learned={"load_fits_0": b"frame"},
+        health=HealthOutcome(pages=(Page("i", 1, "why"),)),
+        fits=(ShardFits((), ("d/p",), ()),),
         cut_short=(WHY,),
     )
 

@@ -48,7 +48,7 @@ class FakeClusterView:
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
         return tuple(each for each in self.held if at_s < each.until_s)
 
-    def snapshot(self, *, anew: bool = True) -> Snapshot:  # noqa: ARG002 - it is always now
+    def snapshot(self, *, anew: bool = True) -> Snapshot:
         return self.now
 
     def pod(self, name: str) -> SeenPod | None:
