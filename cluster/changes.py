@@ -10,7 +10,7 @@ from cluster.arrays import Names
 from cluster.autoscaling import MOST_ORDERED
 from cluster.demand import ExpectedDemand
 from cluster.errors import ActionError
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import IdleClaim, InstanceType, ModelService, PodShape, requires_spot
 
@@ -159,7 +159,7 @@ PROBATION_TAINT = "tonnage.dev/probation"
 OUR_TAINTS = (UNHEALTHY_TAINT, PROBATION_TAINT)
 
 
-def taint_on(snapshot: Snapshot, node: str, key: str) -> Taint | None:
+def taint_on(snapshot: Snapshot, node: str, key: str) -> NodeTaint | None:
     """The taint of this key on a node; None where it has none, or is not there."""
     row = snapshot.nodes.names.row(node)
     return None if row is None else next((each for each in snapshot.nodes.taints[row] if each.key == key), None)
@@ -176,5 +176,5 @@ def tainted(snapshot: Snapshot, node: str, key: str, value: str | None) -> Snaps
     taints = list(snapshot.nodes.taints)
     gone = OUR_TAINTS if value is not None and key in OUR_TAINTS else (key,)
     kept = tuple(each for each in taints[row] if each.key not in gone)
-    taints[row] = kept if value is None else (*kept, Taint(key, value))
+    taints[row] = kept if value is None else (*kept, NodeTaint(key, value))
     return replace(snapshot, nodes=replace(snapshot.nodes, taints=tuple(taints)))

@@ -22,7 +22,7 @@ NAMING_LABELS = frozenset({HOSTNAME_LABEL, NODE_NAME_FIELD})
 
 
 @dataclass(frozen=True, slots=True)
-class Taint:
+class NodeTaint:
     """Taint that keeps pods away unless they tolerate it, with the meaning of core/v1 Taint."""
 
     key: str
@@ -57,7 +57,7 @@ class NodeTable:
     schedulable: BoolArray
     """False for a cordoned or NotReady node: its pods stay, and no new pod starts there."""
     labels: tuple[Labels, ...]
-    taints: tuple[tuple[Taint, ...], ...]
+    taints: tuple[tuple[NodeTaint, ...], ...]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -159,7 +159,7 @@ class NodeFilter:
         self._nodes = nodes
         self._gpu_type_names = gpu_type_names
         self.matches = LabelMatches(nodes.labels) if matches is None else matches.for_next(nodes.labels)
-        self._taints: tuple[IntArray, tuple[tuple[Taint, ...], ...]] | None = None
+        self._taints: tuple[IntArray, tuple[tuple[NodeTaint, ...], ...]] | None = None
 
     def eligible(self, shape: PodShape) -> BoolArray:
         """Nodes that a pod of this shape may run on, whatever is free there: type, labels, taints, cordon.
@@ -185,7 +185,7 @@ class NodeFilter:
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> BoolArray:
         """Nodes all of whose taints a pod with these tolerations tolerates."""
         if self._taints is None:
-            numbers: dict[tuple[Taint, ...], int] = {}
+            numbers: dict[tuple[NodeTaint, ...], int] = {}
             codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
             self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
         of_node, distinct = self._taints
@@ -242,7 +242,7 @@ def _integer(value: str | None) -> int | None:
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
+def tolerates_all(taints: tuple[NodeTaint, ...], tolerations: tuple[Toleration, ...]) -> bool:
     """Whether every taint that keeps new pods away is tolerated. PreferNoSchedule keeps no pod away."""
     return all(
         taint.effect == "PreferNoSchedule" or any(_tolerates(toleration, taint) for toleration in tolerations)
@@ -250,12 +250,12 @@ def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]
     )
 
 
-def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[Taint], bool]:
+def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
     """The same for one taint, without looking at each toleration: a tenant decides how many there are."""
     by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
     by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
 
-    def is_tolerated(taint: Taint) -> bool:
+    def is_tolerated(taint: NodeTaint) -> bool:
         if taint.effect == "PreferNoSchedule":
             return True
         return any(
@@ -266,7 +266,7 @@ def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[Taint], bool]:
     return is_tolerated
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: Toleration, taint: NodeTaint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.operator == "Exists":

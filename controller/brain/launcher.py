@@ -26,7 +26,7 @@ FAREWELL_S = 5.0
 """Seconds for a child to end after its stream was closed; then it is killed with all processes that it started."""
 
 
-class Peer(Protocol):
+class BrainPeer(Protocol):
     """Brain process, seen as one end of a stream."""
 
     def open(self) -> socket.socket:

@@ -15,7 +15,7 @@ from health.remediation.incidents import Act, Incident, Intent, JobDo, JobIntent
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class HealthRules:
     """One HealthPolicy: its limits, and the nodes that it governs."""
 
     name: str
@@ -35,7 +35,7 @@ class HealthFacts(HealthInput):
     incidents: tuple[Incident, ...] = ()
     recorded: tuple[Act, ...] = ()
     """Decisions that the API server has on record: a restart waits until its own is among them."""
-    rules: tuple[Rules, ...] = ()
+    rules: tuple[HealthRules, ...] = ()
     pods: Mapping[str, str] = field(default_factory=dict)
     """`namespace/name` of each pod of a job, by UID."""
 
@@ -127,12 +127,12 @@ def _job_as_in(snapshot: Snapshot, job: JobFacts, facts: HealthFacts) -> JobFact
     return replace(job, pods=kept, incarnation=incarnation_of(pod.uid for pod in kept))
 
 
-def _part_of(situation: Situation, rules: Rules) -> Situation:
+def _part_of(situation: Situation, rules: HealthRules) -> Situation:
     """The nodes that a policy governs, and all jobs."""
     return replace(situation, nodes={name: node for name, node in situation.nodes.items() if name in rules.nodes})
 
 
-def _governed(facts: HealthFacts, rules: Rules) -> tuple[list[Evidence], list[Incident]]:
+def _governed(facts: HealthFacts, rules: HealthRules) -> tuple[list[Evidence], list[Incident]]:
     """Evidence and incidents of a policy: those of its nodes, and those of jobs that begin on its nodes."""
 
     def ours(job: str) -> bool:
@@ -169,7 +169,9 @@ def _node_step(snapshot: Snapshot, intent: NodeIntent) -> Step | None:
             return None
 
 
-def _restarts(snapshot: Snapshot, facts: HealthFacts, intents: tuple[JobIntent, ...], rules: Rules) -> Iterator[Step]:
+def _restarts(
+    snapshot: Snapshot, facts: HealthFacts, intents: tuple[JobIntent, ...], rules: HealthRules
+) -> Iterator[Step]:
     uids = {name: uid for uid, name in facts.pods.items()}
     gangs = {gang.name: number for number, gang in enumerate(snapshot.gangs)}
     pods, nodes = snapshot.pods, snapshot.nodes.names

@@ -34,7 +34,7 @@ from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.from_manifests import note_snapshot
-from controller.snapshot.pod_groups import Owner
+from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.scalers import Fact
 
 log = structlog.get_logger("devices")
@@ -318,10 +318,10 @@ class Observer:
                 builder.put_pod(Read(pod, POD))
 
 
-def owner_of(obj: OwnObject) -> Owner:
+def owner_of(obj: OwnObject) -> GroupOwner:
     """Object of another project's kind: plain data, whatever stands in it."""
     spec, status = (without_nulls(plain(raw)) for raw in (obj.spec, obj.status))
-    return Owner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
+    return GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 
 def as_first_seen(pod: Pod, before: Pod | None) -> Pod:

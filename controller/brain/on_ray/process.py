@@ -23,16 +23,16 @@ from cluster.version import VERSION
 from controller.brain.on_ray.pools import BackgroundPool, NoPlan, PlannerPool
 from controller.brain.on_ray.ray_start import RayStart, connect
 from controller.brain.wire import (
-    Answer,
     Ask,
     Begin,
     Failed,
     Message,
     Ping,
+    PlanAnswer,
     Pong,
     Ready,
-    Refuse,
     Remember,
+    StartRefused,
     Thinks,
     receive,
     send,
@@ -48,7 +48,7 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
-class Desk:
+class NewestRequest:
     """Mailbox of the newest request. A request that is replaced before it was taken is answered as `busy`."""
 
     ready: Condition = field(default_factory=Condition)
@@ -75,7 +75,7 @@ class Desk:
 
 
 @dataclass(slots=True)
-class Line:
+class ControllerStream:
     """Stream to the controller, for two threads that write to it."""
 
     stream: socket.socket
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not die_with(given.parent):
         return 0
     with socket.socket(fileno=given.socket) as stream:
-        return serve(Line(stream), msgspec.json.decode(given.start, type=RayStart), began_s)
+        return serve(ControllerStream(stream), msgspec.json.decode(given.start, type=RayStart), began_s)
 
 
 def die_with(parent: int) -> bool:
@@ -114,33 +114,33 @@ def die_with(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def serve(line: Line, start: RayStart, began_s: float) -> int:
+def serve(line: ControllerStream, start: RayStart, began_s: float) -> int:
     """Connects to Ray, then answers requests until the controller is gone. Returns the exit status."""
     begin, _ = receive(line.stream)
     if not isinstance(begin, Begin) or begin.version != VERSION:
         theirs = begin.version if isinstance(begin, Begin) else "none"
-        line.say(Refuse(f"the controller runs Tonnage {theirs}, the brain {VERSION}; run one image everywhere"))
+        line.say(StartRefused(f"the controller runs Tonnage {theirs}, the brain {VERSION}; run one image everywhere"))
         return 1
     try:
         ray = connect(start)
         pool = PlannerPool(ray, begin.decisions, time.monotonic)
         pool.begin(start.planners, UP_WITHIN_S)
     except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
-        line.say(Refuse(f"{type(error).__name__}: {error}"))
+        line.say(StartRefused(f"{type(error).__name__}: {error}"))
         return 1
     nodes = sum(1 for node in ray.nodes() if node["Alive"])
     slots = BackgroundPool(ray, proposers_of(begin.decisions), time.monotonic)
     slots.begin()  # Nothing waits for them: plans come first.
     ready = Ready(VERSION, ray.__version__, nodes, len(pool.posts), time.monotonic() - began_s, pool.processes)
     line.say(ready)
-    desk = Desk()
+    desk = NewestRequest()
     Thread(target=_listen, args=(line, desk, pool, slots), name="controller", daemon=True).start()
     _answer_all(line, desk, pool, slots)
     ray.shutdown()
     return 0
 
 
-def _listen(line: Line, desk: Desk, pool: PlannerPool, slots: BackgroundPool) -> None:
+def _listen(line: ControllerStream, desk: NewestRequest, pool: PlannerPool, slots: BackgroundPool) -> None:
     """Handles the controller's messages, also while the other thread waits for Ray."""
     try:
         while True:
@@ -163,7 +163,7 @@ def _listen(line: Line, desk: Desk, pool: PlannerPool, slots: BackgroundPool) ->
         desk.close()
 
 
-def _answer_all(line: Line, desk: Desk, pool: PlannerPool, slots: BackgroundPool) -> None:
+def _answer_all(line: ControllerStream, desk: NewestRequest, pool: PlannerPool, slots: BackgroundPool) -> None:
     """Answers requests one after another; slots use the time between them."""
     while not desk.is_over:
         pool.look_after()
@@ -181,7 +181,7 @@ def _answered(pool: PlannerPool, ask: Ask, frame: bytearray, at_s: float) -> tup
         return Failed(ask.request, ask.epoch, error.reason, str(error)), b""
     except FrameError as error:
         return Failed(ask.request, ask.epoch, "error", str(error)), b""
-    return Answer(ask.request, ask.epoch, time.monotonic() - at_s), plan
+    return PlanAnswer(ask.request, ask.epoch, time.monotonic() - at_s), plan
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from cluster.arrays import column
 from cluster.autoscaling import Arm, BanditState, ConcurrencyLimit, Context, Learned, ScaleTarget
 from cluster.demand import Demand, ExpectedDemand, LengthGrid, Slo, ThroughputProfile
 from cluster.frame import FORM, OLDEST, FrameError
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType, ModelService, Toleration
@@ -71,7 +71,7 @@ plans = st.builds(
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """Snapshots with something in every field."""
     names = draw(st.lists(texts, min_size=1, max_size=3, unique=True))
-    taints = (Taint(draw(texts), draw(texts)),)
+    taints = (NodeTaint(draw(texts), draw(texts)),)
     nodes = [node(n, gpus=draw(st.integers(0, 8)), labels={"zone": n}, taints=taints) for n in names]
     pods = [
         pod(

@@ -15,8 +15,8 @@ from controller.deciders import remediation
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.edits import AWAITS_POD, without_pods_to_come
-from controller.deciders.memory import Memory
-from controller.deciders.remediation import HealthFacts, HealthOutcome, Rules, incarnation_of
+from controller.deciders.memory import ShareMemory
+from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules, incarnation_of
 from controller.guard import Limits, guard
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
 from health.remediation.incidents import Incident
@@ -81,8 +81,8 @@ def faulty(name: str) -> Evidence:
     )  # fmt: skip
 
 
-def rules(snapshot: Snapshot, *, acts: bool = True) -> Rules:
-    return Rules("all", Policy(remediate=acts), frozenset(snapshot.nodes.names), acts=acts)
+def rules(snapshot: Snapshot, *, acts: bool = True) -> HealthRules:
+    return HealthRules("all", Policy(remediate=acts), frozenset(snapshot.nodes.names), acts=acts)
 
 
 def with_facts(
@@ -107,7 +107,7 @@ def incidents_of(plan: Plan) -> tuple[Incident, ...]:
 
 
 def plan_of(snapshot: Snapshot) -> Plan:
-    return remediation.decide(snapshot, Turn(Decisions(), Budget(1.0), Memory(), snapshot, snapshot))
+    return remediation.decide(snapshot, Turn(Decisions(), Budget(1.0), ShareMemory(), snapshot, snapshot))
 
 
 def actions(plan: Plan) -> list[object]:
