@@ -1,4 +1,4 @@
-"""Idle ResourceClaims, whose devices no pod uses, and the snapshot after one of them is released."""
+"""Snapshot after one change: a service scaled, a target resized, a claim released, a node tainted or cordoned."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -92,13 +92,11 @@ def with_expected(snapshot: Snapshot, expected: Iterable[ExpectedDemand]) -> Sna
     known = {each.service: each for each in expected}
     if not known:
         return snapshot
-    return replace(snapshot, services=tuple(_under(service, known.get(service.name)) for service in snapshot.services))
-
-
-def _under(service: ModelService, expected: ExpectedDemand | None) -> ModelService:
-    if expected is None:
-        return service
-    return replace(service, demand=expected.demand, start_share=expected.start_share)
+    services = []
+    for service in snapshot.services:
+        own = known.get(service.name)
+        services.append(replace(service, demand=own.demand, start_share=own.start_share) if own else service)
+    return replace(snapshot, services=tuple(services))
 
 
 def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None = None) -> Snapshot:

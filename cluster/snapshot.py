@@ -1,4 +1,4 @@
-"""Snapshot of the cluster at one instant: immutable, columnar, with a function for the state after some actions."""
+"""Snapshot of the cluster at one instant: immutable, in columns, with a function for the state after some actions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,9 @@
-"""Frames: a snapshot or a plan as one run of bytes, with untouched columns, to be sent between processes.
+"""Frames: a snapshot, a plan or a background result as one run of bytes (cluster/frame.py), sent between processes.
 
-A frame is a small head (MessagePack, typed) followed by the columns, each aligned for the processor. Reading one copies
-no column: the result is read-only and refers to the frame's own bytes. Unlike a pickle, a frame cannot make its reader
-run code: a process with the right to write to a cluster reads plans from a process without it.
+A slot is the named place in the brain in which one background decider runs beside planning, with its own deadline; a
+plan never waits for it. It receives the newest snapshot and the memory of its last result, and the loop adopts a
+finished proposal with the next plan. Its input holds all that it knows, so a replacement of a lost one continues from
+the same point.
 
 Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain.py).
 """
@@ -172,7 +173,7 @@ class SlotOutcome:
     slot: str
     frame: bytes = b""
     reason: str = ""
-    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`supervised_actors.Useless`)."""
+    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`on_ray.actors.Useless`)."""
     words: str = ""
 
 

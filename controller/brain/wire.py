@@ -1,4 +1,4 @@
-"""Wire protocol between a controller and its brain process, and its layout on a byte stream.
+"""Wire protocol between a controller and its brain process, its layout on a byte stream, and one brain's session.
 
 A message is a small head (MessagePack, typed) and, for snapshots, plans and memories, a body: a frame or a memory. Each
 direction is one stream, in order. Every message names the request that it belongs to, so a late answer is recognized.

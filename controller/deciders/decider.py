@@ -1,4 +1,4 @@
-"""Decider: a pure function of the cluster as the deciders before it leave it, and its place in the order."""
+"""Decider: a pure function of the cluster as the deciders before it leave it, in its turn or beside plans."""
 
 import math
 from collections.abc import Callable

@@ -1,7 +1,8 @@
-"""Ray actors: thin shells around plain classes, so that their work is tested without Ray.
+"""Ray actors, thin shells around plain classes, and their supervision: a silent, stuck or lost one is replaced.
 
 Arguments and results are arrays. A planner answers pings in a separate thread while it plans, holds no credentials and
-has no side effects: whatever happens to it, nothing is done twice.
+has no side effects: whatever happens to it, nothing is done twice, and a replaced one may still run. Nothing here waits
+without a limit, because Ray itself may wait for a minute.
 """
 
 import os

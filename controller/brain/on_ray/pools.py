@@ -1,8 +1,11 @@
-"""Snapshot holder: the newest snapshot, stored once in Ray's object store for all its readers.
+"""Pools of planners and of background actors on Ray, which read the newest snapshot in Ray's object store.
 
-Planners read it there without a copy, and so do background actors, also later and after a restart. The holder is a
-plain object of the process that drives Ray, not an actor: that process owns the data that it puts into the store
-anyway, and another process would cost 60 MB and another hop for every plan.
+Each pool has one thread that owns it; controller/brain/on_ray/actors.py supervises its actors. The snapshot is stored
+once for all readers, who copy nothing, also later and after a restart. Its holder is a plain object of the process that
+drives Ray: that process owns what it puts into the store anyway; an actor would cost 60 MB and a hop for every plan.
+
+For background deciders the latest snapshot wins: while one runs, newer ones only replace each other. Its memory is kept
+here and sent with each call, so that the replacement of a lost actor continues from the same point.
 """
 
 import secrets
