@@ -10,7 +10,7 @@ from cluster.plans import Finding, HealthResult, Phase, Plan, Reason, Step
 from cluster.snapshot import PENDING, HealthInput, Snapshot
 from controller.deciders.decider import Turn
 from health.remediation.decision import decide as decide_on
-from health.remediation.facts import Evidence, JobFacts, NodeFacts, OurTaint, Policy, Situation
+from health.remediation.facts import Evidence, NodeFacts, OurTaint, Policy, Situation
 from health.remediation.incidents import Act, Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
 
 
@@ -80,7 +80,9 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
     restarts: dict[str, Step] = {}
     for rules in facts.rules:
         evidence, known = _governed(facts, rules)
-        decision = decide_on(_part_of(situation, rules), known, evidence, rules.policy)
+        # The nodes that the policy governs, and all jobs.
+        nodes = {name: node for name, node in situation.nodes.items() if name in rules.nodes}
+        decision = decide_on(replace(situation, nodes=nodes), known, evidence, rules.policy)
         incidents += decision.incidents
         made = HealthOutcome.of(decision.incidents, decision.intents)
         outcome = replace(
@@ -96,14 +98,23 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
     outcome = replace(outcome, incidents=tuple(sorted(incidents, key=lambda each: each.id)))
     phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
     phases += [Phase(f"restart {step.action.subject}", (step,)) for step in restarts.values()]
-    findings = tuple(_finding(each) for each in outcome.incidents if each.is_open)
-    return Plan(phases=tuple(phases), findings=findings, health=outcome)
+    findings = []
+    for incident in outcome.incidents:
+        if incident.is_open:
+            words = incident.waits_for or (incident.shown[0] if incident.shown else str(incident.syndrome))
+            findings.append(Finding(f"FaultIncident/{incident.id}", Reason(str(incident.phase), words)))
+    return Plan(phases=tuple(phases), findings=tuple(findings), health=outcome)
 
 
 def as_in(snapshot: Snapshot, facts: HealthFacts) -> Situation:
     """The situation with taints and seats as the snapshot has them: it may be ahead of what was observed."""
     nodes = {name: _node_as_in(snapshot, node, facts) for name, node in facts.situation.nodes.items()}
-    jobs = {name: _job_as_in(snapshot, job, facts) for name, job in facts.situation.jobs.items()}
+    jobs = {}
+    for name, job in facts.situation.jobs.items():
+        rows = [(pod, snapshot.pods.names.row(facts.pods.get(pod.uid, ""))) for pod in job.pods]
+        kept = tuple(pod for pod, row in rows if row is not None and snapshot.pods.node[row] != PENDING)
+        same = len(kept) == len(job.pods)
+        jobs[name] = job if same else replace(job, pods=kept, incarnation=incarnation_of(pod.uid for pod in kept))
     return replace(facts.situation, nodes=nodes, jobs=jobs)
 
 
@@ -117,19 +128,6 @@ def _node_as_in(snapshot: Snapshot, node: NodeFacts, facts: HealthFacts) -> Node
             same = before is not None and replace(now, at_s=before.at_s) == before
             return node if same else replace(node, taint=now)
     return node if node.taint is None else replace(node, taint=None)
-
-
-def _job_as_in(snapshot: Snapshot, job: JobFacts, facts: HealthFacts) -> JobFacts:
-    rows = [(pod, snapshot.pods.names.row(facts.pods.get(pod.uid, ""))) for pod in job.pods]
-    kept = tuple(pod for pod, row in rows if row is not None and snapshot.pods.node[row] != PENDING)
-    if len(kept) == len(job.pods):
-        return job
-    return replace(job, pods=kept, incarnation=incarnation_of(pod.uid for pod in kept))
-
-
-def _part_of(situation: Situation, rules: HealthRules) -> Situation:
-    """The nodes that a policy governs, and all jobs."""
-    return replace(situation, nodes={name: node for name, node in situation.nodes.items() if name in rules.nodes})
 
 
 def _governed(facts: HealthFacts, rules: HealthRules) -> tuple[list[Evidence], list[Incident]]:
@@ -183,18 +181,9 @@ def _restarts(
         # A pod of another run is among them, or one on a node where this policy may do nothing.
         if not members or any(not uid or node not in rules.nodes for _, uid, node in members):
             continue
-        yield Step(RestartGang(intent.job, members), Reason("Unhealthy", intent.reason, _prices(intent)))
-
-
-def _prices(intent: JobIntent) -> dict[str, float]:
-    """Expected GPU-hours of each alternative that can be done."""
-    return {
-        f"{str(each.do).replace(' ', '_')}_gpu_hours": each.gpu_hours
-        for each in intent.alternatives
-        if each.gpu_hours < float("inf")
-    }
-
-
-def _finding(incident: Incident) -> Finding:
-    words = incident.waits_for or (incident.shown[0] if incident.shown else str(incident.syndrome))
-    return Finding(f"FaultIncident/{incident.id}", Reason(str(incident.phase), words))
+        gpu_hours = {
+            f"{str(each.do).replace(' ', '_')}_gpu_hours": each.gpu_hours
+            for each in intent.alternatives
+            if each.gpu_hours < float("inf")  # that can be done
+        }
+        yield Step(RestartGang(intent.job, members), Reason("Unhealthy", intent.reason, gpu_hours))

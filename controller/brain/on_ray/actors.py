@@ -223,7 +223,7 @@ class ActorPosts:
         """Sends and reads pings, and replaces useless actors. Returns (post, reason) of each. Never waits."""
         replaced: list[tuple[int, Useless]] = []
         for number, post in enumerate(self.each):
-            self._hear(post)
+            self._receive(post)
             why = self._useless(post)
             if why:
                 self._replace(number)
@@ -257,7 +257,7 @@ class ActorPosts:
     def is_done(self, post: ActorPost) -> bool:
         return post.task is not None and bool(self.ray.wait([post.task], timeout=0)[0])
 
-    def _hear(self, post: ActorPost) -> None:
+    def _receive(self, post: ActorPost) -> None:
         """Reads what has arrived: the answer to the ping, and results that are no longer needed."""
         if post.ping is not None and self.ray.wait([post.ping], timeout=0)[0]:
             ping, post.ping = post.ping, None
