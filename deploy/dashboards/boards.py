@@ -59,7 +59,7 @@ class Board:
     words: str
     rows: tuple[PanelRow, ...]
     variables: tuple[Variable, ...] = ()
-    """Variables besides those of every board."""
+    """Variables besides CLUSTER, which every board has."""
     name: str = ""
     """Name of the file, and of the dashboard's uid after `tonnage-`."""
 
@@ -88,10 +88,10 @@ MARKS = (
 
 
 def board_in(file: Path) -> Board:
-    """Dashboard of a file, with the variables of every board first. Raises msgspec.ValidationError."""
+    """Dashboard of a file, whose first variable is JOB. Raises msgspec.ValidationError."""
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     more = msgspec.convert(content.get("variables", ()), tuple[Variable, ...])
-    return msgspec.convert({**content, "name": file.stem, "variables": (CLUSTER, JOB, *more)}, Board)
+    return msgspec.convert({**content, "name": file.stem, "variables": (JOB, *more)}, Board)
 
 
 def of_cluster(expr: str) -> str:

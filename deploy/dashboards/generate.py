@@ -29,7 +29,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from deploy.dashboards.boards import BOARDS, HERE, MARKS, Board, Panel, Query, of_cluster
+from deploy.dashboards.boards import BOARDS, CLUSTER, HERE, MARKS, Board, Panel, Query, of_cluster
 
 SOURCE = DataSourceRef("prometheus", "${datasource}")
 PANEL_WIDTH, PANEL_HEIGHT, STAT_HEIGHT = 8, 8, 4
@@ -55,7 +55,7 @@ def written(board: Board) -> str:
     for mark in MARKS:
         drawn = dashboard.AnnotationQuery().name(mark.name).datasource(SOURCE).enable(True).icon_color(mark.colour)
         made = made.annotation(drawn.expr(of_cluster(mark.expr)))
-    for variable in board.variables:
+    for variable in (CLUSTER, *board.variables):
         asked = (
             dashboard.QueryVariable(variable.name)
             .label(variable.label)
