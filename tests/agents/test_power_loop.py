@@ -23,7 +23,7 @@ from controller.parts.power.metrics import PowerLoopMetrics, samples_of
 from controller.parts.power.reporter import PowerReporter
 from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
 from controller.process.wire_power import learned_in
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules
@@ -84,7 +84,7 @@ class Cluster:
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
-        self.said: list[Decision] = []
+        self.said: list[ReportedDecision] = []
         self.samples: tuple[Sample, ...] = ()
         self.reporter = PowerReporter(
             self.domains,
@@ -107,7 +107,7 @@ class Cluster:
             self.written.append((job.about, dict(job.write.body["status"])))
         return [b"{}"] * len(jobs)
 
-    def _say(self, several: Iterable[Decision]) -> None:
+    def _say(self, several: Iterable[ReportedDecision]) -> None:
         self.said += several
 
     def _publish(self, samples: Iterable[Sample]) -> None:

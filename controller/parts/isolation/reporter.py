@@ -29,7 +29,7 @@ from controller.parts.isolation.policy_status import (
     samples_of,
     status_after,
 )
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from controller.report.service_status import status_write
 from isolation.state import Reason
 
@@ -57,7 +57,7 @@ class SandboxReporter:
         courier: SandboxCourier,
         leads: Callable[[], bool],
         send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
-        say: Callable[[Iterable[Decision]], None],
+        say: Callable[[Iterable[ReportedDecision]], None],
         meter: Meter,
         wall_clock: Callable[[], float],
     ) -> None:

@@ -26,7 +26,7 @@ from controller.parts.power.domain_status import (
 from controller.parts.power.domain_tree import lineage
 from controller.parts.power.loop_state import PowerLoopState
 from controller.parts.power.metrics import samples_of
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from controller.report.service_status import status_write
 
 log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class PowerReporter:
         domains: Cache[OwnObject],
         loop_state: Callable[[], PowerLoopState | None],
         send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
-        say: Callable[[Iterable[Decision]], None],
+        say: Callable[[Iterable[ReportedDecision]], None],
         publish: Callable[[Iterable[Sample]], None],
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
