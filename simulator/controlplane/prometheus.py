@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from cluster.errors import BuildError
-from simulator.controlplane.binaries.upstream_tools import cache_root
-from simulator.controlplane.file_lock import locked
+from simulator.controlplane.binaries import cache_root
+from simulator.controlplane.processes import locked
 
 VERSION = "2.42.0+ds-5+deb12u1"
 """Version of Debian 12. The pool of a mirror keeps it until the next point release replaces it."""
