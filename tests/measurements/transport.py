@@ -149,7 +149,7 @@ async def measure(which: str, kubeconfig: str) -> dict[str, float]:
             async for line in lines:
                 cache.take_line(line, 0.0)
         found["watch"] = time.process_time() - before_s
-        assert (len(cache), cache.events) == (PODS, EVENTS)  # noqa: S101
+        assert (len(cache), cache.events) == (PODS, EVENTS)
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "node-1"}}
         before_s = time.process_time()
         for number in range(WRITES):
@@ -181,7 +181,7 @@ def main() -> None:
         subprocess.Popen([*me, "--serve"], stdout=subprocess.PIPE, text=True) as server,  # noqa: S603
     ):
         try:
-            assert server.stdout is not None  # noqa: S101
+            assert server.stdout is not None
             port = server.stdout.readline().strip()
             path = Path(folder, "kubeconfig")
             entry = {"server": f"http://127.0.0.1:{port}"}
