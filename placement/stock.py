@@ -227,7 +227,7 @@ Count = Any
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Group:
+class InstanceGroup:
     """Instances that are interchangeable where seats are counted."""
 
     stocks: tuple[str, ...]
@@ -235,19 +235,19 @@ class Group:
     footprint: Footprint
 
 
-Seats = Mapping[tuple[Group, str], Count]
+Seats = Mapping[tuple[InstanceGroup, str], Count]
 """Instances by group and stock."""
 
 
 def add_seats(
     problem: pulp.LpProblem,
     stock: Mapping[str, Stock],
-    wanted: Mapping[Group, Count],
+    wanted: Mapping[InstanceGroup, Count],
     short: Mapping[str, pulp.LpVariable],
 ) -> Seats:
     """Adds the constraints that these instances have seats. Groups with a stock of no limit need none."""
     limited = {group: count for group, count in wanted.items() if all(name in stock for name in group.stocks)}
-    seats: dict[tuple[Group, str], Count] = {}
+    seats: dict[tuple[InstanceGroup, str], Count] = {}
     for number, (group, count) in enumerate(limited.items()):
         if len(group.stocks) == 1:
             seats[group, group.stocks[0]] = count
@@ -263,7 +263,7 @@ def add_seats(
     return seats
 
 
-def _is_transport(group: Group, groups: Mapping[Group, Count], stock: Mapping[str, Stock]) -> bool:
+def _is_transport(group: InstanceGroup, groups: Mapping[InstanceGroup, Count], stock: Mapping[str, Stock]) -> bool:
     """Whether all who share these stocks have one footprint: a flow with whole numbers of its own accord."""
     sharing = {each.footprint for each in groups if not set(each.stocks).isdisjoint(group.stocks)}
     return len(sharing) == 1 and group.footprint.gpus == 1 and not any(stock[name].rooms for name in group.stocks)

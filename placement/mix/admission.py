@@ -29,7 +29,7 @@ from placement.mix.columns import (
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
 from placement.mix.memory import SearchMemory
-from placement.mix.milp import Prices
+from placement.mix.milp import StockPrices
 from placement.mix.optimizer import answer_mix, certain_shortage, mixes_on
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
 from placement.mix.pulp_solver import Terms
@@ -214,7 +214,7 @@ def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
         pool.chosen = _better(_Admission(pool, tuple(chosen)), _Admission(pool, pool.chosen or tuple(chosen))).chosen
 
 
-def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms: Terms) -> _Admission:
+def _with_columns(pool: ColumnPool, prices: StockPrices | None, budget: Budget, terms: Terms) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
     best = _Admission(pool, first_fit(pool))
     if pool.chosen:

@@ -12,8 +12,8 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from placement.budget import Budget
-from placement.mix.columns import NEAR, ColumnPool, Proof, solve_at
-from placement.mix.milp import Choice, Prices, Relaxed, no_prices, relaxed
+from placement.mix.columns import NEAR, ColumnPool, MixProof, solve_at
+from placement.mix.milp import MixChoice, RelaxedMaster, StockPrices, no_prices, relaxed
 from placement.mix.pool_split import LEAST_PRICE, WORK_PER_ROUNDING, Split, Splitter, rounded
 from placement.mix.pulp_solver import Terms
 
@@ -34,10 +34,10 @@ class _Splits:
     pool: ColumnPool
     splitters: Sequence[Splitter]
     found: list[list[Split]] = field(default_factory=list)
-    prices: Prices | None = None
+    prices: StockPrices | None = None
     """Those with the highest bound."""
     bound: float = -math.inf
-    relaxed: Relaxed | None = None
+    relaxed: RelaxedMaster | None = None
     """The last relaxation over these splits."""
 
     @property
@@ -46,17 +46,17 @@ class _Splits:
         known = self.relaxed
         return known is not None and known.serves_all and known.objective - self.bound <= CLOSE * known.objective
 
-    def paid(self, k: int, prices: Prices) -> FloatArray:
+    def paid(self, k: int, prices: StockPrices) -> FloatArray:
         """Dollars per instance of need k at these prices, shape (offers,)."""
         price = np.array([offer.price_per_hour for offer in self.pool.question.needs[k].offers])
         return np.maximum(LEAST_PRICE, price + prices.instance[k])
 
-    def choice(self, k: int, split: Split) -> Choice:
+    def choice(self, k: int, split: Split) -> MixChoice:
         price = [offer.price_per_hour for offer in self.pool.question.needs[k].offers]
-        return Choice(float(split.instances @ np.array(price)), split.instances)
+        return MixChoice(float(split.instances @ np.array(price)), split.instances)
 
 
-def start(pool: ColumnPool, budget: Budget, terms: Terms) -> Prices | None:
+def start(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices | None:
     """The best prices of the stock; adds the proof of their bound, and mixes near the splits, to the pool.
 
     None where the stock does not hold all needs, as far as is known.
@@ -87,7 +87,7 @@ def _is_near(splits: _Splits, k: int) -> bool:
     return any(float(column.mix.instances @ paid) * (1 - NEAR) <= bound for column in splits.pool.columns[k])
 
 
-def _split_all(splits: _Splits, prices: Prices, budget: Budget) -> None:
+def _split_all(splits: _Splits, prices: StockPrices, budget: Budget) -> None:
     """One round: the cheapest split of every need at these prices, and the bound that they prove."""
     pool = splits.pool
     for k, splitter in enumerate(splits.splitters):
@@ -95,7 +95,7 @@ def _split_all(splits: _Splits, prices: Prices, budget: Budget) -> None:
         split = splitter.cheapest(splits.paid(k, prices), before[-1].lines if before else None)
         budget.spend(split.work)
         before.append(split)
-    proof = Proof(prices, [own[-1].bound for own in splits.found])
+    proof = MixProof(prices, [own[-1].bound for own in splits.found])
     pool.proofs.append(proof)
     bound = math.fsum((prices.stock, *proof.least))
     if bound > splits.bound:

@@ -16,7 +16,7 @@ from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
-from placement.stock import Group, Stock
+from placement.stock import InstanceGroup, Stock
 
 OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether the running instances could stay")
 
@@ -64,7 +64,7 @@ def _without_seats(snapshot: Snapshot, services: Sequence[ModelService]) -> set[
     told, stock = stocked(snapshot, needs, {(need.service, o.instance_type) for need in needs for o in need.offers})
     found = set()
     for need in told:
-        wanted = Counter[Group]()
+        wanted = Counter[InstanceGroup]()
         for offer in need.offers:
             wanted[offer.group] += need.running_count(offer)
         if seating(stock, wanted) is None:

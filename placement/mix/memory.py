@@ -16,7 +16,7 @@ from placement.mix.heuristics import instances_for
 from placement.mix.optimizer import SearchState, answer_mix, begun
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
 from placement.mix.problem_builder import Claimant
-from placement.stock import Group, Stock
+from placement.stock import InstanceGroup, Stock
 
 MARGIN = 2
 """Factor on the instances that a mix may use. Chosen: solvers and heuristics round up by an instance here and there."""
@@ -37,12 +37,12 @@ def stock_that_counts(question: MixQuestion, need: Need) -> dict[str, Stock]:
     return own if seats_at_once(own, wanted) is None else bare
 
 
-def most_of(need: Need) -> Mapping[Group, int]:
+def most_of(need: Need) -> Mapping[InstanceGroup, int]:
     """Instances by group of which no mix has more, with a margin: an offer serves all that it can, or what runs stays.
 
     The room of a pool grows with its load, so no part of the demand needs more than all of it.
     """
-    found = Counter[Group]()
+    found = Counter[InstanceGroup]()
     for g, offer in enumerate(need.offers):
         share = np.zeros((len(need.cells), len(need.offers)))
         share[np.isfinite(offer.load), g] = 1.0
@@ -173,7 +173,7 @@ Ask = Callable[[Sequence[Need], Collection[Claimant]], MixQuestion]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class FoundMixes:
     """Mixes of all needs, as a plan found them: no service was refused for want of stock."""
 
     needs: tuple[Need, ...]
@@ -187,7 +187,7 @@ class Found:
     profiles: bytes
     """Digest of the profiles of all models: explanations also depend on those of looser SLOs."""
 
-    def is_better_than(self, before: "Found") -> bool:
+    def is_better_than(self, before: "FoundMixes") -> bool:
         """Whether the search has found a cheaper mix or a better bound since then."""
         now, then = self.certificate, before.certificate
         least = LEAST_PROGRESS * max(abs(then.objective), 1e-12)
@@ -198,7 +198,7 @@ class Found:
 class Standing:
     """Mixes of the last plan that searched, and for how long the next search can wait."""
 
-    found: Found
+    found: FoundMixes
     needs: bytes
     stock: bytes
     rest: int
@@ -207,7 +207,7 @@ class Standing:
     """Plans since the last search."""
 
     @classmethod
-    def after(cls, found: Found, ask: Ask, before: "Standing | None") -> "Standing":
+    def after(cls, found: FoundMixes, ask: Ask, before: "Standing | None") -> "Standing":
         """After a plan that searched. before: what stood until then."""
         asked = ask(found.needs, found.stay)
         now = cls(found, _digest(asked, found.needs), stock_digest(asked), rest=0)
@@ -216,7 +216,7 @@ class Standing:
             now.rest = min(MOST_RESTED, 2 * before.rest + 1)
         return now
 
-    def kept(self, needs: Sequence[Need], profiles: bytes, ask: Ask, *, others_wait: bool) -> Found | None:
+    def kept(self, needs: Sequence[Need], profiles: bytes, ask: Ask, *, others_wait: bool) -> FoundMixes | None:
         """The standing mixes for another plan; None where it is to search.
 
         profiles: digest of those of all models. others_wait: whether pods of no service wait. Where the stock has

@@ -214,7 +214,7 @@ Claimant = tuple[str, InstanceType]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class _Room:
     """Free resources of a node, or those that an instance holds where no further one may start."""
 
     free: Footprint
@@ -280,7 +280,7 @@ def _of_type(
     return stock, {claimant: own or (nowhere,) for claimant, own in places.items()}
 
 
-def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collection[Claimant]) -> list[Room]:
+def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collection[Claimant]) -> list[_Room]:
     """Rooms of all nodes for these instances.
 
     What the services' running instances hold counts as free on nodes where they may start. Elsewhere, such as on a
@@ -299,7 +299,7 @@ def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collectio
         known = snapshot.gpu_type_names[on_type] if on_type >= 0 else ""
         claimant = pods.owner[row], instance_type_of(shape) or InstanceType(known, shape.gpus)
         if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
-            rooms.append(Room(footprint_of(shape), frozenset((claimant,))))
+            rooms.append(_Room(footprint_of(shape), frozenset((claimant,))))
         elif usable[node]:
             free.cpu_milli[node] += shape.cpu_milli
             free.memory_bytes[node] += shape.memory_bytes
@@ -314,7 +314,7 @@ def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collectio
         if key not in sets:
             sets[key] = frozenset(claimants[n] for n in np.flatnonzero(column))
         room = Footprint(int(whole[node]), int(free.cpu_milli[node]), int(free.memory_bytes[node]))
-        rooms.append(Room(room, sets[key]))
+        rooms.append(_Room(room, sets[key]))
     return rooms
 
 
