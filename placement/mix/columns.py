@@ -197,13 +197,23 @@ Chosen = tuple[Column | None, ...]
 def generate(pool: ColumnPool, prices: StockPrices, budget: Budget, terms: Terms) -> int:
     """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added.
 
-    Where the budget ends a round, the next call goes on with it; the prices must then be the same.
+    A split and a mix near it suffice for needs of many instances; else the model is solved. Where the budget ends a
+    round, the next call goes on with it; the prices must then be the same.
     """
-    added = 0
+    added, rough = 0, replace(terms, gap=PRICING_GAP)
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
-        bound, is_new = _price(pool, k, prices.instance[k], budget, terms)
+        need, price = pool.question.needs[k], prices.instance[k]
+        if pool.is_near:
+            paid = np.array([offer.price_per_hour for offer in need.offers]) + price
+            split, near = split_and_rounded(need, paid, budget)
+            bound, is_new = split.bound, pool.add(k, near)
+        else:
+            solved, is_new = solve_at(
+                pool, k, price, budget, rough, PRICING_NODES, counts_changes=True, cuts_slices=True
+            )
+            bound = solved.bound
         pool.least.append(bound)
         added += is_new
     pool.is_dry = not added
@@ -228,21 +238,6 @@ def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices
     """Prices of the relaxation in which columns are taken in fractions."""
     found = relaxed(pool.question, pool.choices, budget, terms)
     return None if found is None else found.prices
-
-
-def _price(pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms) -> tuple[float, bool]:
-    """Lower bound on a mix of need k at these prices, and whether a mix was added.
-
-    A split and a mix near it suffice for needs of many instances; else the model is solved.
-    """
-    if pool.is_near:
-        need = pool.question.needs[k]
-        paid = np.array([offer.price_per_hour for offer in need.offers]) + prices
-        split, near = split_and_rounded(need, paid, budget)
-        return split.bound, pool.add(k, near)
-    rough = replace(terms, gap=PRICING_GAP)
-    solved, is_new = solve_at(pool, k, prices, budget, rough, PRICING_NODES, counts_changes=True, cuts_slices=True)
-    return solved.bound, is_new
 
 
 def solve_at(

@@ -105,10 +105,10 @@ def running_mix(need: Need) -> Mix | None:
         return None
     names = [f"running {offer.instance_type}" for offer in need.offers]
     offers = tuple(replace(offer, places=(name,)) for name, offer in zip(names, need.offers, strict=True))
-    counts = [need.running_count(offer) for offer in need.offers]
-    stock = {n: Stock(c * offer.gpus) for n, c, offer in zip(names, counts, need.offers, strict=True)}
+    counts = need.running_counts
+    stock = {n: Stock(int(c) * o.gpus) for n, c, o in zip(names, counts, need.offers, strict=True)}
     found = greedy_mix(replace(need, offers=offers), stock)
-    return None if found is None else Mix(np.array(counts, dtype=np.int64), found.share)
+    return None if found is None else Mix(counts, found.share)
 
 
 def whole_slices(need: Need, mix: Mix) -> Mix:

@@ -87,6 +87,11 @@ class Need:
     def running_count(self, offer: Offer) -> int:
         return (self.running or {}).get(offer.instance_type, 0)
 
+    @property
+    def running_counts(self) -> IntArray:
+        """Running instances of each offer, shape (offers,)."""
+        return np.array([self.running_count(offer) for offer in self.offers], dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixQuestion:
