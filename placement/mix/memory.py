@@ -1,4 +1,8 @@
-"""Digests of a mix question, by which a plan knows what an earlier one has already solved."""
+"""Memory of the mix between plans: searches to go on from, variants that were solved, and mixes that may stand.
+
+A limit of work ends a search before its gap is closed. Without memory the next plan would repeat it and stop at the
+same gap; with it each plan adds to what is known, and a question that is solved costs nothing more.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -147,18 +151,13 @@ class VariantMemory:
         if known is None or (known.cost_per_hour is None and budget.work >= MORE_WORK * known.work):
             if not budget.allows_more():
                 return None
-            known = self._solved(question, budget)
+            work, answer = budget.work, answer_mix(question, budget)
+            is_solved = isinstance(answer, MixAnswer) and not answer.certificate.cut_short
+            known = Variant(answer.cost_per_hour if is_solved and isinstance(answer, MixAnswer) else None, work)
             if budget.time_ran_out and known.cost_per_hour is None:
                 return None  # another plan may have more time for the same work
         self.now[digest] = known
         return known.cost_per_hour
-
-    def _solved(self, question: MixQuestion, budget: Budget) -> Variant:
-        work = budget.work
-        answer = answer_mix(question, budget)
-        if isinstance(answer, MixAnswer) and not answer.certificate.cut_short:
-            return Variant(answer.cost_per_hour, work)
-        return Variant(None, work)
 
 
 MOST_RESTED = 19
@@ -222,27 +221,24 @@ class Standing:
         profiles: digest of those of all models. others_wait: whether pods of no service wait. Where the stock has
         changed, the certificate is that of the search, with the work as what cut it short.
         """
-        if self.rested >= (MOST_RESTED if others_wait else self.rest) or profiles != self.found.profiles:
+        found = self.found
+        if self.rested >= (MOST_RESTED if others_wait else self.rest) or profiles != found.profiles:
             return None
-        asked = ask(needs, self.found.stay)
-        if _digest(asked, needs) != self.needs or not self._runs_as_expected(asked, needs):
+        asked = ask(needs, found.stay)
+        if _digest(asked, needs) != self.needs:
             return None
+        # The same instances must run as in the last search, or, where changes have no price, those of its mix.
+        for need, before, mix in zip(needs, found.needs, found.mixes, strict=True):
+            has_changed = bool((need.running_counts == mix.instances).all())
+            if need.running != before.running and (not has_changed or asked.counts_changes_of(need)):
+                return None
         is_same_stock = stock_digest(asked) == self.stock
-        if not is_same_stock and not (others_wait and is_feasible(asked, self.found.mixes)):
+        if not is_same_stock and not (others_wait and is_feasible(asked, found.mixes)):
             return None
         self.rested += 1
         if is_same_stock:
-            return self.found
-        return replace(self.found, certificate=replace(self.found.certificate, cut_short="work"))
-
-    def _runs_as_expected(self, asked: MixQuestion, needs: Sequence[Need]) -> bool:
-        """Whether the same instances run as in the last search, or, where changes have no price, those of its mix."""
-        for need, before, mix in zip(needs, self.found.needs, self.found.mixes, strict=True):
-            counts = zip(need.offers, mix.instances.tolist(), strict=True)
-            has_changed = all(need.running_count(offer) == count for offer, count in counts)
-            if not (need.running == before.running or (has_changed and not asked.counts_changes_of(need))):
-                return False
-        return True
+            return found
+        return replace(found, certificate=replace(found.certificate, cut_short="work"))
 
 
 def _digest(asked: MixQuestion, needs: Sequence[Need]) -> bytes:

@@ -93,11 +93,8 @@ def plan_mix(
         notes = explain(snapshot, question, answer, explaining, memory.variants) if settings.explain else {}
         for need, mix in zip(question.needs, answer.mixes, strict=True):
             mixes[need.service] = mix
-            counts, own, cost = (
-                zip(need.offers, mix.instances.tolist(), strict=True),
-                answer.certificate,
-                mix_cost(need, mix),
-            )
+            own, cost = answer.certificate, mix_cost(need, mix)
+            counts = zip(need.offers, mix.instances.tolist(), strict=True)
             if len(answer.mixes) > 1:  # a service alone cannot save more than all of them together could
                 own = replace(own, objective=cost, bound=max(0.0, cost - (own.objective - own.bound)))
             plans[need.service] = ServicePlan(
