@@ -100,7 +100,7 @@ class Discovered:
         ours = self.in_category(CATEGORY)
         if not ours:
             return NOT_INSTALLED
-        from cluster.suggestions import meant, nearest
+        from cluster.errors import meant, nearest
 
         missing = f"; no response from {', '.join(self.stale)}" if self.stale else ""
         if near := nearest(word, [name for each in ours for name in (each.plural, *each.short_names)]):

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Reason
-from cluster.suggestions import meant
 from controller.api import gang, gpu_type, model_profile, model_service, node, pod
 from controller.api.foreign_kinds import foreign_kind_of
 from controller.api.gang import Gang

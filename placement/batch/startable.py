@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.pods import PENDING
-from cluster.snapshot import Free, Snapshot
+from cluster.snapshot import PENDING, Free, Snapshot
 from placement.batch.problem import Batch, copies_in, free_room
 
 

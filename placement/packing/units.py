@@ -9,8 +9,7 @@ from itertools import count
 
 import numpy as np
 
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.packing.draft import Draft, members_running
 

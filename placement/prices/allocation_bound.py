@@ -27,7 +27,7 @@ import highspy
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.prices.classes import FleetKinds, PodClass, hosting_kinds
 
 

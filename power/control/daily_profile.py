@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.pods import PENDING
 from cluster.power import PowerTable
 from cluster.power_floors import held_devices
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 
 HOURS = 24
 _HOUR_S = 3600.0

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from cluster.errors import ObservationError
-from cluster.pods import PENDING
+from cluster.snapshot import PENDING
 from controller.api.crds import FOLDER
 from controller.kube.cache import Surroundings, WatchTimes
 from controller.kube.connection import Connection, connect

@@ -16,9 +16,8 @@ import structlog
 from cluster.arrays import FloatArray
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
-from cluster.pods import PENDING
 from cluster.power import PowerTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api import notation
 from controller.api.power_domain import KIND, PowerDomainSpec
 from controller.api.structs import Node, OwnObject

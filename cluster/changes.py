@@ -1,4 +1,4 @@
-"""Scaling in a snapshot: the pods that a service gains or loses, and the replicas of other targets."""
+"""Idle ResourceClaims, whose devices no pod uses, and the snapshot after one of them is released."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,9 +10,9 @@ from cluster.arrays import Names
 from cluster.autoscaling import MOST_ORDERED
 from cluster.demand import ExpectedDemand
 from cluster.errors import ActionError
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService, PodShape, requires_spot
+from cluster.nodes import Taint
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import IdleClaim, InstanceType, ModelService, PodShape, requires_spot
 
 
 def scaled(snapshot: Snapshot, name: str, instances: Mapping[InstanceType, int]) -> Snapshot:
@@ -123,3 +123,58 @@ def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None =
     changes = scaler.changes if change in scaler.changes else (*scaler.changes, change)
     changed = replace(scaler, replicas=now, changes=changes)
     return replace(snapshot, scalers=tuple(changed if each is scaler else each for each in snapshot.scalers))
+
+
+def idle_claim(snapshot: Snapshot, name: str) -> IdleClaim | None:
+    return next((each for each in snapshot.idle_claims if each.name == name), None)
+
+
+def released(snapshot: Snapshot, name: str) -> Snapshot:
+    """The snapshot after a claim's devices are free. Its pods stay pending.
+
+    Raises ActionError when there is no such idle claim.
+    """
+    claim = idle_claim(snapshot, name)
+    if claim is None:
+        raise ActionError(f"releasing claim {name}: there is no such idle claim; observe again")
+    holder = snapshot.pods.names.row(claim.holder)
+    pods = snapshot.pods if holder is None else without_pods(snapshot.pods, [holder])
+    return replace(snapshot, pods=pods, idle_claims=tuple(each for each in snapshot.idle_claims if each is not claim))
+
+
+def cordoned(snapshot: Snapshot, node: str) -> Snapshot:
+    """Snapshot with this node unschedulable. Raises ActionError when there is no such node."""
+    row = snapshot.nodes.names.row(node)
+    if row is None:
+        raise ActionError(f"cordoning {node}: there is no such node; observe again")
+    schedulable = snapshot.nodes.schedulable.copy()
+    schedulable[row] = False
+    return replace(snapshot, nodes=replace(snapshot.nodes, schedulable=schedulable))
+
+
+UNHEALTHY_TAINT = "tonnage.dev/unhealthy"
+"""Taint of a node in quarantine; its value is `incident.generation`."""
+PROBATION_TAINT = "tonnage.dev/probation"
+"""Taint of a node that was in quarantine and takes only pods that tolerate this; value likewise."""
+OUR_TAINTS = (UNHEALTHY_TAINT, PROBATION_TAINT)
+
+
+def taint_on(snapshot: Snapshot, node: str, key: str) -> Taint | None:
+    """The taint of this key on a node; None where it has none, or is not there."""
+    row = snapshot.nodes.names.row(node)
+    return None if row is None else next((each for each in snapshot.nodes.taints[row] if each.key == key), None)
+
+
+def tainted(snapshot: Snapshot, node: str, key: str, value: str | None) -> Snapshot:
+    """The snapshot with a NoSchedule taint on a node, where ours replace each other; with None, without its key.
+
+    Raises ActionError when there is no such node.
+    """
+    row = snapshot.nodes.names.row(node)
+    if row is None:
+        raise ActionError(f"tainting {node}: there is no such node; observe again")
+    taints = list(snapshot.nodes.taints)
+    gone = OUR_TAINTS if value is not None and key in OUR_TAINTS else (key,)
+    kept = tuple(each for each in taints[row] if each.key not in gone)
+    taints[row] = kept if value is None else (*kept, Taint(key, value))
+    return replace(snapshot, nodes=replace(snapshot.nodes, taints=tuple(taints)))

@@ -113,7 +113,7 @@ class FakeRay:
             self.now_s += timeout
         return done, [call for call in calls if call not in done]
 
-    def get(self, call: Call, *, timeout: float) -> Any:  # noqa: ARG002 - what is asked for here is done
+    def get(self, call: Call, *, timeout: float) -> Any:
         if call.actor.mood == "dead" or call.born != call.actor.life:
             raise RayError("the actor is gone")
         if call.method == "ping":

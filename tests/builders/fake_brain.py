@@ -13,9 +13,8 @@ from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from cluster.workloads import InstanceType
-from controller.brain.background_frames import proposal_over
-from controller.brain.frames import plan_frame, snapshot_from_frame
-from controller.brain.planner import Planner
+from controller.brain.frames import plan_frame, proposal_over, snapshot_from_frame
+from controller.brain.on_ray.actors import Planner
 from controller.brain.wire import (
     Answer,
     Ask,
@@ -33,7 +32,7 @@ from controller.brain.wire import (
     send,
     written,
 )
-from controller.deciders.registry import proposers_of
+from controller.deciders.pipeline import proposers_of
 
 Mood = Literal[
     "well",
@@ -130,7 +129,7 @@ class FakeBrain:
                 return
             case "no_plan":
                 made = planner.plan(frame, ask.deadline_s)
-                assert b"LeastCost" in made, "a step says why"  # noqa: S101 - a fake
+                assert b"LeastCost" in made, "a step says why"
                 say(Answer(ask.request, ask.epoch, 0.0), made.replace(b"LeastCost", b"Least\xffost", 1))
                 return
             case "infeasible" | "absurd" | "too_many" | "to_nothing":
