@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from controller.api.labels import API_VERSION
-from simulator.openb.fleet_statistics import MIXES, NODE_KINDS
-from simulator.openb.generator import GIB, MIB, pod_classes
+from simulator.openb.generator import GIB, MIB, MIXES, NODE_KINDS, pod_classes
 
 Object = dict[str, Any]
 

@@ -15,8 +15,7 @@ from benchmarks.packing_quality import packed
 from benchmarks.schedulers import Contender, Running
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection
-from controller.kube.errors import KubeReadError, KubeWriteError
-from controller.kube.request import MERGE_PATCH
+from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from simulator.controlplane import processes
 from simulator.controlplane.commands import API_SERVER, ETCD
 from simulator.controlplane.server import process_of

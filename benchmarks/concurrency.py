@@ -14,15 +14,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from autoscaler.concurrency.q_learning import QLearning
 from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.static import Static
 from autoscaler.concurrency.tuner import Rules, Tuner
 from benchmarks import arguments
 from benchmarks.arguments import write_lines
-from simulator.scaling.concurrency_baselines import Aimd, HillClimb
-from simulator.scaling.concurrency_study import ALLOWED_BREACHES, NEAR, best_static, course, score
-from simulator.scaling.concurrency_workloads import FAMILIES, workload
+from simulator.scaling.concurrency import ALLOWED_BREACHES, FAMILIES, NEAR, best_static, course, score, workload
+from simulator.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
 
 FIRST = 60
 """Decisions within which a tuner should be near the best static limit."""

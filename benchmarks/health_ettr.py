@@ -13,13 +13,10 @@ from rich.table import Table
 
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
-from health.remediation.checkpoints import advised_interval_s, mtbf_s
-from health.remediation.policy import Policy
-from health.remediation.spares import mean_out_s, spares
-from simulator.health.fault_process import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, repairs_s
-from simulator.health.remediated import Remediated, Without
-from simulator.health.responses import Manual, Response, RestartOnTimeout, played
-from simulator.health.training_run import Setup, TrainingRun
+from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
+from health.remediation.facts import Policy
+from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
+from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, TrainingRun, repairs_s
 
 LIMITLESS = Policy(
     job_quarantines=10**6, cluster_share=inf, out_share=inf, domain_share=inf, domain_suspects=10**6, restarts=10**6

@@ -30,25 +30,23 @@ import yaml
 from benchmarks import health_scale
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.health_reports import POWER_S, pod_of, send_reports, write_reports
-from controller.parts.health.analyser_process import BySize
-from controller.parts.health.job_stream import frames_in
-from controller.parts.health.mailbox import ReportMailbox
-from controller.parts.health.members import Member, Members
-from controller.parts.health.stream import HealthStream
-from controller.parts.power.domain_tree import PoweredNode
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.watcher import PowerView
-from health.records.report import KIND, packed
+from controller.loops.health.analyser_process import BySize
+from controller.loops.health.job_stream import frames_in
+from controller.loops.health.loop import ReportMailbox
+from controller.loops.health.members import Member, Members
+from controller.loops.health.stream import HealthStream
+from controller.loops.power.domain_tree import PoweredNode
+from controller.loops.power.loop import PowerLoop, PowerView
+from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
-from nodeagent.controller_link import Link
+from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
-from nodeagent.health.processes import Process, Senders
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import NodeProcess, Ranks, Senders
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
-from simulator.health.transcript import TICK_S
+from simulator.health.recorder_frames import TICK_S
 from tonnage import records
 
 KEY = b"a secret of the fleet, long enough"
@@ -304,10 +302,10 @@ class _AnyProcess:
     """Every sender is a process of the one pod of its node."""
 
     def __init__(self, pod: str) -> None:
-        self._found = Process(0.0, "R", pod)
+        self._found = NodeProcess(0.0, "R", pod)
 
-    def look(self, pid: int) -> Process:
-        return self._found if pid else Process(0.0, "R", "")
+    def look(self, pid: int) -> NodeProcess:
+        return self._found if pid else NodeProcess(0.0, "R", "")
 
 
 class _Node:
@@ -323,7 +321,7 @@ class _Node:
         self.feed = HealthFeed(node, "life", sockets, Ranks(processes), (), clock)
         self.feed.sockets.look()
         hello = sealed(Inventory(node, "life", {}), self.keys, node)
-        self.link = Link(node, "127.0.0.1", port, lambda _: None, Random(port), None, lambda: hello)  # noqa: S311
+        self.link = ControllerLink(node, "127.0.0.1", port, lambda _: None, Random(port), None, lambda: hello)  # noqa: S311
         self.powered_s, self.number = 0.0, 0
 
     def turn(self, now_s: float) -> None:
@@ -331,9 +329,9 @@ class _Node:
         if now_s - self.powered_s > POWER_S:
             self.number += 1
             self.powered_s = now_s
-            self.link.say(sealed(Report(self.node, "life", now_s, -1, self.number, {}), self.keys, self.node))
+            self.link.send(sealed(Report(self.node, "life", now_s, -1, self.number, {}), self.keys, self.node))
         if self.link.is_idle and (report := self.feed.next_report()) is not None:
-            self.link.send_bulk(sealed_text(KIND, packed(report), self.keys, self.node))
+            self.link.send_bulk(sealed_text(REPORT_KIND, packed(report), self.keys, self.node))
 
 
 def _clients(pipe: Connection, folder: Path, nodes: Sequence[str], port: int) -> None:

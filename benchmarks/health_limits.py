@@ -17,10 +17,9 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.health_remedies import START_S, PretendJob, takes_out_a_node
 from benchmarks.health_scores import verdicts_on
 from health.stream import Options
-from health.verdicts.facts import FactKind
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import FactKind, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import LIMITS
+from simulator.health.job import LIMITS
 
 AGAIN_S = 120.0
 KNOWN_BY = ("analyser and remediation", "remediation alone", "nobody")

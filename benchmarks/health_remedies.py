@@ -5,11 +5,8 @@ from dataclasses import replace
 
 from health.records.layout import Layout
 from health.remediation.decision import Decision, decide
-from health.remediation.evidence import Evidence, NodeKey
-from health.remediation.facts import JobFacts, NodeFacts, PodFacts, Situation
-from health.remediation.incidents import Incident
-from health.remediation.intents import NodeDo, NodeIntent
-from health.remediation.policy import Policy
+from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation
+from health.remediation.incidents import Incident, NodeDo, NodeIntent
 from health.verdicts.verdict import Syndrome, Verdict
 
 JOB = "train/job"

@@ -16,17 +16,16 @@ from random import Random
 from typing import Any
 
 from benchmarks.health_scale import read_job
-from controller.parts.health.job_stream import frames_in
-from health.records.report import KIND, packed
+from controller.loops.health.job_stream import frames_in
+from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
-from nodeagent.controller_link import Link
-from nodeagent.health.feed import HealthFeed
-from nodeagent.health.forwarding import EVERY_S
+from nodeagent.controller_link import ControllerLink
+from nodeagent.health.feed import EVERY_S, HealthFeed
 from nodeagent.health.pod_sockets import Deliver
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import Ranks
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
-from simulator.health.transcript import TICK_S
+from simulator.health.recorder_frames import TICK_S
 from tonnage.records import RECORD_BYTES
 
 POWER_S = 2.0
@@ -92,7 +91,7 @@ class _Agents:
                         for frame in of_rank.get(number * self._per_node + index, ()):
                             feed.outbox.add(pod_of(node), frame)
                 if (report := feed.next_report()) is not None:
-                    sent.append((self._now_s, number, sealed_text(KIND, packed(report), keys, node)))
+                    sent.append((self._now_s, number, sealed_text(REPORT_KIND, packed(report), keys, node)))
         for at_s, number, message in sorted(sent, key=lambda each: each[:2]):
             file.write(_HEAD.pack(at_s, number, len(message)) + message)
 
@@ -125,9 +124,9 @@ class _Senders:
         self._powered_s = [clock() + POWER_S * number / len(nodes) for number in range(len(nodes))]
         self._numbers = [0] * len(nodes)
 
-    def _link(self, node: str, keys: Keys) -> Link:
+    def _link(self, node: str, keys: Keys) -> ControllerLink:
         hello = sealed(Inventory(node, "life", {}), keys, node)
-        return Link(node, "127.0.0.1", self._port, lambda _: None, Random(self._port), None, lambda: hello)  # noqa: S311
+        return ControllerLink(node, "127.0.0.1", self._port, lambda _: None, Random(self._port), None, lambda: hello)  # noqa: S311
 
     async def run(self, pipe: Connection, path: Path, pace: float) -> None:
         tasks = []
@@ -183,4 +182,4 @@ class _Senders:
                 self._powered_s[number] = now_s
                 self._numbers[number] += 1
                 report = Report(self._nodes[number], "life", now_s, -1, self._numbers[number], {})
-                link.say(sealed(report, self._keys[number], self._nodes[number]))
+                link.send(sealed(report, self._keys[number], self._nodes[number]))

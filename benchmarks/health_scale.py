@@ -14,11 +14,9 @@ import numpy as np
 from benchmarks.arguments import refusing_bad_input, write_lines
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
-from simulator.health.disturbance import Disturbance, Happening
-from simulator.health.job import Job
-from simulator.health.telling import clocks_of, told
-from simulator.health.timeline import Steps
-from simulator.health.transcript import TICK_S
+from simulator.health.job import Disturbance, Happening, Job
+from simulator.health.recorder_frames import TICK_S, clocks_of, told
+from simulator.health.training_steps import Steps
 
 STEP_S = 0.212
 FIRST_MEASURED_S = 2.0

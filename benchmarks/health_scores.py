@@ -6,13 +6,12 @@ from time import process_time
 
 import numpy as np
 
-from health.analysis.windows import TIERS
-from health.probing.answer import Found
+from health.analysis.excess import TIERS
+from health.probing import Found
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
-from simulator.health.cases import Case
-from simulator.health.disturbance import LIMITS, Happening
-from simulator.health.probed import Probed, SimulatedNetwork, probed
+from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
+from simulator.health.job import LIMITS, Happening
 
 VARIANTS: Mapping[str, Options] = {
     "tonnage": Options(),

@@ -25,9 +25,8 @@ from placement.prices.classes import kinds_of
 from placement.prices.node_value import NodeValues
 from placement.prices.price_book import BidSettings, PriceBook, StateWorth
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import gpu_milli_of, published_stream
 from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
-from simulator.packing.replay import Conditions, replay
+from simulator.packing.replay import Conditions, gpu_milli_of, published_stream, replay
 from simulator.sweep.runner import Processes, Progress, sweep
 
 WHOLE = BidSettings()

@@ -15,11 +15,9 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import FloatArray, IntArray
 from placement.policies.published import BestFit, Random
-from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.machine import DGX_A100 as MACHINE
-from simulator.power.regions import regions, zones
-from simulator.power.requests import Load
-from simulator.power.row_fleet import Service, draws_w, expected_course, fleet_of, place
+from simulator.power.requests import Load, RateCurve, made_up_rates, read_rates
+from simulator.power.row_fleet import Service, draws_w, expected_course, fleet_of, place, regions, zones
 
 HOW = ("packed", "random", "even", "aware")
 """Placements: best fit in order of the services; any free server; each service spread evenly over the rows; best fit

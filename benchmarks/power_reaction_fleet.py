@@ -19,7 +19,7 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from nodeagent.controller_link import Link
+from nodeagent.controller_link import ControllerLink
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
 from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.leases.mounted_keys import keys_of_node, read_keys
@@ -99,7 +99,7 @@ class Speaker:
         mine = {uuid: DeviceLimits(LEAST_W, MOST_W, FLOOR_W, MOST_W) for uuid in self._facts}
         self._holder = Holder(node, f"life of {node}", mine)
         self._answered: tuple[int, float, float] | None = None
-        self._link = Link(node, "127.0.0.1", port, self._hear, chance, introduce=self._inventory)
+        self._link = ControllerLink(node, "127.0.0.1", port, self._hear, chance, introduce=self._inventory)
         self.breaks_limits = False
         """Whether its devices exceed their limits from the next report on."""
         self.broke_at_s: float | None = None
@@ -118,7 +118,7 @@ class Speaker:
             await asyncio.sleep(self._chance.uniform(0.0, self._period_s))
             next_s = monotonic()
             while True:
-                self._link.say(sealed(self._report(), self._keys, self.node))
+                self._link.send(sealed(self._report(), self._keys, self.node))
                 if self.breaks_limits and self.broke_at_s is None:
                     self.broke_at_s = monotonic()
                 next_s += self._period_s

@@ -12,9 +12,8 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.sandboxes import table
 from isolation.settings import Leases, Rung, Settings
-from simulator.sandboxes.cases import Case, agents_of, runs_of
 from simulator.sandboxes.model import Model
-from simulator.sandboxes.runs import OURS, Run
+from simulator.sandboxes.runs import OURS, Case, Run, agents_of, runs_of
 from simulator.sandboxes.traces import published
 
 NEVER_S = 1e9

@@ -22,10 +22,9 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.errors import ConfigError, GuestError, Mistake
 from simulator.kernel.guest import Guest, Kernel, booted
-from simulator.sandboxes.cases import Case, agents_of, runs_of
 from simulator.sandboxes.model import MODELLED, modelled
 from simulator.sandboxes.replay import TIMEOUT_FACTOR
-from simulator.sandboxes.runs import PRESSURE, AgentResult, Policy, Result, Run, as_json
+from simulator.sandboxes.runs import PRESSURE, AgentResult, Case, Policy, Result, Run, agents_of, as_json, runs_of
 from simulator.sandboxes.traces import published
 
 Record = Mapping[str, object]

@@ -17,14 +17,13 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
-from cluster.pods import PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PodTable, Snapshot
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import gpu_milli_of, published_stream
+from simulator.packing.replay import gpu_milli_of, published_stream
 
 Record = Mapping[str, object]
 

@@ -15,11 +15,19 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.scaling_ablation import ablated
 from benchmarks.scaling_idle import idle_records, idle_table
 from benchmarks.scaling_speed import decided_services
-from simulator.scaling.fleet import Leads
-from simulator.scaling.outlook import forecasts_of, outlook_of
-from simulator.scaling.policies import CONTENDERS, NAMES
-from simulator.scaling.replay import Scenario, scenario_of
-from simulator.scaling.study import Record, check_policies, figure, record_of, replayed, tuned_in_hindsight
+from simulator.scaling.replay import Leads, Scenario, scenario_of
+from simulator.scaling.study import (
+    CONTENDERS,
+    NAMES,
+    Record,
+    check_policies,
+    figure,
+    forecasts_of,
+    outlook_of,
+    record_of,
+    replayed,
+    tuned_in_hindsight,
+)
 from simulator.scaling.traces import generated_trace, read_trace
 
 BASELINE = "hpa"

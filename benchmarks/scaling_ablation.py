@@ -9,11 +9,17 @@ from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import fit
 from benchmarks.forecast_without import taken_out
 from cluster.autoscaling import UNLIMITED
-from simulator.scaling.fleet import Leads
-from simulator.scaling.outlook import forecasts_of, of_the_richest, outlook_of
-from simulator.scaling.policies import TONNAGE, Tonnage
-from simulator.scaling.replay import Outlook, ReplaySettings, Scenario, replay, score
-from simulator.scaling.study import Record, Replayed, record_of
+from simulator.scaling.replay import Leads, Outlook, ReplaySettings, Scenario, replay, score
+from simulator.scaling.study import (
+    TONNAGE,
+    Record,
+    Replayed,
+    Tonnage,
+    forecasts_of,
+    of_the_richest,
+    outlook_of,
+    record_of,
+)
 
 SPREAD = 0.5
 """Deviation of the logarithm of the random lead times on which the mechanisms of lead times are measured."""

@@ -20,17 +20,21 @@ from benchmarks.roofline import roofline_profiles
 from cluster.autoscaling import ScalingObjective
 from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
-from cluster.hardware import GpuType
-from cluster.workloads import ModelService
-from controller.snapshot.service_capacity import ReplicaUnit, replica_unit
-from simulator.scaling.mixed.accounting import Account, MixRun, account_of
-from simulator.scaling.mixed.capacity import Capacity
-from simulator.scaling.mixed.operator import operator_run
-from simulator.scaling.mixed.peers import HPA_TARGET, fixed_run, foresight, hpa, run_of, single_type, static_mix
-from simulator.scaling.mixed.service import MixedService, fleet_of
-from simulator.scaling.outlook import forecasts_of, foreseen, outlook_of
+from cluster.workloads import GpuType, ModelService
+from controller.snapshot.services import ReplicaUnit, replica_unit
+from simulator.scaling.mixed_fleet import Account, Capacity, MixedService, MixRun, account_of, fleet_of
+from simulator.scaling.mixed_policies import (
+    HPA_TARGET,
+    fixed_run,
+    foresight,
+    hpa,
+    operator_run,
+    run_of,
+    single_type,
+    static_mix,
+)
 from simulator.scaling.replay import PEAK_REPLICAS, Scenario, scenario_of
-from simulator.scaling.study import figure
+from simulator.scaling.study import figure, forecasts_of, foreseen, outlook_of
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace
 
 TRAIN_DAYS = 7

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from autoscaler.peers.bounds import oracle_replicas
-from simulator.scaling.fleet import Leads
 from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
-from simulator.scaling.outlook import forecasts_of, outlook_of
-from simulator.scaling.policies import Tonnage
 from simulator.scaling.replay import (
     MISS_COST,
+    Leads,
     Policy,
     ReplayRun,
     ReplaySettings,
@@ -20,7 +17,8 @@ from simulator.scaling.replay import (
     replay,
     scenario_of,
 )
-from simulator.scaling.study import Record
+from simulator.scaling.rival_rules import oracle_replicas
+from simulator.scaling.study import Record, Tonnage, forecasts_of, outlook_of
 
 BESIDE = "at least one"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from cli.inputs.machine import cores, machine_description
+from cli.inputs.runs import cores, machine_description
 from cli.printing.tables import table
 from simulator.openb.generator import generate, trace_of
-from simulator.openb.prices import OPENB_PRICES
+from simulator.openb.trace_reader import OPENB_PRICES
 from simulator.packing.policy_comparison import Rules, play
 from simulator.packing.replay import Replay
 from simulator.sweep.on_ray import OnRay

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.power import UNLIMITED_W, PowerTable
 from cluster.snapshot import Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI
 
 Path = tuple[tuple[int, float], ...]
 """(domain, fraction of the draw that it must be able to carry), by domain."""
@@ -20,7 +20,7 @@ _MW = 1000.0
 def paths_of(power: PowerTable) -> Callable[[int], Path]:
     """Function from a domain to every domain that it draws through, itself included.
 
-    As `power.domains.tree.reach_of`, one domain at a time. Parts add up over parallel feeds and are capped at 1. The
+    As `power.tree.reach_of`, one domain at a time. Parts add up over parallel feeds and are capped at 1. The
     feeds must have no loop.
     """
     feeds = power.feeds

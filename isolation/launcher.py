@@ -5,10 +5,9 @@ fork hooks are skipped, so that it is for a process with one thread only.
 """
 
 import ctypes
-import errno
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 _SYS_CLONE3 = 435
 """The same number on every architecture but alpha."""
@@ -60,25 +59,3 @@ def run_in(cgroup: int, program: Callable[[], int]) -> tuple[int, int]:
         code = program()
     finally:
         os._exit(code)
-
-
-def start_in(
-    cgroup: int,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    descriptors: Mapping[int, int] | None = None,
-) -> tuple[int, int]:
-    """Starts a program inside the cgroup. Returns pid and pidfd; a program that is not found ends with 127.
-
-    descriptors: number in the child → open descriptor here.
-    """
-
-    def program() -> int:
-        for number, source in (descriptors or {}).items():
-            os.dup2(source, number)
-        try:
-            os.execvpe(command[0], list(command), dict(environment))  # noqa: S606
-        except OSError as error:
-            return 127 if error.errno == errno.ENOENT else 126
-
-    return run_in(cgroup, program)

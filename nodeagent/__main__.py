@@ -13,37 +13,27 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from cluster.errors import ConfigError, TonnageError
-from nodeagent.agent import Agent, new_life
-from nodeagent.bmc import READ_S, Bmc, BmcAccess
-from nodeagent.bmc_meter import NodeMeter
-from nodeagent.controller_link import Link, Tls
-from nodeagent.device_process import DeviceProcess
-from nodeagent.endpoint import probes, serve
-from nodeagent.guarded_backend import guarded_backend
-from nodeagent.health.dcgm_exporter import DcgmExporter, own_gpus, page_of
-from nodeagent.health.devices import DeviceEvidence
-from nodeagent.health.feed import HealthFeed, Probes
-from nodeagent.health.forwarding import forward
-from nodeagent.health.host import HostEvidence
-from nodeagent.health.kernel_log import KernelLog, kmsg
-from nodeagent.health.metrics_page import fetched
-from nodeagent.health.nic_counters import NicCounters
+from nodeagent.agent import Controller, Hardware, NodeAgent, new_life
+from nodeagent.bmc import READ_S, Bmc, BmcAccess, NodeMeter
+from nodeagent.controller_link import ControllerLink, Tls
+from nodeagent.device_process import DeviceProcess, guarded_backend
+from nodeagent.health.dcgm_exporter import DcgmExporter, fetched, own_gpus, page_of
+from nodeagent.health.feed import HealthFeed, Probes, forward
+from nodeagent.health.host_evidence import DeviceEvidence, HostEvidence, KernelLog, NicCounters, kmsg
 from nodeagent.health.pod_sockets import Deliver, PodSockets
-from nodeagent.health.probe_listener import ProbeListener, address_of
+from nodeagent.health.probe_wire import ProbeListener, address_of
 from nodeagent.health.prober import Prober
-from nodeagent.health.processes import HostProcesses, Senders
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
-from nodeagent.metrics import AgentMetrics, DcgmMetrics, HealthFeedMetrics, ProbeMetrics
+from nodeagent.metrics import AgentMetrics, DcgmMetrics, HealthFeedMetrics, ProbeMetrics, probes, serve
 from nodeagent.out_of_band import BmcPacing
-from nodeagent.rules import RESTORE_S, AgentRules
-from nodeagent.sandboxes.process import ProcessSettings
-from nodeagent.sandboxes.supervisor import SandboxSupervisor
+from nodeagent.recovery import RESTORE_S, AgentRules, Session
+from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
 from nodeagent.state_file import boot_id
-from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.devices.redfish_meter import ChassisMeter
+from power.devices.backend import DeviceError, DeviceReading
+from power.devices.redfish import ChassisMeter
 from power.leases.messages import Keys
 from power.leases.mounted_keys import MountedKeys, keys_of_node
 
@@ -160,9 +150,20 @@ def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: floa
         raise click.UsageError("give --at-most MHZ or --free")
     settings = read_settings(config, node)
     backend = _backend(settings)
+    failed: list[str] = []
     try:
         facts = [each for each in backend.discover() if settings.manages is None or each.uuid in settings.manages]
-        failed = [each.uuid for each in facts if not _held(backend, each, at_most_mhz)]
+        for each in facts:
+            low, high = each.clocks_mhz or (0.0, float("inf"))
+            why = "" if at_most_mhz is None or low <= at_most_mhz <= high else f"its clocks are {low:g} to {high:g} MHz"
+            if not why:
+                try:
+                    backend.set_clocks(each.uuid, at_most_mhz)
+                except DeviceError as error:
+                    why = str(error)
+            if why:
+                click.echo(f"error: {each.uuid}: {why}", err=True)
+                failed.append(each.uuid)
         seen = backend.read()
     finally:
         backend.close()
@@ -174,65 +175,69 @@ def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: floa
         ctx.exit(FAILED)
 
 
-def _held(backend: Backend, facts: DeviceFacts, at_most_mhz: float | None) -> bool:
-    """Whether the device accepted the clock limit; prints the error if not."""
-    if at_most_mhz is not None and facts.clocks_mhz and not facts.clocks_mhz[0] <= at_most_mhz <= facts.clocks_mhz[1]:
-        low, high = facts.clocks_mhz
-        click.echo(f"error: {facts.uuid}: its clocks are {low:g} to {high:g} MHz", err=True)
-        return False
-    try:
-        backend.set_clocks(facts.uuid, at_most_mhz)
-    except DeviceError as error:
-        click.echo(f"error: {facts.uuid}: {error}", err=True)
-        return False
-    return True
-
-
 async def _run(settings: AgentSettings, address: str) -> None:
-    about = settings.health
-    page = page_of(about.dcgm_url, settings.node, address) if about.enabled and about.dcgm_url else None
+    node, health = settings.node, settings.health
+    page = page_of(health.dcgm_url, node, address) if health.enabled and health.dcgm_url else None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    keys = _Keys(settings)
-    backend = _backend(settings)
+    keys = _NodeKeys(settings)
+    receivers: list[Callable[[bytes], bool]] = []
+    """Each takes the messages that are its own."""
+
+    def receive(message: bytes) -> None:
+        if not any(takes(message) for takes in receivers):
+            agent.receive(message)
+
     at = settings.controller
     tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
-    line: list[Link] = []
-    isolation = _isolation(settings, keys, lambda message: line[0].say(message))
-    meter = _meter(settings)
-    agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter, lambda: line[0].reconnect())
-    own = own_gpus(settings.node, lambda: agent.facts)
-    dcgm = DcgmExporter(partial(fetched, page), own, clock) if page is not None else None
-    feed, prober = _health_feed(settings, agent, dcgm), None
+    chance = Random()  # noqa: S311 - spreads attempts and readings, hides nothing
+    link = ControllerLink(node, at.host, at.port, receive, chance, tls, lambda: agent.inventory())
+    backend = _backend(settings)
+    meter = None
+    if settings.meter and settings.redfish is not None:  # over a connection of its own
+        chassis = ChassisMeter(Bmc(_bmc(settings, settings.redfish), READ_S), settings.redfish.chassis)
+        meter = NodeMeter(chassis.read_w, clock, chance, settings.redfish.look_s)
+    agent = _agent(settings, backend, keys, link, meter)
+    closes = [backend.close, agent.close]
+    registry, tasks = CollectorRegistry(), [link.keep_up()]
+    registry.register(AgentMetrics(agent, node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: link.is_up))
     try:
         await agent.start()
         if meter is not None:
             meter.start()
-        hear = agent.hear if isolation is None else _either(isolation.hear, agent.hear)
-        prober = _prober(settings, feed, keys, lambda: line[0].own_address)
-        if prober is not None:
-            hear = _either(prober.hear, hear)
-        line.append(Link(settings.node, at.host, at.port, hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
-        registry = CollectorRegistry()
-        registry.register(
-            AgentMetrics(agent, settings.node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: line[0].is_up)
-        )
-        if feed is not None:
+            closes.append(meter.close)
+        if health.enabled:
+            sources: list[HostEvidence] = [NicCounters(health.sys), DeviceEvidence(lambda: agent.readings)]
+            dcgm = None
+            if page is not None:
+                dcgm = DcgmExporter(partial(fetched, page), own_gpus(node, lambda: agent.facts), clock)
+                sources.append(dcgm)
+            feed = _health_feed(settings, sources)
             registry.register(HealthFeedMetrics(feed))
+            prober = _prober(settings, feed, keys, link) if health.probes.enabled else None
             feed.start()
-        if dcgm is not None:
-            registry.register(DcgmMetrics(dcgm))
-            dcgm.start()
-        if prober is not None:
-            registry.register(ProbeMetrics(prober))
+            closes.append(feed.close)
+            tasks.append(forward(feed, agent, link, keys, node))
+            if dcgm is not None:
+                registry.register(DcgmMetrics(dcgm))
+                dcgm.start()
+                closes.append(dcgm.close)
+            if prober is not None:
+                receivers.append(prober.receive)
+                registry.register(ProbeMetrics(prober))
+                prober.start()
+                closes.append(prober.close)
+        isolation = None
+        if (about := settings.sandboxes) is not None:
+            paths = (str(about.cgroups), str(about.sockets), str(about.record))
+            process = ProcessSettings(node, *paths, about.memory_share, about.cgroup_root.strip("/"))
+            isolation = SandboxSupervisor(process, keys, link.send)
+            receivers.append(isolation.receive)
+            tasks.append(isolation.keep_up())
         server = serve(settings.metrics_host, settings.metrics_port, registry, probes(agent, clock))
-        running = [asyncio.create_task(line[0].keep_up())]
-        if feed is not None:
-            running.append(asyncio.create_task(forward(feed, agent, line[0], keys, settings.node)))
-        if isolation is not None:
-            running.append(asyncio.create_task(isolation.keep_up()))
-        log.info("agent is up", node=settings.node, devices=len(agent.facts), metrics_port=server.server_port)
+        running = [asyncio.create_task(each) for each in tasks]
+        log.info("agent is up", node=node, devices=len(agent.facts), metrics_port=server.server_port)
         await agent.run(stop)
         if isolation is not None:
             await isolation.stop()
@@ -244,32 +249,19 @@ async def _run(settings: AgentSettings, address: str) -> None:
     finally:
         if settings.on_stop == "keep":
             await agent.end_bursts()
-        if prober is not None:
-            prober.close()
-        if dcgm is not None:
-            dcgm.close()
-        if feed is not None:
-            feed.close()
-        if meter is not None:
-            meter.close()
-        agent.close()
-        backend.close()
+        for close in reversed(closes):
+            close()
 
 
-def _health_feed(settings: AgentSettings, agent: Agent, dcgm: DcgmExporter | None) -> HealthFeed | None:
-    """The feed of health; None where it is not enabled."""
+def _health_feed(settings: AgentSettings, sources: list[HostEvidence]) -> HealthFeed:
+    """The feed of health from these sources, the kernel's log, the pods' sockets and their processes."""
     about = settings.health
-    if not about.enabled:
-        return None
-    processes = HostProcesses(about.proc)
-    sources: list[HostEvidence] = [NicCounters(about.sys), DeviceEvidence(lambda: agent.readings)]
     if about.kernel_log is not None:
         try:
             sources.insert(0, KernelLog(kmsg(str(about.kernel_log))))
         except OSError as error:
             log.warning("the kernel's log cannot be read: no GPU errors from it", why=str(error))
-    if dcgm is not None:
-        sources.append(dcgm)
+    processes = ProcessTable(about.proc)
 
     def sockets(deliver: Deliver) -> PodSockets:
         return PodSockets(about.folder, Senders(processes, clock), deliver, clock)
@@ -277,39 +269,9 @@ def _health_feed(settings: AgentSettings, agent: Agent, dcgm: DcgmExporter | Non
     return HealthFeed(settings.node, new_life(), sockets, Ranks(processes, about.cgroups), sources, clock)
 
 
-def _isolation(settings: AgentSettings, keys: "_Keys", say: Callable[[bytes], None]) -> SandboxSupervisor | None:
-    """The isolation process; None if it is off."""
-    about = settings.sandboxes
-    if about is None:
-        return None
-    process = ProcessSettings(
-        settings.node,
-        str(about.cgroups),
-        str(about.sockets),
-        str(about.record),
-        about.memory_share,
-        about.cgroup_root.strip("/"),
-    )
-    return SandboxSupervisor(process, keys, say)
-
-
-def _either(takes: Callable[[bytes], bool], other: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """A message goes to `takes`, and where that says it is not its own, to the other."""
-
-    def hear(travelled: bytes) -> None:
-        if not takes(travelled):
-            other(travelled)
-
-    return hear
-
-
-def _prober(
-    settings: AgentSettings, feed: HealthFeed | None, keys: "_Keys", own_address: Callable[[], str]
-) -> Prober | None:
-    """Pair probes, which report with the feed; None where they are off or their address is not available."""
+def _prober(settings: AgentSettings, feed: HealthFeed, keys: "_NodeKeys", link: ControllerLink) -> Prober | None:
+    """Pair probes, which report with the feed; None where their address is not available."""
     about = settings.health.probes
-    if feed is None or not about.enabled:
-        return None
     try:
         source = address_of(about.interface) if about.interface else ""
         listener = ProbeListener(source, about.port)
@@ -319,17 +281,26 @@ def _prober(
     prober = Prober(settings.node, feed.life, keys, listener, clock, feed.sent_s, source)
 
     def probes() -> Probes:
-        host = own_address()
+        host = link.own_address
         return Probes(prober.address(host) if host else None, prober.results(), prober.is_under_way)
 
     feed.report_with(probes)
-    prober.start()
     return prober
+
+
+class _NoController:
+    """Implements `Controller` for an agent that only restores limits."""
+
+    def send(self, message: bytes) -> None:
+        """Nobody takes it."""
+
+    def reconnect(self) -> None:
+        """Nobody is connected."""
 
 
 async def _restore(settings: AgentSettings) -> None:
     backend = _backend(settings)
-    agent = _agent(settings, backend, _Keys(settings), lambda _: None)
+    agent = _agent(settings, backend, _NodeKeys(settings), _NoController(), None)
     try:
         await agent.start()
         await agent.restore()
@@ -352,23 +323,9 @@ def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
     return BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
 
 
-def _meter(settings: AgentSettings) -> NodeMeter | None:
-    """The node's meter over its own connection; None if it is not to be read."""
-    bmc = settings.redfish
-    if not settings.meter or bmc is None:
-        return None
-    meter = ChassisMeter(Bmc(_bmc(settings, bmc), READ_S), bmc.chassis)
-    return NodeMeter(meter.read_w, clock, Random(), bmc.look_s)  # noqa: S311 - spreads readings, hides nothing
-
-
 def _agent(
-    settings: AgentSettings,
-    backend: DeviceProcess,
-    keys: "_Keys",
-    say: Callable[[bytes], None],
-    meter: NodeMeter | None = None,
-    reintroduce: Callable[[], None] = lambda: None,
-) -> Agent:
+    settings: AgentSettings, backend: DeviceProcess, keys: "_NodeKeys", controller: Controller, meter: NodeMeter | None
+) -> NodeAgent:
     out_of_band = settings.backend == "redfish"
     rules = AgentRules(
         period_s=settings.period,
@@ -377,14 +334,12 @@ def _agent(
         bursts=not out_of_band,
         restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
     )
-    read_meter = (lambda: meter.reading) if meter is not None else (lambda: None)
-    return Agent(
-        *(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, read_meter),
-        *(backend.leave_at, reintroduce),
-    )
+    hardware = Hardware(backend, backend.leave_at, lambda: None if meter is None else meter.reading)
+    session = Session(settings.node, new_life(), boot_id())
+    return NodeAgent(session, hardware, settings.record, rules, clock, keys, controller)
 
 
-class _Keys:
+class _NodeKeys:
     """Mounted keys, derived for this node."""
 
     def __init__(self, settings: AgentSettings) -> None:

@@ -7,36 +7,44 @@ lease has ended, for whatever reason, the devices go to their floor.
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
 from cluster.clock import Clock
-from nodeagent.bmc_meter import MeterReading
-from nodeagent.counters import AgentCounts
-from nodeagent.record_writer import RecordWriter
-from nodeagent.recovery import record_at_start
-from nodeagent.reports import device_reports, inventory_of
-from nodeagent.rules import AgentRules
-from nodeagent.state_file import Record, read_record
-from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.devices.original_limits import after_setting, before_setting, limit_to_restore
-from power.leases.enforcement import (
+from nodeagent.bmc import MeterReading
+from nodeagent.recovery import AgentRules, Session, record_at_start
+from nodeagent.state_file import Record, RecordWriter, read_record
+from power.devices.backend import (
+    Backend,
+    DeviceError,
+    DeviceFacts,
+    DeviceReading,
+    OriginalLimit,
+    after_setting,
+    before_setting,
+    limit_to_restore,
+)
+from power.leases.holder import (
     Bursting,
+    Holder,
     LimitOrder,
+    accepted,
     bursting_after,
+    bursts,
     is_in_force,
+    limits,
     limits_to_set_w,
     mean_draw_w,
     orders,
+    phase_of,
     reading_before,
 )
-from power.leases.holder import Holder, accepted, bursts, limits
-from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import ROUNDING_W
 
 log = structlog.get_logger(__name__)
@@ -49,34 +57,106 @@ LONGEST_GAP_S = 10.0
 """Longest time for which one reading of the draw counts, also before the first: the lifetime of a lease."""
 
 
-class Agent:
-    """Agent of one node. `run` is its main loop; `hear` is called with every message from the controller."""
+@dataclass(slots=True)
+class AgentCounts:
+    """Counters since the start, for the metrics."""
+
+    refused: dict[str, int]
+    """Refused leases by code."""
+    failed: dict[str, int]
+    """Failed calls to devices by code."""
+    looks: int = 0
+    leases: int = 0
+    floors: int = 0
+    """Number of times that a lease ended without renewal."""
+
+
+def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, OriginalLimit]) -> Inventory:
+    """Inventory of all devices of the node, including those that are only read."""
+    return Inventory(
+        holder.node,
+        holder.life,
+        {
+            uuid: DeviceInventory(
+                model=each.model,
+                min_w=each.min_w,
+                max_w=each.max_w,
+                default_w=each.default_w,
+                previous_w=previous[uuid].limit_w if uuid in previous else each.default_w,
+                managed=uuid in holder.devices,
+                why_not=each.why_not,
+            )
+            for uuid, each in facts.items()
+        },
+    )
+
+
+def device_reports(
+    readings: Mapping[str, DeviceReading],
+    draw_w: Mapping[str, float],
+    allowed_w: Mapping[str, float],
+    bursting: Bursting,
+    now_s: float,
+) -> Iterator[tuple[str, DeviceReport]]:
+    """State of each device that reports its draw and its limit. draw_w: mean draws of the last second, by device."""
+    for uuid, each in readings.items():
+        if uuid not in draw_w or each.limit_w is None:
+            continue
+        yield (
+            uuid,
+            DeviceReport(
+                draw_w=draw_w[uuid],
+                age_s=max(0.0, now_s - each.at_s),
+                # While a device may burst, its limit is not its lease; the lease is what it must keep on average.
+                cap_w=allowed_w[uuid] if bursting.now.get(uuid) else each.limit_w,
+                phase=phase_of(each),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What an agent acts on: the devices of its node, and the meter of the whole machine."""
+
+    backend: Backend
+    leave_at: Callable[[Mapping[str, float]], None] = lambda _: None
+    """Takes the limit in watts of each device below which no burst is, for whoever outlives the agent's process
+    (`DeviceProcess.leave_at`)."""
+    meter: Callable[[], MeterReading | None] = lambda: None
+    """Returns the last known draw of the whole node."""
+
+
+class Controller(Protocol):
+    """Connection to the controller, which may be down."""
+
+    def send(self, message: bytes) -> None:
+        """Sends a message, or drops it."""
+        ...
+
+    def reconnect(self) -> None:
+        """Has the next connection begin with a new inventory."""
+        ...
+
+
+class NodeAgent:
+    """Agent of one node. `run` is its main loop; `receive` is called with every message from the controller."""
 
     def __init__(
         self,
-        node: str,
-        life: str,
-        boot: str,
-        backend: Backend,
+        session: Session,
+        hardware: Hardware,
         record: Path,
         rules: AgentRules,
         clock: Clock,
         keys: Callable[[], Keys],
-        say: Callable[[bytes], None],
-        meter: Callable[[], MeterReading | None] = lambda: None,
-        leave_at: Callable[[Mapping[str, float]], None] = lambda _: None,
-        reintroduce: Callable[[], None] = lambda: None,
+        controller: Controller,
     ) -> None:
-        """life: name of this session of the agent, never used before. boot: identifies this start of the machine.
-        clock: monotonic, continues while this process restarts, and starts again with the machine. keys: returns the
-        present keys. meter: returns the last known draw of the whole node. leave_at: called with the limit in watts of
-        each device below which no burst is, for whoever outlives this process (`DeviceProcess.leave_at`).
-        reintroduce: called when the controller needs a new inventory.
+        """clock: monotonic, continues while this process restarts, and starts again with the machine. keys: returns the
+        present keys.
         """
-        self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
+        self._session, self._hardware, self._record_path, self._rules = session, hardware, record, rules
+        self._backend, self._clock, self._keys, self._controller = hardware.backend, clock, keys, controller
         self._writer = RecordWriter(record)
-        self._backend, self._clock, self._keys, self._send = backend, clock, keys, say
-        self.meter, self._leave_at, self._reintroduce = meter, leave_at, reintroduce
         self._discovered_s = float("-inf")
         # Only one thread calls drivers: their calls block and must not overtake each other.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
@@ -92,13 +172,18 @@ class Agent:
         self.draw_w: Mapping[str, float] = {}
         self.counts = AgentCounts({}, {})
         self.looked_at_s = float("-inf")
-        self.heard_kinds: tuple[str, ...] = ()
+        self.accepted_kinds: tuple[str, ...] = ()
         """Kinds of messages, besides reports on power, that the controller of the newest lease takes."""
 
     @property
     def holder(self) -> Holder:
         assert self._record.holder is not None  # noqa: S101 - `start` has made it
         return self._record.holder
+
+    @property
+    def metered(self) -> MeterReading | None:
+        """Last known draw of the whole node."""
+        return self._hardware.meter()
 
     @property
     def facts(self) -> Mapping[str, DeviceFacts]:
@@ -133,9 +218,7 @@ class Agent:
             facts,
             found,
             self._rules,
-            node=self._node,
-            life=self._life,
-            boot=self._boot,
+            self._session,
         )
         await self._remember(record)
 
@@ -150,16 +233,14 @@ class Agent:
             return
         log.warning("devices found after the start", devices=sorted({each.uuid for each in facts} - self._facts.keys()))
         self._facts = {each.uuid: each for each in facts}
-        self._record = record_at_start(
-            self._record, facts, found, self._rules, node=self._node, life=new_life(), boot=self._boot
-        )
+        self._record = record_at_start(self._record, facts, found, self._rules, replace(self._session, life=new_life()))
         self._answered, self._in_force, self._bursting = None, (-1, -1), Bursting()
         await self._remember(self._record)
-        self._reintroduce()
+        self._controller.reconnect()
 
     def inventory(self) -> bytes:
         """First message of this agent on every connection to a controller."""
-        return sealed(inventory_of(self.holder, self._facts, self._record.previous), self._keys(), self._node)
+        return sealed(inventory_of(self.holder, self._facts, self._record.previous), self._keys(), self._session.node)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reads, acts and reports until `stop` is set: once in a period, and acts whenever a lease arrives or ends."""
@@ -170,19 +251,35 @@ class Agent:
             await self.turn(looks=looks)
             if looks:
                 next_look_s = max(next_look_s + self._rules.period_s, self._clock())
-            await self._rest(min(next_look_s, self._end_s()), stop)
+            end_s = self.holder.ends_s if self.has_lease else float("inf")
+            waits = [asyncio.ensure_future(self._wake.wait()), asyncio.ensure_future(stop.wait())]
+            try:
+                for_s = max(0.0, min(next_look_s, end_s) - self._clock())
+                await asyncio.wait(waits, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in waits:
+                    each.cancel()
 
     async def turn(self, *, looks: bool) -> None:
         """Keeps the devices within the present lease; if `looks`, reads them first and reports afterwards."""
         if looks:
             await self._look()
         await self._act()
-        if looks:
-            self._report()
+        if not looks:
+            return
+        now_s = self._clock()
+        epoch, answered_s, at_s = self._answered or (-1, -1e15, now_s)
+        here = {uuid: each for uuid, each in self.readings.items() if uuid in self._facts}
+        devices = dict(device_reports(here, self.draw_w, self.allowed_w(), self._bursting, now_s))
+        node, life = self._session.node, self.holder.life
+        report = Report(node, life, now_s, *self._in_force, devices, epoch, answered_s, max(0.0, now_s - at_s))
+        if (metered := self.metered) is not None:
+            report = replace(report, meter_w=metered.watts, meter_age_s=max(0.0, now_s - metered.at_s))
+        self._controller.send(sealed(report, self._keys(), node))
 
-    def hear(self, travelled: bytes) -> None:
+    def receive(self, travelled: bytes) -> None:
         """Handles a message from the controller: an acceptable lease for this node applies from now on."""
-        lease = opened(Lease, travelled, self._keys(), self._node)
+        lease = opened(Lease, travelled, self._keys(), self._session.node)
         holder, refusal = (
             (self.holder, lease) if isinstance(lease, Refusal) else accepted(self.holder, lease, self._clock())
         )
@@ -191,7 +288,7 @@ class Agent:
             log.warning("lease refused", code=refusal.code, why=refusal.words)
             return
         self.counts.leases += 1
-        self.heard_kinds = lease.hears if isinstance(lease, Lease) else ()
+        self.accepted_kinds = lease.hears if isinstance(lease, Lease) else ()
         if not self._rules.bursts:
             holder = replace(holder, burst_j={})
         self._record = replace(self._record, holder=holder)
@@ -226,7 +323,7 @@ class Agent:
             log.error("limit not restored", device=uuid, limit_w=limit_w)
         # A device that is absent now may come back with the limit that we set.
         kept = {u: each for u, each in self._record.previous.items() if u in left or u not in self._facts}
-        await self._writer.write(Record(kept, self._boot, None))
+        await self._writer.write(Record(kept, self._session.boot, None))
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -268,16 +365,23 @@ class Agent:
             uuid: min(self._facts[uuid].max_w, holder.burst_to_w.get(uuid, float("inf"))) for uuid in allowed_w
         }
         wanted_w = limits_to_set_w(allowed_w, highest_w, self._bursting)
-        self._leave_at(allowed_w)
+        self._hardware.leave_at(allowed_w)
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
         lower, higher = orders(wanted_w, enforced_w, asked_w)
         # Lowered in any case, raised only with a record: after a crash a limit of ours must be known as such.
-        recorded = await self._remember(self._before_setting((*lower, *higher), enforced_w))
+        previous = dict(self._record.previous)
+        for order in (*lower, *higher):
+            previous[order.uuid] = before_setting(previous[order.uuid], order.limit_w, enforced_w.get(order.uuid))
+        recorded = await self._remember(replace(self._record, previous=previous))
         answers = [await self._set_limit(order) for order in lower]
         if recorded and None not in answers:
             answers += [await self._set_limit(order) for order in higher]
-        recorded = await self._remember(self._after_setting(zip((*lower, *higher), answers, strict=False)))
+        settled = dict(self._record.previous)
+        for order, answer_w in zip((*lower, *higher), answers, strict=False):
+            if answer_w is not None:
+                settled[order.uuid] = after_setting(settled[order.uuid], answer_w)
+        recorded = await self._remember(replace(self._record, previous=settled))
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         if recorded and holder.sequence >= 0 and is_in_force(wanted_w, enforced_w):
             self._in_force = (holder.epoch, holder.sequence)
@@ -312,47 +416,11 @@ class Agent:
             self.readings = {**self.readings, order.uuid: seen}
         return enforced_w
 
-    def _report(self) -> None:
-        now_s = self._clock()
-        epoch, answered_s, at_s = self._answered or (-1, -1e15, now_s)
-        here = {uuid: each for uuid, each in self.readings.items() if uuid in self._facts}
-        devices = dict(device_reports(here, self.draw_w, self.allowed_w(), self._bursting, now_s))
-        report = Report(
-            self._node, self.holder.life, now_s, *self._in_force, devices, epoch, answered_s, max(0.0, now_s - at_s)
-        )
-        if (metered := self.meter()) is not None:
-            report = replace(report, meter_w=metered.watts, meter_age_s=max(0.0, now_s - metered.at_s))
-        self._send(sealed(report, self._keys(), self._node))
-
-    async def _rest(self, until_s: float, stop: asyncio.Event) -> None:
-        waits = [asyncio.ensure_future(self._wake.wait()), asyncio.ensure_future(stop.wait())]
-        try:
-            await asyncio.wait(waits, timeout=max(0.0, until_s - self._clock()), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
-
-    def _end_s(self) -> float:
-        return self.holder.ends_s if self.has_lease else float("inf")
-
     async def _remember(self, record: Record) -> bool:
         """Whether the record is on disk. A lease that arrives meanwhile is written before it is put in force."""
         written = await self._writer.write(record)
         self._record = replace(record, holder=self._record.holder or record.holder)
         return written
-
-    def _before_setting(self, wanted: tuple[LimitOrder, ...], enforced_w: Mapping[str, float]) -> Record:
-        previous = dict(self._record.previous)
-        for order in wanted:
-            previous[order.uuid] = before_setting(previous[order.uuid], order.limit_w, enforced_w.get(order.uuid))
-        return replace(self._record, previous=previous)
-
-    def _after_setting(self, answers: Iterable[tuple[LimitOrder, float | None]]) -> Record:
-        previous = dict(self._record.previous)
-        for order, enforced_w in answers:
-            if enforced_w is not None:
-                previous[order.uuid] = after_setting(previous[order.uuid], enforced_w)
-        return replace(self._record, previous=previous)
 
     async def _device(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)

@@ -7,16 +7,15 @@ service is tried in turn until one stays open.
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from random import Random
 
 import structlog
 
-from power.leases.framing import FrameError, framed, read_frame
+from power.leases.messages import MessageFrameError, framed, read_frame
 
 log = structlog.get_logger(__name__)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 3.0
@@ -42,21 +41,21 @@ class Tls:
         return made
 
 
-class Link:
-    """One connection at a time to `host:port`. `hear` is called with every message, in the event loop."""
+class ControllerLink:
+    """One connection at a time to `host:port`. `receive` is called with every message, in the event loop."""
 
     def __init__(
         self,
         node: str,
         host: str,
         port: int,
-        hear: Callable[[bytes], None],
+        receive: Callable[[bytes], None],
         chance: Random,
         tls: Tls | None = None,
         introduce: Callable[[], bytes | None] = lambda: None,
     ) -> None:
         """introduce: returns the message sent on every new connection after the node's name; None: nothing is sent."""
-        self._node, self._host, self._port, self._hear, self._tls = node, host, port, hear, tls
+        self._node, self._host, self._port, self._receive, self._tls = node, host, port, receive, tls
         self._chance, self._introduce = chance, introduce
         self._writer: asyncio.StreamWriter | None = None
         self._only_bulk_waits = False
@@ -71,7 +70,7 @@ class Link:
         """Address of this end of the connection; empty while there is none."""
         return str(self._writer.get_extra_info("sockname")[0]) if self._writer is not None else ""
 
-    def say(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         """Sends a message if connected; a report that cannot be sent now is of no use later."""
         if self._writer is not None and (self.is_idle or self._only_bulk_waits):
             self._writer.write(framed(message))
@@ -95,30 +94,28 @@ class Link:
 
     async def keep_up(self) -> None:
         """Connects, listens, and reconnects after every end, for ever."""
-        waits = _waits(self._chance)
+        wait_s = FIRST_WAIT_S
         while True:
             self._in_vain += 1
-            for address in await self._addresses():
+            addresses: list[str] = []
+            try:
+                found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+            except OSError as error:
+                self._why = f"{self._host}: {error}"
+            self._chance.shuffle(addresses)
+            for address in addresses:
                 if await self._listen(address):
-                    waits = _waits(self._chance)
+                    wait_s = FIRST_WAIT_S
             if self._in_vain == LOGGED_ROUNDS:
                 log.warning("no connection to a controller", host=self._host, port=self._port, why=self._why)
-            await asyncio.sleep(next(waits))
-
-    async def _addresses(self) -> list[str]:
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            self._why = f"{self._host}: {error}"
-            return []
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        self._chance.shuffle(addresses)
-        return addresses
+            await asyncio.sleep(wait_s * self._chance.uniform(0.5, 1.0))
+            wait_s = min(LONGEST_WAIT_S, 2 * wait_s)
 
     async def _listen(self, address: str) -> bool:
         """Listens until the connection ends; returns whether any message arrived."""
         writer = None
-        has_heard = False
+        has_received = False
         try:
             tls = self._tls.context() if self._tls else None
             name = self._host if tls else None
@@ -133,23 +130,18 @@ class Link:
                     message = await read_frame(reader)
                 if self._in_vain > LOGGED_ROUNDS:  # it was said that there was none
                     log.info("connection to a controller restored", address=address)
-                has_heard, self._in_vain = True, 0
-                self._hear(message)
-        except (OSError, EOFError, TimeoutError, FrameError) as error:
+                has_received, self._in_vain = True, 0
+                self._receive(message)
+        except (OSError, EOFError, TimeoutError, MessageFrameError) as error:
             # A replica that does not lead ends the connection without a message.
             ended = isinstance(error, EOFError)
             self._why = (
                 f"{address}: {'it closed the connection' if ended else str(error) or 'no answer within the time limit'}"
             )
-            return has_heard
+            return has_received
         finally:
             self._writer = None
             if writer is not None:
                 writer.close()
                 with suppress(OSError):
                     await writer.wait_closed()
-
-
-def _waits(chance: Random) -> Iterator[float]:
-    for attempt in count():
-        yield min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**attempt) * chance.uniform(0.5, 1.0)

@@ -1,12 +1,17 @@
 """Metrics of the agent: its own state, and the devices' under DCGM's names where no DCGM exporter runs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
 from cluster.clock import Clock
-from nodeagent.agent import Agent
+from nodeagent.agent import NodeAgent
 from nodeagent.health.dcgm_exporter import DcgmExporter
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.prober import Prober
@@ -33,7 +38,9 @@ UNTYPED = frozenset({"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"})
 class AgentMetrics(Collector):
     """Collector that reads the agent when Prometheus scrapes."""
 
-    def __init__(self, agent: Agent, node: str, clock: Clock, *, as_dcgm: bool, is_linked: Callable[[], bool]) -> None:
+    def __init__(
+        self, agent: NodeAgent, node: str, clock: Clock, *, as_dcgm: bool, is_linked: Callable[[], bool]
+    ) -> None:
         self._agent, self._node, self._clock, self._as_dcgm = agent, node, clock, as_dcgm
         self._is_linked = is_linked
 
@@ -53,7 +60,7 @@ class AgentMetrics(Collector):
             "Seconds since the devices were last read.",
             value=max(0.0, now_s - agent.looked_at_s),
         )
-        if (metered := agent.meter()) is not None:
+        if (metered := agent.metered) is not None:
             yield GaugeMetricFamily(
                 "tonnage_agent_node_draw_watts", "Draw of the whole node by its meter.", value=metered.watts
             )
@@ -171,3 +178,58 @@ def _by_code(name: str, help_text: str, values: dict[str, int]) -> Metric:
     for code, value in sorted(values.items()):
         family.add_metric([code], value)
     return family
+
+
+LATELY_S = 60.0
+"""Time without a reading of the devices, or without an accepted lease, after which a probe fails: a driver may take
+15 s for a call."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Logs nothing: scrapes are frequent and unremarkable."""
+
+
+def serve(
+    host: str, port: int, registry: CollectorRegistry, probes: Mapping[str, Callable[[], str | None]]
+) -> WSGIServer:
+    """Server that answers /metrics and probes until it is shut down. Raises OSError when the address is not available.
+
+    probes: by path, each returns what is wrong, or None when all is well.
+    """
+    metrics = make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        probe = probes.get(environ.get("PATH_INFO", ""))
+        if probe is None:
+            scraped: Iterable[bytes] = metrics(environ, start)
+            return scraped
+        wrong = probe()
+        start("503 Service Unavailable" if wrong else "200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{wrong or 'ok'}\n".encode()]
+
+    server = make_server(host, port, answer, _Server, handler_class=_Quiet)
+    Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
+
+
+def probes(agent: NodeAgent, clock: Clock) -> Mapping[str, Callable[[], str | None]]:
+    """Liveness: the devices are read. Readiness: leases are accepted, so that an update with a wrong key or address
+    stops at its first nodes.
+    """
+
+    def is_lately(at_s: float) -> bool:
+        return clock() - at_s < LATELY_S
+
+    def unleased() -> str:
+        refused = ", ".join(f"{count} {code}" for code, count in sorted(agent.counts.refused.items()))
+        return f"no lease was accepted for a minute; refused since the start: {refused or 'none'}"
+
+    return {
+        "/healthz": lambda: None if is_lately(agent.looked_at_s) else "the devices have not been read for a minute",
+        "/readyz": lambda: None if is_lately(agent.leased_at_s) else unleased(),
+    }

@@ -16,11 +16,11 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
-class Part(BaseModel):
+class SettingsPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TlsFiles(Part):
+class TlsFiles(SettingsPart):
     """Mutual TLS to the controller."""
 
     ca: Path
@@ -28,7 +28,7 @@ class TlsFiles(Part):
     key: Path
 
 
-class ControllerAddress(Part):
+class ControllerAddress(SettingsPart):
     """Address at which the controller listens for agents."""
 
     host: str = Field("tonnage-power", description="Name that resolves to every replica: a headless Service.")
@@ -36,7 +36,7 @@ class ControllerAddress(Part):
     tls: TlsFiles | None = None
 
 
-class RedfishSettings(Part):
+class RedfishSettings(SettingsPart):
     """BMC of this node, for the back end `redfish` and for `meter`."""
 
     host: str = Field(min_length=1, description="Name or address of the BMC; `{node}` stands for the node's name.")
@@ -53,7 +53,7 @@ class RedfishSettings(Part):
     )
 
 
-class PretendSettings(Part):
+class PretendSettings(SettingsPart):
     """Fake devices, for the back end `pretend`."""
 
     devices: Annotated[int, Field(ge=1, le=16)] = 8
@@ -62,7 +62,7 @@ class PretendSettings(Part):
     )
 
 
-class ProbeSettings(Part):
+class ProbeSettings(SettingsPart):
     """Pair probes between agents, which confirm a suspected fault of the network."""
 
     enabled: bool = False
@@ -75,7 +75,7 @@ class ProbeSettings(Part):
     )
 
 
-class HealthSettings(Part):
+class HealthFeedSettings(SettingsPart):
     """Records of pods and evidence of the host, for the controller's analysis."""
 
     enabled: bool = False
@@ -95,7 +95,7 @@ class HealthSettings(Part):
     probes: ProbeSettings = ProbeSettings()
 
 
-class SandboxSettings(Part):
+class SandboxSettings(SettingsPart):
     """Isolation of agents' tool calls in pods of this node (docs/isolation.md)."""
 
     cgroups: Path = Field(Path("/sys/fs/cgroup"), description="Folder of the host's cgroup tree, writable.")
@@ -113,7 +113,7 @@ class SandboxSettings(Part):
     )
 
 
-class AgentSettings(Part):
+class AgentSettings(SettingsPart):
     """All settings of the agent."""
 
     node: str = Field(min_length=1, description="This node's name in the cluster: --node or NODE_NAME.")
@@ -123,7 +123,7 @@ class AgentSettings(Part):
         default=False, description="Whether to report the draw of the whole node, as metered by its BMC (`redfish`)."
     )
     pretend: PretendSettings = PretendSettings()
-    health: HealthSettings = HealthSettings()
+    health: HealthFeedSettings = HealthFeedSettings()
     sandboxes: SandboxSettings | None = Field(None, description="Isolation of tool calls; off if omitted.")
     controller: ControllerAddress = ControllerAddress()
     keys: Path = Field(Path("/etc/tonnage/keys"), description="Folder with the fleet's keys, one file each.")

@@ -6,9 +6,8 @@ import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names
 from cluster.nodes import NodeFilter, NodeTable
-from cluster.pods import PENDING, PodTable
 from cluster.power_floors import PowerFloors
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape, is_pinned
 from placement.engine.packer import filters_of
 

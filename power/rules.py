@@ -40,7 +40,7 @@ class PowerRules:
     mean_s: float = 8.0
     """Time constant of the mean draw from which a need is derived: longer than a prompt, shorter than a request."""
     burst_share: float = 1.0
-    """Fraction used of the bursts that breakers tolerate (power/safety/burst_credit.py); 0 makes every lease a hard
+    """Fraction used of the bursts that breakers tolerate (power/safety/bursts.py); 0 makes every lease a hard
     limit."""
     credit_back_s: float = 300.0
     """Time in which used burst credit is restored: no sooner than a breaker cools."""

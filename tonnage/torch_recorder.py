@@ -25,8 +25,7 @@ from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tonnage.recorder import Recorder, Token
-from tonnage.records import NO_PEER, Failure, Op, Role
-from tonnage.roles import role_of
+from tonnage.records import NO_PEER, Failure, Op, Role, role_of
 
 log = logging.getLogger(__name__)
 SOCKET_VARIABLE = "TONNAGE_RECORDER_SOCKET"

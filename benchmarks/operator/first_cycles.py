@@ -7,7 +7,7 @@ from itertools import count, islice
 from typing import Any
 
 from benchmarks.operator.installation import Site, operator_of, until
-from cli.inputs.bundles import bundle_at
+from cli.verbs.bundle import bundle_at
 from cluster.errors import ControlPlaneError, ObservationError
 from controller.recording.bundle import RecordedCycle
 from simulator.controlplane.commands import HOST

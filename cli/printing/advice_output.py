@@ -5,11 +5,10 @@ from dataclasses import asdict
 from datetime import datetime
 from html import escape
 
-from cli.printing.documents import written
-from cli.printing.plan_figures import figure, money
+from cli.printing.plan_figures import figure, money, written
 from cli.printing.tables import table
 from controller.queries.advice import HOURS_PER_MONTH, Report
-from controller.queries.finding import few
+from controller.queries.doctor_scaling import few
 
 CAVEAT = (
     "Amounts are prices of devices: the most that an advice saves. One device may be in several; do not add them up."

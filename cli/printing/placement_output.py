@@ -13,13 +13,20 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from cli.inputs.contest import ContestResult
+from cli.inputs.sweeps import ContestResult
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.packing.policy_comparison import Rules
 from simulator.packing.summary import PolicySummary, Spread, summarise
-from simulator.reports.comparison_columns import Column, columns_for, number_in_words
-from simulator.reports.sweep_report import Circumstances, Trace, headline, render_report
+from simulator.reports.sweep_report import (
+    Circumstances,
+    Column,
+    Trace,
+    columns_for,
+    headline,
+    number_in_words,
+    render_report,
+)
 
 POINTS_PCT = (80, 90, 100, 110)
 """Arrived demand, % of the GPUs, at which JSON has figures, besides the end of the replay (130 % or just before)."""

@@ -6,8 +6,17 @@ from typing import Any
 import click
 
 from cli.inputs.planning import Planned
-from cli.printing.documents import written
-from cli.printing.plan_figures import Document, figure, gap_words, instances, money, named, reason_document, routes
+from cli.printing.plan_figures import (
+    Document,
+    figure,
+    gap_words,
+    instances,
+    money,
+    named,
+    reason_document,
+    routes,
+    written,
+)
 from cli.printing.tables import Row, table
 from cluster.actions import ACTIONS, Action
 from cluster.plans import Certificate, Plan, ServicePlan, Step
@@ -18,8 +27,8 @@ RECORD = 1
 
 def show_diff(made: Planned) -> None:
     """Print the changes of a plan to standard output."""
-    from cli.printing.colors import echo_difference
     from cli.printing.differences import plan_lines
+    from cli.printing.terminal import echo_difference
     from controller.queries.plan_diff import plan_diff
 
     echo_difference(plan_lines(plan_diff(made.snapshot, made.plan)))
@@ -48,7 +57,7 @@ def left_over(plan: Plan) -> bool:
 
     Pods that are not created yet do not count: the next plan places them.
     """
-    from controller.deciders.awaiting_pods import AWAITS_POD
+    from controller.deciders.edits import AWAITS_POD
 
     without_place = any(each.reason.code != AWAITS_POD for each in plan.unplaced)
     return bool(without_place or plan.refused or any(service.refusal for service in plan.services))

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cli.printing.ages import human_duration
-from cli.printing.columns import columns
+from cli.printing.columns import columns, human_duration
 from controller.api.conditions import READY, condition_of
 from controller.api.scaling_policy import ScalingPolicyStatus
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.inputs.machine import machine_description
-from cli.inputs.scenarios import WhatIfResult, scenario_label
+from cli.inputs.runs import machine_description
+from cli.inputs.sweeps import WhatIfResult, scenario_label
 from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from cluster.version import VERSION
 from simulator.reports.charts import Chart, colour, dash, drawn
-from simulator.reports.page import Legend, Page, PageTable, render
+from simulator.reports.sweep_report import Legend, Page, PageTable, render
 from simulator.scenarios import Answer, Scenario, change_per_hour
 
 if TYPE_CHECKING:

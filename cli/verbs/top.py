@@ -8,39 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, access_options, on_cluster, target_from
+from cli.inputs.cluster import ClusterAccess, LiveCluster, access_options, on_cluster
+from cli.inputs.options import files_option, output_choice, setting
 from cli.inputs.planning import one_origin, print_notes
 
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
-    from controller.placers.pools import Pool
+    from controller.placers import Pool
     from controller.queries.usage import ServiceUsage, Usage
     from controller.snapshot.from_manifests import Observed
 
 Document = dict[str, Any]
 
 WHAT = ("nodes", "gpus", "services", "pools")
-OUTPUTS = ("table", "wide", "json", "yaml")
+ORDERS = ("name", "used", "idle")
 
 
 @click.command(epilog="tonnage top gpus")
 @click.argument("what", type=click.Choice(WHAT))
-@click.option("-f", "--filename", "files", multiple=True, type=click.Path(allow_dash=True),
-              help="Manifest file or folder instead of a cluster; may be repeated.")  # fmt: skip
-@click.option("--sort-by", type=click.Choice(["name", "used", "idle"]), default="name", show_default=True,
-              help="used: most allocated first; idle: highest idle cost first.")  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True,
-              help="wide: all columns, also where the terminal is narrower.")  # fmt: skip
+@files_option("Manifest file or folder instead of a cluster; may be repeated.")
+@setting("--sort-by", "name", "used: most allocated first; idle: highest idle cost first.", click.Choice(ORDERS))
+@output_choice("table", "wide", "json", "yaml", words="wide: all columns, also where the terminal is narrower.")
 @access_options
 def top(
     what: str,
     files: tuple[str, ...],
     sort_by: str,
     output: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
 ) -> None:
     """Show allocation and cost by node, GPU type, service, or node pool.
 
@@ -48,28 +43,28 @@ def top(
     this cluster cannot use them for lack of CPU, memory or GPU on the same node. CLOSED devices are free on
     unschedulable nodes. Costs use the on-demand prices of the GPUTypes; IDLE $/H is the cost of unallocated devices.
     """
-    one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
+    one_origin(files, access)
     if files:
         from controller.objects.manifests import read_manifests
-        from controller.placers.pools import DEFAULT_POOLS
+        from controller.placers import DEFAULT_POOLS
         from controller.snapshot.from_manifests import snapshot_from
 
         observed = snapshot_from(read_manifests(files, sys.stdin))
         pools: tuple[Pool, ...] = DEFAULT_POOLS
     else:
-        observed, pools = on_cluster(target_from(kubeconfig, context, user, timeout_s), _seen)
+        observed, pools = on_cluster(access, _seen)
     print_notes(observed.notes)
     data = document(observed.snapshot, what, pools, sort_by)
     if output in ("table", "wide"):
         room = get_terminal_size().columns if output == "table" and sys.stdout.isatty() else None
         click.echo(text(data, what, room), nl=False)
         return
-    from cli.printing.documents import written
+    from cli.printing.plan_figures import written
 
     click.echo(written(data, output), nl=False)
 
 
-async def _seen(cluster: Cluster) -> "tuple[Observed, tuple[Pool, ...]]":
+async def _seen(cluster: LiveCluster) -> "tuple[Observed, tuple[Pool, ...]]":
     from controller.queries.installation import find_installation
     from controller.queries.list_once import list_cluster
 

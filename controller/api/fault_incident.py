@@ -5,10 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Instant, ListOf, NumberFromZero, StatusPart, Strict
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import AGE, Column, condition
+from controller.api.fields import ApiVersion, Instant, ListOf, NumberFromZero, OwnMeta, StatusPart, Strict
+from controller.api.kind import AGE, Column, Kind, condition
 
 Text = Annotated[str, Field(max_length=1024)]
 Phase = Literal["Suspected", "Acting", "Quarantined", "Probation", "Paged", "Closed"]

@@ -1,13 +1,13 @@
 """Field types that the kinds share, and base classes that set how strictly an object is read."""
 
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from controller.api import quantity as q
-from controller.api.instant import instant, rfc3339
+from controller.api import notation as q
+from controller.api.notation import instant, rfc3339
 from controller.api.rule import Rule
 
 Item = TypeVar("Item")
@@ -187,3 +187,22 @@ LabelValue = Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_VAL
 
 DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
+
+
+ApiVersion = Literal["tonnage.dev/v1alpha1"]
+
+
+class ObjectMeta(Loose):
+    """metadata of a core/v1 object; base class for Tonnage's kinds, whose names follow stricter rules."""
+
+    name: str = Field(min_length=1, max_length=253)
+    namespace: str = "default"
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    deletion_timestamp: str | None = None
+
+
+class OwnMeta(ObjectMeta):
+    """metadata of one of Tonnage's kinds."""
+
+    name: ObjectName = Field(description="Name of the object, lower case, unique within its kind (and namespace).")

@@ -6,13 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Instant, LabelKey, Strict
-from controller.api.flaw import Flaw
-from controller.api.kind import Kind
+from controller.api.fields import ApiVersion, Instant, LabelKey, OwnMeta, Strict
+from controller.api.kind import AGE, Column, Kind, Scale, condition, reason
 from controller.api.labels import GANG_LABEL
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import AGE, Column, Scale, condition, reason
-from controller.api.rule import Rule, fits_label
+from controller.api.rule import Flaw, Rule, fits_label
 
 
 class Topology(Strict):

@@ -6,12 +6,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import LabelKey, LabelValue, ListOf, PositiveNumber, PositiveQuantity, Strict, as_set
-from controller.api.flaw import Flaw, repeat_flaws
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import ACCEPTED, AGE, Column
-from controller.api.rule import unchanging
+from controller.api.fields import (
+    ApiVersion,
+    LabelKey,
+    LabelValue,
+    ListOf,
+    OwnMeta,
+    PositiveNumber,
+    PositiveQuantity,
+    Strict,
+    as_set,
+)
+from controller.api.kind import ACCEPTED, AGE, Column, Kind
+from controller.api.rule import Flaw, repeat_flaws, unchanging
 
 GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
 

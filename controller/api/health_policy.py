@@ -6,11 +6,20 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Duration, LabelKey, LabelValue, ListOf, ObjectName, Strict, as_set, keyed_by
-from controller.api.flaw import Flaw, repeat_flaws
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import AGE, Column, condition, reason
+from controller.api.fields import (
+    ApiVersion,
+    Duration,
+    LabelKey,
+    LabelValue,
+    ListOf,
+    ObjectName,
+    OwnMeta,
+    Strict,
+    as_set,
+    keyed_by,
+)
+from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.rule import Flaw, repeat_flaws
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]

@@ -5,14 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cluster.hardware import MAX_GPUS_PER_NODE
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, Strict
-from controller.api.flaw import Flaw, Path, column_flaws, rising_flaws, row_flaws
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import ACCEPTED, AGE, Column
-from controller.api.rule import Rule, unchanging
+from controller.api.fields import ApiVersion, Duration, ListOf, NumberFromZero, ObjectName, OwnMeta, Strict
+from controller.api.kind import ACCEPTED, AGE, Column, Kind
+from controller.api.rule import Flaw, Path, Rule, column_flaws, rising_flaws, row_flaws, unchanging
 
 Edge = Annotated[int, Field(ge=1, le=100_000_000)]
 Edges = Annotated[ListOf[Edge], Field(min_length=1, max_length=64)]

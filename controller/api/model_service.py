@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from cluster.hardware import MAX_GPUS_PER_NODE
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
+    ApiVersion,
     DnsLabel,
     Duration,
     Instant,
@@ -16,19 +17,17 @@ from controller.api.fields import (
     NumberFromZero,
     ObjectName,
     Open,
+    OwnMeta,
     QuantityFromZero,
     StatusPart,
     Strict,
     as_set,
     keyed_by,
 )
-from controller.api.flaw import Flaw, Path, column_flaws, repeat_flaws, row_flaws
-from controller.api.kind import Kind
+from controller.api.kind import AGE, Column, Kind, condition, reason
 from controller.api.labels import SERVICE_LABEL
-from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.model_profile import Edges, Matrix, rising
-from controller.api.printer_columns import AGE, Column, condition, reason
-from controller.api.rule import Rule, fits_label, unchanging
+from controller.api.rule import Flaw, Path, Rule, column_flaws, fits_label, repeat_flaws, row_flaws, unchanging
 
 HISTOGRAM_TOLERANCE = 1e-3
 """Allowed difference of a histogram's sum from 1: 60 fractions, each rounded to four places, are off by at most 0.003
@@ -76,7 +75,7 @@ class TemplateContainer(Open):
 
 class TemplateSpec(Open):
     """Pod spec of core/v1. Planning of the mix reads its node selector, affinity and tolerations
-    (controller/snapshot/node_affinity.py); the rest is used only to create the pods."""
+    (controller/snapshot/nodes.py); the rest is used only to create the pods."""
 
     containers: Annotated[ListOf[TemplateContainer], Field(min_length=1, max_length=64), keyed_by("name")] = Field(
         description="Containers of core/v1; the first one gets the GPUs."

@@ -4,9 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.api.fields import ListOf, Loose, Quantity
+from controller.api.fields import ListOf, Loose, ObjectMeta, Quantity
 from controller.api.kind import Kind
-from controller.api.metadata import ObjectMeta
 
 
 class Taint(Loose):

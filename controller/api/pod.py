@@ -5,10 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from controller.api.fields import ListOf, Loose, Quantity
-from controller.api.flaw import Flaw, Path
+from controller.api.fields import ListOf, Loose, ObjectMeta, Quantity
 from controller.api.kind import Kind
-from controller.api.metadata import ObjectMeta
+from controller.api.rule import Flaw, Path
 
 
 class Resources(Loose):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
+    ApiVersion,
     DnsLabel,
     Instant,
     LabelKey,
@@ -15,17 +16,15 @@ from controller.api.fields import (
     ListOf,
     NumberFromZero,
     ObjectName,
+    OwnMeta,
     PositiveNumber,
     StatusPart,
     Strict,
     as_set,
     keyed_by,
 )
-from controller.api.flaw import Flaw, repeat_flaws
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import AGE, Column, condition, reason
-from controller.api.rule import Rule
+from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.rule import Flaw, Rule, repeat_flaws
 
 Type = Literal["site", "row", "rack", "pdu"]
 Mode = Literal["enforce", "observe"]

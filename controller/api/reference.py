@@ -24,7 +24,7 @@ from controller.api.conditions import (
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY
-from controller.api.quantity import duration
+from controller.api.notation import duration
 
 Schema = dict[str, Any]
 

@@ -7,9 +7,11 @@ from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
+    ApiVersion,
     DnsLabel,
     LabelValue,
     ListOf,
+    OwnMeta,
     PositiveQuantity,
     QuantityFromZero,
     StatusPart,
@@ -17,10 +19,8 @@ from controller.api.fields import (
     as_set,
     keyed_by,
 )
-from controller.api.flaw import Flaw, repeat_flaws
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import AGE, Column, condition, reason
+from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.rule import Flaw, repeat_flaws
 
 HIGHEST_PRIORITY = 1_000_000
 MOST_TROUBLES = 16

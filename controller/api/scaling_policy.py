@@ -8,23 +8,22 @@ from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
+    ApiVersion,
     DnsLabel,
     Duration,
     Instant,
     ListOf,
     NumberFromZero,
     ObjectName,
+    OwnMeta,
     PositiveNumber,
     StatusPart,
     Strict,
     as_set,
     keyed_by,
 )
-from controller.api.flaw import Flaw, repeat_flaws
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import AGE, Column, condition, reason
-from controller.api.rule import Rule
+from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.rule import Flaw, Rule, repeat_flaws
 
 Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
 ROLES: tuple[Role, ...] = get_args(Role)

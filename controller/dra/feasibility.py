@@ -1,13 +1,13 @@
 """Feasible nodes of claims: the device inventory of each node, and the claims that it can serve."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from controller.dra.inventory import Inventory
-from controller.dra.requests import ClaimRequests, UnsupportedClaimError, check_selectors, fits
-from controller.dra.rewriting import FITS_LABEL
-from controller.dra.undecided import SelectorError
+from controller.dra.requests import ClaimRequests, Inventory, UnsupportedClaimError, check_selectors, fits
+from controller.dra.selectors import SelectorError
 
+FITS_LABEL = "resource.tonnage.dev/fits-"
+"""Prefix of a label that ends with the digest of a claim's requests: all devices of the node satisfy them."""
 MOST_KNOWN = 64
 """Number of different claims above which those without pods are forgotten, and most of the pods that wait in one
 namespace. Chosen: a fleet has a dozen."""
@@ -56,9 +56,14 @@ class Feasibility:
             if used and used + work > WORK:
                 break
             used += work
-            self._known[digest], self._feasibility[digest] = _supported(wanted), {}
-            for node in self.inventory if self._known[digest] else ():
-                self._match_one(digest, wanted, node)
+            self._feasibility[digest] = {}
+            try:
+                check_selectors(wanted)
+                self._known[digest] = wanted
+                for node in self.inventory:
+                    self._match_one(digest, wanted, node)
+            except UnsupportedClaimError:  # reported for the pod
+                self._known[digest] = None
             labelled |= self._feasibility[digest].keys()
         return labelled
 
@@ -114,9 +119,21 @@ class Feasibility:
             self._undecided[digest] = node, str(error)
 
 
-def _supported(wanted: ClaimRequests) -> ClaimRequests | None:
-    try:
-        check_selectors(wanted)
-    except UnsupportedClaimError:  # reported for the pod
-        return None
-    return wanted
+def in_turns(
+    wanted: Mapping[str, Mapping[str, ClaimRequests]], is_known: Callable[[str], bool]
+) -> dict[str, ClaimRequests]:
+    """Requests by digest: the first of each namespace, then the second of each; of a namespace MOST_KNOWN at most.
+
+    wanted: requests by digest, by pod (`namespace/name`). Of a namespace those that are known come first, so that new
+    pods displace none; then by name of the pod.
+    """
+    of: dict[str, dict[str, ClaimRequests]] = {}
+    for pod in sorted(wanted):
+        of.setdefault(pod.partition("/")[0], {}).update(wanted[pod])
+    queues = [sorted(each.items(), key=lambda one: not is_known(one[0])) for _, each in sorted(of.items())]
+    return {
+        digest: requests
+        for turn in range(min(MOST_KNOWN, max(map(len, queues), default=0)))
+        for queue in queues
+        for digest, requests in queue[turn : turn + 1]
+    }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.api.labels import EPOCH_ANNOTATION, PLACED_AT_ANNOTATION
-from controller.kube.structs import Amount, Meta, NodeSelector, Slim, Unread
+from controller.api.structs import Amount, Meta, NodeSelector, Slim, Unread
 
 API = "/apis/resource.k8s.io/v1"
 

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from cluster.version import VERSION
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeReadError, KubeWriteError, Refusal
-from controller.kube.request import JSON, Body, Query
+from controller.kube.request import JSON, Body, KubeReadError, KubeWriteError, Query, Refusal
 
 
 class Transport(Protocol):

@@ -15,9 +15,8 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from controller.kube.api_server import Answer, ApiServer, RefusedError, fixed_headers, no_connection, no_response
 from controller.kube.credentials import Access, Credentials, Server, credentials
-from controller.kube.errors import KubeReadError, refusal_of, warning_text
 from controller.kube.kubeconfig import CredentialError
-from controller.kube.request import JSON, Body, Query
+from controller.kube.request import JSON, Body, KubeReadError, Query, refusal_of, warning_text
 
 T = TypeVar("T")
 Headers = list[tuple[str, str]]

@@ -18,9 +18,19 @@ from controller.kube.api_server import (
     no_response,
 )
 from controller.kube.credentials import Access, Credentials, credentials
-from controller.kube.errors import KubeReadError, Refusal, refusal_of, warning_text
 from controller.kube.kubeconfig import CredentialError
-from controller.kube.request import JSON, Body, Query, Request, resource_of, verb_of
+from controller.kube.request import (
+    JSON,
+    Body,
+    KubeReadError,
+    Query,
+    Refusal,
+    Request,
+    refusal_of,
+    resource_of,
+    verb_of,
+    warning_text,
+)
 
 
 class Connection(ApiServer):

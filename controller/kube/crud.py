@@ -7,8 +7,7 @@ from typing import Any
 
 from cluster.errors import ObservationError
 from controller.kube.api_server import ApiServer
-from controller.kube.errors import KubeReadError, Refusal, is_version_lost, refusal_in
-from controller.kube.request import APPLY_PATCH, JSON, Query
+from controller.kube.request import APPLY_PATCH, JSON, KubeReadError, Query, Refusal, is_version_lost, refusal_in
 
 Object = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 from cluster.errors import ObservationError
 from controller.api.labels import CATEGORY
 from controller.kube.api_server import ApiServer
-from controller.kube.errors import NOT_INSTALLED
+from controller.kube.request import NOT_INSTALLED
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """Media type of all groups in one response. Stable since Kubernetes 1.30, the oldest that the chart allows."""
@@ -100,7 +100,7 @@ class Discovered:
         ours = self.in_category(CATEGORY)
         if not ours:
             return NOT_INSTALLED
-        from cluster.suggestions import meant, nearest
+        from cluster.errors import meant, nearest
 
         missing = f"; no response from {', '.join(self.stale)}" if self.stale else ""
         if near := nearest(word, [name for each in ours for name in (each.plural, *each.short_names)]):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -11,24 +10,59 @@ from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from controller.api.foreign_kinds import ForeignKind
+from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.gpu_type import NodeLabel
-from controller.api.instant import instant
-from controller.api.kind import Kind
-from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
+from controller.api.labels import GPU_MILLI_ANNOTATION, SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
+from controller.api.notation import instant_or_none, quantity
 from controller.api.pod import KIND as POD
-from controller.api.pruning import without_nulls
+from controller.api.structs import Amount, Meta, OwnObject, Pod, Slim, plain
+from controller.api.validation import without_nulls
+from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
-from controller.kube.nesting import plain
-from controller.kube.structs import Meta, Node, OwnObject, Pod, PodMeta, Slim
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
-from controller.kube_world.quotas import ResourceQuota, most_gpu_milli
+from controller.kube_world.observer import Caches, Observer, settle_heap
 from controller.kube_world.refusals import FailedPod, Refusals
-from controller.placers.pools import requested_mode
+from controller.kube_world.reservations import Reservations
+from controller.placers import Pool, pool_mode, requested_mode
+from controller.settings import OperatorSettings
+from controller.snapshot.builder import FACTS
+from controller.snapshot.scalers import Fact
+
+MOST_MILLI = 10**12
+"""Largest quota that is told from none."""
+
+
+class _Spec(Slim, frozen=True):
+    hard: dict[str, Amount] = msgspec.field(default_factory=dict)
+
+
+class ResourceQuota(Slim, frozen=True):
+    """ResourceQuota (v1). Its scopes are not read: a quota of GPUs holds for all pods of its namespace."""
+
+    metadata: Meta
+    spec: _Spec = _Spec()
+
+
+QUOTAS = Resource("quotas", "/api/v1/resourcequotas", ResourceQuota, is_optional=True)
+"""Read where that is granted, so that an operator of a newer version works with the rights of an older chart."""
+
+
+def most_gpu_milli(quotas: Iterable[ResourceQuota]) -> dict[str, int]:
+    """Thousandths of GPUs that the pods of a namespace may hold, by namespace; of several quotas the smallest."""
+    found: dict[str, int] = {}
+    for each in quotas:
+        if (written := each.spec.hard.get(GPU_MILLI_ANNOTATION)) is not None:
+            namespace = each.metadata.namespace
+            try:
+                milli = min(int(quantity(written)), MOST_MILLI)
+            except ValueError:  # more than any fleet has is as good as no quota
+                milli = MOST_MILLI
+            found[namespace] = min(found.get(namespace, MOST_MILLI), milli)
+    return found
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):
@@ -78,60 +112,55 @@ DEPLOYMENTS = Resource(
 
 
 class CachedView:
-    """Cluster view made from the caches."""
+    """ClusterView made from the caches."""
 
     def __init__(
         self,
-        snapshot: Callable[[], Snapshot],
-        *,
-        pods: Cache[Pod],
-        own: Mapping[Kind, Cache[OwnObject]],
+        observer: Observer,
         deployments: Cache[Deployment],
-        nodes: Cache[Node] | None = None,
-        allocates_claims: bool = False,
-        unallocated: Callable[[], Mapping[str, Reason]] = dict,
-        half_made_claims: Callable[[], Iterable[SeenClaim]] = tuple,
+        *,
+        completed: Callable[[Snapshot], Snapshot] | None = None,
         failed: Cache[FailedPod] | None = None,
-        is_placed_here: Callable[[str], bool] = lambda _: True,
-        groups: Mapping[ForeignKind, Cache[OwnObject]] = MappingProxyType({}),
         quotas: Cache[ResourceQuota] | None = None,
+        reservations: Reservations | None = None,
+        allocates_claims: bool = False,
     ) -> None:
-        """snapshot: raises ObservationError while a part of it is not synced. own: of our kinds.
+        """completed: adds data from other sources than objects, such as power. failed: failed pods, by which nodes are
+        held back. quotas: ResourceQuotas, which may bound shares of GPUs.
 
-        allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are not, a gated pod
-        with claims is released as any other, and kube-scheduler allocates them. unallocated: why pods are not in the
-        snapshot, by `namespace/name`: their claims cannot be allocated yet. half_made_claims: those that Tonnage
-        allocated and that only pods without a node use. failed: failed pods, by which nodes are held back.
-        is_placed_here: whether Tonnage placed a pod (uid): where anybody can write its annotations, anybody could close
-        nodes with pods that say so. groups: objects of other projects' kinds, which Events of their gangs are about.
-        quotas: ResourceQuotas, which may bound shares of GPUs.
+        reservations: which pods Tonnage placed: where anybody can write its annotations, anybody could close nodes with
+        pods that say so. allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are
+        not, a gated pod with claims is released as any other, and kube-scheduler allocates them.
         """
-        self._quotas = quotas
-        self._failed, self._refusals, self._is_placed_here = failed, Refusals(), is_placed_here
-        self._snapshot = snapshot
-        self._pods, self._nodes = pods, nodes
-        self._services = own[SERVICE]
+        self._observer, self._caches = observer, observer.caches
+        self._deployments, self._failed, self._quotas = deployments, failed, quotas
+        self._completed = completed
+        self._refusals, self._reservations = Refusals(), reservations or Reservations()
+        self._allocates_claims = allocates_claims
+        self._services, self._gangs = self._caches.own[SERVICE], self._caches.own[GANG]
+        self._gpu_types = self._caches.own[GPU_TYPE]
         self._seen_services: dict[str, tuple[OwnObject, SeenService]] = {}
         """Services with the objects that they were read from, which may have 1 MB each."""
-        self._gpu_types = own[GPU_TYPE]
-        self._gangs = own[GANG]
-        self._deployments = deployments
-        self._allocates_claims = allocates_claims
         self._by_kind: Mapping[str, Cache[Any]] = {
-            **{kind.called: each for kind, each in groups.items()},
-            POD.name: pods,
-            **{kind.name: each for kind, each in own.items()},
+            **{kind.called: each for kind, each in self._caches.groups.items()},
+            POD.name: self._caches.pods,
+            **{kind.name: each for kind, each in self._caches.own.items()},
         }
-        self._unallocated = unallocated
-        self._half_made_claims = half_made_claims
+
+    def snapshot(self) -> Snapshot:
+        seen = self._observer.observe()
+        return self._completed(seen) if self._completed else seen
 
     def half_made_claims(self) -> Iterable[SeenClaim]:
-        return self._half_made_claims()
+        return self._observer.half_made_claims
+
+    def unallocated(self) -> Mapping[str, Reason]:
+        return self._observer.unallocated
 
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
         if self._failed is None:
             return ()
-        self._refusals.take(self._failed.drain(), self._is_placed_here)
+        self._refusals.take(self._failed.drain(), self._reservations.is_placed_here)
         return self._refusals.held_back(at_s)
 
     def most_gpu_milli(self) -> Mapping[str, int]:
@@ -141,18 +170,12 @@ class CachedView:
         found = self._gangs.get(gang)
         return instant_or_none(_plain(bytes(found.status)).get("halfStartedSince")) if found else None
 
-    def unallocated(self) -> Mapping[str, Reason]:
-        return self._unallocated()
-
-    def snapshot(self) -> Snapshot:
-        return self._snapshot()
-
     def pod(self, name: str) -> SeenPod | None:
-        pod = self._pods.get(name)
+        pod = self._caches.pods.get(name)
         return seen_pod(name, pod, allocates_claims=self._allocates_claims) if pod else None
 
     def node(self, name: str) -> SeenNode | None:
-        found = self._nodes.get(name) if self._nodes is not None else None
+        found = self._caches.nodes.get(name)
         if found is None:
             return None
         meta, taints = found.metadata, (msgspec.to_builtins(each) for each in found.spec.taints)
@@ -220,6 +243,10 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
     has_claims = bool(spec.resource_claims) and (allocates_claims or spec.scheduler_name == SCHEDULER_NAME)
     gates = tuple(gate.name for gate in spec.scheduling_gates)
     is_released = not spec.node_name and not gates
+    devices = (meta.annotations.devices or "").split(",")
+    placed_s, created_s = instant_or_none(meta.annotations.placed_at), instant_or_none(meta.creation_timestamp)
+    if placed_s is not None and created_s is not None and placed_s < created_s:
+        placed_s = None  # from before the pod, as a template copied from another pod has it
     return SeenPod(
         name=name,
         uid=meta.uid,
@@ -230,35 +257,13 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         is_ending=meta.deletion_timestamp is not None,
         is_running=pod.status.phase == "Running",
         chosen_node=(meta.annotations.node or "") if is_released else "",
-        devices=_numbers(meta.annotations.devices),
-        placed_at_s=_placed_at_s(meta),
+        devices=tuple(map(int, devices)) if all(map(is_device_number, devices)) else (),
+        placed_at_s=placed_s,
         has_claims=has_claims,
         is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
         has_share=meta.annotations.gpu_milli is not None,
         needs_affinity=bool(spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required),
     )
-
-
-def instant_or_none(written: object) -> float | None:
-    """Seconds since the epoch; None where nothing is written, or no instant."""
-    try:
-        return None if written is None else instant(written)
-    except ValueError:
-        return None
-
-
-def _placed_at_s(meta: PodMeta) -> float | None:
-    """Instant of the pod's release; None for one from before the pod, as a template copied from another pod has it."""
-    placed_s, created_s = instant_or_none(meta.annotations.placed_at), instant_or_none(meta.creation_timestamp)
-    return None if placed_s is None or (created_s is not None and placed_s < created_s) else placed_s
-
-
-def _numbers(written: str | None) -> tuple[int, ...]:
-    """Device indices as Tonnage writes them; none if the text has another form."""
-    if not written:
-        return ()
-    parts = written.split(",")
-    return tuple(int(part) for part in parts) if all(is_device_number(part) for part in parts) else ()
 
 
 @lru_cache(maxsize=4096)
@@ -269,3 +274,49 @@ def _plain(raw: bytes) -> dict[str, Any]:
     """
     read = without_nulls(plain(raw)) if raw else {}
     return read if isinstance(read, dict) else {}
+
+
+def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
+    return tuple(Pool(pool.placer, pool.selector, pool.shares) for pool in settings.pools)
+
+
+def allocates_claims(settings: OperatorSettings) -> bool:
+    """Whether ResourceSlices, ResourceClaims and DeviceClasses are read."""
+    return any(pool.placer == "dra" for pool in settings.pools)
+
+
+def foreign_kinds_from(settings: OperatorSettings) -> tuple[ForeignKind, ...]:
+    """Kinds of other projects by which pods are gangs."""
+    return FOREIGN_KINDS if settings.groups_of_others else ()
+
+
+def device_classes_from(settings: OperatorSettings) -> dict[str, str]:
+    """DeviceClass by extended resource name: a driver's chart installs a class with the driver's name."""
+    return {resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)}
+
+
+def observer_from(
+    settings: OperatorSettings,
+    caches: Caches,
+    clock: Callable[[], float],
+    *,
+    at_first_sight: Callable[[], None] = settle_heap,
+    facts: tuple[Fact, ...] = FACTS,
+    is_guarded: Callable[[], bool] = lambda: True,
+) -> Observer:
+    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds.
+
+    is_guarded: whether the API server lets only Tonnage write its annotations.
+    """
+    pools = pools_from(settings)
+    return Observer(
+        caches,
+        clock,
+        is_ours=is_ours,
+        new_translation=lambda: ClaimTranslation(
+            settings.dra_drivers, lambda labels: pool_mode(pools, labels) == "dra"
+        ),
+        at_first_sight=at_first_sight,
+        facts=facts,
+        is_guarded=is_guarded,
+    )

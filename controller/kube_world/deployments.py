@@ -1,18 +1,20 @@
 """Deployments of a ModelService, one for each instance type of its mix, as data."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import structlog
 
-from cluster.workloads import InstanceType, ModelService, Requirement, on_capacity
+from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType, ModelService, on_capacity
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME, SERVICE_LABEL
-from controller.dra.objects import API as RESOURCE_API
-from controller.kube.cluster_view import SeenGpuType, SeenService
+from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenGpuType, SeenService
 from controller.kube.request import APPLY_PATCH
-from controller.kube.write import Write
+from controller.kube.sender import Write
+from controller.placers import ModesOfServices, PlacementModes
 
 FIELD_MANAGER = "tonnage"
 CLAIM_NAME = "gpus"
@@ -27,6 +29,12 @@ CONTENT_ANNOTATION = "tonnage.dev/content"
 LONGEST_NAME = 52
 """Maximum length of a Deployment's name: ReplicaSets append up to 11 characters to it, so that their names fit into a
 label value (63), and pods up to 17."""
+
+
+MOST_CONTENTS = 10_000
+"""Number of content hashes that are remembered."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,50 +65,38 @@ def deployment_name(service: str, instance_type: InstanceType) -> str:
 def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Write]:
     """Server-side apply of one Deployment, preceded by the claim template of its pods if they have claims.
 
-    Tonnage manages only the fields in these writes.
+    Tonnage manages only the fields in these writes. Templates are immutable: a changed one gets a new name; the service
+    owns them.
     """
-    made = [_deployment_write(instance, replicas, epoch)]
-    return [_claim_template_write(instance, epoch), *made] if instance.placer == "dra" else made
-
-
-def _deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
     namespace, _, service = instance.service.name.partition("/")
-    name = deployment_name(service, instance.instance_type)
-    annotations = {CONTENT_ANNOTATION: content_of(instance), EPOCH_ANNOTATION: str(epoch)}
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": _labels(instance),
-            "annotations": annotations,
-            "ownerReferences": [_owner(instance)],
-        },
-        "spec": {**_spec(instance), "replicas": replicas},
-    }
     query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
-    return Write("PATCH", path, body, APPLY_PATCH, query)
 
-
-def _claim_template_write(instance: Instance, epoch: int) -> Write:
-    """Apply of the claim template. Templates are immutable: a changed one gets a new name; the service owns them."""
-    namespace, name = instance.service.name.partition("/")[0], _claim_template_name(instance)
-    body = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {
+    def applied(api_version: str, kind: str, name: str, spec: Mapping[str, Any], **annotations: str) -> Write:
+        metadata = {
             "name": name,
             "namespace": namespace,
             "labels": _labels(instance),
-            "annotations": {EPOCH_ANNOTATION: str(epoch)},
+            "annotations": {**annotations, EPOCH_ANNOTATION: str(epoch)},
             "ownerReferences": [_owner(instance)],
-        },
-        "spec": {"spec": _claim_spec(instance)},
-    }
-    path = f"{RESOURCE_API}/namespaces/{namespace}/resourceclaimtemplates/{name}"
-    return Write("PATCH", path, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER, "force": "true"})
+        }
+        body = {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+        path = f"/apis/{api_version}/namespaces/{namespace}/{kind.lower()}s/{name}"
+        return Write("PATCH", path, body, APPLY_PATCH, query)
+
+    writes = []
+    if instance.placer == "dra":
+        template = {"spec": _claim_spec(instance)}
+        writes.append(applied("resource.k8s.io/v1", "ResourceClaimTemplate", _claim_template_name(instance), template))
+    spec = {**_spec(instance), "replicas": replicas}
+    name = deployment_name(service, instance.instance_type)
+    writes.append(applied("apps/v1", "Deployment", name, spec, **{CONTENT_ANNOTATION: content_of(instance)}))
+    return writes
+
+
+def content_of(instance: Instance) -> str:
+    """Hash of a Deployment's content, without the number of replicas and the epoch."""
+    content = [_labels(instance), _owner(instance), _spec(instance)]
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
 
 
 def _claim_spec(instance: Instance) -> dict[str, Any]:
@@ -119,17 +115,14 @@ def _claim_template_name(instance: Instance) -> str:
     return f"{name}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
-def content_of(instance: Instance) -> str:
-    """Hash of a Deployment's content, without the number of replicas and the epoch."""
-    content = [_labels(instance), _owner(instance), _spec(instance)]
-    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
-
-
 def _labels(instance: Instance) -> dict[str, str]:
-    service = instance.service.name.partition("/")[2]
-    width = {GPUS_LABEL: str(instance.instance_type.gpus)} if instance.instance_type.gpus != 1 else {}
-    capacity = {CAPACITY_LABEL: "spot"} if instance.instance_type.spot else {}
-    return {SERVICE_LABEL: service, GPU_TYPE_LABEL: instance.instance_type.gpu_type, **width, **capacity}
+    kind = instance.instance_type
+    labels = {SERVICE_LABEL: instance.service.name.partition("/")[2], GPU_TYPE_LABEL: kind.gpu_type}
+    if kind.gpus != 1:
+        labels[GPUS_LABEL] = str(kind.gpus)
+    if kind.spot:
+        labels[CAPACITY_LABEL] = "spot"
+    return labels
 
 
 def _owner(instance: Instance) -> dict[str, Any]:
@@ -144,41 +137,41 @@ def _owner(instance: Instance) -> dict[str, Any]:
 
 
 def _spec(instance: Instance) -> dict[str, Any]:
+    """Spec of a Deployment without its replicas: the user's pod template, adapted to this GPU type and to placement
+    by Tonnage."""
+    written = instance.seen.template or {}
+    metadata, spec = _dict(written.get("metadata")), dict(_dict(written.get("spec")))
+    first, *others = spec["containers"]
+    resources = _resources(instance, _dict(first.get("resources")))
+    spec["containers"] = [{**first, "resources": resources}, *others]
+    spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance)
+    if instance.placer == "dra":
+        claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
+        spec["resourceClaims"] = [*_without(CLAIM_NAME, spec.get("resourceClaims", [])), claim]
+    if instance.placer in ("bind", "dra"):
+        spec["schedulerName"] = SCHEDULER_NAME
+    else:
+        spec["schedulingGates"] = [
+            *_without(PLACEMENT_GATE, spec.get("schedulingGates", [])),
+            {"name": PLACEMENT_GATE},
+        ]
+    made = {"labels": {**_dict(metadata.get("labels")), **_labels(instance)}}
+    if annotations := _dict(metadata.get("annotations")):
+        made["annotations"] = dict(annotations)
     return {
         "selector": {"matchLabels": _labels(instance)},
         # A new pod must not wait for a GPU that an old one holds, because devices are scarce.
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
-        "template": _template(instance),
+        "template": {"metadata": made, "spec": spec},
     }
 
 
-def _template(instance: Instance) -> dict[str, Any]:
-    """The user's pod template, adapted to this GPU type and to placement by Tonnage."""
-    written = instance.seen.template or {}
-    metadata, spec = _dict(written.get("metadata")), dict(_dict(written.get("spec")))
-    first, *others = spec["containers"]
-    spec["containers"] = [_with_resources(instance, first), *others]
-    spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance)
-    if instance.placer == "dra":
-        claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
-        spec["resourceClaims"] = [*(c for c in spec.get("resourceClaims", []) if c.get("name") != CLAIM_NAME), claim]
-    if instance.placer in ("bind", "dra"):
-        spec["schedulerName"] = SCHEDULER_NAME
-    else:
-        gates = [g for g in spec.get("schedulingGates", []) if g.get("name") != PLACEMENT_GATE]
-        spec["schedulingGates"] = [*gates, {"name": PLACEMENT_GATE}]
-    labels = {**_dict(metadata.get("labels")), **_labels(instance)}
-    annotations = dict(_dict(metadata.get("annotations")))
-    return {"metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})}, "spec": spec}
-
-
-def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[str, Any]:
-    """The first container with the devices, and with CPU and memory requests if it has none."""
-    resources = _dict(container.get("resources"))
-    limits, requests = dict(_dict(resources.get("limits"))), dict(_dict(resources.get("requests")))
+def _resources(instance: Instance, written: Mapping[str, Any]) -> dict[str, Any]:
+    """Resources of the first container with the devices, and with CPU and memory requests if it has none."""
+    limits, requests = dict(_dict(written.get("limits"))), dict(_dict(written.get("requests")))
     own: dict[str, Any] = {}
     if instance.placer == "dra":
-        own["claims"] = [*(c for c in resources.get("claims", []) if c.get("name") != CLAIM_NAME), {"name": CLAIM_NAME}]
+        own["claims"] = [*_without(CLAIM_NAME, written.get("claims", [])), {"name": CLAIM_NAME}]
     else:
         limits[instance.recognised.resource] = str(instance.instance_type.gpus)
         requests[instance.recognised.resource] = str(instance.instance_type.gpus)
@@ -186,7 +179,7 @@ def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[st
         requests.setdefault("cpu", f"{instance.service.instance_cpu_milli}m")
     if instance.service.instance_memory_bytes:
         requests.setdefault("memory", str(instance.service.instance_memory_bytes))
-    return {**container, "resources": {**resources, "limits": limits, "requests": requests, **own}}
+    return {**written, "limits": limits, "requests": requests, **own}
 
 
 def _affinity(written: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
@@ -196,12 +189,16 @@ def _affinity(written: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
     """
     recognised = instance.recognised
     wanted = {"key": recognised.label, "operator": "In", "values": list(recognised.values)}
-    capacity = on_capacity((), spot=instance.instance_type.spot) if instance.service.spot else ((),)
+    alternatives = on_capacity((), spot=instance.instance_type.spot) if instance.service.spot else ((),)
+    capacity = [
+        [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in requirements]
+        for requirements in alternatives
+    ]
     node = dict(_dict(written.get("nodeAffinity")))
     required = _dict(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
     terms: Sequence[Any] = required.get("nodeSelectorTerms") or [{}]
     narrowed = [
-        {**term, "matchExpressions": [*term.get("matchExpressions", []), wanted, *map(_match_expression, more)]}
+        {**term, "matchExpressions": [*term.get("matchExpressions", []), wanted, *more]}
         for term in terms
         for more in capacity
     ]
@@ -209,9 +206,98 @@ def _affinity(written: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
     return {**written, "nodeAffinity": node}
 
 
-def _match_expression(requirement: Requirement) -> dict[str, Any]:
-    return {"key": requirement.key, "operator": requirement.operator, "values": list(requirement.values)}
+def _without(name: str, named: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The entries of a list that have another name."""
+    return (each for each in named if each.get("name") != name)
 
 
 def _dict(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+class Instances:
+    """Specification of one instance of a service per instance type, from the last observation of the cluster."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        modes: PlacementModes,
+        device_classes: Mapping[str, str],
+        hashed: Callable[[Instance], str] = content_of,
+    ) -> None:
+        """device_classes: DeviceClass for pools of mode dra, by extended resource name. hashed: content of a
+        Deployment as a hash."""
+        self._hashed = hashed
+        self._view = view
+        self._modes = modes
+        self._device_classes = device_classes
+        self._of_services: ModesOfServices = {}
+        """Placement modes of instances, from the last observation."""
+        self._by_name: tuple[tuple[ModelService, ...], Mapping[str, ModelService]] = ((), {})
+        self._unusable: dict[str, int] = {}
+        """Generation of each service whose unusable template was logged."""
+        self._contents: dict[Hashable, tuple[object, str | None]] = {}
+        """(template, content hash made of it) by what else it is made of, while the template is the same object.
+
+        Whoever may create Deployments decides how many say that they are of a service, and a template may have 1 MB.
+        """
+
+    def observe(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> ModesOfServices:
+        """Update and return the placement modes of each service's instances."""
+        of_type: dict[tuple[str, str], list[SeenDeployment]] = {}
+        for each in deployments:
+            of_type.setdefault((each.service, each.instance_type.gpu_type), []).append(each)
+
+        def deployed(service: str, gpu_type: str, mode: str) -> int:
+            """Instances in Deployments made for a placement mode; a Deployment scaled to none counts as one."""
+            return sum(
+                1 + each.replicas
+                for each in of_type.get((service, gpu_type), ())
+                if each.content == self.content(snapshot, service, each.instance_type, mode)
+            )
+
+        self._of_services = self._modes.of_services(snapshot, deployed)
+        return self._of_services
+
+    def instance(
+        self, snapshot: Snapshot, service: str, instance_type: InstanceType, mode: str | None = None
+    ) -> Instance | None:
+        """Instance of a type, to be placed in this mode, by default the last observed one; None without template, GPU
+        type or mode."""
+        if mode is None:
+            mode = self._of_services.get(service, {}).get(instance_type.gpu_type, "")
+        if self._by_name[0] is not snapshot.services:
+            self._by_name = snapshot.services, {each.name: each for each in snapshot.services}
+        known = self._by_name[1].get(service)
+        seen, recognised = self._view.service(service), self._view.gpu_type(instance_type.gpu_type)
+        if known is None or seen is None or recognised is None or seen.template is None or not mode:
+            return None
+        device_class = self._device_classes.get(recognised.resource, "")
+        return Instance(known, seen, instance_type, recognised, mode, device_class)
+
+    def content(
+        self, snapshot: Snapshot, service: str, instance_type: InstanceType, mode: str | None = None
+    ) -> str | None:
+        """Content hash that a service's Deployment of a type should have; None if the instance is unknown."""
+        instance = self.instance(snapshot, service, instance_type, mode)
+        if instance is None:
+            return None
+        of_service = instance.service
+        requested = of_service.spot, of_service.instance_cpu_milli, of_service.instance_memory_bytes
+        own = (service, instance.seen.uid, *requested)
+        key = (*own, instance_type, instance.recognised, instance.placer, instance.device_class)
+        template, content = self._contents.get(key, (None, None))
+        if template is instance.seen.template:
+            return content
+        try:
+            content = self._hashed(instance)
+        except Exception as error:  # noqa: BLE001 - one service must not stop the others
+            content = None
+            # Logged once per generation: every check accepted the template.
+            if self._unusable.get(service) != instance.seen.generation:
+                self._unusable[service] = instance.seen.generation
+                log.error("the template of a service cannot be used", service=service, why=type(error).__name__)
+        if len(self._contents) >= MOST_CONTENTS:
+            self._contents.clear()
+        self._contents[key] = (instance.seen.template, content)
+        return content

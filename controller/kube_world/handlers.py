@@ -1,57 +1,123 @@
 """Handlers of actions on Kubernetes: the last check, the writes, and the records kept before and after them."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
+from cluster.changes import OUR_TAINTS
 from cluster.errors import ActionError
-from cluster.quarantine import OUR_TAINTS
+from cluster.occupancy import Occupancy
+from cluster.plans import Reason
 from cluster.snapshot import Snapshot
-from controller.api.instant import rfc3339
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
-from controller.kube.cluster_view import ClusterView
-from controller.kube.request import JSON_PATCH, MERGE_PATCH
-from controller.kube.sender import may_have_happened
-from controller.kube.stamp import Stamp
-from controller.kube.write import Write
-from controller.kube_world.assumed import Assumed
-from controller.kube_world.capacity_check import Account
+from controller.api.notation import rfc3339
+from controller.kube.cluster_view import ClusterView, SeenService
+from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
+from controller.kube.sender import Stamp, Write, may_have_happened
 from controller.kube_world.deployments import deployment_writes
-from controller.kube_world.instances import Instances
-from controller.kube_world.promises import Promises
-from controller.kube_world.refused_scales import RefusedScales
-from controller.placers.claims import Allocate, Deallocate
-from controller.placers.pools import Pool, placing_writes
+from controller.kube_world.planning_view import PlanningView
+from controller.placers import ClaimAllocator, placing_writes
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Pause after a first refusal of a service's Deployments, and the longest; each further one doubles it. Chosen: a quota
+or a webhook that was in the way is seldom gone sooner, and who waits for it waits for a minute at most."""
+REFUSED = (400, 403, 404, 422)
+"""HTTP statuses of a write that fails again as long as neither it nor what is in its way changes."""
+REMEMBERED = 10_000
+"""Number of services whose refusals are remembered, 5 MB."""
+
+
+class Account:
+    """Free capacity of a snapshot minus the binds charged since, for one batch of actions.
+
+    The API server accepts any Binding, even of twelve GPUs to a node with eight. The guard checks a plan against the
+    state that the plan expects; this account checks each action, device by device, against the present state: a pod
+    that is being stopped holds its devices until it is gone.
+    """
+
+    def __init__(self, snapshot: Snapshot, handlers: Mapping[type[Action], "Handler"]) -> None:
+        self.snapshot = snapshot
+        self.occupancy = Occupancy(snapshot)
+        self._handlers = handlers
+
+    def check(self, action: Action) -> None:
+        """Raises ActionError if the action is impossible in the cluster's present state, or has no handler."""
+        handler = self._handlers.get(type(action))
+        if handler is None:
+            raise ActionError(f"{type(action).__name__} of {action.subject}: not supported on Kubernetes")
+        handler.check(self, action)
+
+    def charge(self, bind: Bind) -> None:
+        """Count a bind as done. Does not check again."""
+        self.occupancy.place(bind.pod, bind.node, bind.devices)
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Context of writes: the data they are made from, and the records of their outcome."""
+class _Refusal:
+    uid: str
+    generation: int
+    words: str
+    pause_s: float
+    until_s: float
+    """Of a monotonic clock."""
 
-    sightings: ClusterView
-    pools: tuple[Pool, ...]
-    instances: Instances
-    allocate: Allocate
-    """Function for the writes that allocate devices to a pod's claims, from the last observation."""
-    deallocate: Deallocate
-    """Function for the writes that take a claim's devices back, likewise."""
+    def is_of(self, seen: SeenService) -> bool:
+        return (self.uid, self.generation) == (seen.uid, seen.generation)
+
+
+@dataclass(slots=True)
+class RefusedScales:
+    """Services whose Deployments the API server refuses, as for a template that no pod can have: when each is tried
+    again.
+
+    Every plan decides the same again, and whoever creates services decides how many there are. Instants are of one
+    monotonic clock.
+    """
+
+    _by_service: OrderedDict[str, _Refusal] = field(default_factory=OrderedDict)
+    """The last refusal of each service, in order of time."""
+
+    def check(self, seen: SeenService, at_s: float) -> None:
+        """Raises ActionError, in the words of the refusal, for a service that is not to be tried again yet.
+
+        One that was changed since is tried at once.
+        """
+        last = self._by_service.get(seen.name)
+        if last is not None and last.is_of(seen) and at_s < last.until_s:
+            raise ActionError(last.words)
+
+    def note(self, seen: SeenService, error: ActionError, at_s: float) -> None:
+        """Notes that a write of a service failed."""
+        if not isinstance(error, KubeWriteError) or error.refusal.status not in REFUSED:
+            return
+        last = self._by_service.get(seen.name)
+        goes_on = last is not None and last.is_of(seen) and at_s < last.until_s + LONGEST_PAUSE_S
+        pause_s = min(LONGEST_PAUSE_S, 2 * last.pause_s) if last is not None and goes_on else FIRST_PAUSE_S
+        self._by_service[seen.name] = _Refusal(seen.uid, seen.generation, str(error), pause_s, at_s + pause_s)
+        self._by_service.move_to_end(seen.name)
+        if len(self._by_service) > REMEMBERED:
+            self._by_service.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """Data that writes are made from, and the records of their outcome."""
+
+    planning: PlanningView
+    claims: ClaimAllocator
     epoch: Callable[[], int]
     """Epoch of the Lease, stamped on every write."""
-    clock: Callable[[], float]
-    """Monotonic clock, seconds."""
-    assumed: Assumed = field(default_factory=Assumed)
-    promises: Promises = field(default_factory=Promises)
-    scaled: dict[str, float] = field(default_factory=dict)
-    """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
-    arrive after the next cycle has begun, which would then change the service again."""
     refused: RefusedScales = field(default_factory=RefusedScales)
-    resized: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """When this process last set the replicas of a policy's target, and to how many, likewise."""
+
+    @property
+    def view(self) -> ClusterView:
+        return self.planning.view
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WriteResult:
     """The server's answer to one write of an action."""
 
     failed: ActionError | None
@@ -61,139 +127,194 @@ class Answer:
     """Whether an earlier write of the action succeeded. A claim may then hold the devices, observed or not."""
 
 
-def _note_nothing(*_: object) -> None:
-    """For actions without records."""
-
-
-@dataclass(frozen=True, slots=True)
 class Handler:
-    """Implementation of one type of action on Kubernetes."""
+    """How one type of action is carried out on Kubernetes."""
 
-    check: Callable[[Account, Any], None]
-    """Raises ActionError if the action is impossible in the cluster's present state."""
-    writes: Callable[[Desk, Any, Snapshot], list[Write]]
-    """Writes to the API server, in order. Raises ActionError if the action cannot be written."""
-    begin: Callable[[Desk, Account, Any], None] = _note_nothing
-    """Records, before the first request is sent, what then counts as done."""
-    settle: Callable[[Desk, Any, Answer], None] = _note_nothing
-    """Records an answer: devices are freed only if the write certainly failed."""
+    def check(self, account: Account, action: Any) -> None:
+        """Raises ActionError if the action is impossible in the cluster's present state."""
+        raise NotImplementedError
 
+    def writes(self, context: WriteContext, action: Any, snapshot: Snapshot) -> list[Write]:
+        """Writes to the API server, in order. Raises ActionError if the action cannot be written."""
+        raise NotImplementedError
 
-def _begin_bind(desk: Desk, account: Account, bind: Bind) -> None:
-    account.charge(bind)
-    if pod := desk.sightings.pod(bind.pod):
-        desk.assumed.add(bind, pod.uid, desk.clock())
-        desk.promises.make(pod.uid, bind)
+    def begin(self, context: WriteContext, account: Account, action: Any) -> None:
+        """Records, before the first request is sent, what then counts as done."""
+
+    def settle(self, context: WriteContext, action: Any, result: WriteResult) -> None:
+        """Records the result of a write: devices are freed only if the write certainly failed."""
 
 
-def _binding(desk: Desk, bind: Bind, snapshot: Snapshot) -> list[Write]:
-    pod, where = desk.sightings.pod(bind.pod), snapshot.nodes.names.row(bind.node)
-    if pod is None or where is None:
-        raise ActionError(f"binding {bind.pod} to {bind.node}: the pod or the node no longer exists")
-    labels = snapshot.nodes.labels[where]
-    return placing_writes(pod, bind, labels, desk.pools, Stamp(desk.epoch(), snapshot.at_s), desk.allocate)
+class _BindHandler(Handler):
+    def check(self, account: Account, action: Bind) -> None:
+        why = account.occupancy.objection_to_bind(action.pod, action.node, action.devices)
+        _refuse(f"binding {action.pod} to {action.node}", why)
+
+    def writes(self, context: WriteContext, action: Bind, snapshot: Snapshot) -> list[Write]:
+        pod, row = context.view.pod(action.pod), snapshot.nodes.names.row(action.node)
+        if pod is None or row is None:
+            raise ActionError(f"binding {action.pod} to {action.node}: the pod or the node no longer exists")
+        stamp = Stamp(context.epoch(), snapshot.at_s)
+        return placing_writes(pod, action, snapshot.nodes.labels[row], context.planning.pools, stamp, context.claims)
+
+    def begin(self, context: WriteContext, account: Account, action: Bind) -> None:
+        account.charge(action)
+        if pod := context.view.pod(action.pod):
+            context.planning.assumed.add(action, pod.uid, context.planning.clock())
+            context.planning.reservations.add(pod.uid, action)
+
+    def settle(self, context: WriteContext, action: Bind, result: WriteResult) -> None:
+        if result.failed and not result.has_begun and not may_have_happened(result.failed):
+            context.planning.assumed.drop([action.pod])
 
 
-def _settle_bind(desk: Desk, bind: Bind, answer: Answer) -> None:
-    if answer.failed and not answer.has_begun and not may_have_happened(answer.failed):
-        desk.assumed.drop([bind.pod])
+class _EvictHandler(Handler):
+    def check(self, account: Account, action: Evict) -> None:
+        _check_stop(account, action.pod, action.node)
+
+    def writes(self, context: WriteContext, action: Evict, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        pod = context.view.pod(action.pod)
+        if pod is None:
+            raise ActionError(f"evicting {action.pod}: the pod no longer exists")
+        return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.epoch())]
+
+    def settle(self, context: WriteContext, action: Evict, result: WriteResult) -> None:
+        if not result.failed:
+            context.planning.assumed.drop([action.pod])
 
 
-def _eviction(desk: Desk, evict: Evict, _: Snapshot) -> list[Write]:
-    pod = desk.sightings.pod(evict.pod)
-    if pod is None:
-        raise ActionError(f"evicting {evict.pod}: the pod no longer exists")
-    return [] if pod.is_ending else [eviction(evict.pod, pod.uid, desk.epoch())]
+class _MoveHandler(Handler):
+    def check(self, account: Account, action: Move) -> None:
+        _check_stop(account, action.pod, action.from_node)
+
+    def writes(self, context: WriteContext, action: Move, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        raise ActionError(
+            f"moving {action.pod}: Kubernetes cannot move pods; evict it, and its owner creates a new one"
+        )
 
 
-def _settle_eviction(desk: Desk, evict: Evict, answer: Answer) -> None:
-    if not answer.failed:
-        desk.assumed.drop([evict.pod])
+class _ReleaseClaimHandler(Handler):
+    def check(self, account: Account, action: ReleaseClaim) -> None:
+        _refuse(f"releasing claim {action.claim}", account.occupancy.objection_to_release(action.claim))
+
+    def writes(self, context: WriteContext, action: ReleaseClaim, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        return context.claims.deallocate(action.claim, context.epoch())
 
 
-def _no_move(_: Desk, move: Move, __: Snapshot) -> list[Write]:
-    raise ActionError(f"moving {move.pod}: Kubernetes cannot move pods; evict it, and its owner creates a new one")
+class _RestartGangHandler(Handler):
+    def check(self, account: Account, action: RestartGang) -> None:
+        for pod, _, node in action.pods:
+            _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stop(pod, node))
+
+    def writes(self, context: WriteContext, action: RestartGang, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        writes = []
+        for name, uid, _node in action.pods:
+            pod = context.view.pod(name)
+            if pod is None or pod.uid != uid:
+                raise ActionError(f"restarting {action.gang}: {name} was replaced since it was decided; decide again")
+            if not pod.is_ending:
+                writes.append(eviction(name, uid, context.epoch()))
+        return writes
+
+    def settle(self, context: WriteContext, action: RestartGang, result: WriteResult) -> None:
+        if not result.failed:
+            context.planning.assumed.drop([name for name, _, _ in action.pods])
 
 
-def _deployments(desk: Desk, scale: Scale, snapshot: Snapshot) -> list[Write]:
-    seen = desk.sightings.service(scale.service)
-    if seen is None:
-        raise ActionError(f"scaling {scale.service}: the service no longer exists")
-    if seen.template is None:
-        raise ActionError(f"scaling {scale.service}: it has no spec.template to create pods from; it is only planned")
-    desk.refused.check(seen, desk.clock())
-    writes: list[Write] = []
-    for instance_type, replicas in scale.instances.items():
-        instance = desk.instances.instance(snapshot, scale.service, instance_type)
-        if instance is None:
-            raise ActionError(f"scaling {scale.service}: GPU type {instance_type.gpu_type} is unknown")
-        if instance.placer == "dra" and not instance.device_class:
-            resource = instance.recognised.resource
-            raise ActionError(
-                f"scaling {scale.service}: no driver in dra_drivers offers {resource} of {instance_type.gpu_type}"
-            )
-        writes += deployment_writes(instance, replicas, desk.epoch())
-    return writes
+class _ScaleHandler(Handler):
+    def check(self, account: Account, action: Scale) -> None:
+        _refuse(f"scaling {action.service}", account.occupancy.objection_to_scale(action.service))
+
+    def writes(self, context: WriteContext, action: Scale, snapshot: Snapshot) -> list[Write]:
+        doing = f"scaling {action.service}"
+        seen = context.view.service(action.service)
+        if seen is None:
+            raise ActionError(f"{doing}: the service no longer exists")
+        if seen.template is None:
+            raise ActionError(f"{doing}: it has no spec.template to create pods from; it is only planned")
+        context.refused.check(seen, context.planning.clock())
+        writes: list[Write] = []
+        for instance_type, replicas in action.instances.items():
+            instance = context.planning.instances.instance(snapshot, action.service, instance_type)
+            if instance is None:
+                raise ActionError(f"{doing}: GPU type {instance_type.gpu_type} is unknown")
+            if instance.placer == "dra" and not instance.device_class:
+                resource = instance.recognised.resource
+                raise ActionError(f"{doing}: no driver in dra_drivers offers {resource} of {instance_type.gpu_type}")
+            writes += deployment_writes(instance, replicas, context.epoch())
+        return writes
+
+    def settle(self, context: WriteContext, action: Scale, result: WriteResult) -> None:
+        if not result.failed:
+            context.planning.scaled[action.service] = result.at_s
+        elif seen := context.view.service(action.service):
+            context.refused.note(seen, result.failed, context.planning.clock())
 
 
-def _settle_scale(desk: Desk, scale: Scale, answer: Answer) -> None:
-    if not answer.failed:
-        desk.scaled[scale.service] = answer.at_s
-    elif seen := desk.sightings.service(scale.service):
-        desk.refused.note(seen, answer.failed, desk.clock())
+class _SetReplicasHandler(Handler):
+    def check(self, account: Account, action: SetReplicas) -> None:
+        scaler = next((each for each in account.snapshot.scalers if each.name == action.policy), None)
+        wanted = scaler.replicas.wanted if scaler and scaler.replicas else None
+        if wanted != action.was:
+            what = "was not observed" if wanted is None else f"asks for {wanted} replicas"
+            raise ActionError(f"scaling {action.target}: it {what}, not for {action.was}")
+
+    def writes(self, context: WriteContext, action: SetReplicas, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        return [resize(action, context.epoch())]
+
+    def settle(self, context: WriteContext, action: SetReplicas, result: WriteResult) -> None:
+        if not result.failed or may_have_happened(result.failed):
+            context.planning.resized[action.policy] = (result.at_s, action.replicas)
 
 
-def _release(desk: Desk, release: ReleaseClaim, _: Snapshot) -> list[Write]:
-    return desk.deallocate(release.claim, desk.epoch())
+class _TaintHandler(Handler):
+    """Replaces or removes one taint of ours on the node object that is meant, and changes no other."""
 
+    def check(self, account: Account, action: Taint | Untaint) -> None:
+        if account.snapshot.nodes.names.row(action.node) is None:
+            raise ActionError(f"tainting {action.node}: there is no such node")
 
-def _resize(desk: Desk, action: SetReplicas, _: Snapshot) -> list[Write]:
-    return [resize(action, desk.epoch())]
-
-
-def _settle_resize(desk: Desk, action: SetReplicas, answer: Answer) -> None:
-    if not answer.failed or may_have_happened(answer.failed):
-        desk.resized[action.policy] = (answer.at_s, action.replicas)
-
-
-def _tainting(desk: Desk, action: Taint, snapshot: Snapshot) -> list[Write]:
-    return [taint_write(desk, action, action.value, snapshot.at_s)]
-
-
-def _untainting(desk: Desk, action: Untaint, snapshot: Snapshot) -> list[Write]:
-    return [taint_write(desk, action, None, snapshot.at_s)]
-
-
-def _restart(desk: Desk, action: RestartGang, _: Snapshot) -> list[Write]:
-    writes = []
-    for name, uid, _node in action.pods:
-        pod = desk.sightings.pod(name)
-        if pod is None or pod.uid != uid:
-            raise ActionError(f"restarting {action.gang}: {name} was replaced since it was decided; decide again")
-        if not pod.is_ending:
-            writes.append(eviction(name, uid, desk.epoch()))
-    return writes
-
-
-def _settle_restart(desk: Desk, action: RestartGang, answer: Answer) -> None:
-    if not answer.failed:
-        desk.assumed.drop([name for name, _, _ in action.pods])
+    def writes(self, context: WriteContext, action: Taint | Untaint, snapshot: Snapshot) -> list[Write]:
+        node = context.view.node(action.node)
+        if node is None or node.uid != action.uid or action.key not in OUR_TAINTS:
+            raise ActionError(f"tainting {action.node}: it was replaced since it was decided; decide again")
+        # Quarantine and probation replace each other.
+        gone = OUR_TAINTS if isinstance(action, Taint) else (action.key,)
+        taints = [taint for taint in node.taints if taint["key"] not in gone]
+        if isinstance(action, Taint):
+            added_at = rfc3339(snapshot.at_s)
+            taints.append({"key": action.key, "value": action.value, "effect": "NoSchedule", "timeAdded": added_at})
+        # The list is replaced as a whole, so the write has the version that it was read at as its precondition.
+        metadata = {
+            "uid": node.uid,
+            "resourceVersion": node.version,
+            "annotations": {EPOCH_ANNOTATION: str(context.epoch())},
+        }
+        body = {"metadata": metadata, "spec": {"taints": taints}}
+        return [Write("PATCH", f"/api/v1/nodes/{action.node}", body, MERGE_PATCH)]
 
 
 HANDLERS: Mapping[type[Action], Handler] = {
-    Bind: Handler(Account.check_bind, _binding, _begin_bind, _settle_bind),
-    Evict: Handler(
-        lambda account, evict: account.check_stop(evict.pod, evict.node), _eviction, settle=_settle_eviction
-    ),
-    Move: Handler(lambda account, move: account.check_stop(move.pod, move.from_node), _no_move),
-    ReleaseClaim: Handler(lambda account, release: account.check_release(release.claim), _release),
-    RestartGang: Handler(lambda account, restart: account.check_restart(restart), _restart, settle=_settle_restart),
-    Scale: Handler(lambda account, scale: account.check_scale(scale.service), _deployments, settle=_settle_scale),
-    SetReplicas: Handler(lambda account, action: account.check_set_replicas(action), _resize, settle=_settle_resize),
-    Taint: Handler(lambda account, taint: account.check_node(taint.node), _tainting),
-    Untaint: Handler(lambda account, untaint: account.check_node(untaint.node), _untainting),
+    Bind: _BindHandler(),
+    Evict: _EvictHandler(),
+    Move: _MoveHandler(),
+    ReleaseClaim: _ReleaseClaimHandler(),
+    RestartGang: _RestartGangHandler(),
+    Scale: _ScaleHandler(),
+    SetReplicas: _SetReplicasHandler(),
+    Taint: _TaintHandler(),
+    Untaint: _TaintHandler(),
 }
 """Handler of each action. Actions without one are refused before anything is written."""
+
+
+def _refuse(doing: str, why: Reason | None) -> None:
+    if why is not None:
+        raise ActionError(f"{doing}: {why.words}")
+
+
+def _check_stop(account: Account, pod: str, node: str) -> None:
+    _refuse(f"stopping {pod} on {node}", account.occupancy.objection_to_stop(pod, node))
 
 
 def eviction(name: str, uid: str, epoch: int) -> Write:
@@ -206,27 +327,6 @@ def eviction(name: str, uid: str, epoch: int) -> Write:
         "deleteOptions": {"preconditions": {"uid": uid}},
     }
     return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
-
-
-def taint_write(desk: Desk, action: Taint | Untaint, value: str | None, at_s: float) -> Write:
-    """Replaces or removes one taint of ours on the node object that is meant, and changes no other.
-
-    The list is replaced as a whole, so the write has the version that it was read at as its precondition. Raises
-    ActionError where the node is gone or another of the same name.
-    """
-    node = desk.sightings.node(action.node)
-    if node is None or node.uid != action.uid or action.key not in OUR_TAINTS:
-        raise ActionError(f"tainting {action.node}: it was replaced since it was decided; decide again")
-    gone = OUR_TAINTS if value is not None else (action.key,)  # quarantine and probation replace each other
-    kept = [taint for taint in node.taints if taint["key"] not in gone]
-    ours = {"key": action.key, "value": value, "effect": "NoSchedule", "timeAdded": rfc3339(at_s)}
-    metadata = {
-        "uid": node.uid,
-        "resourceVersion": node.version,
-        "annotations": {EPOCH_ANNOTATION: str(desk.epoch())},
-    }
-    body = {"metadata": metadata, "spec": {"taints": kept if value is None else [*kept, ours]}}
-    return Write("PATCH", f"/api/v1/nodes/{action.node}", body, MERGE_PATCH)
 
 
 def resize(action: SetReplicas, epoch: int) -> Write:

@@ -5,36 +5,39 @@ import gc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
+import structlog
 from msgspec.structs import replace as replace_struct
 
+from cluster.actions import Bind
 from cluster.errors import Mistake, ObservationError
+from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.model_service import KIND as SERVICE
 from controller.api.node import KIND as NODE
+from controller.api.notation import instant_or_none
 from controller.api.pod import KIND as POD
-from controller.api.pruning import without_nulls
+from controller.api.structs import Node, OwnObject, Pod, plain
+from controller.api.validation import without_nulls
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
-from controller.dra.translation import ClaimTranslation
+from controller.dra.translation import ClaimTranslation, holder_of
 from controller.kube.api_server import Transport
-from controller.kube.cache import Cache, Resource
-from controller.kube.nesting import plain
-from controller.kube.reflector import Surroundings, WatchTimes, reflect
-from controller.kube.structs import Node, OwnObject, Pod
-from controller.objects.findings import Findings
+from controller.kube.cache import Cache, Resource, Surroundings, WatchTimes, reflect
+from controller.kube.cluster_view import SeenClaim, SeenPod
+from controller.kube.sender import Stamp, Write
 from controller.objects.own_objects import own_from, own_resource
-from controller.objects.read import Note, Read
+from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.fact import Fact
 from controller.snapshot.from_manifests import note_snapshot
 from controller.snapshot.pod_groups import Owner
+from controller.snapshot.scalers import Fact
 
-T = TypeVar("T")
+log = structlog.get_logger("devices")
 
 NODES = Resource(NODE.part, NODE.path, Node, is_namespaced=False)
 PODS = Resource(POD.part, POD.path, Pod, selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
@@ -124,7 +127,7 @@ def settle_heap() -> None:
 
 
 class Observer:
-    """Makes snapshots from the caches. Thread-safe; calls wait for each other."""
+    """Makes snapshots from the caches, and the writes of ResourceClaims. Thread-safe; calls wait for each other."""
 
     def __init__(
         self,
@@ -132,8 +135,7 @@ class Observer:
         clock: Callable[[], float],
         *,
         is_ours: Callable[[Pod], bool] = lambda _: True,
-        new_book: Callable[[], ClaimTranslation] = lambda: ClaimTranslation({}, lambda _: False),
-        stale_after_s: float = STALE_AFTER_S,
+        new_translation: Callable[[], ClaimTranslation] = lambda: ClaimTranslation({}, lambda _: False),
         at_first_sight: Callable[[], None] = settle_heap,
         facts: tuple[Fact, ...] = FACTS,
         is_guarded: Callable[[], bool] = lambda: True,
@@ -141,14 +143,14 @@ class Observer:
         """clock: seconds since the epoch, the one that the reflectors have.
 
         is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
-        new_book: makes an empty book of devices, for caches that have devices. is_guarded: whether the API server lets
-        nobody change what a running pod's annotations say of its GPUs; where not, the first that was seen counts.
+        new_translation: makes an empty translation of claims, for caches that have devices. is_guarded: whether the API
+        server lets nobody change what a running pod's annotations say of its GPUs; where not, the first that was seen
+        counts.
         """
-        self._caches = caches
-        self._new_book = new_book
-        self._book = new_book()
+        self.caches = caches
+        self._new_translation = new_translation
+        self._translation = new_translation()
         self._clock = clock
-        self._stale_after_s = stale_after_s
         self._at_first_sight = at_first_sight
         self._is_first = True
         self._is_ours = is_ours
@@ -156,10 +158,11 @@ class Observer:
         self._is_guarded = is_guarded
         self._builder = self._new_builder()
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
+        self._logged: frozenset[Mistake] = frozenset()
         self._lock = Lock()
 
     def _new_builder(self) -> SnapshotBuilder:
-        return SnapshotBuilder(self._is_ours, self._facts, groups_others=bool(self._caches.groups))
+        return SnapshotBuilder(self._is_ours, self._facts, groups_others=bool(self.caches.groups))
 
     def observe(self) -> Snapshot:
         """Present snapshot. Raises ObservationError while a part was not yet listed, or is too old."""
@@ -170,13 +173,22 @@ class Observer:
         with self._lock:
             at_s = self._clock()
             observed_at_s = self._checked_ages(at_s)
-            seen = self._seen(at_s, observed_at_s)
+            try:
+                self._take_changes()
+                seen = self._builder.build(at_s, observed_at_s)
+            except Exception:
+                # A bug; but drained changes that were not applied must not be lost for good.
+                self._builder, self._unreadable = self._new_builder(), {}
+                self._translation = self._new_translation()
+                for cache in self.caches.each:
+                    cache.mark_all()
+                raise
             if self._is_first:
                 self._is_first = False
                 self._at_first_sight()
-            amiss = self._book.mistakes
+            of_devices = self._translation.mistakes
         unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
-        return replace(seen, mistakes=(*unreadable, *amiss, *seen.mistakes))
+        return replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
 
     def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
         """Notes for users about the last snapshot. Reads every pod, so it is not for every cycle."""
@@ -186,100 +198,117 @@ class Observer:
         note_snapshot(snapshot, findings)
         return findings.notes
 
-    def _checked_ages(self, at_s: float) -> Mapping[str, float]:
-        """When each part was last observed; its cached objects are at least that new."""
-        missing = [cache for cache in self._caches.each if not cache.is_synced]
-        if missing:
-            said = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
-            raise ObservationError(f"observing the cluster: not seen yet: {said}")
-        needed = [cache for cache in self._caches.each if not cache.resource.is_optional]
-        seen_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
-        stale = [cache for cache in needed if at_s - cache.seen_at_s > self._stale_after_s]
-        if stale:
-            said = "; ".join(
-                _with_trouble(cache, f"{cache.resource.part} for {at_s - cache.seen_at_s:.0f} s") for cache in stale
-            )
-            raise ObservationError(f"observing the cluster: nothing was heard of {said}")
-        return seen_at_s
+    # ResourceClaims, as of the last snapshot.
 
-    def _seen(self, at_s: float, observed_at_s: Mapping[str, float]) -> BuiltSnapshot:
-        try:
-            self._take_changes()
-            return self._builder.build(at_s, observed_at_s)
-        except Exception:
-            # A bug; but drained changes that were not applied must not be lost for good.
-            self._builder, self._unreadable = self._new_builder(), {}
-            self._book = self._new_book()
-            for cache in self._caches.each:
-                cache.mark_all()
-            raise
+    def allocate(self, pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:
+        """Writes that allocate the devices of a bind to the pod's claims. Raises ActionError if impossible."""
+        with self._lock:
+            return self._translation.writes(pod, action.node, action.devices, stamp)
+
+    def deallocate(self, claim: str, epoch: int) -> list[Write]:
+        """Writes that deallocate a claim whose pods are all unbound. Raises ActionError when that is not so."""
+        with self._lock:
+            return self._translation.release_writes(claim, epoch)
+
+    def log_devices(self) -> None:
+        """Log each problem with the devices of a node when it appears and when it is resolved."""
+        with self._lock:
+            before, self._logged = self._logged, frozenset(self._translation.mistakes)
+        for each in sorted(self._logged - before, key=str):
+            log.warning("devices of a node cannot be used", node=each.place, why=each.problem, remedy=each.remedy)
+        for each in sorted(before - self._logged, key=str):
+            log.info("devices of a node can be used again", node=each.place, was=each.problem)
+
+    @property
+    def unallocated(self) -> Mapping[str, Reason]:
+        """Why pods (`namespace/name`) are not in the snapshot: their claims cannot be allocated yet."""
+        with self._lock:
+            return self._translation.reasons
+
+    @property
+    def half_made_claims(self) -> tuple[SeenClaim, ...]:
+        """Claims that Tonnage allocated and that only pods without a node use."""
+        with self._lock:
+            known = self._translation.known
+            claims = sorted(known.claims_of_unbound_pods().items())
+            return tuple(
+                SeenClaim(
+                    name,
+                    claim.metadata.uid,
+                    known.users_of(name),
+                    holder_of(name),
+                    instant_or_none(claim.metadata.annotations.placed_at),
+                )
+                for name, claim in claims
+            )
+
+    def _checked_ages(self, at_s: float) -> Mapping[str, float]:
+        """When each part was last observed; its cached objects are at least that new. Raises ObservationError."""
+        missing = [cache for cache in self.caches.each if not cache.is_synced]
+        if missing:
+            words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
+            raise ObservationError(f"observing the cluster: not seen yet: {words}")
+        needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
+        ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
+        stale = "; ".join(
+            _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
+            for cache, age_s in ages_s.items()
+            if age_s > STALE_AFTER_S
+        )
+        if stale:
+            raise ObservationError(f"observing the cluster: nothing was heard of {stale}")
+        return {cache.resource.part: cache.seen_at_s for cache in needed}
 
     def _take_changes(self) -> None:
-        for kind, cache in self._caches.own.items():
-            for name, obj in cache.drain().items():
-                self._take_own(kind, name, obj)
-        self._take_groups()
-        nodes, pods = self._caches.nodes.drain(), self._caches.pods.drain()
-        if not self._is_guarded():
-            pods = {name: pod and as_first_seen(pod, self._builder.known_pod(name)) for name, pod in pods.items()}
-        if self._caches.devices is not None:
-            nodes, pods = self._with_devices(self._caches.devices, nodes, pods)
-        for name, node in nodes.items():
-            if node is None:
-                self._builder.remove_node(name)
-            else:
-                self._builder.put_node(Read(node, NODE))
-        for name, pod in pods.items():
-            if pod is None:
-                self._builder.remove_pod(name)
-            else:
-                self._builder.put_pod(Read(pod, POD))
-
-    def _take_groups(self) -> None:
-        for kind, cache in self._caches.groups.items():
+        """Hand the changes of all caches to the builder."""
+        builder, caches, translation = self._builder, self.caches, self._translation
+        for kind, own in caches.own.items():
+            for name, obj in own.drain().items():
+                self._unreadable.pop((kind.name, name), None)
+                # Nothing is planned for a service that is being deleted, although it is there: a finalizer may keep it
+                # for ever.
+                is_over = kind is SERVICE and obj is not None and obj.metadata.deletion_timestamp is not None
+                read = None if obj is None or is_over else own_from(name, kind, obj)
+                if isinstance(read, Read):
+                    builder.put_own(read)
+                    continue
+                builder.remove_own(kind, name)
+                if read is not None:
+                    self._unreadable[kind.name, name] = read
+        for group, cache in caches.groups.items():
             for name, obj in cache.drain().items():
                 if obj is None:
-                    self._builder.remove_owner(kind.called, name)
+                    builder.remove_owner(group.called, name)
                 else:
-                    self._builder.put_owner(kind.called, name, owner_of(obj))
-        self._builder.read_groups(kind.called for kind, cache in self._caches.groups.items() if not cache.is_absent)
-
-    def _with_devices(
-        self, devices: DeviceCaches, nodes: Mapping[str, Node | None], pods: Mapping[str, Pod | None]
-    ) -> tuple[dict[str, Node | None], dict[str, Pod | None]]:
-        """Changed nodes and pods, with devices from slices and claims."""
-        for name, found in devices.slices.drain().items():
-            self._book.known.put_slice(name, found)
-        for name, known in devices.classes.drain().items():
-            self._book.known.put_class(name, known)
-        for name, claim in devices.claims.drain().items():
-            self._book.known.put_claim(name, claim)
+                    builder.put_owner(group.called, name, owner_of(obj))
+        builder.read_groups(group.called for group, cache in caches.groups.items() if not cache.is_absent)
+        nodes, pods = caches.nodes.drain(), caches.pods.drain()
+        if not self._is_guarded():
+            pods = {name: pod and as_first_seen(pod, builder.known_pod(name)) for name, pod in pods.items()}
+        if caches.devices is not None:
+            known = translation.known
+            for name, each in caches.devices.slices.drain().items():
+                known.put_slice(name, each)
+            for name, device_class in caches.devices.classes.drain().items():
+                known.put_class(name, device_class)
+            for name, claim in caches.devices.claims.drain().items():
+                known.put_claim(name, claim)
+            for name, node in nodes.items():
+                known.put_node(name, node)
+            for name, pod in pods.items():
+                known.put_pod(name, pod)
+            translated = translation.settle()
+            nodes, pods = translated.nodes, translated.pods
         for name, node in nodes.items():
-            self._book.known.put_node(name, node)
+            if node is None:
+                builder.remove_node(name)
+            else:
+                builder.put_node(Read(node, NODE))
         for name, pod in pods.items():
-            self._book.known.put_pod(name, pod)
-        settled = self._book.settle()
-        return settled.nodes, settled.pods
-
-    def with_book(self, look: Callable[[ClaimTranslation], T]) -> T:
-        """Result of a function of the claim translation, as of the last snapshot."""
-        with self._lock:
-            return look(self._book)
-
-    def _take_own(self, kind: Kind, name: str, obj: OwnObject | None) -> None:
-        self._unreadable.pop((kind.name, name), None)
-        read = None if obj is None or _is_over(kind, obj) else own_from(name, kind, obj)
-        if isinstance(read, Read):
-            self._builder.put_own(read)
-            return
-        self._builder.remove_own(kind, name)
-        if read is not None:
-            self._unreadable[kind.name, name] = read
-
-
-def _is_over(kind: Kind, obj: OwnObject) -> bool:
-    """Whether nothing is planned for the object any more, although it is there: a finalizer may keep it for ever."""
-    return kind is SERVICE and obj.metadata.deletion_timestamp is not None
+            if pod is None:
+                builder.remove_pod(name)
+            else:
+                builder.put_pod(Read(pod, POD))
 
 
 def owner_of(obj: OwnObject) -> Owner:

@@ -1,23 +1,23 @@
 """Snapshot for planning: the observed cluster, own writes since, and the start times of states with deadlines."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from cluster.actions import Bind
+from cluster.changes import resized, without_pods
 from cluster.nodes import HeldBack
 from cluster.snapshot import Snapshot
-from cluster.workloads import IdleClaim, LeftOut
-from controller.deciders.gang_rollback import half_started
-from controller.kube.cluster_view import ClusterView, SeenPod
-from controller.kube_world.assumed import Assumed
-from controller.kube_world.in_flight import with_deployed, with_issued_binds, with_resized
-from controller.kube_world.instances import Instances
-from controller.kube_world.last_scaled import scaled_at_s
-from controller.kube_world.promises import Promises
-from controller.kube_world.since_when import StartTimes
-from controller.placers.pool_affinity import PlacementModes
-from controller.placers.pools import Pool, requested_mode
-from controller.snapshot.namespace_bounds import NamespaceBounds
-from controller.snapshot.quotas import within_quotas
+from cluster.workloads import IdleClaim, InstanceType, LeftOut
+from controller.api.model_service import status_from
+from controller.deciders.closing import half_started, since
+from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod
+from controller.kube.sender import REQUEST_TIMEOUT_S
+from controller.kube_world.deployments import Instances
+from controller.kube_world.reservations import AssumedBinds, Reservations
+from controller.placers import PlacementModes, Pool, requested_mode
+from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
 
 UNHEEDED = (
     "PodAffinityNotHeeded",
@@ -27,6 +27,44 @@ UNHEEDED = (
     ),
 )
 """Code and words of pods that are not released: their node could not be changed any more."""
+FORGET_S = 120.0
+"""A process that has not looked for longer was not the leader meanwhile, and knows nothing any more. Chosen: four times
+the longest pause between two cycles."""
+
+
+class StartTimes:
+    """Start times of one kind of state with a deadline, stored on the objects, so that a restart or another leader
+    loses nothing. Without a stored instant (earlier versions) it is when this process saw the state."""
+
+    def __init__(self, written: Callable[[str], float | None], *, may_lag: bool = False) -> None:
+        """written: instant stored on an object (`namespace/name`), seconds since the epoch; None for none.
+
+        may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet.
+        """
+        self._written = written
+        self._may_lag = may_lag
+        self._known: Mapping[str, float] = {}
+        self._looked_at_s: float | None = None
+
+    def of(self, objects: Iterable[str], at_s: float) -> Mapping[str, float]:
+        """Start time of each object that is in the state now. at_s: now, seconds since the epoch."""
+        names = tuple(objects)
+        if self._looked_at_s is not None and at_s - self._looked_at_s > FORGET_S:
+            self._known, self._looked_at_s = {}, None
+        found = {name: each for name in names if (each := self._since(name, at_s)) is not None}
+        self._known, self._looked_at_s = since(names, found, at_s), at_s
+        return self._known
+
+    def _since(self, name: str, at_s: float) -> float | None:
+        known, written = self._known.get(name), self._written(name)
+        if written is not None and written > at_s:
+            written = None  # by a clock that is ahead, or by somebody else: a deadline must pass all the same
+        if not self._may_lag or written is None:
+            return known if written is None else written
+        if known is not None:
+            return max(known, written)
+        # The object was not in the state at the last call, so an older stored instant is of an earlier period.
+        return written if self._looked_at_s is None or written >= self._looked_at_s else None
 
 
 class PlanningView:
@@ -34,106 +72,174 @@ class PlanningView:
 
     def __init__(
         self,
-        sightings: ClusterView,
+        view: ClusterView,
         pools: Sequence[Pool],
         *,
         clock: Callable[[], float],
         device_classes: Mapping[str, str] | None = None,
-        promises: Promises | None = None,
+        reservations: Reservations | None = None,
     ) -> None:
         """clock: monotonic, seconds, for `assumed`.
 
-        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name. promises:
-        which released pods hold what they say; all of them where none are given.
+        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name.
+        reservations: which released pods hold what they say; all of them where none are given.
         """
-        self._sightings = sightings
-        self._clock = clock
+        self.view = view
+        self.pools = tuple(pools)
+        self.clock = clock
         self._modes = PlacementModes(pools)
-        self.instances = Instances(sightings, self._modes, device_classes or {})
-        self.assumed = Assumed()
-        """Binds that were sent, but not yet shown by the watch."""
-        self.promises = promises or Promises()
+        self.instances = Instances(view, self._modes, device_classes or {})
+        self.assumed = AssumedBinds()
+        self.reservations = reservations or Reservations()
         self.scaled: dict[str, float] = {}
         """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
         arrive after the next cycle has begun, which would then change the service again."""
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
-        self._half_started = StartTimes(sightings.half_started_since_s, may_lag=True)
+        self._half_started = StartTimes(view.half_started_since_s, may_lag=True)
         self._written: Mapping[str, float | None] = {}
-        self._idle = StartTimes(lambda claim: self._written.get(claim))
-        self._released = StartTimes(lambda name: pod.placed_at_s if (pod := sightings.pod(name)) else None)
+        self._idle = StartTimes(self._claim_placed_at_s)
+        self._released = StartTimes(self._pod_placed_at_s)
 
     def snapshot(self) -> Snapshot:
         """Present snapshot for planning. Raises ObservationError."""
-        seen = self._sightings.snapshot()
-        issued = self.assumed.unconfirmed(self._sightings.pod, self._clock())
+        seen = self.view.snapshot()
+        issued = self.assumed.unconfirmed(self.view.pod, self.clock())
         names = (seen.pods.names[int(row)] for row in seen.pods.pending)
-        found = {name: self._sightings.pod(name) for name in names}  # once each: a tenant decides how many wait
+        found = {name: self.view.pod(name) for name in names}  # once each: a tenant decides how many wait
         waiting = [pod for pod in found.values() if pod]
-        self.promises.keep(frozenset(pod.uid for pod in waiting))
-        there = with_issued_binds(
-            seen,
-            found.get,
-            issued,
-            lambda pod: requested_mode(pod) is not None and not pod.needs_affinity,
-            self.promises.held_by,
-        )
-        unheeded = [pod for pod in waiting if pod.needs_affinity and requested_mode(pod) is not None]
-        deployments = tuple(self._sightings.deployments())
+        requested = {pod.name: requested_mode(pod) for pod in waiting}
+        ours = {pod.name for pod in waiting if requested[pod.name] is not None and not pod.needs_affinity}
+        self.reservations.retain(frozenset(pod.uid for pod in waiting))
+        held = {pod.name: bind for pod in waiting if (bind := self.reservations.held_by(pod))}
+        present = with_issued_binds(seen, found, issued, ours, held)
+        deployments = tuple(self.view.deployments())
         modes = self.instances.observe(seen, deployments)
-        deployed = with_deployed(
-            there,
-            deployments,
-            lambda service, gpu_type: self.instances.content(seen, service, gpu_type),
-            self._scaled_at_s,
-        )
+        deployed = with_deployed(present, deployments, partial(self.instances.content, seen), self._scaled_at_s)
         for gone in self.resized.keys() - {scaler.name for scaler in seen.scalers}:
             del self.resized[gone]
-        scaled = self._bounds.applied(with_resized(deployed, self.resized))
-        released = [pod for pod in waiting if self.promises.held_by(pod)]
-        requested = {pod.name: requested_mode(pod) for pod in waiting}
+        bounded = self._bounds.applied(with_resized(deployed, self.resized))
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
-        restricted = self._modes.restricted(scaled, modes, requested.get, shares.__contains__)
-        planned = self._with_facts(restricted, released, unheeded)
-        allowed = within_quotas(planned, self._sightings.most_gpu_milli())
-        return with_held_back(allowed, self._sightings.held_back(seen.at_s))
-
-    def _with_facts(self, snapshot: Snapshot, released: Sequence[SeenPod], unheeded: Sequence[SeenPod]) -> Snapshot:
-        """The snapshot with start times, idle claims, and pods that are left out with the reasons."""
-        return replace(
-            snapshot,
-            half_started_since_s=self._half_started.of(half_started(snapshot), snapshot.at_s),
-            released_at_s=self._released.of((pod.name for pod in released), snapshot.at_s),
+        restricted = self._modes.restricted(bounded, modes, requested, shares)
+        released = [pod for pod in waiting if pod.name in held]
+        unheeded = [pod.name for pod in waiting if pod.needs_affinity and requested[pod.name] is not None]
+        planned = replace(
+            restricted,
+            half_started_since_s=self._half_started.of(half_started(restricted), seen.at_s),
+            released_at_s=self._released.of((pod.name for pod in released), seen.at_s),
             recreated=tuple(pod.name for pod in released if pod.is_recreated),
-            idle_claims=self._idle_claims(snapshot.at_s),
-            left_out=(*snapshot.left_out, *self._left_out(), *(LeftOut(pod.name, *UNHEEDED) for pod in unheeded)),
+            idle_claims=self._idle_claims(seen.at_s),
+            left_out=(*restricted.left_out, *self._without_claims(), *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
         )
+        allowed = within_quotas(planned, self.view.most_gpu_milli())
+        return with_held_back(allowed, self.view.held_back(seen.at_s))
 
     def _idle_claims(self, at_s: float) -> tuple[IdleClaim, ...]:
         """Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment."""
         claims = {
             f"{claim.name} {claim.uid}": claim  # a claim recreated under the same name is a different one
-            for claim in self._sightings.half_made_claims()
-            if not any(pod.node or pod.chosen_node for pod in map(self._sightings.pod, claim.pods) if pod)
+            for claim in self.view.half_made_claims()
+            if not any(pod.node or pod.chosen_node for pod in map(self.view.pod, claim.pods) if pod)
         }
         self._written = {key: claim.placed_at_s for key, claim in claims.items()}
         since_s = self._idle.of(claims, at_s)
         return tuple(IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items())
 
-    def _left_out(self) -> list[LeftOut]:
-        reasons = self._sightings.unallocated().items()
-        return [LeftOut(pod, why.code, why.words) for pod, why in sorted(reasons) if self._mode_of(pod) is not None]
+    def _without_claims(self) -> list[LeftOut]:
+        """Pods for Tonnage to place whose ResourceClaims cannot be allocated yet."""
+        reasons = sorted(self.view.unallocated().items())
+        pods = {name: self.view.pod(name) for name, _ in reasons}
+        return [
+            LeftOut(name, why.code, why.words) for name, why in reasons if (pod := pods[name]) and requested_mode(pod)
+        ]
 
-    def _mode_of(self, name: str) -> str | None:
-        pod = self._sightings.pod(name)
-        return requested_mode(pod) if pod else None
+    def _claim_placed_at_s(self, claim: str) -> float | None:
+        return self._written.get(claim)
+
+    def _pod_placed_at_s(self, name: str) -> float | None:
+        pod = self.view.pod(name)
+        return pod.placed_at_s if pod else None
 
     def _scaled_at_s(self, service: str) -> float | None:
-        seen = self._sightings.service(service)
-        written = scaled_at_s(seen.status) if seen else None
+        """When the replicas of a service last changed, by its status or by this process, seconds since the epoch."""
+        seen = self.view.service(service)
+        written = status_from(seen.status).last_scale_time if seen else None
         own = self.scaled.get(service)
         return own if written is None or (own is not None and own > written) else written
+
+
+def with_issued_binds(
+    snapshot: Snapshot,
+    seen: Mapping[str, SeenPod | None],
+    issued: Iterable[Bind],
+    ours: Collection[str],
+    held: Mapping[str, Bind],
+) -> Snapshot:
+    """The snapshot with sent binds counted as done, and without pending pods of other schedulers.
+
+    A pod whose gate was removed counts as running on its chosen node until kube-scheduler decides otherwise; this is
+    read from the pod, so it survives a restart of this process.
+    seen: present state of the pending pods. ours: those that wait for Tonnage. held: devices of released pods, as far
+    as they are believed.
+    """
+    binds = {bind.pod: bind for bind in issued}
+    foreign = []
+    for row in snapshot.pods.pending:
+        name = snapshot.pods.names[int(row)]
+        pod = seen.get(name)
+        if name in binds:
+            continue
+        if pod and pod.node:
+            binds[name] = Bind(name, pod.node, pod.devices)  # bound since the snapshot was taken
+        elif name in held:
+            binds[name] = held[name]  # about to be: its devices are in use
+        elif name not in ours:
+            foreign.append(int(row))
+    kept = replace(snapshot, pods=without_pods(snapshot.pods, foreign)) if foreign else snapshot
+    pods, nodes = kept.pods.names, kept.nodes.names
+    return kept.after(b for b in binds.values() if pods.row(b.pod) is not None and nodes.row(b.node) is not None)
+
+
+def with_deployed(
+    snapshot: Snapshot,
+    deployments: Iterable[SeenDeployment],
+    content: Callable[[str, InstanceType], str | None],
+    scaled_at_s: Callable[[str], float | None],
+) -> Snapshot:
+    """The snapshot with each service's replicas read from its Deployments.
+
+    A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
+    replicas, so that the plan writes it again; except where no profile has its width any more, so that the plan scales
+    it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
+    content: hash that the Deployment of (service, instance type) should have; None if the service has no template.
+    scaled_at_s: when a service's replicas last changed, seconds since the epoch.
+    """
+    found: dict[str, dict[InstanceType, int]] = {}
+    models = {service.name: service.model for service in snapshot.services}
+    profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in snapshot.profiles}
+    for each in deployments:
+        width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
+        if width not in profiled or each.content == content(each.service, each.instance_type):
+            found.setdefault(each.service, {})[each.instance_type] = each.replicas
+    services = []
+    for service in snapshot.services:
+        deployed = dict(sorted(found[service.name].items())) if service.name in found else None
+        replicas = service.replicas if service.is_planned_only else deployed
+        services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s(service.name)))
+    return replace(snapshot, services=tuple(services))
+
+
+def with_resized(snapshot: Snapshot, resized_to: Mapping[str, tuple[float, int]]) -> Snapshot:
+    """The snapshot with replicas that were set since they were last read.
+
+    resized_to: instant of the snapshot that the write was made from, and the replicas written, by policy.
+    """
+    for scaler in snapshot.scalers:
+        at_s, replicas = resized_to.get(scaler.name, (-math.inf, 0))
+        if scaler.replicas is not None and scaler.replicas.observed_at_s <= at_s + REQUEST_TIMEOUT_S:
+            snapshot = resized(snapshot, scaler.name, replicas, at_s)
+    return snapshot
 
 
 def with_held_back(snapshot: Snapshot, held: tuple[HeldBack, ...]) -> Snapshot:
@@ -141,9 +247,11 @@ def with_held_back(snapshot: Snapshot, held: tuple[HeldBack, ...]) -> Snapshot:
     if not held:
         return snapshot
     nodes = snapshot.nodes
-    rows = [row for each in held if (row := nodes.names.row(each.node)) is not None]
     schedulable = nodes.schedulable.copy()
-    schedulable[rows] = False
+    there = []
+    for each in held:
+        if (row := nodes.names.row(each.node)) is not None:
+            schedulable[row] = False
+            there.append(each)
     schedulable.flags.writeable = False
-    there = tuple(each for each in held if nodes.names.row(each.node) is not None)
-    return replace(snapshot, nodes=replace(nodes, schedulable=schedulable), held_back=there)
+    return replace(snapshot, nodes=replace(nodes, schedulable=schedulable), held_back=tuple(there))

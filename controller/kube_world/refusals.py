@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cluster.nodes import HeldBack
-from controller.api.instant import instant
 from controller.api.labels import CHOSEN_NODE_ANNOTATION
+from controller.api.notation import instant
 from controller.api.pod import KIND as POD
+from controller.api.structs import Container, Meta, Resources, Slim
 from controller.kube.cache import Resource
-from controller.kube.structs import Container, Meta, Resources, Slim
 from controller.snapshot.nodes import GPU_RESOURCES
 from controller.snapshot.pods import HEEDED
 

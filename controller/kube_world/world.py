@@ -9,14 +9,10 @@ from cluster.actions import Action
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.kube.cluster_view import ClusterView
 from controller.kube.sender import Applier, Job
-from controller.kube_world.capacity_check import Account
-from controller.kube_world.handlers import HANDLERS, Answer, Desk, Handler
+from controller.kube_world.handlers import HANDLERS, Account, Handler, WriteContext, WriteResult
 from controller.kube_world.planning_view import PlanningView
-from controller.kube_world.promises import Promises
-from controller.placers.claims import Allocate, Deallocate, no_claim_to_release, no_claims
-from controller.placers.pools import Pool
+from controller.placers import NO_CLAIMS, ClaimAllocator
 from controller.ports import Outcome
 
 T = TypeVar("T")
@@ -42,89 +38,64 @@ class KubernetesWorld:
 
     def __init__(
         self,
-        sightings: ClusterView,
+        planning: PlanningView,
         applier: Applier,
         run: Runner,
         *,
-        pools: Sequence[Pool],
         epoch: Callable[[], int],
-        clock: Callable[[], float],
-        tell: Report,
-        allocate: Allocate = no_claims,
-        deallocate: Deallocate = no_claim_to_release,
-        device_classes: Mapping[str, str] | None = None,
-        promises: Promises | None = None,
+        report: Report,
+        claims: ClaimAllocator = NO_CLAIMS,
         handlers: Mapping[type[Action], Handler] = HANDLERS,
     ) -> None:
-        """epoch: epoch of the Lease, stamped on every write. clock: monotonic, seconds.
+        """epoch: of the Lease, stamped on every write. report: receives each report, in the loop's thread.
 
-        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name. promises:
-        which released pods hold what they say; all of them where none are given.
-        allocate, deallocate: functions for the writes that allocate and release a claim's devices, from the last
-        observation. tell: receives each report, in the loop's thread. handlers: check and writes of each action.
+        handlers: check and writes of each action.
         """
-        self._sightings = sightings
+        self._planning = planning
         self._applier = applier
         self._run = run
-        self._tell = tell
+        self._report = report
         self._handlers = handlers
-        self._view = view = PlanningView(
-            sightings, pools, clock=clock, device_classes=device_classes, promises=promises
-        )
-        self._desk = Desk(
-            sightings,
-            tuple(pools),
-            view.instances,
-            allocate,
-            deallocate,
-            epoch,
-            clock,
-            assumed=view.assumed,
-            promises=view.promises,
-            scaled=view.scaled,
-            resized=view.resized,
-        )
+        self._context = WriteContext(planning, claims, epoch)
         self._generations: Mapping[str, int] = {}
 
     def observe(self) -> Snapshot:
         """Snapshot for planning. Generations are read first: a status must not claim a later one."""
-        self._generations = self._sightings.generations()
-        return self._view.snapshot()
+        self._generations = self._planning.view.generations()
+        return self._planning.snapshot()
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
         """Write these actions, each checked against the cluster's present state.
 
         An accepted eviction counts as done; the pod's devices are free only once it is gone.
         """
-        snapshot = self._view.snapshot()
+        snapshot, context = self._planning.snapshot(), self._context
         account = Account(snapshot, self._handlers)
-        answers: list[ActionError | None] = [None] * len(actions)
+        errors: list[ActionError | None] = [None] * len(actions)
         jobs: list[tuple[int, Job]] = []
         for number, action in enumerate(actions):
             try:
                 account.check(action)
                 handler = self._handlers[type(action)]
-                writes = handler.writes(self._desk, action, snapshot)
+                writes = handler.writes(context, action, snapshot)
             except ActionError as error:
-                answers[number] = error
+                errors[number] = error
                 continue
             except Exception as error:
                 log.exception("an action could not be written", action=type(action).__name__, subject=action.subject)
-                answers[number] = ActionError(
-                    f"writing it raised {type(error).__name__}, a bug of Tonnage: see the log"
-                )
+                errors[number] = ActionError(f"writing it raised {type(error).__name__}, a bug of Tonnage: see the log")
                 continue
-            handler.begin(self._desk, account, action)
+            handler.begin(context, account, action)
             jobs += [(number, Job(action.subject, write)) for write in writes]
         sent = self._run(self._applier.send([job for _, job in jobs]))
         begun: set[int] = set()
         for (number, _), answer in zip(jobs, sent, strict=True):
-            if answers[number] is None:
-                answers[number] = answer if isinstance(answer, ActionError) else None
-                noted = Answer(answers[number], snapshot.at_s, has_begun=number in begun)
-                self._handlers[type(actions[number])].settle(self._desk, actions[number], noted)
+            if errors[number] is None:
+                errors[number] = answer if isinstance(answer, ActionError) else None
+                result = WriteResult(errors[number], snapshot.at_s, has_begun=number in begun)
+                self._handlers[type(actions[number])].settle(context, actions[number], result)
             begun.add(number)
-        return answers
+        return errors
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
-        self._tell(self._view.snapshot(), plan, outcome, self._generations)
+        self._report(self._planning.snapshot(), plan, outcome, self._generations)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 import yaml
 
 from cluster.errors import Mistake
-from controller.api.flaw import Path
+from controller.api.rule import Path
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from cluster.errors import Mistake
-from controller.api.flaw import Path
 from controller.api.kind import Kind
-from controller.api.pruning import known_part
+from controller.api.rule import Path
+from controller.api.structs import DEEPEST, OwnObject, nests_too_deep, plain
+from controller.api.validation import known_part
 from controller.kube.cache import Resource
-from controller.kube.nesting import DEEPEST, nests_too_deep, plain
-from controller.kube.structs import OwnObject
 from controller.objects.read import Read, checked, place_in_cluster, unreadable
 
 
@@ -28,7 +27,14 @@ def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake
         return place_in_cluster(f"{kind.name}/{name}", path)
 
     try:
-        content = _content(kind, obj)
+        meta = obj.metadata
+        content = {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {"name": meta.name, **({"namespace": meta.namespace} if kind.is_namespaced else {})},
+            "spec": plain(obj.spec),
+            "status": plain(obj.status),
+        }
         if nests_too_deep(content):
             return (Mistake(place(("spec",)), f"has more than {DEEPEST} levels", "nest less deeply"),)
         mistakes, made = [], None
@@ -40,18 +46,6 @@ def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake
     except Exception as error:  # noqa: BLE001 - one object must not stop the others
         return (unreadable(place(()), error),)
     return Read(made, kind) if made is not None and not mistakes else tuple(mistakes)
-
-
-def _content(kind: Kind, obj: OwnObject) -> dict[str, Any]:
-    meta = obj.metadata
-    namespace = {"namespace": meta.namespace} if kind.is_namespaced else {}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": {"name": meta.name, **namespace},
-        "spec": plain(obj.spec),
-        "status": plain(obj.status),
-    }
 
 
 def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:

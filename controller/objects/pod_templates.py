@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.api.flaw import Path
 from controller.api.foreign_kinds import KUBEFLOW_JOBS
+from controller.api.rule import Path
 
 MOST_PODS = 10_000
 """Maximum number of pods made of one object: as many as a plan of files is meant for."""

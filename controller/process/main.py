@@ -19,30 +19,33 @@ from controller.brain.from_settings import limits_from
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.kube.cache import Cache
+from controller.kube.cache import Surroundings as Watching
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from controller.kube.fence import Fence
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
-from controller.kube.reflector import Surroundings as Watching
 from controller.kube.request import Request
-from controller.kube.sender import Applier
-from controller.kube_world.cached_view import DEPLOYMENTS
-from controller.kube_world.from_settings import allocates_claims, foreign_kinds_from, observer_from, sightings_from
+from controller.kube.sender import Applier, Fence
+from controller.kube_world.cached_view import (
+    DEPLOYMENTS,
+    QUOTAS,
+    CachedView,
+    allocates_claims,
+    foreign_kinds_from,
+    observer_from,
+)
 from controller.kube_world.observer import empty_caches, follow
-from controller.kube_world.promises import Promises
-from controller.kube_world.quotas import QUOTAS
 from controller.kube_world.refusals import FAILED_PODS
+from controller.kube_world.reservations import Reservations
+from controller.loops.loop import Clocks, RunningPart, Surroundings
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Brain, World
-from controller.process.part import Clocks, RunningPart, Surroundings
-from controller.process.parts import PRODUCT, Registries
-from controller.process.probes import probes_endpoint
-from controller.process.record import Recorder, recorder_of
+from controller.process.probes import Recorder, probes_endpoint, recorder_of
+from controller.process.registries import PRODUCT, Registries
 from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_world import kubernetes_world
-from controller.report.concurrency_config_maps import PublishedLimits
+from controller.report.concurrency import PublishedLimits
 from controller.report.cycle_reporter import CycleReporter
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings
@@ -103,7 +106,7 @@ class Operator:
     is_synced: Callable[[], bool]
     fence: Callable[[], bool]
     """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
-    promises: Promises
+    reservations: Reservations
     recorder: Recorder
     ray: OnRay | None
     """Brain on Ray, where there is one."""
@@ -165,27 +168,33 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         stack.callback(loop.begin(follow(everything, connection, around)))
         stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
         stack.callback(loop.begin(leadership.campaign()))
-        promises = Promises(time.monotonic, settings.release_deadline_s)
+        reservations = Reservations(time.monotonic, settings.release_deadline_s)
         observer = observer_from(
-            settings, caches, time.time, facts=registries.facts, is_guarded=lambda: promises.is_guarded
+            settings, caches, time.time, facts=registries.facts, is_guarded=lambda: reservations.is_guarded
         )
 
         def with_parts(snapshot: Snapshot) -> Snapshot:
             return reduce(lambda seen, part: part.add_to(seen), parts, snapshot)
 
-        sightings = sightings_from(
-            settings, observer, caches, deployments, with_parts, failed, promises.is_placed_here, quotas
+        view = CachedView(
+            observer,
+            deployments,
+            completed=with_parts,
+            failed=failed,
+            quotas=quotas,
+            reservations=reservations,
+            allocates_claims=allocates_claims(settings),
         )
         own_jobs = reports_on(
             observer,
             caches,
-            lambda name: bool((pod := sightings.pod(name)) and pod.is_running),
+            lambda name: bool((pod := view.pod(name)) and pod.is_running),
             PublishedLimits() if settings.autoscaler.config_maps else None,
         )
         applier = Applier(
             connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
         )
-        world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, promises, stack)
+        world = kubernetes_world(settings, loop, applier, leadership, view, observer, own_jobs, reservations, stack)
         clocks = Clocks(boot_time_s, time.time)
         surroundings = Surroundings(
             loop, connection, applier, leadership, caches, meter, clocks, changed.set, hurry, stack
@@ -211,7 +220,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             hurried,
             is_synced,
             lambda: loop.run(fence.is_enforced(leadership.epoch)),
-            promises,
+            reservations,
             recorder,
             ray,
             probe_port=stack.enter_context(
@@ -243,7 +252,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
             operator.reporter.report_leadership(leads=leads, epoch=operator.leadership.epoch)
             if leads:
                 is_fenced = settings.fenced and operator.fence()
-                operator.promises.lead(is_guarded=is_fenced)
+                operator.reservations.lead(is_guarded=is_fenced)
                 if settings.fenced and not is_fenced:
                     operator.reporter.report_unfenced()
             if operator.ray is not None:

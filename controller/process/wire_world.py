@@ -11,17 +11,16 @@ from cluster.snapshot import Snapshot
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
-from controller.kube_world.cached_view import CachedView
-from controller.kube_world.device_troubles import DeviceTroubles
-from controller.kube_world.from_settings import device_classes_from, pools_from
+from controller.kube_world.cached_view import CachedView, device_classes_from, pools_from
 from controller.kube_world.observer import Observer
-from controller.kube_world.promises import Promises
+from controller.kube_world.planning_view import PlanningView
+from controller.kube_world.reservations import Reservations
 from controller.kube_world.world import KubernetesWorld
 from controller.ports import Outcome
 from controller.report.decisions import decisions_of, gangs_of, refusals_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import OwnJobs
-from controller.report.statuses import log_unwritten, status_jobs
+from controller.report.service_status import log_unwritten, status_jobs
 from controller.settings import OperatorSettings
 
 
@@ -30,16 +29,15 @@ def kubernetes_world(
     loop: LoopThread,
     applier: Applier,
     leadership: Leadership,
-    sightings: CachedView,
+    view: CachedView,
     observer: Observer,
     own_jobs: OwnJobs,
-    promises: Promises,
+    reservations: Reservations,
     stack: ExitStack,
 ) -> KubernetesWorld:
     quiet = replace(applier, concurrency=AT_A_TIME)
-    events = Events(quiet, sightings.uid, time.time, lambda: leadership.epoch, settings.identity)
+    events = Events(quiet, view.uid, time.time, lambda: leadership.epoch, settings.identity)
     stack.callback(loop.begin(events.write()))
-    troubles = DeviceTroubles()
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
         decisions = (
@@ -49,29 +47,22 @@ def kubernetes_world(
         loop.call(lambda: events.say(decisions))
         at_s = time.time()
         jobs = [
-            *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
+            *status_jobs(view, snapshot, plan, outcome, generations, at_s),
             *own_jobs(snapshot, plan, at_s),
         ]
         for answer in loop.run(quiet.send(jobs)):
             if isinstance(answer, ActionError):
                 log_unwritten(answer)
-        troubles.tell(observer.with_book(lambda book: book.mistakes))
+        observer.log_devices()
 
-    return KubernetesWorld(
-        sightings,
-        applier,
-        loop.run,
-        pools=pools_from(settings),
-        epoch=lambda: leadership.epoch,
+    planning = PlanningView(
+        view,
+        pools_from(settings),
         clock=time.monotonic,
-        tell=tell,
         device_classes=device_classes_from(settings),
-        promises=promises,
-        allocate=lambda pod, bind, stamp: observer.with_book(
-            lambda book: book.writes(pod, bind.node, bind.devices, stamp)
-        ),
-        deallocate=lambda claim, epoch: observer.with_book(lambda book: book.release_writes(claim, epoch)),
+        reservations=reservations,
     )
+    return KubernetesWorld(planning, applier, loop.run, epoch=lambda: leadership.epoch, report=tell, claims=observer)
 
 
 def mistakes_now(observer: Observer) -> tuple[Mistake, ...]:

@@ -14,7 +14,7 @@ from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
 from controller.kube.discovery import discover
-from controller.kube.errors import KubeReadError, KubeWriteError
+from controller.kube.request import KubeReadError, KubeWriteError
 from controller.queries.doctor import InstallationFacts
 from controller.queries.doctor_scaling import ScalingFacts
 from controller.queries.installation import Installation, find_installation

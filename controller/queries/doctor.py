@@ -11,12 +11,11 @@ from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.api.labels import VERSION
 from controller.api.rbac import Permission
-from controller.kube.errors import NOT_INSTALLED
-from controller.kube.structs import Pod
+from controller.api.structs import Pod
+from controller.kube.request import NOT_INSTALLED
 from controller.kube_world.cached_view import seen_pod
-from controller.placers.pools import pool_mode, requested_mode
-from controller.queries.doctor_scaling import ScalingFacts, scaling_findings
-from controller.queries.finding import Finding, few
+from controller.placers import pool_mode, requested_mode
+from controller.queries.doctor_scaling import Finding, ScalingFacts, few, scaling_findings
 from controller.queries.installation import Installation
 
 Object = dict[str, Any]

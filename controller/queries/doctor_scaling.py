@@ -4,13 +4,33 @@ The doctor cannot query Prometheus itself: it runs elsewhere, without the operat
 operator states in the policies' conditions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from controller.api.conditions import CONCURRENCY_TUNED, CONFLICT, METRICS_AVAILABLE
 from controller.api.rbac import Permission
-from controller.queries.finding import Finding, Verdict, few
+
+Verdict = Literal["ok", "warning", "failure", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check."""
+
+    check: str
+    """Name of the check: `crds`, `rbac`, `lease`, ..."""
+    verdict: Verdict
+    words: str
+    remedy: str = ""
+    """What to do; empty when nothing is wrong."""
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
 
 Object = dict[str, Any]
 CHECK = "scaling"

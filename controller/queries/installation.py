@@ -8,8 +8,8 @@ import yaml
 
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
-from controller.kube.errors import KubeReadError
-from controller.placers.pools import DEFAULT_POOLS, Pool
+from controller.kube.request import KubeReadError
+from controller.placers import DEFAULT_POOLS, Pool
 from controller.settings import LeaseSettings, OperatorSettings, settings_from
 
 Object = dict[str, Any]

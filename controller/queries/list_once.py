@@ -12,18 +12,18 @@ from cluster.snapshot import Snapshot
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache
 from controller.kube.cluster_view import ClusterView
-from controller.kube.errors import ABSENT, KubeReadError
-from controller.kube_world.cached_view import DEPLOYMENTS
-from controller.kube_world.from_settings import (
+from controller.kube.request import ABSENT, KubeReadError
+from controller.kube_world.cached_view import (
+    DEPLOYMENTS,
+    QUOTAS,
+    CachedView,
     allocates_claims,
     device_classes_from,
     foreign_kinds_from,
     observer_from,
     pools_from,
-    sightings_from,
 )
 from controller.kube_world.observer import Caches, Observer, empty_caches
-from controller.kube_world.quotas import QUOTAS
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.builder import BuiltSnapshot
 from controller.snapshot.from_manifests import Observed
@@ -77,22 +77,20 @@ async def list_cluster(
     wanted: tuple[Cache[Any], ...] = caches.each if settings is None else (*caches.each, deployments, quotas)
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
     observer = observer_from(known, caches, clock, at_first_sight=lambda: None)
-    sightings = sightings_from(known, observer, caches, deployments, quotas=quotas)
-    return ListedCluster(caches, observer, clock, _later_view(sightings, known, clock))
+    view = CachedView(observer, deployments, quotas=quotas, allocates_claims=allocates_claims(known))
+    return ListedCluster(caches, observer, clock, _later_view(view, known, clock))
 
 
-def _later_view(
-    sightings: ClusterView, settings: OperatorSettings, clock: Callable[[], float]
-) -> Callable[[], Snapshot]:
+def _later_view(view: ClusterView, settings: OperatorSettings, clock: Callable[[], float]) -> Callable[[], Snapshot]:
     """Planning snapshots of one view, made at the first: it loads what plans, a tenth of a second of CPU."""
 
     @cache
-    def view() -> "PlanningView":
+    def planning() -> "PlanningView":
         from controller.kube_world.planning_view import PlanningView
 
-        return PlanningView(sightings, pools_from(settings), clock=clock, device_classes=device_classes_from(settings))
+        return PlanningView(view, pools_from(settings), clock=clock, device_classes=device_classes_from(settings))
 
-    return lambda: view().snapshot()
+    return lambda: planning().snapshot()
 
 
 async def _list(cache: Cache[Any], connection: ApiServer, clock: Callable[[], float]) -> None:

@@ -18,8 +18,7 @@ from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import KINDS
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
-from controller.kube.sender import Applier
-from controller.kube.write import Write
+from controller.kube.sender import Applier, Write
 from controller.report.decisions import UNPLACED, Decision
 
 log = structlog.get_logger(__name__)

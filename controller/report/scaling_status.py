@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from autoscaler.decision.outcome import LimitedBy
 from autoscaler.decision.wording import CODES
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.plans import Reason
 from controller.api.conditions import (
     CONCURRENCY_TUNED,
@@ -31,7 +30,7 @@ from controller.api.scaling_policy import (
     ReplicaChange,
     ScalingPolicyStatus,
 )
-from controller.report.concurrency_status import concurrency_claim, concurrency_status_after
+from controller.report.concurrency import concurrency_claim, concurrency_status_after
 
 DIGITS = 6
 FIGURES_EVERY_S = 30.0

@@ -1,18 +1,20 @@
-"""One pair probe on a connected socket: proof of the token by both ends, round trips, and bursts in both directions.
+"""Pair probes on the wire: proof of a token by both ends, round trips, bursts in both directions; and their listener.
 
 All lengths and times are bounded at both ends. Nothing that arrives is interpreted but one letter and two numbers.
 """
 
+import fcntl
 import hmac
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Iterable
 from hashlib import sha256
 from statistics import median
 from time import monotonic
 
-from health.records.probes import BURSTS, MOST_BURST_S, MOST_BYTES, PINGS, ProbeResult
+from health.records.frames import BURSTS, MOST_BURST_S, MOST_BYTES, MOST_PEERS, PAIR_S, PINGS, ProbeResult
 
 MAGIC = b"tonprob1"
 NONCE_BYTES = 16
@@ -23,6 +25,11 @@ ENOUGH_S = 1.0
 """Time after which no further burst is sent one way: a slow path shows in its first."""
 SEND_BUFFER_BYTES = 512 * 1024
 """Bytes that may wait to be sent: what a slow path still holds when the burst is over takes time as well."""
+WAIT_S = 0.2
+ADMITTED_S = 15.0
+"""Time for which a token is admitted."""
+_GET_ADDRESS = 0x8915
+"""SIOCGIFADDR. Source: linux/sockios.h."""
 _CHUNK = 256 * 1024
 _BURST = struct.Struct("<cId")
 _COUNT = struct.Struct("<Qd")
@@ -74,17 +81,22 @@ def measured(opened: socket.socket, burst_bytes: int, burst_s: float) -> ProbeRe
         _read(opened, len(_PING))
         trips.append(monotonic() - began_s)
     most, for_s = min(burst_bytes, MOST_BYTES), min(burst_s, MOST_BURST_S)
-    out, back = (_best(lambda each=each: each(opened, most, for_s)) for each in (_push, _pull))  # type: ignore[misc]
+    rates = []  # bytes a second out and back, of the best of several bursts each
+    for letter in (b"o", b"i"):
+        began_s, best = monotonic(), 0.0
+        for number in range(BURSTS):
+            if number and monotonic() - began_s >= ENOUGH_S:
+                break
+            opened.sendall(_BURST.pack(letter, most, for_s))
+            if letter == b"o":
+                _send(opened, most, for_s)
+                count, took_s = _COUNT.unpack(_read(opened, _COUNT.size))  # the peer's own count
+            else:
+                count, took_s = _taken(opened)
+            best = max(best, count / took_s if took_s > 0 else 0.0)
+        rates.append(best)
+    out, back = rates
     return ProbeResult("", "", 0.0, median(trips), out, back)
-
-
-def _best(burst: Callable[[], float]) -> float:
-    """Bandwidth of the best of several bursts, the further ones while there is time."""
-    began_s, best = monotonic(), burst()
-    for _ in range(BURSTS - 1):
-        if monotonic() - began_s < ENOUGH_S:
-            best = max(best, burst())
-    return best
 
 
 def prepare(opened: socket.socket) -> None:
@@ -100,9 +112,10 @@ def serve(opened: socket.socket, until_s: float) -> None:
     """
     opened.settimeout(STEP_S)
     for _ in range(PINGS + 2 * BURSTS):
-        head = _read_or_end(opened, _BURST.size)
+        head = opened.recv(_BURST.size)
         if not head:
             return
+        head += _read(opened, _BURST.size - len(head))
         if monotonic() > until_s:
             raise ProbeError("a probe takes longer than allowed")
         letter, size, for_s = _BURST.unpack(head)
@@ -114,20 +127,6 @@ def serve(opened: socket.socket, until_s: float) -> None:
             _send(opened, min(size, MOST_BYTES), min(max(for_s, 0.0), MOST_BURST_S))
         else:
             raise ProbeError("not a probe")
-
-
-def _push(opened: socket.socket, most: int, for_s: float) -> float:
-    """Bytes a second to the peer, by its own count."""
-    opened.sendall(_BURST.pack(b"o", most, for_s))
-    _send(opened, most, for_s)
-    count, took_s = _COUNT.unpack(_read(opened, _COUNT.size))
-    return float(count / took_s) if took_s > 0 else 0.0
-
-
-def _pull(opened: socket.socket, most: int, for_s: float) -> float:
-    opened.sendall(_BURST.pack(b"i", most, for_s))
-    count, took_s = _taken(opened)
-    return count / took_s if took_s > 0 else 0.0
 
 
 def _send(opened: socket.socket, most: int, for_s: float) -> None:
@@ -158,15 +157,81 @@ def _read(opened: socket.socket, size: int) -> bytes:
     return bytes(buffer)
 
 
-def _read_or_end(opened: socket.socket, size: int) -> bytes:
-    """Exactly this many bytes, or none at the end of the stream."""
-    first = opened.recv(size)
-    return first + _read(opened, size - len(first)) if first else b""
-
-
 def _read_into(opened: socket.socket, view: memoryview) -> None:
     while len(view):
         count = opened.recv_into(view)
         if not count:
             raise ConnectionResetError("the peer closed the connection")
         view = view[count:]
+
+
+def address_of(interface: str) -> str:
+    """IPv4 address of a network interface. Raises OSError where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        found = fcntl.ioctl(asking.fileno(), _GET_ADDRESS, struct.pack("256s", interface.encode()[:15]))
+    return socket.inet_ntoa(found[20:24])
+
+
+class ProbeListener:
+    """Listening socket, served by a thread of its own, one connection after another."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Raises OSError when the address is not available. host: empty for all interfaces."""
+        both = not host and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        self._opened = socket.create_server((host, port), family=family, backlog=8, dualstack_ipv6=both)
+        self._opened.settimeout(WAIT_S)
+        self._tokens: dict[bytes, float] = {}
+        """Admitted tokens, and until when."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="probe-listener", daemon=True)
+        self.served = 0
+        self.refused = 0
+
+    @property
+    def port(self) -> int:
+        return int(self._opened.getsockname()[1])
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+        self._opened.close()
+
+    def admit(self, tokens: tuple[bytes, ...]) -> None:
+        """Admits these tokens, each once, and no older one."""
+        until_s = monotonic() + ADMITTED_S
+        with self._lock:
+            self._tokens = dict.fromkeys(tokens[:MOST_PEERS], until_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                opened, _ = self._opened.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            with opened:
+                self._serve(opened)
+
+    def _serve(self, opened: socket.socket) -> None:
+        """Serves one connection, if it shows a token that is admitted."""
+        now_s = monotonic()
+        with self._lock:
+            self._tokens = {token: until_s for token, until_s in self._tokens.items() if until_s > now_s}
+            known = tuple(self._tokens)
+        try:
+            prepare(opened)
+            token = admitted(opened, known)
+            with self._lock:
+                if self._tokens.pop(token, None) is None:
+                    raise ProbeError("a token was used twice")
+            serve(opened, now_s + PAIR_S)
+            self.served += 1
+        except (ProbeError, OSError):
+            self.refused += 1

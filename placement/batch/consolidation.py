@@ -15,8 +15,7 @@ import numpy as np
 from cluster.actions import Move
 from cluster.arrays import IntArray
 from cluster.plans import Phase, Reason, Step
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from placement.batch.assignment_table import Table
 from placement.batch.ladder import seated
 from placement.batch.pod_assignment import Seats, seat_pods

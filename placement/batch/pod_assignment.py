@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.batch.assignment_table import Table
 from placement.batch.problem import Batch
 

@@ -31,11 +31,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import NodeFilter
-from cluster.pods import PENDING
-from cluster.snapshot import Free, Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, Free, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.packer import filters_of
 
 

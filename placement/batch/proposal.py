@@ -7,9 +7,8 @@ import numpy as np
 from cluster.actions import Bind, Evict
 from cluster.arrays import BoolArray, IntArray
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
-from cluster.pods import PENDING, device_numbers
 from cluster.power_floors import PowerFloors, held_devices
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
 from placement.batch.lp.columns import Memory

@@ -3,8 +3,7 @@
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.batch.problem import Batch, copies_in, free_room
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.ledger import Ledger, left_after, tightest_devices
 from placement.engine.policy import Rated
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.nodes import NAMING_LABELS, LabelMatches, NodeFilter, NodeTable
-from cluster.pods import device_numbers
 from cluster.power_floors import PowerFloors
-from cluster.snapshot import Snapshot
+from cluster.snapshot import Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy

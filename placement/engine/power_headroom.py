@@ -11,12 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING
 from cluster.power import PowerTable
 from cluster.power_floors import PowerFloors, held_devices, paths_of
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.ledger import Ledger
 
 TIGHTNESS = 16

@@ -9,15 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
+from cluster.changes import instance_type_of
 from cluster.demand import Demand, LengthGrid, ThroughputProfile
 from cluster.errors import Mistake
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import eligible_nodes
 from cluster.plans import Reason
-from cluster.pods import PENDING, device_numbers
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService, PodShape, is_spot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
+from cluster.workloads import WHOLE_GPU_MILLI, GpuType, InstanceType, ModelService, PodShape, is_spot
 from placement.mix.problem import Need, Offer, in_flight_at_slo
 from placement.stock import Footprint, Stock, footprint_of, stock_of_nodes
 

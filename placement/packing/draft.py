@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.pods import PENDING, PodTable, device_numbers
-from cluster.snapshot import Free, Snapshot
+from cluster.snapshot import PENDING, Free, PodTable, Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer

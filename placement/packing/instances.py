@@ -12,9 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import pulp
 
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.budget import Budget
 from placement.mix.pulp_solver import solve
 from placement.packing.draft import PackingDraft

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cluster.actions import PREEMPTED, Bind, Evict
 from cluster.plans import Phase, Reason, Step
-from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import PENDING, device_numbers
 from placement.packing.draft import PackingDraft
 from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service

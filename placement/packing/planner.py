@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from cluster.arrays import BoolArray
 from cluster.plans import CutShort, Plan, Reason, Unplaced
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING, device_numbers
 from cluster.power_floors import held_devices
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, device_numbers
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.packing.draft import PackingDraft, members_running
 
 CANDIDATES = 16

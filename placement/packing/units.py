@@ -8,8 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.packing.draft import PackingDraft, members_running
 

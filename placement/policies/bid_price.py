@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.device_options import options
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Adopt, Policy, Rated, SlowWork

@@ -26,7 +26,7 @@ from math import gcd
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.highs_program import Entries, Program
 from placement.prices.classes import FleetKinds, PodClass, hosting_kinds
 

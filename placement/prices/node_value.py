@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.prices.classes import ClassShares, FleetKinds, allowed_types
 
 CPU_STEPS = 320

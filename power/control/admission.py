@@ -1,13 +1,16 @@
-"""Admission: the floors of all admitted devices must fit every budget; placement receives the remaining headroom."""
+"""Headroom that floors leave, and caps explained: whether one holds its device back, and at which speed it runs."""
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
 
-from cluster.arrays import FloatArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.plans import Reason
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, SpeedUnderCap
 from power.control.state import Allocator, AllocatorState
-from power.domains.tree import Tree, reach_of
+from power.safety.estimator import FINE
+from power.tree import Tree, reach_of
 
 LEAST_OVER_W = 1e-6
 """Rounding error of sums; smaller excesses do not count."""
@@ -48,7 +51,9 @@ def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray
     no known device or load accounts for.
     """
     tree = allocator.tree
-    drawn_w = allocator.fixed_w + tree.through(tree.overhead * _leased_draw_w(tree, state))
+    # Devices that opted out are already in the fixed part at their worst case.
+    leased_draw_w = np.where(tree.table.devices.managed, state.estimate.draw_w, 0.0)
+    drawn_w = allocator.fixed_w + tree.through(tree.overhead * leased_draw_w)
     left_w = tree.budget_w - excess_w - drawn_w - state.spike_w
     lacking_w = tree.budget_w - floors_w(tree)
     left_w = np.where(lacking_w < -LEAST_OVER_W, np.minimum(left_w, lacking_w), left_w)
@@ -60,6 +65,91 @@ def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray
     return {names[row]: float(least[row]) for row in np.flatnonzero(np.isfinite(least)).tolist()}
 
 
-def _leased_draw_w(tree: Tree, state: AllocatorState) -> FloatArray:
-    """Draw of leased devices. Those that opted out are already in the fixed part at their worst case."""
-    return np.where(tree.table.devices.managed, state.estimate.draw_w, 0.0)
+_ZEUS = "zeus power-limit sweep (ml-energy/zeus 75a8b93, Apache-2.0): median over its training runs"
+_MODEL = (
+    "fit: power above idle ∝ f^1.3, prompts ∝ f^0.9, tokens ∝ f^0.2; idle 0.2 of the limit (docs/power-simulation.md)"
+)
+
+PHASES = (PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_COMPUTE_BOUND, PHASE_UNKNOWN)
+"""Phases that agents report."""
+
+PUBLISHED: tuple[SpeedUnderCap, ...] = (
+    SpeedUnderCap(
+        "V100", PHASE_COMPUTE_BOUND, (0.4, 0.5, 0.6, 0.7, 0.8, 1.0), (0.730, 0.866, 0.903, 0.945, 0.966, 1.0), _ZEUS
+    ),
+    SpeedUnderCap(
+        "A40", PHASE_COMPUTE_BOUND, (1 / 3, 0.5, 7 / 12, 2 / 3, 1.0), (0.360, 0.762, 0.944, 0.959, 1.0), _ZEUS
+    ),
+    SpeedUnderCap(
+        "",
+        PHASE_COMPUTE_BOUND,
+        (0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
+        (0.147, 0.237, 0.383, 0.507, 0.619, 0.819, 1.0),
+        _MODEL,
+    ),
+    SpeedUnderCap(
+        "", PHASE_MEMORY_BOUND, (0.25, 0.3, 0.4, 0.5, 0.6, 1.0), (0.726, 0.808, 0.899, 0.957, 1.0, 1.0), _MODEL
+    ),
+)
+"""Published curves; entries without a GPU type apply where none matches the device. At 0.6 of the limit token
+generation draws less than the limit and loses nothing. Splitwise's tables rate an H100 held at half its limit at 0.77
+of its prompt speed and all of its token speed: faster than the fit, so the fit errs towards leaving power where it
+is."""
+
+
+_FORM = r"(-(SXM\d*|PCI[Ee]|FHHL|DGXS|\d+GB))*"
+"""Suffixes that NVIDIA appends to a type's name: form factor and memory. Any other suffix is another card or a slice
+(`A40-8Q`)."""
+
+
+def speed_of(measured: tuple[SpeedUnderCap, ...], gpu_type: str, phase: int) -> SpeedUnderCap:
+    """Curve measured in this fleet, else the published one of the type, else the fit. Unknown phases use the costliest
+    curve.
+
+    gpu_type: as the device reports it (NVML: `Tesla V100-SXM2-16GB`).
+    """
+    phase = PHASE_COMPUTE_BOUND if phase in (PHASE_UNKNOWN, PHASE_IDLE) else phase
+    known = [each for each in (*measured, *PUBLISHED) if each.phase == phase]
+    fitting = [each for each in known if is_of(gpu_type, each.gpu_type)] or [
+        each for each in known if not each.gpu_type
+    ]
+    if not fitting:
+        raise AssertionError(f"the fit covers every phase; {phase} is not one")
+    return fitting[0]
+
+
+def is_of(product: str, gpu_type: str) -> bool:
+    """Whether a product's name contains this type as a word: `NVIDIA A40` is an A40, `NVIDIA RTX A4000` is not."""
+    return bool(gpu_type) and re.search(rf"(^|\s){re.escape(gpu_type)}{_FORM}(?!\S)", product) is not None
+
+
+def speed_at(allocator: Allocator, device: int, phase: int, cap_w: float, need_w: float) -> float:
+    """Speed under a cap relative to the speed with all the power needed, from the curve of the device's type."""
+    table = allocator.tree.table
+    most_w = float(table.devices.max_w[device])
+    curve = speed_of(table.speeds, table.gpu_types[int(table.devices.gpu_type[device])], phase)
+    at_cap, at_need = np.interp([cap_w / most_w, need_w / most_w], curve.cap_share, curve.speed).tolist()
+    return min(1.0, at_cap / at_need)
+
+
+def held_back(allocator: Allocator, state: AllocatorState) -> BoolArray:
+    """Devices that would draw more without their caps: managed, without fault, capped below their need.
+
+    Shape (devices,).
+    """
+    devices, book = allocator.tree.table.devices, state.book
+    fine = devices.managed & (state.estimate.fault == FINE)
+    held: BoolArray = fine & (book.cap_w < devices.max_w) & (book.cap_w < state.need_w - 1.0)
+    return held
+
+
+def tightest(allocator: Allocator, state: AllocatorState) -> IntArray:
+    """Tightest limit of each device, shape (devices,): the one above it with the largest fraction granted; -1: none."""
+    tree = allocator.tree
+    held_w = np.where(tree.table.devices.managed, state.estimate.held_w, 0.0)
+    used = (allocator.fixed_w + tree.through(tree.burden * held_w)) / tree.budget_w
+    # The last of several writes to one place stays: that of the fullest limit, the first among equals.
+    order = np.lexsort((-tree.path_limit, used[tree.path_limit]))
+    found = np.full(tree.devices, -1)
+    found[tree.path_device[order]] = tree.path_limit[order]
+    return found

@@ -1,22 +1,24 @@
 """Data of the control step: what stays constant between steps, what is remembered, and what is granted."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from hashlib import sha256
+from math import exp
 from typing import Any
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import NEVER_S, PowerTable
-from power.domains.tree import Tree, tree_of
 from power.policy.by_class import ByClass
-from power.policy.interface import MakePolicy, Plant, Policy, Wants
+from power.policy.interface import MakePolicy, Plant, PowerPolicy, Wants
 from power.rules import PowerRules
-from power.safety.burst_account import BurstAccount, first_account
-from power.safety.burst_credit import burst_of
+from power.safety.bursts import BurstAccount, burst_of, first_account
 from power.safety.commitments import Book, first_book
 from power.safety.estimator import STALE, Estimate, Trust, first_trust
-from power.watching.brake import Braking, no_brake
-from power.watching.repetition import Repetition, no_repetition
+from power.tree import Tree, tree_of
+from power.watching import Braking, Repetition, no_brake, no_repetition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +28,7 @@ class Allocator:
     tree: Tree
     rules: PowerRules
     plant: Plant
-    policy: Policy
+    policy: PowerPolicy
     fixed_w: FloatArray
     """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
     burst_j: FloatArray
@@ -77,7 +79,7 @@ class Grants:
     cap_w: FloatArray
     """Newest grant of every device, changed or not."""
     burst_j: FloatArray
-    """Energy in joules that the device may draw above its cap (power/safety/burst_credit.py); 0: a hard limit."""
+    """Energy in joules that the device may draw above its cap (power/safety/bursts.py); 0: a hard limit."""
     burst_to_w: FloatArray
     """Highest limit of a burst that begins now."""
     credit_back_s: FloatArray
@@ -118,3 +120,136 @@ def first_state(allocator: Allocator) -> AllocatorState:
         at_s=NEVER_S,
         told=None,
     )
+
+
+_FITS_SHARE = 0.1
+"""Fraction by which the number of devices may differ: a server more or less leaves a row's spikes what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The devices that draw through a domain, as far as what was learnt depends on them."""
+
+    products: str
+    """Digest of their products, with the highest limit of each."""
+    devices: int
+
+    def fits(self, then: "Fleet") -> bool:
+        """Whether what was learnt of `then` may be believed of this one."""
+        return self.products == then.products and abs(self.devices - then.devices) <= _FITS_SHARE * then.devices
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedSpikes:
+    """Rises of one domain's draw within a control delay, in watts (power/policy/by_class.py)."""
+
+    fleet: Fleet
+    spike_w: float
+    excess_w: float
+
+    def faded(self, for_s: float, memory_s: float) -> "LearnedSpikes":
+        """What is left after so many seconds; memory_s: time constant of forgetting."""
+        left = exp(-max(for_s, 0.0) / memory_s)
+        return replace(self, spike_w=self.spike_w * left, excess_w=self.excess_w * left)
+
+
+@lru_cache(maxsize=2)
+def fleets_of(allocator: Allocator) -> Mapping[str, Fleet]:
+    """Domain with a budget → its fleet."""
+    tree = allocator.tree
+    table = tree.table
+    made = {}
+    for limit, domain in enumerate(tree.limit.tolist()):
+        rows = tree.path_device[tree.path_limit == limit]
+        kinds = {(table.gpu_types[int(table.devices.gpu_type[row])], float(table.devices.max_w[row])) for row in rows}
+        digest = sha256(repr(sorted(kinds)).encode()).hexdigest()[:16]
+        made[table.domains.names[domain]] = Fleet(digest, len(rows))
+    return made
+
+
+def learned_spikes(allocator: Allocator, state: AllocatorState) -> Mapping[str, LearnedSpikes]:
+    """Domain with a budget → what was learnt of its rises so far."""
+    return {
+        name: LearnedSpikes(fleet, float(state.spike_w[limit]), float(state.memory.excess_w[limit]))
+        for limit, (name, fleet) in enumerate(fleets_of(allocator).items())
+    }
+
+
+def recalled(
+    allocator: Allocator, state: AllocatorState, learned: Mapping[str, LearnedSpikes]
+) -> tuple[AllocatorState, frozenset[str]]:
+    """The state with what an earlier controller learnt, and the domains of which it was believed.
+
+    Believed where the fleet still fits. It takes the place of the spike that is assumed before any measurement.
+    """
+    fits = [name for name, fleet in fleets_of(allocator).items() if name in learned and fleet.fits(learned[name].fleet)]
+    if not fits:
+        return state, frozenset()
+    tree = allocator.tree
+    names = [tree.table.domains.names[row] for row in tree.limit.tolist()]
+    spike_w, excess_w = np.array(state.spike_w), np.array(state.memory.excess_w)
+    for name in fits:
+        limit = names.index(name)
+        spike_w[limit], excess_w[limit] = learned[name].spike_w, learned[name].excess_w
+    return replace(state, memory=allocator.policy.recalled(state.memory, spike_w, excess_w)), frozenset(fits)
+
+
+def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: AllocatorState) -> AllocatorState:
+    """The state for `after`, with what was granted to and learnt of unchanged devices.
+
+    Distrust of a device that misreported is kept too. Other devices start as in `fresh`. Limits keep, by name, their
+    measured spikes and when they were full. The next step asks the policy anew.
+    """
+    then, now = before.tree.table, after.tree.table
+    device = np.full(len(now.devices), -1)  # rows in the earlier table; -1 where new, moved, or with other limits
+    for row, name in enumerate(now.devices.names):
+        old = then.devices.names.row(name)
+        if old is not None and _facts(then, old) == _facts(now, row):
+            device[row] = old
+    known = {then.domains.names[int(row)]: number for number, row in enumerate(before.tree.limit)}
+    limit = np.array([known.get(now.domains.names[int(row)], -1) for row in after.tree.limit], dtype=np.int64)
+
+    def of_devices(old: Array, new: Array) -> Array:
+        return _column(old, new, device)
+
+    def of_limits(old: FloatArray, new: FloatArray) -> FloatArray:
+        return _column(old, new, limit)
+
+    def columns(part: str) -> Any:
+        """What is remembered in a dataclass of columns; everything but these as in `fresh`."""
+        old, new = getattr(state, part), getattr(fresh, part)
+        names = [each.name for each in fields(new) if each.name not in _OF_LIMITS]
+        arrays = {name: each for name in names if isinstance(each := getattr(new, name), np.ndarray)}
+        return replace(new, **{name: of_devices(getattr(old, name), each) for name, each in arrays.items()})
+
+    return replace(
+        fresh,
+        book=columns("book"),
+        estimate=columns("estimate"),
+        trust=replace(columns("trust"), clean=state.trust.clean),
+        repetition=replace(columns("repetition"), looked_at_s=state.repetition.looked_at_s),
+        account=replace(columns("account"), over_s=of_limits(state.account.over_s, fresh.account.over_s)),
+        memory=after.policy.carried(fresh.memory, state.memory, of_devices, of_limits),
+        # Devices held down by a brake are found from the next readings, in domains that were full a short while ago.
+        braking=replace(fresh.braking, full_s=of_limits(state.braking.full_s, fresh.braking.full_s)),
+        started_s=state.started_s,
+        at_s=state.at_s,
+    )
+
+
+_OF_LIMITS = ("over_s",)
+"""Columns with one entry per limit among columns with one per device."""
+
+
+def _facts(table: PowerTable, row: int) -> tuple[object, ...]:
+    """What makes a device the same in another table."""
+    devices = table.devices
+    domain = table.domains.names[int(devices.domain[row])]
+    return domain, float(devices.min_w[row]), float(devices.max_w[row]), bool(devices.managed[row])
+
+
+def _column(old: Array, new: Array, row: IntArray) -> Array:
+    made = new.copy()
+    known = row >= 0
+    made[known] = old[row[known]]
+    return made

@@ -12,15 +12,111 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.control.state import Allocator, AllocatorState, Grants
-from power.policy.interface import Seen, Wants
-from power.policy.precedence import floors_first_w
-from power.safety.burst_account import BurstAccount, counted, restoring
+from power.policy.interface import PolicyInput, Wants, floors_first_w
+from power.rules import MEANT_W
+from power.safety.bursts import BurstAccount, counted, restoring
 from power.safety.commitments import Book, confirmed, granted
-from power.safety.estimator import FINE, STALE, Estimate, Trust, distrusting, estimate, heard_again, obeyed
-from power.safety.grants import as_found_w, granted_w, is_governed
-from power.watching.brake import Braking, is_full, is_watched, watched
-from power.watching.repetition import repeated
-from power.watching.units import with_wrong_units
+from power.safety.estimator import (
+    FINE,
+    OVER_CAP,
+    STALE,
+    Estimate,
+    Trust,
+    distrusting,
+    estimate,
+    heard_again,
+    obeyed,
+    with_wrong_units,
+)
+from power.tree import Tree
+from power.watching import Braking, is_full, is_watched, repeated, watched
+
+
+def granted_w(
+    tree: Tree,
+    trust: Trust,
+    book: Book,
+    seen: Estimate,
+    awaited: BoolArray,
+    wanted_w: FloatArray,
+    need_w: FloatArray,
+    room_w: FloatArray,
+) -> FloatArray:
+    """New cap of every device, shape (devices,).
+
+    awaited: devices not heard yet by a new controller, which keep what they have; others that no grant may govern are
+    sent to their safe floor. wanted_w: the policy's caps, trimmed to what devices accept and to the room. need_w: what
+    devices would draw: rises up to it come first, class by class. room_w: shape (limits,), what leased devices may draw
+    at worst.
+    """
+    devices = tree.table.devices
+    governed = is_governed(tree, seen)
+    wanted_w = np.minimum(np.maximum(wanted_w, devices.min_w), devices.max_w)
+    wanted_w = _fitting_caps(tree, governed, np.where(governed, wanted_w, seen.held_w), room_w)
+    if not all_of(governed):
+        wanted_w = np.where(governed, wanted_w, np.where(awaited, book.cap_w, devices.floor_w))
+    held_w = np.where(devices.managed, seen.held_w, 0.0)
+    left_w = room_w - tree.at_worst(held_w)
+    lowered_w = np.where(devices.managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
+    if not trust.clean:
+        # A device that keeps a higher limit than granted is granted that limit, once others made room. Only the record
+        # changes: it enforces that limit already, and would be reported for ever as not obeying.
+        clamped = (trust.least_w > book.cap_w) & (seen.held_w >= trust.least_w)
+        clamped &= seen.believed & (seen.fault != OVER_CAP) & (tree.least(left_w) >= 0)
+        lowered_w = np.where(clamped, np.minimum(trust.least_w, devices.max_w), lowered_w)
+    may_rise = (book.ceiling_w <= book.cap_w) & seen.believed & (seen.fault == FINE) & devices.managed
+    rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
+    if not any_of(rise_w > 0):
+        return lowered_w
+    rise_w = _fitting_rises(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
+    return np.where(rise_w >= MEANT_W, held_w + np.floor(rise_w), lowered_w)
+
+
+def is_governed(tree: Tree, seen: Estimate) -> BoolArray:
+    """Devices that a new grant may govern, shape (devices,).
+
+    Others count at what they may hold, whatever is granted.
+    """
+    if seen.clean:
+        return tree.table.devices.managed
+    return np.asarray(tree.table.devices.managed & (seen.fault != STALE) & (seen.fault != OVER_CAP))
+
+
+def _fitting_caps(tree: Tree, governed: BoolArray, cap_w: FloatArray, room_w: FloatArray) -> FloatArray:
+    """Caps that together fit every limit: where a policy wants too much, all above their lowest limits give alike."""
+    devices = tree.table.devices
+    leased_w = np.where(devices.managed, cap_w, 0.0)
+    if all_of(tree.at_worst(leased_w) <= room_w):
+        return cap_w
+    base_w = np.where(governed, devices.min_w, leased_w)
+    above_w = tree.at_worst(leased_w - base_w)
+    share = np.minimum(np.maximum(room_w - tree.at_worst(base_w), 0.0) / np.maximum(above_w, 1e-9), 1.0)
+    return np.where(governed, base_w + np.floor((leased_w - base_w) * np.minimum(tree.least(share), 1.0)), cap_w)
+
+
+def _fitting_rises(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
+    """Rises reduced to the room that every limit has left: needs class by class, then the rest."""
+    if all_of(tree.at_worst(rise_w) <= left_w):
+        return rise_w
+    needed_w = np.minimum(needed_w, rise_w)
+    made = np.zeros(len(rise_w))
+    parts = [np.where(tree.rank == rank, needed_w, 0.0) for rank in range(int(tree.rank.max()) + 1)]
+    for part in (*parts, rise_w - needed_w):
+        share = np.minimum(np.maximum(left_w, 0.0) / np.maximum(tree.at_worst(part), 1e-9), 1.0)
+        given = part * np.minimum(tree.least(share), 1.0)
+        left_w = left_w - tree.at_worst(given)
+        made += given
+    return made
+
+
+def as_found_w(tree: Tree, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:
+    """Caps limited to the enforced limits of devices that are seen to obey for the first time.
+
+    An earlier controller may have lowered them since their limits were first read, and granted the power to others.
+    """
+    newly = book.met & ~before.met & (readings.cap_w > 0)
+    holds_w = np.maximum(np.floor(readings.cap_w), tree.table.devices.min_w)
+    return np.where(newly, np.minimum(cap_w, holds_w), cap_w)
 
 
 def step(
@@ -41,7 +137,14 @@ def step(
     """
     tree, rules = allocator.tree, allocator.rules
     budget_w = tree.budget_w if budget_w is None else budget_w
-    readings, state = _sound(readings), _listening(state, now_s, rules.stale_s)
+    unknown = np.isnan(readings.cap_w)
+    if any_of(unknown):  # an unknown limit counts as none
+        readings = replace(readings, cap_w=np.where(unknown, np.inf, readings.cap_w))
+    if state.at_s == NEVER_S:  # earlier grants count as granted now, so that no device is late yet
+        now: FloatArray = np.full(len(state.book.cap_w), now_s)
+        state = replace(state, book=replace(state.book, granted_at_s=now, due_since_s=now), started_s=now_s)
+    elif now_s - state.at_s > rules.stale_s:  # nor is silence during a pause held against any
+        state = replace(state, trust=heard_again(state.trust, now_s))
 
     # Safety: what is believed, and what each device may still hold.
     account, overdrew = counted(state.account, tree, rules, allocator.burst_j, readings)
@@ -56,7 +159,20 @@ def step(
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     drawn_w = tree.drawn(seen.draw_w) + allocator.fixed_w
-    braking = _braking(allocator, state, readings, drawn_w, budget_w, now_s)
+    braking = state.braking
+    if is_watched(braking, now_s) or any_of(is_full(drawn_w, budget_w)):
+        # Whether a hardware brake is engaged is judged by the draw of devices against what they need.
+        usual_w = np.minimum(state.book.cap_w, state.need_w / (1 + rules.margin_share))
+        braking = watched(
+            braking,
+            tree,
+            draw_w=readings.draw_w,
+            at_work_w=np.where(state.need_w <= tree.table.devices.floor_w, 0.0, usual_w),
+            drawn_w=drawn_w,
+            budget_w=budget_w,
+            let_go_s=rules.control_delay_s,
+            now_s=now_s,
+        )
 
     # Policy: what is wanted.
     room_w = budget_w - allocator.fixed_w
@@ -92,25 +208,6 @@ def step(
     ), told
 
 
-def _sound(readings: PowerReadings) -> PowerReadings:
-    """The readings; an unknown limit counts as none."""
-    unknown = np.isnan(readings.cap_w)
-    return replace(readings, cap_w=np.where(unknown, np.inf, readings.cap_w)) if any_of(unknown) else readings
-
-
-def _listening(state: AllocatorState, now_s: float, stale_s: float) -> AllocatorState:
-    """The state with its clocks started at the first step, or again after a pause.
-
-    Earlier grants count as granted now, so that no device is late yet; nor is silence during a pause held against any.
-    """
-    if state.at_s == NEVER_S:
-        now: FloatArray = np.full(len(state.book.cap_w), now_s)
-        return replace(state, book=replace(state.book, granted_at_s=now, due_since_s=now), started_s=now_s)
-    if now_s - state.at_s > stale_s:
-        return replace(state, trust=heard_again(state.trust, now_s))
-    return state
-
-
 def _seen(
     allocator: Allocator,
     state: AllocatorState,
@@ -123,7 +220,7 @@ def _seen(
     drawn_w: FloatArray,
     budget_w: FloatArray,
     room_w: FloatArray,
-) -> Seen:
+) -> PolicyInput:
     """What the policy is shown. Devices that no grant may govern are subtracted at what they may hold."""
     tree, rules = allocator.tree, allocator.rules
     governed, free_w = is_governed(tree, seen), room_w
@@ -131,7 +228,7 @@ def _seen(
         free_w = room_w - tree.at_worst(np.where(tree.table.devices.managed & ~governed, seen.held_w, 0.0))
     limit_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
     base_w = tree.table.devices.min_w
-    return Seen(
+    return PolicyInput(
         at_s=now_s,
         for_s=now_s - state.at_s if state.at_s != NEVER_S else 0.0,
         draw_w=seen.draw_w,
@@ -164,31 +261,6 @@ def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArra
     fits = tree.least(room_w - tree.at_worst(leased_w)) >= 0
     awaited: BoolArray = ~book.met & (seen.fault == STALE) & fits
     return awaited
-
-
-def _braking(
-    allocator: Allocator,
-    state: AllocatorState,
-    readings: PowerReadings,
-    drawn_w: FloatArray,
-    budget_w: FloatArray,
-    now_s: float,
-) -> Braking:
-    """Whether a hardware brake is engaged, judged by the draw of devices against what they need."""
-    if not is_watched(state.braking, now_s) and not any_of(is_full(drawn_w, budget_w)):
-        return state.braking
-    devices = allocator.tree.table.devices
-    usual_w = np.minimum(state.book.cap_w, state.need_w / (1 + allocator.rules.margin_share))
-    return watched(
-        state.braking,
-        allocator.tree,
-        draw_w=readings.draw_w,
-        at_work_w=np.where(state.need_w <= devices.floor_w, 0.0, usual_w),
-        drawn_w=drawn_w,
-        budget_w=budget_w,
-        let_go_s=allocator.rules.control_delay_s,
-        now_s=now_s,
-    )
 
 
 def _grants(

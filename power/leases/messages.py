@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -103,7 +103,7 @@ class Lease:
     safe_w: Mapping[str, float]
     """Limits after the lease has ended."""
     burst_j: Mapping[str, float] = field(default_factory=dict)
-    """Energy in joules above the cap (power/safety/burst_credit.py); devices that are not named may not burst."""
+    """Energy in joules above the cap (power/safety/bursts.py); devices that are not named may not burst."""
     burst_to_w: Mapping[str, float] = field(default_factory=dict)
     """Highest limit of a burst that begins now; the device's own highest limit where none is named."""
     credit_back_s: float = 300.0
@@ -194,3 +194,32 @@ _KINDS: Mapping[type, Kind] = {Inventory: "inventory", Report: "report", Lease: 
 def _signature(kind: str, secret: bytes, node: str, text: bytes) -> bytes:
     signed = b"\n".join((FORM, kind.encode(), node.encode(), text))
     return hmac.new(secret, signed, sha256).hexdigest().encode()
+
+
+LONGEST = 256 * 1024
+"""Longest message in bytes; a lease of 16 devices has 3 KiB."""
+
+
+class MessageFrameError(Exception):
+    """Error when the other process does not speak this protocol."""
+
+
+class Reader(Protocol):
+    """Byte stream to read from, such as asyncio.StreamReader."""
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Exactly n bytes. Raises EOFError (asyncio's IncompleteReadError is one) when the stream ends earlier."""
+        ...
+
+
+async def read_frame(stream: Reader, longest: int = LONGEST) -> bytes:
+    """The next message. Raises EOFError at the end of the stream, MessageFrameError for an impossible length."""
+    length = int.from_bytes(await stream.readexactly(4), "big")
+    if not 0 < length <= longest:
+        raise MessageFrameError(f"message length of {length} bytes is not allowed")
+    return await stream.readexactly(length)
+
+
+def framed(message: bytes) -> bytes:
+    """The message with its length prefix, as it is sent."""
+    return len(message).to_bytes(4, "big") + message

@@ -1,24 +1,159 @@
 """Tonnage's policy: floors, then needs, class by class, with the measured spike kept free; bursts as room permits."""
 
 from dataclasses import dataclass, fields, replace
+from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, all_of, any_of
-from cluster.power import NEVER_S, PHASE_IDLE, PHASE_MEMORY_BOUND
-from power.policy.demand import Demand, needed, no_demand, observed
-from power.policy.interface import Carry, Plant, Seen, Wants, unbounded
-from power.policy.levels import levels_of, widths_w
-from power.policy.spikes import Spikes, with_draw
-from power.policy.water_filling import pour, pouring_of
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
+from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
+from power.policy.interface import Carry, Plant, PolicyInput, Wants, unbounded
+from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
 from power.rules import MEANT_W
+
+_REST_SHARE = 0.25
+"""Highest idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.2 of it."""
+_REST_MEMORY_S = 3600.0
+"""Time constant with which the lowest idle draw is forgotten: one wrong reading must not stay for ever."""
+_RESTS_SHARE = 1.3
+"""Multiple of its idle draw above which a device was not idle all the time since the last reading."""
+_PROMPTS_MEMORY_S = 120.0
+"""Time constant of the fraction of prompts: many requests at one at a time, of which a twentieth to a tenth is
+prompt."""
+_ALTERNATES_SHARE = 0.25
+"""Fraction of prompts from which phases count as alternating: it is a third to a half with continuous batching."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Memory:
+class DeviceDemand:
+    """What is known of each device's demand; shape (devices,) each."""
+
+    need_w: FloatArray
+    """What it would draw without its cap, with its margin; between its floor and its highest limit."""
+    usual_w: FloatArray
+    """What it needed lately in token generation; where phases are not known, while it worked."""
+    mean_w: FloatArray
+    """Draw smoothed over some seconds; negative before the first reading."""
+    rest_w: FloatArray
+    """Draw while idle: the lowest read at rest, slowly forgotten. Types differ by a factor of two."""
+    prompts: FloatArray
+    """Fraction of the readings during work that hit a prompt."""
+    phase: IntArray
+    """Phase that will still apply when a grant arrives; unknown where phases alternate faster than they are read."""
+
+    @property
+    def alternates(self) -> BoolArray:
+        """Devices whose phases alternate faster than they are read."""
+        found: BoolArray = self.prompts >= _ALTERNATES_SHARE
+        return found
+
+    @property
+    def rests(self) -> BoolArray:
+        """Idle devices; not where phases alternate, since there the next request comes before a grant does."""
+        found: BoolArray = (self.phase == PHASE_IDLE) & ~self.alternates
+        return found
+
+
+def no_demand(plant: Plant) -> DeviceDemand:
+    devices = plant.tree.table.devices
+    nothing, phase = np.zeros(len(devices)), np.full(len(devices), PHASE_UNKNOWN)
+    return DeviceDemand(devices.max_w, devices.floor_w, nothing - 1.0, _REST_SHARE * devices.max_w, nothing, phase)
+
+
+def observed(plant: Plant, demand: DeviceDemand, seen: PolicyInput) -> DeviceDemand:
+    """The demand with its means and phases brought up to date; a first reading is its own mean.
+
+    A draw that no device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
+    A server that handles one request at a time is in its prompt for a second or two and generates tokens for a minute.
+    Continuous batching alternates several times a second, so the phase of a reading tells nothing there. A device that
+    is idle now but drew more since the previous reading did work, and counts as in a prompt, which may be next.
+    """
+    most_w, for_s = plant.tree.table.devices.max_w, max(seen.for_s, 0.0)
+    draw_w = np.fmax(np.fmin(seen.shown_w, most_w), 0.0)
+    part = 1 - exp(-for_s / plant.rules.mean_s)
+    mean_w = np.where(demand.mean_w < 0, draw_w, demand.mean_w + part * (draw_w - demand.mean_w))
+    rests = seen.phase == PHASE_IDLE
+    rest_w = np.minimum(demand.rest_w * exp(min(for_s / _REST_MEMORY_S, 1.0)), _REST_SHARE * most_w)
+    believed = seen.draw_w == seen.shown_w  # 0 W of a broken meter would stay for ever
+    rest_w = np.where(rests & believed, np.fmin(rest_w, draw_w), rest_w)
+    part = 1 - exp(-for_s / _PROMPTS_MEMORY_S) if for_s < _PROMPTS_MEMORY_S else 0.0
+    prompts = demand.prompts + np.where(rests, 0.0, part) * ((seen.phase == PHASE_COMPUTE_BOUND) - demand.prompts)
+    phase = np.where(rests & (draw_w > _RESTS_SHARE * rest_w), PHASE_COMPUTE_BOUND, seen.phase)
+    phase = np.where((prompts >= _ALTERNATES_SHARE) & (phase != PHASE_IDLE), PHASE_UNKNOWN, phase)
+    return DeviceDemand(demand.need_w, demand.usual_w, mean_w, rest_w, prompts, phase)
+
+
+def needed(plant: Plant, demand: DeviceDemand, seen: PolicyInput, for_s: float) -> DeviceDemand:
+    """The demand with needs estimated anew.
+
+    A device held back by its cap is tried at what it usually needs, or at more; one in a prompt, or whose phases
+    alternate, will need what it usually does soon, and a burst covers its prompts. A need is kept while it moves
+    little, so that a ripple of the draw moves no caps. It is also kept while the newest cap is too young to show:
+    otherwise a device that was just given more would seem not to use it. What a brake holds down shows no need.
+
+    for_s: time since this was done last.
+    """
+    rules, devices, before_w = plant.rules, plant.tree.table.devices, demand.need_w
+    computes, tokens = demand.phase == PHASE_COMPUTE_BOUND, demand.phase == PHASE_MEMORY_BOUND
+    draw_w = np.where(plant.bursts & ~tokens, demand.mean_w, seen.draw_w)
+    band_w = rules.band_share * devices.max_w
+    held_back = (draw_w >= rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
+    more_w = np.where(computes & ~plant.bursts, 1.0, rules.probe_share) * devices.max_w
+    more_w = np.maximum(seen.limit_w + more_w, demand.usual_w)
+    wants_w = np.where(held_back, more_w, draw_w * (1 + rules.margin_share))
+    wants_w = np.where(computes | demand.alternates, np.maximum(wants_w, demand.usual_w), wants_w)
+    wants_w = np.minimum(np.maximum(wants_w, devices.floor_w), devices.max_w)
+    rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
+    falls = (wants_w < before_w - band_w) & seen.shows
+    need_w = np.where(rises | falls, wants_w, before_w)
+    part = 1 - exp(-max(for_s, 0.0) / (4 * rules.mean_s))
+    free_w = np.minimum(np.maximum(seen.draw_w * (1 + rules.margin_share), devices.floor_w), need_w)
+    usual_w = np.where(seen.draw_w < rules.pinned_share * seen.limit_w, free_w, need_w)
+    steady = tokens | (demand.phase == PHASE_UNKNOWN)
+    usual_w = np.where(steady, demand.usual_w + part * (usual_w - demand.usual_w), demand.usual_w)
+    if seen.slowed is not None:
+        need_w, usual_w = np.where(seen.slowed, before_w, need_w), demand.usual_w
+    return DeviceDemand(need_w, usual_w, demand.mean_w, demand.rest_w, demand.prompts, demand.phase)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spikes:
+    """Memory of the largest rises of the draws through all limits, shape (limits,) each."""
+
+    window: tuple[tuple[float, FloatArray, FloatArray], ...]
+    """(instant, watts, smoothed watts) of the last control delay, oldest first."""
+    spike_w: FloatArray
+    """Largest rise within a control delay; older ones are forgotten gradually."""
+    excess_w: FloatArray
+    """Largest excess over the smoothed draw of one control delay before; smaller where draws fluctuate."""
+
+
+def with_draw(
+    spikes: Spikes, draw_w: FloatArray, at_s: float, within_s: float, memory_s: float, mean_s: float
+) -> Spikes:
+    """The memory after one more measurement.
+
+    within_s: time from the draw that a decision answers until the decision takes effect. memory_s: time constant of
+    forgetting. mean_s: time constant of smoothing. The first measurement is no rise, since nothing precedes it.
+    """
+    window = tuple([each for each in spikes.window if at_s - each[0] <= within_s])
+    if not window:
+        return Spikes(((at_s, draw_w, draw_w),), spikes.spike_w, spikes.excess_w)
+    last_s, _, smooth_w = window[-1]
+    for_s = max(at_s - last_s, 0.0)
+    kept, part = exp(-for_s / memory_s), 1 - exp(-for_s / mean_s)
+    spike_w = spikes.spike_w * kept
+    for _, watts, _ in window:
+        spike_w = np.maximum(spike_w, draw_w - watts)
+    excess_w = np.maximum(spikes.excess_w * kept, draw_w - window[0][2])
+    return Spikes((*window, (at_s, draw_w, smooth_w + part * (draw_w - smooth_w))), spike_w, excess_w)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByClassMemory:
     """What the policy remembers between steps."""
 
-    demand: Demand
+    demand: DeviceDemand
     spikes: Spikes
     wants: Wants | None
     """What it wanted last."""
@@ -51,13 +186,13 @@ class ByClass:
         self.plant, self._levels = plant, levels_of(plant.tree, plant.bursts)
         self._pouring = pouring_of(plant.tree, self._levels.count)
 
-    def first(self) -> Memory:
+    def first(self) -> ByClassMemory:
         plant = self.plant
         first_w = plant.rules.first_spike_share * plant.tree.budget_w
         spikes = Spikes((), first_w, first_w)
-        return Memory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
+        return ByClassMemory(no_demand(plant), spikes, None, NEVER_S, np.zeros(plant.tree.limits))
 
-    def wants(self, memory: Memory, seen: Seen) -> tuple[Memory, Wants]:
+    def wants(self, memory: ByClassMemory, seen: PolicyInput) -> tuple[ByClassMemory, Wants]:
         plant, rules = self.plant, self.plant.rules
         spikes = memory.spikes
         if seen.slowed is not None:  # the recovery after a brake is no rise of demand
@@ -68,12 +203,14 @@ class ByClass:
             )
         demand = observed(plant, memory.demand, seen)
         if memory.wants is not None and self._may_wait(memory, seen):
-            return Memory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
+            return ByClassMemory(demand, spikes, memory.wants, memory.decided_s, memory.free_w), memory.wants
         demand = needed(plant, demand, seen, seen.at_s - memory.decided_s if memory.wants is not None else 0.0)
         wants = self._decided(demand, spikes, seen)
-        return Memory(demand, spikes, wants, seen.at_s, seen.free_w), wants
+        return ByClassMemory(demand, spikes, wants, seen.at_s, seen.free_w), wants
 
-    def carried(self, fresh: Memory, before: Memory, of_devices: Carry, of_limits: Carry) -> Memory:
+    def carried(
+        self, fresh: ByClassMemory, before: ByClassMemory, of_devices: Carry, of_limits: Carry
+    ) -> ByClassMemory:
         was, new = before.demand, fresh.demand
         columns = {field.name: of_devices(getattr(was, field.name), getattr(new, field.name)) for field in fields(new)}
         # The window of spikes starts again: a new device is not a rise of the draw.
@@ -85,10 +222,10 @@ class ByClass:
             ),
         )
 
-    def recalled(self, memory: Memory, spike_w: FloatArray, excess_w: FloatArray) -> Memory:
+    def recalled(self, memory: ByClassMemory, spike_w: FloatArray, excess_w: FloatArray) -> ByClassMemory:
         return replace(memory, spikes=Spikes(memory.spikes.window, spike_w, excess_w))
 
-    def _may_wait(self, memory: Memory, seen: Seen) -> bool:
+    def _may_wait(self, memory: ByClassMemory, seen: PolicyInput) -> bool:
         """Whether the row is so far from its budget that bursts carry any new work until the next decision.
 
         A device at work that has less than it usually needs does not wait: its burst would end before. Where phases
@@ -104,10 +241,10 @@ class ByClass:
             and not any_of(lacks & (seen.phase != PHASE_IDLE) & ~memory.demand.alternates)
         )
 
-    def _is_far(self, seen: Seen) -> bool:
+    def _is_far(self, seen: PolicyInput) -> bool:
         return seen.is_clean and all_of(seen.drawn_w < self.plant.rules.calm_look_share * seen.budget_w)
 
-    def _decided(self, demand: Demand, spikes: Spikes, seen: Seen) -> Wants:
+    def _decided(self, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> Wants:
         plant, tree, rules, levels = self.plant, self.plant.tree, self.plant.rules, self._levels
         spikes = Spikes(spikes.window, spikes.spike_w, planned_excess_w(plant, demand, spikes, seen))
         width_w = widths_w(
@@ -143,7 +280,7 @@ class ByClass:
         return Wants(cap_w, demand.need_w, burst_ends_w(plant, spikes, seen, lease_w, soon_w, gives))
 
 
-def planned_excess_w(plant: Plant, demand: Demand, spikes: Spikes, seen: Seen) -> FloatArray:
+def planned_excess_w(plant: Plant, demand: DeviceDemand, spikes: Spikes, seen: PolicyInput) -> FloatArray:
     """The excess over the smoothed draw to plan for, shape (limits,).
 
     Less than the largest one where most of the working draw alternates between phases, as with short requests and with
@@ -159,7 +296,7 @@ def planned_excess_w(plant: Plant, demand: Demand, spikes: Spikes, seen: Seen) -
 
 
 def _without_useless_moves(
-    plant: Plant, seen: Seen, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
+    plant: Plant, seen: PolicyInput, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
 ) -> FloatArray:
     """Caps to move to now: the targets, without moves that have no use.
 
@@ -177,7 +314,7 @@ def _without_useless_moves(
     return np.where(plant.tree.least(np.where(fits, 1.0, -1.0)) > 0, kept_w, np.where(near, kept_w, target_w))
 
 
-def rises_soon_w(plant: Plant, demand: Demand, seen: Seen, cap_w: FloatArray) -> FloatArray:
+def rises_soon_w(plant: Plant, demand: DeviceDemand, seen: PolicyInput, cap_w: FloatArray) -> FloatArray:
     """What devices that their limits hold back will draw in addition once they get these caps; shape (limits,)."""
     held_back = (seen.draw_w >= plant.rules.pinned_share * seen.limit_w) & (demand.phase != PHASE_IDLE)
     rise_w = np.maximum(np.minimum(cap_w, demand.usual_w) - seen.draw_w, 0.0)
@@ -185,7 +322,7 @@ def rises_soon_w(plant: Plant, demand: Demand, seen: Seen, cap_w: FloatArray) ->
 
 
 def burst_ends_w(
-    plant: Plant, spikes: Spikes, seen: Seen, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
+    plant: Plant, spikes: Spikes, seen: PolicyInput, lease_w: FloatArray, soon_w: FloatArray, gives: BoolArray
 ) -> FloatArray:
     """Highest limits of bursts: the nearer a domain is to its budget, the lower, and low classes first.
 

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cluster.arrays import Array, BoolArray, FloatArray, IntArray
-from power.domains.tree import Tree
-from power.rules import PowerRules
+from cluster.arrays import Array, BoolArray, FloatArray, IntArray, any_of
+from power.rules import MEANT_W, PowerRules
+from power.tree import Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class Plant:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class PolicyInput:
     """What the safety layer believes at this step; shape (devices,) unless stated otherwise."""
 
     at_s: float
@@ -74,7 +74,7 @@ class Wants:
 Carry = Callable[[Array, Array], Array]
 
 
-class Policy(Protocol):
+class PowerPolicy(Protocol):
     """A policy for one plant, without memory of its own: what it remembers is a dataclass that it is given back.
 
     The memory has `need_w`, what each device would draw, and `spike_w`, how far the draw through each limit may rise
@@ -88,7 +88,7 @@ class Policy(Protocol):
         """Memory before the first step."""
         ...
 
-    def wants(self, memory: Any, seen: Seen) -> tuple[Any, Wants]:
+    def wants(self, memory: Any, seen: PolicyInput) -> tuple[Any, Wants]:
         """What it wants now, and the memory for the next step. Called once per step."""
         ...
 
@@ -104,9 +104,30 @@ class Policy(Protocol):
         ...
 
 
-MakePolicy = Callable[[Plant], Policy]
+MakePolicy = Callable[[Plant], PowerPolicy]
 
 
 def unbounded(plant: Plant, lease_w: FloatArray) -> FloatArray:
     """Highest limits of bursts where nothing bounds them: the highest limit, or the lease where no burst is allowed."""
     return np.where(plant.bursts, plant.tree.table.devices.max_w, lease_w)
+
+
+def floors_first_w(tree: Tree, wanted_w: FloatArray, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
+    """Caps in which no device rises above its useful floor while a higher class below the same limit waits for its
+    floor, watts, shape (devices,); never above `cap_w`.
+
+    before_w: caps of the last step, which nothing here lowers. A device of which less than its floor is wanted, because
+    it has no work, waits for nothing.
+    """
+    devices = tree.table.devices
+    waits = (cap_w < np.minimum(devices.floor_w, wanted_w) - MEANT_W) & devices.managed
+    rises = cap_w > before_w
+    if not any_of(waits) or not any_of(rises):
+        return cap_w
+    first = np.full(tree.limits, np.iinfo(np.int64).max)
+    waiting = waits[tree.path_device]
+    np.minimum.at(first, tree.path_limit[waiting], tree.rank[tree.path_device[waiting]])
+    ahead = np.full(tree.devices, np.iinfo(np.int64).max)
+    np.minimum.at(ahead, tree.path_device, first[tree.path_limit])
+    held_back = rises & (ahead < tree.rank)
+    return np.where(held_back, np.minimum(cap_w, np.maximum(devices.floor_w, before_w)), cap_w)

@@ -37,7 +37,7 @@ class Book:
     granted_at_s: FloatArray
     """Instant when the newest grant was sent."""
     burst: BoolArray
-    """Whether the newest grant allows bursts above it (power/safety/burst_credit.py)."""
+    """Whether the newest grant allows bursts above it (power/safety/bursts.py)."""
     held_burst: BoolArray
     """Whether a grant that the device may still hold allows bursts."""
     met: BoolArray

@@ -1,6 +1,7 @@
 """Simulated day: the controller's own loop with job arrivals, daily demand waves, and a lost node."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from math import cos, pi
@@ -11,15 +12,105 @@ from cluster.actions import Scale
 from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import eligible_nodes
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import Gang
+from cluster.plans import Plan
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import Gang, requires_spot
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
 from controller.ports import Brain
-from simulator.day.moment import HOUR_S, Moment, jobs_gpus, services_per_hour, waits, whole_services
 from simulator.world import SimulatedWorld
 
+HOUR_S = 3600.0
+STARTING = "Starting"
+"""Code of pods that wait although the plan gives no reason: they arrived or were scaled within the cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """State after one cycle, for the live output and for the report."""
+
+    at_s: float
+    """Simulated seconds since midnight."""
+    gpus: int
+    """GPUs on nodes that are up or cordoned, without those of a lost node."""
+    gpus_used: float
+    running: int
+    waiting: int
+    waits: Mapping[str, int]
+    """Pods that wait, by the code of the reason."""
+    why: Mapping[str, str]
+    """One reason of each code, in words."""
+    services_per_hour: float
+    """Price per hour of the services' running instances, in dollars: on spot nodes at the spot price."""
+    jobs_gpus: float
+    """GPUs that pods of no service hold."""
+    whole: tuple[str, ...]
+    """Services that have a mix, all of whose instances run."""
+    demand_share: float
+    """Demand as a fraction of the peak."""
+    bound: int
+    """Pods bound in this cycle."""
+    evicted: int
+    scaled: int
+    failed: int
+    """Failed actions."""
+    plan_s: float
+    """Real seconds from the snapshot to the plan before the guard."""
+    gap: float
+    """Widest optimality gap of a service's mix: fraction of its price that is not proven to be needed."""
+    out_of_time: int
+    """Number of parts of the plan that time cut off."""
+    lost: str
+    """Node that is down after a failure; empty: none."""
+    news: tuple[str, ...]
+    """Events of the cycle, in words."""
+
+
+def clock_words(at_s: float) -> str:
+    """Seconds since midnight as `13:05`."""
+    minutes = round(at_s / 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def services_per_hour(seen: Snapshot) -> float:
+    """Price per hour of the services' running instances, in dollars."""
+    rows = (row for row, owner in enumerate(seen.pods.owner) if owner and seen.pods.node[row] != PENDING)
+    running = ((seen.pods.shapes[seen.pods.shape[row]], seen.nodes.gpu_type[seen.pods.node[row]]) for row in rows)
+    return float(
+        sum(
+            shape.total_gpu_milli / 1000 * seen.gpu_types[gpu_type].price(spot=requires_spot(shape.node_terms))
+            for shape, gpu_type in running
+            if gpu_type >= 0
+        )
+    )
+
+
+def jobs_gpus(seen: Snapshot) -> float:
+    """GPUs that pods of no service hold."""
+    pods = seen.pods
+    rows = (row for row, owner in enumerate(pods.owner) if not owner and pods.node[row] != PENDING)
+    return float(sum(pods.shapes[pods.shape[row]].total_gpu_milli for row in rows) / 1000)
+
+
+def whole_services(seen: Snapshot, plan: Plan) -> tuple[str, ...]:
+    """Services that have a mix, all of whose instances run."""
+    short = {owner for row, owner in enumerate(seen.pods.owner) if owner and seen.pods.node[row] == PENDING}
+    return tuple(each.service for each in plan.services if each.refusal is None and each.service not in short)
+
+
+def waits(seen: Snapshot, plan: Plan) -> Mapping[str, int]:
+    """Pods that wait, by the code of the plan's reason for them or for their gang."""
+    reasons = {each.workload: each.reason.code for each in plan.unplaced}
+    counts = Counter[str]()
+    for row in np.flatnonzero(seen.pods.node == PENDING).tolist():
+        gang = int(seen.pods.gang[row])
+        of_gang = reasons.get(f"Gang/{seen.gangs[gang].name}") if gang >= 0 else None
+        counts[of_gang or reasons.get(f"Pod/{seen.pods.names[row]}", STARTING)] += 1
+    return dict(counts)
+
+
+PATIENCE_S = 3600.0
+"""Real seconds that the day's clock waits for a plan. Work alone bounds plans, so a busy machine makes the same."""
 NIGHT_SHARE = 0.35
 """Lowest demand at night, as a fraction of the peak. The ServeGen m-large trace has P1/mean 0.32 and peak/mean 3."""
 PEAK_HOUR = 15.0
@@ -49,9 +140,7 @@ class DaySettings:
     """None: no node is lost."""
     repair_hours: float = 3.0
     deadline_s: float = 5.0
-    """Deadline of each plan, in real seconds: the last resort. The brain's settings say how much work it is."""
-    steady: bool = False
-    """Whether the services' demand stays at its peak all day; that of jobs varies in any case."""
+    """Nominal deadline of each plan, for the brain's settings: they make an amount of work of it."""
     seed: int = 0
 
 
@@ -83,8 +172,8 @@ def live(
 ) -> Iterator[Moment]:
     """Moments of the day, in order. Jobs copy the fleet's own pods that request GPUs; whole gangs arrive together.
 
-    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day, except where a
-    plan is out of time. With one seed, days of any brain have the same jobs, which last the same time once they start.
+    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day on any machine.
+    With one seed, days of any brain have the same jobs, which last the same time once they start.
     Raises ConfigError (check_day).
     """
     check_day(fleet, settings)
@@ -105,29 +194,32 @@ class _Day:
         self._lost = ""
 
     def moments(self) -> Iterator[Moment]:
-        steps = round(self._settings.hours * HOUR_S / self._settings.step_s)
-        for step in range(steps):
-            at_s = step * self._settings.step_s
-            news = tuple(self._nodes_fail(at_s))
-            self._jobs_end(at_s)
+        world, settings = self._world, self._settings
+        for step in range(round(settings.hours * HOUR_S / settings.step_s)):
+            at_s = step * settings.step_s
+            news = list(self._failures(at_s))
+            over = [pod for pod, end_s in self._ends_at_s.items() if end_s <= at_s]
+            for pod in over:
+                del self._ends_at_s[pod]
+            world.depart(over)
             self._jobs_arrive(at_s)
-            share = self._demand_share(at_s)
-            self._world.demand({name: rate * share for name, rate in self._peak.items()})
-            self._world.pass_time(at_s - self._world.observe().at_s)
-            done = run_cycle(self._world, self._brain, Limits(), self._settings.deadline_s, self._clock)
+            share = tide(at_s / HOUR_S)
+            world.demand({name: rate * share for name, rate in self._peak.items()})
+            world.pass_time(at_s - world.observe().at_s)
+            done = run_cycle(world, self._brain, Limits(), PATIENCE_S, self._clock)
             self._jobs_start(at_s, done)
-            yield self._moment(at_s, done, (*news, *_news(done, self._world.observe())))
+            yield self._moment(at_s, done, (*news, *_news(done, world.observe())))
 
-    def _demand_share(self, at_s: float) -> float:
-        return 1.0 if self._settings.steady else tide(at_s / HOUR_S)
-
-    def _nodes_fail(self, at_s: float) -> Iterator[str]:
+    def _failures(self, at_s: float) -> Iterator[str]:
+        """Loses the day's node, or takes it back, at its time."""
         wanted = self._settings
         if wanted.lose_hour is None:
             return
         lost_at_s = wanted.lose_hour * HOUR_S
         if not self._lost and lost_at_s <= at_s < lost_at_s + wanted.repair_hours * HOUR_S:
-            self._lost = wanted.lose or self._busiest()
+            nodes, free = self._world.observe().nodes, self._world.observe().free()
+            used = np.where(nodes.schedulable, 1000 * nodes.gpus - free.gpu_milli.sum(axis=1), -1)
+            self._lost = wanted.lose or str(nodes.names[int(np.argmax(used))])
             pods = self._world.lose(self._lost)
             for pod in pods:
                 self._ends_at_s.pop(pod, None)
@@ -137,42 +229,41 @@ class _Day:
             yield f"node {self._lost} is back"
             self._lost = ""
 
-    def _busiest(self) -> str:
-        seen = self._world.observe()
-        used = 1000 * seen.nodes.gpus - seen.free().gpu_milli.sum(axis=1)
-        return str(seen.nodes.names[int(np.argmax(np.where(seen.nodes.schedulable, used, -1)))])
-
-    def _jobs_end(self, at_s: float) -> None:
-        over = [pod for pod, end_s in self._ends_at_s.items() if end_s <= at_s]
-        for pod in over:
-            del self._ends_at_s[pod]
-        self._world.depart(over)
-
     def _jobs_arrive(self, at_s: float) -> None:
+        """Adds the jobs of one step: copies of the fleet's own, as many as chance gives at this hour."""
         gpus = float(self._fleet.nodes.gpus.sum()) * (FIRST_SERVICES_SHARE if self._peak else 1.0)
         mean_s = self._settings.job_hours * HOUR_S * float(np.exp(JOB_SPREAD**2 / 2))
         gpus_per_job = float(np.mean([job.gpus for job in self._jobs]))
         per_step = self._settings.load * gpus / gpus_per_job / mean_s * self._settings.step_s * tide(at_s / HOUR_S)
         for _ in range(int(self._rng.poisson(per_step))):
-            job = self._jobs[int(self._rng.integers(len(self._jobs)))]
-            pods, gangs = _fresh(self._fleet, job, next(self._numbers), len(self._world.observe().gangs))
-            self._world.arrive(pods, gangs)
+            job, number = self._jobs[int(self._rng.integers(len(self._jobs)))], next(self._numbers)
+            size, pods = len(job.rows), self._fleet.pods
+            gangs = (replace(job.gang, name=f"{JOBS}{number}"),) if job.gang else ()
+            fresh = PodTable(
+                names=Names([f"{JOBS}{number}-{member}" for member in range(size)]),
+                shape=np.arange(size, dtype=np.int64),
+                shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
+                node=np.full(size, PENDING),
+                devices=np.zeros(size, dtype=np.int64),
+                priority=pods.priority[job.rows],
+                gang=np.full(size, len(self._world.observe().gangs) if gangs else -1),
+                owner=("",) * size,
+                movable=pods.movable[job.rows],
+            )
+            self._world.arrive(fresh, gangs)
 
     def _jobs_start(self, at_s: float, done: Cycle) -> None:
         """Sets the end of every newly bound job; one that was stopped starts from its beginning."""
         pods = self._world.observe().pods
         for change in (change for step in done.outcome.done for change in step.action.seat_changes):
-            row = pods.names.row(change.pod) if change.node_before is None else None
             if change.node_after is None:
                 self._ends_at_s.pop(change.pod, None)
+            row = pods.names.row(change.pod) if change.node_before is None else None
             if row is not None and change.pod.startswith(JOBS) and pods.node[row] != PENDING:
-                self._ends_at_s[change.pod] = at_s + self._lasts_s(change.pod)
-
-    def _lasts_s(self, pod: str) -> float:
-        """Duration of the pod's job, by the seed and its number alone: the same in every day of the seed."""
-        number = int(pod.removeprefix(JOBS).partition("-")[0])
-        drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
-        return self._settings.job_hours * HOUR_S * float(drawn)
+                # The seed and the job's number alone decide how long it lasts: the same in every day of the seed.
+                number = int(change.pod.removeprefix(JOBS).partition("-")[0])
+                drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
+                self._ends_at_s[change.pod] = at_s + self._settings.job_hours * HOUR_S * float(drawn)
 
     def _moment(self, at_s: float, done: Cycle, news: tuple[str, ...]) -> Moment:
         seen = self._world.observe()
@@ -190,7 +281,7 @@ class _Day:
             services_per_hour=services_per_hour(seen),
             jobs_gpus=jobs_gpus(seen),
             whole=whole_services(seen, done.plan),
-            demand_share=self._demand_share(at_s),
+            demand_share=tide(at_s / HOUR_S),
             bound=sum(change.node_before is None for change in changes),
             evicted=sum(change.node_before is not None for change in changes),
             scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
@@ -243,24 +334,6 @@ def _jobs(fleet: Snapshot) -> list[_Job]:
         if len(mine) >= fleet.gangs[gang].min_members
     ]
     return single + whole
-
-
-def _fresh(fleet: Snapshot, job: _Job, number: int, gangs: int) -> tuple[PodTable, tuple[Gang, ...]]:
-    """The job's pods under new names, pending, and its gang."""
-    size, pods = len(job.rows), fleet.pods
-    new = (replace(job.gang, name=f"{JOBS}{number}"),) if job.gang else ()
-    table = PodTable(
-        names=Names([f"{JOBS}{number}-{member}" for member in range(size)]),
-        shape=np.arange(size, dtype=np.int64),
-        shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
-        node=np.full(size, PENDING),
-        devices=np.zeros(size, dtype=np.int64),
-        priority=pods.priority[job.rows],
-        gang=np.full(size, gangs if job.gang else -1),
-        owner=("",) * size,
-        movable=pods.movable[job.rows],
-    )
-    return table, new
 
 
 def _news(done: Cycle, after: Snapshot) -> Iterator[str]:

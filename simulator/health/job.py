@@ -1,16 +1,40 @@
 """Simulated training job: its shape, its nodes, and what its steps cost without a fault."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
-from cluster.arrays import IntArray
-from health.records.decoding import Records
-from simulator.health.transcript import introductions, members, places
+from cluster.arrays import Array, FloatArray, IntArray
+from health.records.frames import HEADER, RECORD, Records
 from tonnage import records
-from tonnage.records import Role
+from tonnage.records import Kind, Role
 
 NUMBERS = {int(Role.TENSOR): 0, int(Role.DATA): 1, int(Role.PIPELINE): 2, int(Role.WORLD): 3}
+
+
+def introductions(rank: IntArray, rows: Array) -> Records:
+    return Records(rows, rank, np.zeros(0, HEADER))
+
+
+def members(groups: list[tuple[int, int, IntArray]], number: dict[int, int]) -> tuple[IntArray, Array]:
+    """MEMBER records of groups (key, role, ranks); number: the ranks' own number of the groups of each role."""
+    ranks = np.concatenate([ranks for _, _, ranks in groups])
+    rows = np.zeros(len(ranks), RECORD)
+    sizes = [len(ranks) for _, _, ranks in groups]
+    rows["kind"] = Kind.MEMBER
+    rows["at_ns"] = np.repeat([key for key, _, _ in groups], sizes)
+    rows["op"] = np.repeat([role for _, role, _ in groups], sizes)
+    rows["group"] = np.repeat([number[role] for _, role, _ in groups], sizes)
+    rows["step"] = np.repeat(sizes, sizes)
+    rows["seq"] = np.concatenate([np.arange(size) for size in sizes])
+    return ranks.astype(np.int64), rows
+
+
+def places(stage: IntArray, replica: IntArray) -> tuple[IntArray, Array]:
+    rows = np.zeros(len(stage), RECORD)
+    rows["kind"], rows["seq"], rows["at_ns"], rows["step"] = Kind.PLACE, stage, replica, len(stage)
+    return np.arange(len(stage), dtype=np.int64), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +111,93 @@ class Job:
         rank, rows = members(groups, NUMBERS)
         placed, place_rows = places(stage, replica)
         return introductions(np.concatenate([rank, placed]), np.concatenate([rows, place_rows]))
+
+
+class Happening(StrEnum):
+    """Kind of a disturbance: faults first, then what is no fault."""
+
+    SLOW_RANK = "slow rank"
+    SLOW_NODE = "slow node"
+    SLOW_NIC = "slow NIC"
+    SLOW_LINK = "slow link"
+    HANG_RANK = "hang of a rank"
+    FROZEN_RANK = "frozen rank"
+    HANG_LINK = "hang of a link"
+    HANG_NIC = "hang of a NIC"
+    DEAD_RANK = "dead rank"
+    DEAD_NODE = "dead node"
+    NONE = "none"
+    STALLS = "stalls"
+    CHECKPOINT = "checkpoint"
+    UNMARKED_CHECKPOINT = "unmarked checkpoint"
+    EVALUATION = "evaluation"
+    COMPILATION = "compilation"
+    UNEVEN_DATA = "uneven data"
+    LONG_REPLICA = "one replica with longer data"
+    STAGE_LOAD = "stage imbalance"
+    ALL_SLOW = "all ranks slow"
+    POWER_CAP = "own power cap"
+    CGROUP_LIMIT = "own cgroup limit"
+
+
+FAULTS = tuple(Happening)[:10]
+NO_FAULTS = tuple(Happening)[10:]
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """One disturbance."""
+
+    kind: Happening
+    step: int
+    """Step at whose beginning it starts."""
+    ranks: tuple[int, ...] = ()
+    """Ranks that it concerns: one, the two ends of a link, a node's, a replica's, those capped."""
+    strength: float = 0.0
+    """Excess of each pass as a share of it, or of the transfers over the path as a multiple."""
+    for_s: float = 0.0
+    """Length of one stall, checkpoint, evaluation or compilation."""
+    every: int = 0
+    """Steps between two of them."""
+    until: int = 0
+    """Step from which slow computing is over; 0: it lasts."""
+    parameters: dict[str, float] = field(default_factory=dict)
+
+    def compute_factor(self, job: Job, step: int, random: np.random.Generator) -> FloatArray:
+        """Shape (ranks,): passes' time over the normal one in this step."""
+        factor = np.ones(job.ranks)
+        if self.kind is Happening.UNEVEN_DATA:
+            load = np.exp(random.normal(0.0, self.strength, job.data))
+            return np.asarray(np.broadcast_to(load[None, :, None], job.shape).ravel())
+        if step < self.step or 0 < self.until <= step:
+            return factor
+        if self.kind in (Happening.SLOW_RANK, Happening.SLOW_NODE, Happening.LONG_REPLICA, *LIMITS):
+            factor[list(self.ranks)] += self.strength
+        elif self.kind is Happening.ALL_SLOW:
+            factor += self.strength
+        return factor
+
+    def pause_s(self, job: Job, step: int, random: np.random.Generator) -> tuple[FloatArray, bool]:
+        """Shape (ranks,): pause before this step, and whether the job marks its phase."""
+        pause = np.zeros(job.ranks)
+        due = self.every > 0 and step >= self.step and (step - self.step) % self.every == 0
+        if not due:
+            return pause, False
+        if self.kind is Happening.STALLS:
+            pause[random.integers(job.ranks)] = self.for_s * random.uniform(0.3, 1.0)
+        else:
+            pause[:] = self.for_s * random.uniform(0.9, 1.1, job.ranks)
+        return pause, self.kind is not Happening.UNMARKED_CHECKPOINT and self.kind is not Happening.STALLS
+
+
+LIMITS = (Happening.POWER_CAP, Happening.CGROUP_LIMIT)
+STOPS = (
+    Happening.HANG_RANK,
+    Happening.FROZEN_RANK,
+    Happening.HANG_LINK,
+    Happening.HANG_NIC,
+    Happening.DEAD_RANK,
+    Happening.DEAD_NODE,
+)
+ABSENCES = (Happening.HANG_RANK, Happening.FROZEN_RANK, Happening.DEAD_RANK, Happening.DEAD_NODE)
+NETWORK = (Happening.SLOW_NIC, Happening.SLOW_LINK, Happening.HANG_LINK, Happening.HANG_NIC)

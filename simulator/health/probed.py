@@ -5,13 +5,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from controller.parts.health.probing import DEADLINE_S
-from health.probing.answer import Found, Measured, answer, bad_pairs, narrowed_ranks
-from health.probing.pairs import CONTROLS, Pair, pairs_of, rounds_of
-from health.probing.question import question_of
+from controller.loops.health.probing import DEADLINE_S
+from health.probing import (
+    CONTROLS,
+    Found,
+    Measured,
+    Pair,
+    answer,
+    bad_pairs,
+    narrowed_ranks,
+    pairs_of,
+    question_of,
+    rounds_of,
+)
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 from simulator.health.cases import Case
-from simulator.health.disturbance import STOPS, Happening
+from simulator.health.job import STOPS, Happening
 
 SOUND_BYTES_PER_S, SOUND_RTT_S = 2.0e9, 60e-6
 NOISE = 0.05

@@ -1,15 +1,29 @@
 """Responses to faults of a training job, for comparison: time-outs and people, time-outs and restarts, remediation."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Protocol
 
 import numpy as np
 
-from simulator.health.fault_process import DAY_S, SLOW, Kind, NodeFault, faults
-from simulator.health.training_run import Setup, TrainingRun
+from health.remediation.decision import decide
+from health.remediation.facts import (
+    Evidence,
+    JobFacts,
+    NodeFacts,
+    NodeKey,
+    OurTaint,
+    PodFacts,
+    Policy,
+    Situation,
+    Source,
+)
+from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent, Page
+from health.verdicts.verdict import Part, Syndrome
+from simulator.health.training_run import DAY_S, SLOW, Kind, NodeFault, Setup, TrainingRun, faults
 
 TIMEOUT_S = 600.0
 """Default time-out of NCCL's watchdog in PyTorch."""
@@ -157,3 +171,308 @@ def by_hand(run: TrainingRun, timeline: Timeline, response: Response, stop: Node
         timeline.at(run.now_s + 600.0, lambda: by_hand(run, timeline, response, stop))
         return
     restart(run, timeline, response, seats, run.setup.restart_s)
+
+
+JOB = "train/large"
+AGAIN_S = 60.0
+"""Time between two decisions while something is going on."""
+SYNDROMES = {
+    Kind.CRASH: Syndrome.DEAD_PROCESS,
+    Kind.HANG: Syndrome.OTHER_HANG,
+    Kind.LINK_HANG: Syndrome.COMMUNICATION_HANG,
+    Kind.NODE_LOST: Syndrome.DEAD_PROCESS,
+    Kind.SWITCH: Syndrome.COMMUNICATION_HANG,
+    Kind.PROGRAM: Syndrome.DEAD_PROCESS,
+    Kind.SLOW_COMPUTE: Syndrome.OTHER_SLOW,
+    Kind.SLOW_NIC: Syndrome.COMMUNICATION_SLOW,
+    Kind.SLOW_LINK: Syndrome.COMMUNICATION_SLOW,
+}
+PARTS = {Kind.NODE_LOST: Part.NODE, Kind.SWITCH: Part.NIC, Kind.SLOW_NIC: Part.NIC, Kind.SLOW_LINK: Part.LINK}
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """Mechanisms that are taken out, to see what each is good for."""
+
+    ski_rental: str = ""
+    """`never`: slow nodes are left alone; `at once`: they are moved away from as soon as they are seen."""
+    in_place: bool = False
+
+
+@dataclass(slots=True)
+class Remediated:
+    """State of the controller, and what it has done to nodes."""
+
+    policy: Policy = field(default_factory=Policy)
+    without: Without = field(default_factory=Without)
+    incidents: tuple[Incident, ...] = ()
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    pods: tuple[PodFacts, ...] = ()
+    number: int = 0
+    """Number of the run."""
+    started_s: float = 0.0
+    restarted_s: list[float] = field(default_factory=list)
+    heard: Evidence | None = None
+    """Verdict on the stop that stands."""
+    seen_slow: dict[int, tuple[float, NodeFault]] = field(default_factory=dict)
+    """Slow-downs by the identity of their fault, with when each is first seen."""
+    testing: set[tuple[str, int]] = field(default_factory=set)
+    person_called_for: NodeFault | None = None
+    moving: int = -1
+    """Number of the run that is to move at its next checkpoint."""
+    waking_s: float = -inf
+    """Next decision without an event."""
+    decided: dict[str, int] = field(default_factory=dict)
+    """Restarts and taints, by kind."""
+
+    def on_stop(self, run: TrainingRun, timeline: Timeline) -> None:
+        self._know(run)
+        assert run.stopped is not None  # noqa: S101 - the protocol says so
+        stop, setup = run.stopped, run.setup
+        dies = stop.kind in (Kind.CRASH, Kind.NODE_LOST, Kind.PROGRAM)
+        seen_s = run.now_s + (setup.death_seen_s if dies else setup.hang_seen_s)
+        timeline.at(seen_s, lambda: self._verdict(run, timeline, stop))
+
+    def on_change(self, run: TrainingRun, timeline: Timeline) -> None:
+        self._know(run)
+        seen = {id(each): each for each in run.slow}
+        ended = [self.seen_slow.pop(key)[1] for key in set(self.seen_slow) - set(seen)]
+        if ended and run.stopped is None and run.down_until_s is None:
+            over = [replace(self._slow(run, fault), over=True) for fault in ended]
+            self.incidents = decide(self._situation(run), self.incidents, over, self.policy).incidents
+            self._decide(run, timeline)
+        for key, fault in seen.items():
+            if key not in self.seen_slow and run.slow_share > 0:
+                self.seen_slow[key] = (run.now_s + run.setup.slow_seen_s, fault)
+                timeline.at(run.now_s + run.setup.slow_seen_s, lambda: self._decide(run, timeline))
+
+    def _know(self, run: TrainingRun) -> None:
+        """Nodes and first run, before anything happens."""
+        if not self.nodes:
+            for number in range(run.setup.nodes + run.setup.spares):
+                name = f"n{number}"
+                self.nodes[name] = NodeFacts(NodeKey(name, name), domains=(f"switch/{number // run.setup.leaf}",))
+            self._new_pods(run)
+
+    def _new_pods(self, run: TrainingRun) -> None:
+        self.pods = tuple(PodFacts(f"{self.number}-{node}", f"n{node}", run.now_s) for node in run.seats)
+
+    def _verdict(self, run: TrainingRun, timeline: Timeline, stop: NodeFault) -> None:
+        """What the analyser says of a stop: right, wrong, or nothing until the probe has run."""
+        if run.stopped is not stop:
+            return
+        luck = run.random.random()
+        if stop.visible or luck < run.setup.named_share:
+            self.heard = self._about(run, stop, [stop.node])
+        elif luck < run.setup.named_share + run.setup.wrong_share:
+            self.heard = self._about(run, stop, [int(run.random.choice(run.seats))])
+        else:
+            self.heard = replace(self._about(run, stop, []), part=Part.NOTHING, probe="stacks", confidence=0.5)
+            timeline.at(run.now_s + self.policy.confirm_s - 1.0, lambda: self._probed(run, timeline, stop))
+            timeline.at(run.now_s + self.policy.confirm_s + 1.0, lambda: self._decide(run, timeline))
+        self._decide(run, timeline)
+
+    def _probed(self, run: TrainingRun, timeline: Timeline, stop: NodeFault) -> None:
+        if run.stopped is stop and run.random.random() < run.setup.probe_share:
+            self.heard = self._about(run, stop, [stop.node])
+            self._decide(run, timeline)
+
+    def _about(self, run: TrainingRun, fault: NodeFault, blamed: list[int]) -> Evidence:
+        part = PARTS.get(fault.kind, Part.RANK)
+        if fault.kind is Kind.LINK_HANG:
+            part = Part.NIC if fault.visible else Part.LINK
+        if part is Part.LINK and blamed == [fault.node] and fault.peer in run.seats:
+            blamed = [fault.node, fault.peer]
+        elif part is Part.LINK:
+            part = Part.NIC
+        since_s = max(fault.at_s, self.started_s)
+        return Evidence(
+            job=JOB,
+            incarnation=str(self.number),
+            syndrome=SYNDROMES[fault.kind],
+            part=part,
+            nodes=tuple(NodeKey(f"n{node}", f"n{node}") for node in blamed),
+            pods=tuple(f"{self.number}-{node}" for node in blamed),
+            since_s=min(since_s, run.now_s),
+            at_s=run.now_s,
+            confidence=0.95,
+            source=Source.NODE if fault.visible else Source.JOB,
+            slow_share=fault.slow_share,
+            program_error=fault.kind is Kind.PROGRAM,
+        )
+
+    def _evidence(self, run: TrainingRun) -> list[Evidence]:
+        found = []
+        if run.stopped is not None and self.heard is not None:
+            found.append(replace(self.heard, at_s=run.now_s))
+            for node in run.seats:
+                fault = run.broken_by.get(node)
+                if fault is not None and fault.visible and run.is_unsound(node):
+                    found.append(self._about(run, fault, [node]))
+        if run.stopped is None and run.down_until_s is None and self.without.ski_rental != "never":
+            on = set(run.seats)
+            for seen_s, fault in self.seen_slow.values():
+                if seen_s <= run.now_s and fault.node in on and (fault.peer < 0 or fault.peer in on):
+                    found.append(self._slow(run, fault))
+        return found
+
+    def _slow(self, run: TrainingRun, fault: NodeFault) -> Evidence:
+        made = self._about(run, fault, [fault.node])
+        return replace(made, since_s=-inf if self.without.ski_rental == "at once" else made.since_s)
+
+    def _situation(self, run: TrainingRun) -> Situation:
+        setup = run.setup
+        job = JobFacts(
+            name=JOB,
+            incarnation=str(self.number),
+            started_s=self.started_s,
+            pods=self.pods,
+            min_available=setup.nodes,
+            restart_s=setup.restart_s,
+            in_place_restart_s=1e6 if self.without.in_place else setup.in_place_s,
+            checkpoint_at_s=run.checkpoint_at_s,
+            checkpoint_interval_s=setup.interval_s,
+            checkpoint_save_s=setup.save_s,
+            restarted_s=tuple(self.restarted_s[-20:]),
+            progressed_s=run.now_s if run.stopped is None and run.down_until_s is None else -inf,
+        )
+        return Situation(run.now_s, {JOB: job}, self.nodes, tuple(f"n{node}" for node in self._spares(run)))
+
+    def _spares(self, run: TrainingRun) -> list[int]:
+        """Free nodes that look sound: a broken one that nobody sees is among them."""
+        used = set(run.seats)
+        return [
+            node
+            for node in range(run.setup.nodes + run.setup.spares)
+            if node not in used and self.nodes[f"n{node}"].taint is None and not self._looks_broken(run, node)
+        ]
+
+    def _looks_broken(self, run: TrainingRun, node: int) -> bool:
+        return run.is_unsound(node) and run.broken_by[node].visible
+
+    def _decide(self, run: TrainingRun, timeline: Timeline) -> None:
+        """Decides and carries out until nothing new is to be done, as cycles of the controller would."""
+        for _ in range(4):
+            decision = decide(self._situation(run), self.incidents, self._evidence(run), self.policy)
+            is_settled = decision.incidents == self.incidents
+            self.incidents = decision.incidents
+            for intent in decision.intents:
+                if isinstance(intent, NodeIntent):
+                    self._on_node(run, timeline, intent)
+                elif isinstance(intent, JobIntent):
+                    self._on_job(run, timeline, intent)
+                elif isinstance(intent, Page):
+                    self._call_a_person(run, timeline)
+            if is_settled:
+                break
+        if self._is_busy(run):
+            timeline.at(run.now_s + AGAIN_S, lambda: self._decide(run, timeline))
+
+    def _is_busy(self, run: TrainingRun) -> bool:
+        """Whether time alone may change the decision; one such wake-up stands at a time."""
+        going_on = run.stopped is not None or (run.slow_share > 0 and self.without.ski_rental != "never")
+        if not going_on or self.waking_s > run.now_s:
+            return False
+        self.waking_s = run.now_s + AGAIN_S
+        return True
+
+    def _on_node(self, run: TrainingRun, timeline: Timeline, intent: NodeIntent) -> None:
+        there = self.nodes[intent.node.name]
+        if intent.do is NodeDo.TAINT:
+            self._count("quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake")
+            there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
+            timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
+        elif intent.do is NodeDo.TEST:
+            self._test(run, timeline, intent)
+        elif intent.do is NodeDo.PROBATION and there.taint is not None:
+            there = replace(there, taint=replace(there.taint, on_probation=True))
+            timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
+            self._work_on_probation(run, timeline, int(there.key.name[1:]))
+        elif intent.do is NodeDo.UNTAINT:
+            there = replace(there, taint=None)
+        self.nodes[intent.node.name] = there
+
+    def _test(self, run: TrainingRun, timeline: Timeline, intent: NodeIntent) -> None:
+        """Passes when the node is sound again; sometimes before."""
+        name, key = intent.node.name, (intent.incident, intent.generation)
+        if key in self.testing:
+            return
+        self.testing.add(key)
+        missed = run.random.random() < run.setup.test_misses
+        sound_s = run.now_s if missed else max(run.unsound_until_s.get(int(name[1:]), 0.0), run.now_s)
+
+        def passed() -> None:
+            self.nodes[name] = replace(self.nodes[name], tested_s=run.now_s)
+            self._decide(run, timeline)
+
+        timeline.at(sound_s + run.setup.test_s, passed)
+
+    def _work_on_probation(self, run: TrainingRun, timeline: Timeline, node: int) -> None:
+        """Work of low value fails within an hour on a node that is broken still, and the large job is spared."""
+        if run.is_unsound(node) and self.policy.probation_s >= 3600.0:
+            timeline.at(run.now_s + float(run.random.uniform(60.0, 3600.0)), lambda: self._relapse(run, timeline, node))
+
+    def _relapse(self, run: TrainingRun, timeline: Timeline, node: int) -> None:
+        key = NodeKey(f"n{node}", f"n{node}")
+        shown = Evidence("", "", Syndrome.NONE, Part.NODE, (key,), (), run.now_s, run.now_s, 0.95, Source.NODE)
+        decision = decide(self._situation(run), self.incidents, [shown], self.policy)
+        self.incidents = decision.incidents
+        self._decide(run, timeline)
+
+    def _on_job(self, run: TrainingRun, timeline: Timeline, intent: JobIntent) -> None:
+        if intent.incarnation != str(self.number) or intent.do is JobDo.TOLERATE:
+            return
+        if intent.do is JobDo.MOVE_AT_CHECKPOINT:
+            if self.moving != self.number:
+                self.moving = self.number
+                due_s = max(run.saved_at_s + run.setup.interval_s + run.setup.save_s, run.now_s)
+                timeline.at(due_s + 0.001, lambda: self._move(run, timeline, intent))
+            return
+        if intent.do is JobDo.RESTART_IN_PLACE:
+            self._restart(run, timeline, list(run.seats), run.setup.in_place_s, "restarted in place")
+            return
+        self._elsewhere(run, timeline, intent, "restarted elsewhere")
+
+    def _move(self, run: TrainingRun, timeline: Timeline, intent: JobIntent) -> None:
+        is_wanted = any(each.id == intent.incident and each.is_open for each in self.incidents)
+        if is_wanted and intent.incarnation == str(self.number) and run.stopped is None and run.down_until_s is None:
+            self._elsewhere(run, timeline, intent, "moved at a checkpoint")
+
+    def _elsewhere(self, run: TrainingRun, timeline: Timeline, intent: JobIntent, what: str) -> None:
+        avoid = {int(key.name[1:]) for key in intent.avoid}
+        kept = [node for node in run.seats if node not in avoid and self.nodes[f"n{node}"].taint is None]
+        seats = (kept + [node for node in self._spares(run) if node not in avoid])[: run.setup.nodes]
+        if len(seats) == run.setup.nodes:
+            self._restart(run, timeline, seats, run.setup.restart_s, what)
+
+    def _restart(self, run: TrainingRun, timeline: Timeline, seats: list[int], for_s: float, what: str) -> None:
+        self._count(what)
+        self.restarted_s.append(run.now_s)
+        self._next_run(run, for_s)
+        restart(run, timeline, self, seats, for_s)
+        self._new_pods(run)
+        timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
+
+    def _next_run(self, run: TrainingRun, for_s: float) -> None:
+        self.number += 1
+        self.started_s, self.heard = run.now_s + for_s, None
+
+    def _call_a_person(self, run: TrainingRun, timeline: Timeline) -> None:
+        stop = run.stopped
+        if stop is None or self.person_called_for is stop:
+            return
+        self.person_called_for = stop
+        self._count("people called")
+        timeline.at(run.now_s + run.setup.person_s, lambda: self._by_hand(run, timeline, stop))
+
+    def _by_hand(self, run: TrainingRun, timeline: Timeline, stop: NodeFault) -> None:
+        restarts = run.restarts
+        if run.stopped is stop:
+            by_hand(run, timeline, self, stop)
+        if run.restarts > restarts:
+            self._count("restarted by hand")
+            self._next_run(run, run.setup.restart_s)
+            self._new_pods(run)
+
+    def _count(self, what: str) -> None:
+        self.decided[what] = self.decided.get(what, 0) + 1

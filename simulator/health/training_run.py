@@ -1,10 +1,139 @@
 """A training job of thousands of GPUs on faulty nodes: what it gets done, and what it loses to what."""
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import numpy as np
 
-from simulator.health.fault_process import SLOW, Kind, NodeFault
+from cluster.arrays import FloatArray
+
+DAY_S = 86_400.0
+
+
+class Kind(StrEnum):
+    """Kind of a fault, as a job sees it."""
+
+    CRASH = "crash"
+    HANG = "hang"
+    LINK_HANG = "hang of a link"
+    NODE_LOST = "node lost"
+    SWITCH = "switch"
+    PROGRAM = "program error"
+    SLOW_COMPUTE = "slow compute"
+    SLOW_NIC = "slow NIC"
+    SLOW_LINK = "slow link"
+
+
+SLOW = (Kind.SLOW_COMPUTE, Kind.SLOW_NIC, Kind.SLOW_LINK)
+STOPS_PER_1000_NODE_DAYS = {
+    Kind.CRASH: 2.3,
+    Kind.HANG: 0.6,
+    Kind.LINK_HANG: 0.4,
+    Kind.NODE_LOST: 0.5,
+    Kind.SWITCH: 0.25,
+    Kind.PROGRAM: 0.15,
+}
+"""Together 4.2, the rate of the StepFun trace (584 faults of 400 nodes in 348.8 days) and near Llama 3's 3.8; the split
+into kinds is chosen after published mixes."""
+SLOW_PER_1000_NODE_DAYS = {Kind.SLOW_COMPUTE: 0.6, Kind.SLOW_NIC: 0.4, Kind.SLOW_LINK: 0.5}
+SLOW_MEAN_S = {Kind.SLOW_COMPUTE: 600.0, Kind.SLOW_NIC: 1440.0, Kind.SLOW_LINK: 1440.0}
+"""Mean durations of compute and communication fail-slow (Greyhound, ATC'25); the tail reaches about 10 h."""
+SLOW_SIGMA = 1.5
+LEMON_SHAPE = 0.35
+"""Shape of the gamma distribution of hazards over nodes: a tenth of the StepFun trace's nodes has 41 % of faults."""
+CLUSTER = 1.7
+"""Mean faults of one parent event, within an hour of it."""
+REPAIR_MU_H, REPAIR_SIGMA = 3.0, 2.1
+"""Lognormal repair times of the StepFun trace, hours: median 20 h, mean 133 h as measured there."""
+REPAIR_MOST_H = 2000.0
+"""Its 99th percentile: what takes longer is replaced by another node."""
+LASTING = {
+    Kind.CRASH: 0.8,
+    Kind.HANG: 0.8,
+    Kind.LINK_HANG: 0.7,
+    Kind.NODE_LOST: 1.0,
+    Kind.SWITCH: 1.0,
+    Kind.PROGRAM: 0.0,
+}
+"""Probability that a restart on the same nodes fails again; 82.5 % of crashes are local to a node (C4, HPCA'25)."""
+SWITCH_NODES = 3
+"""Nodes that a switch's fault cuts off."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """One fault of one node."""
+
+    at_s: float
+    node: int
+    kind: Kind
+    repair_s: float
+    """Time until the node is sound again; 0 for what a restart mends."""
+    slow_share: float = 0.0
+    for_s: float = 0.0
+    """How long a slow-down lasts by itself."""
+    visible: bool = False
+    """Whether the node agent sees it too: a GPU error, NIC counters, a node that is not ready."""
+    peer: int = -1
+    """Other end of a link."""
+
+
+def faults(nodes: int, days: float, leaf: int, seed: int, *, slow: bool = True) -> list[NodeFault]:
+    """Faults of a fleet, in order of time. leaf: nodes per leaf switch."""
+    random = np.random.default_rng([seed, 61])
+    hazard = random.gamma(LEMON_SHAPE, size=nodes)
+    hazard /= hazard.sum()
+    found = [each for at_s in _bursts(nodes, days, random) for each in _stop(at_s, hazard, leaf, random)]
+    if slow:
+        found += _slow_downs(nodes, days, hazard, random)
+    return sorted((each for each in found if each.at_s < days * DAY_S), key=lambda each: (each.at_s, each.node))
+
+
+def _bursts(nodes: int, days: float, random: np.random.Generator) -> FloatArray:
+    total = sum(STOPS_PER_1000_NODE_DAYS.values()) * nodes / 1000 * days
+    parents = random.uniform(0, days * DAY_S, random.poisson(total / CLUSTER))
+    children = random.poisson(CLUSTER - 1, len(parents))
+    after = np.repeat(parents, children) + random.uniform(0, 3600.0, int(children.sum()))
+    return np.concatenate([parents, after])
+
+
+def _stop(at_s: float, hazard: FloatArray, leaf: int, random: np.random.Generator) -> list[NodeFault]:
+    kinds = list(STOPS_PER_1000_NODE_DAYS)
+    rates = np.array(list(STOPS_PER_1000_NODE_DAYS.values()))
+    kind = kinds[int(random.choice(len(kinds), p=rates / rates.sum()))]
+    node = int(random.choice(len(hazard), p=hazard))
+    repair_s = _repair_s(random) if random.random() < LASTING[kind] else 0.0
+    visible = repair_s > 0 and (kind in (Kind.NODE_LOST, Kind.SWITCH) or random.random() < 0.6)
+    peer = (node + int(random.integers(1, len(hazard)))) % len(hazard) if kind is Kind.LINK_HANG else -1
+    hit = [node]
+    if kind is Kind.SWITCH:
+        first = node - node % leaf
+        below = np.arange(first, min(first + leaf, len(hazard)))
+        hit = random.choice(below, min(SWITCH_NODES, len(below)), replace=False).tolist()
+        repair_s = min(repair_s, 4 * 3600.0)
+    return [NodeFault(at_s, each, kind, repair_s, visible=visible, peer=peer) for each in hit]
+
+
+def _repair_s(random: np.random.Generator) -> float:
+    return float(min(random.lognormal(REPAIR_MU_H, REPAIR_SIGMA), REPAIR_MOST_H)) * 3600.0
+
+
+def repairs_s(count: int = 20_000, seed: int = 0) -> list[float]:
+    """Repair times as the process draws them."""
+    random = np.random.default_rng([seed, 63])
+    return [_repair_s(random) for _ in range(count)]
+
+
+def _slow_downs(nodes: int, days: float, hazard: FloatArray, random: np.random.Generator) -> list[NodeFault]:
+    found = []
+    for kind, rate in SLOW_PER_1000_NODE_DAYS.items():
+        for at_s in random.uniform(0, days * DAY_S, random.poisson(rate * nodes / 1000 * days)):
+            node = int(random.choice(nodes, p=hazard))
+            peer = (node + int(random.integers(1, nodes))) % nodes if kind is Kind.SLOW_LINK else -1
+            for_s = random.lognormal(np.log(SLOW_MEAN_S[kind]) - SLOW_SIGMA**2 / 2, SLOW_SIGMA)
+            share = float(random.uniform(0.1, 0.6))
+            found.append(NodeFault(float(at_s), node, kind, 0.0, share, float(min(for_s, 36_000.0)), peer=peer))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

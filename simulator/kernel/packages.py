@@ -7,20 +7,49 @@ reads its own mappings.
 
 import hashlib
 import http.client
+import io
 import os
 import platform
 import subprocess
 import sys
+import tarfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import ArchiveUnreachableError, GuestError
-from simulator.controlplane.file_lock import locked
-from simulator.kernel.deb import unpack
+from simulator.controlplane.processes import locked
+
+MAGIC = b"!<arch>\n"
+HEADER_BYTES = 60
+NAME, SIZE = slice(0, 16), slice(48, 58)
+
+
+def unpack(package: bytes, target: Path, *, only: str = "") -> None:
+    """Writes the package's files below the target, of those below `only` where it is given. Raises GuestError."""
+    for name, content in members(package):
+        if name.startswith("data.tar"):
+            with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                archive.extractall(target, [m for m in archive if m.name.startswith(f"./{only}")], filter="tar")
+            return
+    raise GuestError("unpacking a Debian package: it has no data.tar")
+
+
+def members(package: bytes) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the ar archive's members. Raises GuestError where it is none."""
+    if not package.startswith(MAGIC):
+        raise GuestError("unpacking a Debian package: it is not an ar archive")
+    start = len(MAGIC)
+    while start + HEADER_BYTES <= len(package):
+        header = package[start : start + HEADER_BYTES]
+        size = int(header[SIZE])
+        start += HEADER_BYTES
+        yield header[NAME].decode("ascii").strip().rstrip("/"), package[start : start + size]
+        start += size + size % 2
+
 
 ARCHIVES = ("http://deb.debian.org/debian", "http://snapshot.debian.org/archive/debian/20261123T000000Z")
 """Mirrors in the order of trying. Debian's own drops a version when the next one comes; the second keeps all of its

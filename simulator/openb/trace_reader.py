@@ -9,11 +9,9 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.errors import ConfigError, Mistake
-from cluster.hardware import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, GpuType, PodShape
 
 MIB = 2**20
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -165,3 +163,20 @@ def _shape_from(sheet: _Sheet, line: int, row: Mapping[str, str], known_types: s
         gpu_milli=(gpu_milli or 0) if gpus else 0,
         gpu_types=wanted,
     )
+
+
+OPENB_PRICES: Mapping[str, float] = {
+    "A10": 1.01,
+    "G2": 1.01,
+    "G3": 3.67,
+    "P100": 1.46,
+    "T4": 0.35,
+    "V100M16": 2.48,
+    "V100M32": 2.48,
+}
+"""Dollars per GPU and hour. The trace has no prices: these are public on-demand list prices of similar devices in
+2023-2024, rounded. They are for one GPU without its share of a machine where a cloud lists that (T4, P100, V100),
+else for the cheapest one-GPU instance (A10). The trace does not name G2 and G3; they have the price of an A10 and
+of an A100 of 80 GB, which is an assumption. Use --prices for other prices."""
+
+OPENB_PRICES_SOURCE = "illustrative list prices; G2 and G3 are hidden names, priced as A10 and A100"

@@ -7,8 +7,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Snapshot
-from simulator.packing.arrivals import gpu_milli_of
-from simulator.packing.replay import Replay
+from simulator.packing.replay import Replay, gpu_milli_of
 
 HEAVY_TAIL_SIGMA = 1.5
 """Standard deviation of the logarithm of heavy-tailed stays. Chosen: the mean is then three times the median, and a

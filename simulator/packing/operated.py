@@ -7,12 +7,11 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray, Names
 from cluster.clock import Clock
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.ports import Brain
-from simulator.packing.arrivals import gpu_milli_of
+from simulator.packing.replay import gpu_milli_of
 from simulator.world import SimulatedWorld
 
 

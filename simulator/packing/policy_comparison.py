@@ -1,19 +1,25 @@
 """Comparison of policies: the same arrivals on the same fleet, one replay for each policy and seed."""
 
+import io
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
+import numpy as np
 
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
 from simulator.packing import replay as one
-from simulator.packing.arrivals import published_stream
-from simulator.packing.bounds import bound_pct
-from simulator.packing.node_permutation import with_renamed_nodes
 from simulator.packing.relocation import cheapest_relocation
+from simulator.packing.replay import Curve, Replay, published_stream, with_renamed_nodes
+from simulator.packing.summary import bound_pct
 from simulator.sweep.runner import Run
 
 
@@ -68,3 +74,55 @@ def check_contest(traces: Mapping[str, Snapshot], policies: tuple[str, ...]) -> 
             )
     if mistakes:
         raise ConfigError(tuple(mistakes))
+
+
+COLUMNS = tuple(field.name for field in fields(Curve))
+
+
+class _Rest(msgspec.Struct):
+    """Fields that are not arrays."""
+
+    policy: str
+    seed: int
+    unplaced: list[tuple[PodShape, int]]
+    shortages: dict[str, int]
+    moved: int
+    upkeep_s: float
+
+
+def to_bytes(replay: Replay) -> bytes:
+    """Content of an `.npz` file that `numpy.load` opens."""
+    rest = _Rest(
+        replay.policy,
+        replay.seed,
+        list(replay.unplaced.items()),
+        dict(replay.shortages),
+        replay.moved,
+        replay.upkeep_s,
+    )
+    arrays: dict[str, Any] = {name: getattr(replay.curve, name) for name in COLUMNS}
+    file = io.BytesIO()
+    written = np.frombuffer(msgspec.json.encode(rest), dtype=np.uint8)
+    np.savez_compressed(file, decision_s=replay.decision_s, rest=written, **arrays)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes) -> Replay:
+    """Replay from such a file. Raises ValueError for anything else."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            rest = msgspec.json.decode(archive["rest"].tobytes(), type=_Rest)
+            curve = Curve(**{name: archive[name] for name in COLUMNS})
+            decision_s = archive["decision_s"]
+    except (zipfile.BadZipFile, KeyError, EOFError, msgspec.MsgspecError) as error:
+        raise ValueError(f"not a replay: {error}") from error
+    return Replay(
+        policy=rest.policy,
+        seed=rest.seed,
+        curve=curve,
+        decision_s=decision_s,
+        unplaced=dict(rest.unplaced),
+        shortages=rest.shortages,
+        moved=rest.moved,
+        upkeep_s=rest.upkeep_s,
+    )

@@ -2,20 +2,86 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import FloatArray, IntArray, Names, column
 from cluster.clock import Clock
-from cluster.snapshot import Snapshot
+from cluster.nodes import NodeTable
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.moves import RunningPods
 from placement.policies.fgd import Fragmentation, typical_pods
-from simulator.packing.arrivals import gpu_milli_of
 from simulator.packing.relocation import Relocation
-from simulator.packing.shortage import scarcest
+
+
+def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:
+    """Arrivals of the FGD paper: every pod of the trace once, shuffled, then more of them drawn with replacement.
+
+    trace: its pending pods arrive, its nodes are the capacity.
+    until_share: fraction of the fleet's GPU capacity at which it stops; the pod that would pass it is not taken.
+    Returns indices into `trace.pods.shapes`, in order of arrival.
+    Source: USENIX ATC'23 (FGD), section 6.1, and its simulator, whose stop test counts one device of each pod, so that
+    pods with several devices overshoot a little. A trace that requests more than the limit is cut off at it here. The
+    simulator thins it by drawing pods to leave out, which is the same for a shuffled trace.
+    """
+    chance = np.random.default_rng(seed)
+    shape = trace.pods.shape[trace.pods.pending]
+    per_device, total = gpu_milli_of(trace.pods)
+    limit = until_share * 1000.0 * float(trace.nodes.gpus.sum())
+    first = chance.permutation(shape)
+    arrived = np.cumsum(total[first])
+    if len(first) and arrived[-1] > limit:
+        return np.asarray(first[arrived <= limit], dtype=np.int64)
+    stream = first.tolist()
+    requested = int(arrived[-1]) if len(first) else 0
+    while requested and requested + per_device[more := int(shape[chance.integers(len(shape))])] <= limit:
+        stream.append(more)
+        requested += int(total[more])
+    return np.array(stream, dtype=np.int64)
+
+
+def gpu_milli_of(pods: PodTable) -> tuple[IntArray, IntArray]:
+    """Thousandths of a GPU that each of the table's shapes requests: of one device, and of all its devices together."""
+    per_device = np.array([shape.gpu_milli for shape in pods.shapes], dtype=np.int64)
+    total = np.array([shape.total_gpu_milli for shape in pods.shapes], dtype=np.int64)
+    return per_device, total
+
+
+NO_SUCH_NODE = "no node of a kind that it accepts"
+CPU = "CPU"
+MEMORY = "memory"
+CPU_BESIDE_GPUS = "CPU on the nodes whose GPUs were free"
+MEMORY_BESIDE_GPUS = "memory on the nodes whose GPUs were free"
+OTHER_MODELS_ONLY = "GPUs of a model that it accepts (others were free)"
+GPUS_TOGETHER = "enough whole GPUs on one node"
+WHOLE_GPU = "a whole GPU"
+PART_OF_GPU = "a GPU with a large enough fraction free"
+
+
+def scarcest(packer: Packer, shape: PodShape) -> str:
+    """Resource that a pod of this shape, which fits nowhere now, lacks: the first of the above that explains it.
+
+    A node may be short of several resources. GPU is named before CPU, and CPU before memory, the scarcer first. A pod
+    therefore counts as short of CPU only where some node has all the GPU that it requests.
+    """
+    eligible = packer.eligible(shape)
+    if not eligible.any():
+        return NO_SUCH_NODE
+    with_gpu = packer.ledger.fits(replace(shape, cpu_milli=0, memory_bytes=0))
+    with_cpu = packer.ledger.fits(replace(shape, memory_bytes=0))
+    if (eligible & with_cpu).any():
+        return MEMORY_BESIDE_GPUS if shape.gpus else MEMORY
+    if (eligible & with_gpu).any():
+        return CPU_BESIDE_GPUS if shape.gpus else CPU
+    if packer.ledger.fits(shape).any():
+        return OTHER_MODELS_ONLY
+    if shape.gpus > 1:
+        return GPUS_TOGETHER
+    return WHOLE_GPU if shape.is_whole_gpu else PART_OF_GPU
+
 
 Relocate = Callable[[Packer, RunningPods, PodShape, int], Relocation | None]
 """Finds a relocation for a shape that fits nowhere, with a maximum number of moves. Leaves the packer unchanged."""
@@ -62,7 +128,7 @@ class Replay:
     unplaced: Mapping[PodShape, int] = field(default_factory=dict)
     """Number of pods of each shape that fitted nowhere when they arrived; none is tried again."""
     shortages: Mapping[str, int] = field(default_factory=dict)
-    """The same pods by what was short when they arrived (simulator/packing/shortage.py)."""
+    """The same pods by what was short when they arrived (simulator/packing/replay.py)."""
     moved: int = 0
     """Number of moves of running pods for others."""
     upkeep_s: float = 0.0
@@ -216,3 +282,29 @@ class _Gauge:
     def curve(self) -> Curve:
         columns = np.array(self.samples).reshape(-1, 6).T
         return Curve(*columns)
+
+
+def with_renamed_nodes(snapshot: Snapshot, seed: int) -> Snapshot:
+    """Deals the nodes' names out at random and sorts the table by name again."""
+    nodes = snapshot.nodes
+    dealt = np.random.default_rng(seed).permutation(len(nodes))
+    names = [nodes.names[int(row)] for row in dealt]  # node `row` is now called names[row]
+    order = sorted(range(len(nodes)), key=names.__getitem__)
+    now_at = np.empty(len(nodes), dtype=np.int64)
+    now_at[order] = np.arange(len(nodes))
+    pods = snapshot.pods
+    moved = np.where(pods.node == PENDING, PENDING, now_at[pods.node]) if len(nodes) else pods.node
+    return replace(
+        snapshot,
+        nodes=NodeTable(
+            names=Names(names[row] for row in order),
+            cpu_milli=nodes.cpu_milli[order],
+            memory_bytes=nodes.memory_bytes[order],
+            gpus=nodes.gpus[order],
+            gpu_type=nodes.gpu_type[order],
+            schedulable=nodes.schedulable[order],
+            labels=tuple(nodes.labels[row] for row in order),
+            taints=tuple(nodes.taints[row] for row in order),
+        ),
+        pods=replace(pods, node=column(moved, np.int64)),
+    )

@@ -1,12 +1,16 @@
 """Summaries of a policy on a trace, over all the seeds of its replays."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from simulator.packing.replay import Curve, Replay
+from cluster.snapshot import Snapshot
+from placement.prices.allocation_bound import allocation_bound
+from placement.prices.classes import class_of, kinds_of
+from simulator.packing.replay import Curve, Replay, gpu_milli_of
 from simulator.sweep.runner import Run
 
 QUANTILES: FloatArray = np.array([0.001, 0.01, *np.arange(0.05, 0.951, 0.05), 0.99, 0.999, 1.0])
@@ -120,3 +124,19 @@ def _at_points(arrived_pct: FloatArray, values: FloatArray, points: FloatArray) 
     """Values when each of the points was first reached; the last value where the stream ended just before."""
     first = np.minimum(np.searchsorted(arrived_pct, points - 1e-9), len(arrived_pct) - 1)
     return np.asarray(values[first])
+
+
+def bound_pct(trace: Snapshot, stream: IntArray, arrived_pct: float = 100.0) -> float:
+    """Proven bound on allocation for the arrivals up to a point, in percent of the fleet's GPUs.
+
+    stream: indices into `trace.pods.shapes`. The bound also holds for policies that know the arrivals beforehand and
+    move pods.
+    """
+    kinds = kinds_of(trace.nodes, trace.gpu_type_names)
+    _, total = gpu_milli_of(trace.pods)
+    arrived = np.cumsum(total[stream])
+    upto = int(np.searchsorted(arrived, arrived_pct * 10.0 * kinds.capacity_gpus)) + 1
+    demand = Counter(class_of(trace.pods.shapes[index]) for index in stream[:upto])
+    classes = sorted(demand)
+    bound = allocation_bound(classes, np.array([float(demand[kind]) for kind in classes]), kinds)
+    return 100.0 * bound.gpus / kinds.capacity_gpus

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cluster.arrays import FloatArray
-from simulator.power.demand import DAY_S
-from simulator.power.policy import PERIOD_S
-from simulator.power.requests import CLASSES
+from simulator.power.policies import PERIOD_S
+from simulator.power.requests import CLASSES, DAY_S
 from simulator.power.study import ComparedRun, Study
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.sweep_report import Key, rendered

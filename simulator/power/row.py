@@ -159,7 +159,7 @@ class Row:
         clock: fraction of every phase's power above idle that the locked clock leaves, 1 for none.
         cap_w: limit of the whole server in watts; the clock falls until the draw keeps to it or the clock is at its
         lowest.
-        burst_j: joules that it may draw above cap_w while it has credit (power/safety/burst_credit.py).
+        burst_j: joules that it may draw above cap_w while it has credit (power/safety/bursts.py).
         burst_w: highest draw of the whole server in a burst, in watts.
         """
         server = self._servers[number]

@@ -7,11 +7,11 @@ import numpy as np
 
 from cluster.power import NEVER_S, PowerLeases, PowerTable
 from controller.api.power_domain import PowerDomainSpec
-from controller.parts.power.domain_tree import CLASS_LABEL, PoweredNode
-from controller.parts.power.power_table import power_table
+from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode
+from controller.loops.power.power_table import power_table
 from power.leases.messages import DeviceInventory, Inventory
+from simulator.power.agents import ROW_BREAKER
 from simulator.power.machine import Machine
-from simulator.power.protection import ROW_BREAKER
 from simulator.power.requests import CLASSES
 
 ROW, ROW_LABEL = "row", "example.com/row"

@@ -1,21 +1,105 @@
 """Tonnage's own policy on the simulated row: the allocator of `power/` over one budget, a lease for each server."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import exp
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray, all_of, any_of
-from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerLeases, PowerReadings
-from power.control.fault_words import FAULT_WORDS
+from cluster.power import (
+    NEVER_S,
+    PHASE_COMPUTE_BOUND,
+    PHASE_IDLE,
+    PHASE_MEMORY_BOUND,
+    PowerLeases,
+    PowerReadings,
+    PowerTable,
+)
+from controller.api.power_domain import PowerDomainSpec
+from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode
+from controller.loops.power.power_table import power_table
 from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
+from power.leases.messages import DeviceInventory, Inventory
 from power.policy.by_class import ByClass
-from power.policy.interface import MakePolicy
+from power.policy.interface import Carry, MakePolicy, Plant, PolicyInput, Wants
 from power.rules import PowerRules
+from power.safety.estimator import FAULT_WORDS
+from simulator.power.agents import ROW_BREAKER
 from simulator.power.machine import Machine
-from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
-from simulator.power.row_table import row_table
+from simulator.power.policies import PERIOD_S, Orders, Policy, Readings, TwoClocks, periods_late
+from simulator.power.requests import CLASSES
+
+ROW, ROW_LABEL = "row", "example.com/row"
+FLOOR_MHZ: Mapping[str, float] = {"low": 810.0, "high": 1110.0}
+"""Useful floors: the draw of token generation at these clocks. Below, more latency is lost than power is saved."""
+WEIGHT: Mapping[str, float] = {"low": 1.0, "high": 4.0}
+LOWEST_LIMIT_SHARE = 0.25
+"""Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
+
+
+def row_table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> PowerTable:
+    """A row with one budget and one device for each server: its GPUs work in step, so one limit applies to all of them.
+
+    servers: number of servers of each class, in the order of CLASSES; the devices are in the same order. Every device
+    counts as adopted by a controller that found it unlimited.
+    """
+    names = [f"server-{number:05}" for number in range(sum(servers))]
+    classes = np.repeat(np.array(CLASSES), servers).tolist()
+    device = _inventory_of(machine)
+    table = power_table(
+        {ROW: _domain(machine, budget_w)},
+        {name: PoweredNode({ROW_LABEL: ROW, CLASS_LABEL: own}, 1) for name, own in zip(names, classes, strict=True)},
+        {name: Inventory(name, "life", {f"{name}-gpus": device}) for name in names},
+    )
+    count, most_w = len(names), table.devices.max_w
+    leases = PowerLeases(
+        cap_w=most_w,
+        ceiling_w=most_w,
+        sequence=np.full(count, -1),
+        expires_at_s=np.full(count, NEVER_S),
+    )
+    return replace(table, leases=leases)
+
+
+def _domain(machine: Machine, budget_w: float) -> PowerDomainSpec:
+    """The object that an operator would write for this row."""
+    points = zip(ROW_BREAKER.over, ROW_BREAKER.for_s, strict=True)
+    classes = [
+        {"name": name, "rank": len(CLASSES) - 1 - row, "weight": WEIGHT[name], "floor": _floor_share(machine, name)}
+        for row, name in enumerate(CLASSES)
+    ]
+    return PowerDomainSpec.model_validate(
+        {
+            "type": "row",
+            "budgetWatts": budget_w,
+            "breaker": {
+                "curve": [{"over": over, "seconds": for_s} for over, for_s in points],
+                "coolingSeconds": ROW_BREAKER.cooling_s,
+            },
+            "nodes": {
+                "key": ROW_LABEL,
+                "values": [ROW],
+                "otherWatts": machine.other_w,
+                "overheadShare": machine.watts_per_gpu_watt - 1,
+            },
+            "classes": classes,
+        }
+    )
+
+
+def _floor_share(machine: Machine, name: str) -> float:
+    """Draw of token generation at the clock of a class's floor, as a fraction of TDP."""
+    tdp_w = machine.gpus * machine.gpu_tdp_w
+    tokens_w = machine.token_swing_w(1) / machine.watts_per_gpu_watt
+    return machine.idle_share + tokens_w * machine.share_at(FLOOR_MHZ[name]) / tdp_w
+
+
+def _inventory_of(machine: Machine) -> DeviceInventory:
+    tdp_w = machine.gpus * machine.gpu_tdp_w
+    return DeviceInventory("A100", LOWEST_LIMIT_SHARE * tdp_w, tdp_w, tdp_w, tdp_w, managed=True)
+
 
 TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
 """Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
@@ -173,3 +257,89 @@ def _overshoot_share(machine: Machine) -> float:
 def _plug_per_limit(machine: Machine) -> float:
     """Plug watts that one watt of limit may cause, overshoot and fans included."""
     return machine.watts_per_gpu_watt * (1 + _overshoot_share(machine))
+
+
+LEASED_CLOCKS = "two-clocks-leased"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    need_w: FloatArray
+    spike_w: FloatArray
+    excess_w: FloatArray
+    mean_w: FloatArray
+    """Draw smoothed over `mean_s`, shape (devices,); negative before the first reading."""
+
+
+class ByNeed:
+    """Leases in proportion to what devices draw: all of the budget, without classes. Bursts end at the highest limit.
+
+    A device keeps a lease that covers its need while everything fits.
+    """
+
+    name = "by-need"
+
+    def __init__(self, plant: Plant) -> None:
+        self.plant = plant
+
+    def first(self) -> Memory:
+        tree, devices = self.plant.tree, self.plant.tree.table.devices
+        spike_w = self.plant.rules.first_spike_share * tree.budget_w
+        return Memory(devices.max_w, spike_w, spike_w, np.full(len(devices), -1.0))
+
+    def wants(self, memory: Memory, seen: PolicyInput) -> tuple[Memory, Wants]:
+        rules, tree, devices = self.plant.rules, self.plant.tree, self.plant.tree.table.devices
+        draw_w = np.clip(np.nan_to_num(seen.shown_w), 0.0, devices.max_w)
+        part = 1 - exp(-max(seen.for_s, 0.0) / rules.mean_s)
+        mean_w = np.where(memory.mean_w < 0, draw_w, memory.mean_w + part * (draw_w - memory.mean_w))
+        need_w = np.clip(mean_w * (1 + rules.margin_share), seen.base_w, devices.max_w)
+        above_w = tree.at_worst(np.where(seen.governed, need_w - seen.base_w, 0.0))
+        free_w = seen.free_w - tree.at_worst(np.where(seen.governed, seen.base_w, 0.0))
+        scale = tree.least(np.maximum(free_w, 0.0) / np.maximum(above_w, 1.0))
+        target_w = np.minimum(seen.base_w + np.floor((need_w - seen.base_w) * scale), devices.max_w)
+        kept_w = np.where(seen.lease_w >= need_w, seen.lease_w, target_w)
+        fits = tree.least(seen.free_w - tree.at_worst(np.where(seen.governed, kept_w, 0.0))) >= 0
+        return replace(memory, need_w=need_w, mean_w=mean_w), Wants(
+            np.where(fits, kept_w, target_w), need_w, devices.max_w
+        )
+
+    def carried(self, fresh: Memory, before: Memory, of_devices: Carry, of_limits: Carry) -> Memory:  # noqa: ARG002
+        return replace(
+            fresh,
+            need_w=of_devices(before.need_w, fresh.need_w),
+            mean_w=of_devices(before.mean_w, fresh.mean_w),
+        )
+
+    def recalled(self, memory: Memory, spike_w: FloatArray, excess_w: FloatArray) -> Memory:
+        return replace(memory, spike_w=spike_w, excess_w=excess_w)
+
+
+class LeasedClocks(Tonnage):
+    """The clocks of `TwoClocks`, and beneath them leases from Tonnage's own safety layer, by need.
+
+    What limits of power cost beside clocks shows in the difference from `tonnage`: a limit slows prompts, which draw
+    most, and leaves tokens, where a watt costs least, while a clock takes the same share from both.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        servers: tuple[int, ...],
+        budget_w: float,
+        delay_s: float,
+        telemetry_s: float,
+        rules: Sequence[tuple[str, float]] = (),
+    ) -> None:
+        super().__init__(name, machine, servers, budget_w, delay_s, telemetry_s, rules=rules, policy=ByNeed)
+        self._law = TwoClocks(machine, servers, budget_w)
+
+    def set_budget(self, budget_w: float) -> None:
+        super().set_budget(budget_w)
+        self._law.set_budget(budget_w)
+
+    def step(self, now_s: float, seen: Readings) -> Orders | None:
+        orders = self._law.step(now_s, seen)
+        if orders is not None:
+            self._set_clocks(orders.clock)
+        return super().step(now_s, seen)

@@ -11,12 +11,10 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import BreakerCurve
-from simulator.power.agents import AGENT_AFTER_BOOT_S, Agents
-from simulator.power.faults import DISOBEYING, Fault, edges_s
-from simulator.power.lease_violations import LeaseViolations
+from simulator.power.agents import AGENT_AFTER_BOOT_S, ROW_BREAKER, Agents, Brake, BrakeRules, BreakerHeat
+from simulator.power.faults import DISOBEYING, Fault, LeaseViolations, edges_s
 from simulator.power.machine import Machine
-from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
-from simulator.power.protection import ROW_BREAKER, Brake, BrakeRules, BreakerHeat
+from simulator.power.policies import PERIOD_S, Orders, Policy, Readings, periods_late
 from simulator.power.requests import CLASSES, Requests
 from simulator.power.row import Row
 

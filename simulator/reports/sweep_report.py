@@ -1,14 +1,73 @@
 """HTML report of a sweep, as one file that opens from disk, prints, and needs no network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from cluster.arrays import FloatArray
 from simulator.packing.summary import PolicySummary, Spread
 from simulator.reports.charts import STYLES, Chart, charts, dash
-from simulator.reports.comparison_columns import Column, columns_for, number_in_words
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Column of the table of results."""
+
+    heading: str
+    short: str
+    """Short heading with unit, for narrow tables; points of arrived demand are implied."""
+    unit: str
+    values: Callable[[PolicySummary], FloatArray]
+    digits: int
+    better: Callable[[Sequence[float]], float] | None
+    """Choice of the best mean; None where neither more nor less is better."""
+    silent_at_zero: bool = False
+    """Whether to omit the column where it is zero throughout."""
+    main: bool = False
+    """Whether to show the column even in a table of few columns."""
+
+
+NO_FIGURE = "–"
+
+COLUMNS = (
+    Column(
+        "Allocated at 100 % arrived",
+        "allocated %",
+        "% of GPUs",
+        lambda s: s.at(s.allocation_pct, 100),
+        2,
+        max,
+        main=True,
+    ),
+    Column("Allocated at the end", "at the end %", "% of GPUs", lambda s: s.allocation_pct[:, -1], 2, max),
+    Column(
+        "Stranded at 90 % arrived", "stranded %", "% of GPUs", lambda s: s.at(s.stranded_pct, 90), 2, min, main=True
+    ),
+    Column("Price of allocated at 100 %", "allocated $/h", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max),
+    Column("Stranded at 90 %", "stranded $/h", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
+    Column("Decision, mean", "mean ms", "ms", lambda s: s.decision_mean_ms, 3, min),
+    Column("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min, main=True),
+    Column("Upkeep", "upkeep s", "s", lambda s: s.upkeep_s, 1, min, silent_at_zero=True),
+    Column("Pods not placed", "not placed", "", lambda s: s.unplaced_pods, 0, min, main=True),
+    Column("Pods moved", "moved", "", lambda s: s.moved.astype(np.float64), 0, None, silent_at_zero=True),
+)
+
+
+def number_in_words(value: float, digits: int) -> str:
+    """Number with thousands separators; a dash where there is no figure."""
+    return f"{value:,.{digits}f}" if np.isfinite(value) else NO_FIGURE
+
+
+def columns_for(summaries: Sequence[PolicySummary]) -> tuple[Column, ...]:
+    """Columns with content: no dollars without prices, no moves or upkeep where there were none."""
+
+    def has_content(column: Column) -> bool:
+        silent = {NO_FIGURE, number_in_words(0, column.digits)} if column.silent_at_zero else {NO_FIGURE}
+        return any(number_in_words(Spread.of(column.values(s)).mean, column.digits) not in silent for s in summaries)
+
+    return tuple(column for column in COLUMNS if has_content(column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +233,57 @@ def _unplaced(summaries: Sequence[PolicySummary]) -> tuple[tuple[str, tuple[str,
         (reason, tuple(f"{mean:,.1f}" for mean in means[reason]))
         for reason in sorted(reasons, key=lambda r: (-sum(means[r]), r))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """Cells of each row; the first names the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """Legend of a line of the charts."""
+
+    name: str
+    colour: str
+    """Colour of the page's style sheet, such as `var(--policy-0)`."""
+    dashes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Content of the page, from top to bottom."""
+
+    title: str
+    lead: str
+    """One or two sentences: the subject of the page, and that it is simulated."""
+    facts: tuple[tuple[str, str], ...]
+    """(word, value): when, where and how it was made; enough to repeat it."""
+    headline: str
+    """Result in a sentence."""
+    tables: tuple[PageTable, ...]
+    charts: tuple[Chart, ...]
+    terms: Mapping[str, str]
+    made_by: str
+    """Command that makes such pages."""
+    legend: tuple[Legend, ...] = ()
+    warning: str = ""
+    log: PageTable | None = None
+    """Long table below the charts that is folded until somebody opens it."""
+
+
+def render(page: Page) -> str:
+    """Page as one HTML document."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(page=page)

@@ -16,7 +16,7 @@ from isolation.settings import Settings
 from isolation.state import Request
 from isolation.tree import CONTROLLERS, Limits
 from nodeagent.sandboxes.enforcer import Enforcer
-from simulator.sandboxes.pressure import pressure_of
+from simulator.sandboxes.runs import pressure_of
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "costs"

@@ -1,10 +1,12 @@
-"""Simple rules for the concurrency limit, as rivals of the safe bandit."""
+"""Rules for the concurrency limit that the safe bandit is compared with."""
 
 import math
 from dataclasses import dataclass, replace
 
-from autoscaler.concurrency.tuner import Decision, Rules
-from cluster.concurrency import Observation
+import numpy as np
+
+from autoscaler.concurrency.tuner import Decision, Reason, Rules
+from cluster.autoscaling import Observation
 
 _BINDING = 0.9
 
@@ -99,3 +101,122 @@ def _after(state: Climbed, seen: Observation) -> Tried:
         before.throughput + (seen.throughput - before.throughput) / count,
         before.log_p95 + (math.log(seen.p95_s) - before.log_p95) / count,
     )
+
+
+MOST_ENTRIES = 512
+"""Number of values that are remembered, those that changed last."""
+_ACTIONS = (-1, 0, 1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Situation:
+    """State of the table: a limit, and bins of mean utilisation; -1: not measured."""
+
+    limit: int
+    compute: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Value of an action in a situation."""
+
+    situation: Situation
+    action: int
+    """Number of steps: -1, 0 or 1."""
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class QState:
+    """All that Q-learning remembers."""
+
+    decisions: int = 0
+    before: tuple[Situation, int] | None = None
+    """Situation and action of the decision before."""
+    reference: tuple[float, float] | None = None
+    """Throughput and p95 in seconds that rewards compare with."""
+    table: tuple[Entry, ...] = ()
+    """At most MOST_ENTRIES, the last changed first."""
+
+
+@dataclass(frozen=True, slots=True)
+class QLearning:
+    """Tuner that explores by chance. It knows no guard: latency counts in the reward alone.
+
+    Schuler, Jamil & Kühl, "AI-based Resource Allocation: Reinforcement Learning for Adaptive Auto-scaling in Serverless
+    Environments" (arXiv 2005.14410): the state is the limit with mean CPU and mean memory, the actions are a step down,
+    none and a step up, the reward is throughput against a reference plus reference p95 against p95, the policy is
+    epsilon-greedy.
+    Learning rate, discount, epsilon and bins are not known from it and are chosen; benchmarks.concurrency also runs the
+    step and epsilon that did best there in hindsight. The reference is the first complete observation.
+    """
+
+    rules: Rules
+    step: int = 20
+    """Change of the limit by an action; the paper's."""
+    learning_rate: float = 0.5
+    discount: float = 0.5
+    epsilon: float = 0.1
+    """Probability of an action by chance."""
+    bins: int = 4
+    seed: int = 0
+
+    def first(self) -> QState:
+        return QState()
+
+    def decide(self, state: QState, seen: Observation) -> Decision[QState]:
+        state = replace(state, decisions=state.decisions + 1)
+        if seen.scaling or not seen.complete:
+            # The interval says nothing about the action before it, so no reward is booked for it.
+            return Decision(seen.limit, "Scaling" if seen.scaling else "NoData", replace(state, before=None))
+        situation = Situation(seen.limit, self._bin(seen.compute_share), self._bin(seen.memory_share))
+        reference = state.reference or (seen.throughput, seen.p95_s)
+        table = state.table
+        if state.before is not None:
+            table = self._rewarded(
+                table, state.before, seen.throughput / reference[0] + reference[1] / seen.p95_s, situation
+            )
+        action = self._action(table, situation, state.decisions)
+        limit = self.rules.clipped(seen.limit + action * self.step)
+        reason: Reason = "Raised" if limit > seen.limit else "Lowered" if limit < seen.limit else "Settled"
+        return Decision(limit, reason, QState(state.decisions, (situation, action), reference, table))
+
+    def _bin(self, share: float) -> int:
+        return min(int(share * self.bins), self.bins - 1) if math.isfinite(share) else -1
+
+    def _rewarded(
+        self, table: tuple[Entry, ...], before: tuple[Situation, int], reward: float, situation: Situation
+    ) -> tuple[Entry, ...]:
+        """Table after one reward."""
+        old = _value(table, *before)
+        best = max(_value(table, situation, action) for action in _ACTIONS)
+        new = Entry(*before, old + self.learning_rate * (reward + self.discount * best - old))
+        others = (each for each in table if (each.situation, each.action) != before)
+        return (new, *others)[:MOST_ENTRIES]
+
+    def _action(self, table: tuple[Entry, ...], situation: Situation, decisions: int) -> int:
+        """Action by chance, or the one with the highest value; among equals, by chance."""
+        chance = np.random.default_rng((self.seed, decisions))
+        values = np.array([_value(table, situation, action) for action in _ACTIONS])
+        if chance.random() < self.epsilon:
+            return _ACTIONS[int(chance.integers(len(_ACTIONS)))]
+        return _ACTIONS[int(chance.choice(np.flatnonzero(values == values.max())))]
+
+
+def _value(table: tuple[Entry, ...], situation: Situation, action: int) -> float:
+    """Value of an action; 0 where it was never tried."""
+    return next((each.value for each in table if each.situation == situation and each.action == action), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Tuner that never changes its limit; its state is empty."""
+
+    limit: int
+
+    def first(self) -> tuple[()]:
+        return ()
+
+    def decide(self, state: tuple[()], seen: Observation) -> Decision[tuple[()]]:  # noqa: ARG002 (the interface has it)
+        return Decision(self.limit, "Fixed", state)

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.peers.hpa import Hpa
-from autoscaler.peers.recommendation import Recommendation
 from cluster.arrays import column
 from cluster.autoscaling import Scaler
+from simulator.scaling.rival_rules import Hpa, Recommendation
 from simulator.scaling.traces import DAY_S, MINUTE_S, LoadTrace
 
 OPEN_H, CLOSED_H = 8.0, 18.0

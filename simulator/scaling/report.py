@@ -1,23 +1,19 @@
 """Report of a scaling replay: load, forecast and capacity, what was missed, and the dollars between policies."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cluster.arrays import FloatArray
-from cluster.autoscaling import ScalingObjective
-from cluster.forecast import Forecast
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
-from simulator.reports.page import Legend, Page, PageTable, render
-from simulator.scaling.dollars import Dollars, dollars_of
+from simulator.reports.sweep_report import Legend, Page, PageTable, render
 from simulator.scaling.replay import Scenario, missed_load
-from simulator.scaling.study import Replayed
+from simulator.scaling.study import Compared
 from simulator.scaling.traces import DAY_S
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 _LEVELS = (0.5, 0.9, 0.99)
 _DASHES = ("", "6 2", "1.5 1.5", "6 2 1.5 2", "10 3", "3 3", "10 2 1.5 2 1.5 2")
@@ -31,22 +27,6 @@ TERMS = {
     "changes": "Changes of direction of the number of replicas, a day.",
     "forecast": "Quantiles of the load as they were forecast one lead time earlier, when a start could still help.",
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Compared:
-    """Replays of one scenario under several policies."""
-
-    scenario: Scenario
-    lead_s: float
-    objective: ScalingObjective
-    results: Sequence[Replayed]
-    """The first one is the policy that the charts look at; at least one."""
-    forecasts: Sequence[Forecast | None]
-    """One for each step."""
-
-    def dollars(self, result: Replayed) -> Dollars:
-        return dollars_of(self.scenario, result.run, self.objective)
 
 
 def rows_of(compared: Compared) -> tuple[tuple[str, ...], ...]:

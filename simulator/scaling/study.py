@@ -1,22 +1,83 @@
 """One replay as a record, and the tuning of a policy in hindsight."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from autoscaler.decision.decide import WEIGHING, decide
+from autoscaler.decision.expected_cost import Weighing
+from autoscaler.forecast.fits import Fit, fit
+from autoscaler.forecast.grid import LEVELS, lead_steps
+from autoscaler.forecast.online import OnlineForecaster
+from autoscaler.series.regular import Series, regular
+from cluster.autoscaling import Scaler, ScalingObjective
+from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
-from simulator.scaling.fleet import Leads
-from simulator.scaling.policies import CONTENDERS, NAMES, ORACLE
 from simulator.scaling.replay import (
+    MISS_COST,
+    Leads,
     Outlook,
     Policy,
     ReplayRun,
     ReplaySettings,
     Scenario,
     Score,
+    missed_load,
     oracle_run,
     replay,
     score,
 )
+from simulator.scaling.rival_rules import Fixed, Hpa, Kpa, Newsvendor, PointForecast, Recommendation
+from simulator.scaling.traces import DAY_S
+
+TONNAGE, ORACLE = "tonnage", "oracle"
+_TARGETS = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+_MISS_COSTS = (20.0, 50.0, 99.0, 200.0, 500.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Policy with a parameter."""
+
+    of: Callable[[float, Scenario], Policy]
+    """The policy with this parameter on this scenario."""
+    default: float
+    grid: tuple[float, ...] = ()
+    """Values that hindsight chooses from; the parameter of a policy without a choice is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tonnage:
+    """Our decision as a policy of the replay."""
+
+    miss_cost: float = MISS_COST
+    weighing: Weighing = WEIGHING
+
+    def __call__(self, scaler: Scaler, at_s: float) -> Recommendation:
+        objective = replace(scaler.objective, miss_cost=self.miss_cost)
+        decision = decide(replace(scaler, objective=objective), at_s, self.weighing)
+        if decision is None:
+            return Recommendation.plain(0 if scaler.replicas is None else scaler.replicas.wanted)
+        return Recommendation(decision.replicas, decision.recommended)
+
+
+def _highest(share: float, scenario: Scenario) -> Policy:
+    return Fixed(int(np.ceil(share * np.nanmax(scenario.trained))))
+
+
+CONTENDERS: Mapping[str, Contender] = {
+    TONNAGE: Contender(lambda miss_cost, _: Tonnage(miss_cost), MISS_COST, _MISS_COSTS),
+    "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), MISS_COST, _MISS_COSTS),
+    "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7, _TARGETS),
+    "kpa": Contender(lambda target, _: Kpa(target), 0.7, _TARGETS),
+    "point": Contender(lambda target, _: PointForecast(target), 0.8, _TARGETS),
+    "fixed": Contender(_highest, 1.0, (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5)),
+}
+"""tonnage: expected cost. newsvendor: its simplest form. hpa, kpa: Kubernetes' and Knative's autoscalers. point: a
+predictive planner on the median. fixed: the highest load of the training days, at all times."""
+NAMES = (*CONTENDERS, ORACLE)
+
 
 Record = Mapping[str, object]
 
@@ -99,3 +160,111 @@ def record_of(scenario: Scenario, leads: Leads, result: Replayed) -> dict[str, o
         "violation_minutes_pct": round(figures.violation_minutes_pct, 3),
         "direction_changes_per_day": round(figures.direction_changes_per_day, 1),
     }
+
+
+REFIT_S = DAY_S / 2
+"""Time from one fit to the next; in the operator fits run in the background."""
+
+
+Fitted = Callable[[Series], Fit | None]
+Asked = Callable[[OnlineForecaster, float], Forecast | None]
+"""What is asked of a forecaster at an instant."""
+
+
+def forecasts_of(
+    scenario: Scenario,
+    *,
+    fitted: Fitted = fit,
+    refit_s: float = REFIT_S,
+    asked: Asked = OnlineForecaster.forecast,
+) -> tuple[Forecast | None, ...]:
+    """Forecast at each step of a scenario, after the training days and with fits at intervals.
+
+    At a gap there is no new sample: the forecast is that of the last one, wider with its age.
+    """
+    trained = regular(scenario.start_s - len(scenario.trained) * scenario.step_s, scenario.step_s, scenario.trained)
+    forecaster = OnlineForecaster.of(trained, fitted(trained))
+    return tuple(_rolling(forecaster, scenario, fitted, refit_s, asked))
+
+
+def foreseen(scenario: Scenario) -> Outlook:
+    """Forecasts that know the load: what a decision is worth whose forecast errs in nothing."""
+    ahead = lead_steps(scenario.step_s)
+    leads_s, demand = ahead.astype(np.float64) * scenario.step_s, scenario.demand
+
+    def known(step: int) -> Forecast:
+        load = demand[np.minimum(step + ahead, len(demand) - 1)]
+        return Forecast(
+            scenario.start_s + step * scenario.step_s, leads_s, LEVELS, np.repeat(load[:, None], len(LEVELS), 1)
+        )
+
+    return known
+
+
+def of_the_richest(forecaster: OnlineForecaster, at_s: float) -> Forecast | None:
+    """Forecast of the model with the most mechanisms, however well it does: none is demoted."""
+    rivals = forecaster.rivals(at_s)
+    return next((rivals[name] for name in ("boosted", "core", "ewma") if name in rivals), None)
+
+
+def _rolling(
+    forecaster: OnlineForecaster, scenario: Scenario, fitted: Fitted, refit_s: float, asked: Asked
+) -> Iterator[Forecast | None]:
+    refit_steps = max(1, round(refit_s / scenario.step_s))
+    for step, load in enumerate(scenario.load.tolist()):
+        at_s = scenario.start_s + step * scenario.step_s
+        forecaster.observe(at_s, load)
+        if step and step % refit_steps == 0:
+            forecaster.adopt(fitted(forecaster.history.whole()))
+        yield asked(forecaster, at_s)
+
+
+def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:
+    return lambda step: forecasts[step]
+
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dollars:
+    replicas: float
+    """Price of the replica-hours."""
+    missed: float
+    """Cost of the load that no ready replica served."""
+
+    @property
+    def total(self) -> float:
+        return self.replicas + self.missed
+
+
+def dollars_of(scenario: Scenario, run: ReplayRun, objective: ScalingObjective) -> Dollars:
+    """Dollars of the replayed days."""
+    per_step = objective.price_per_hour * scenario.step_s / _HOUR_S
+    missed = float(missed_load(scenario, run).sum())
+    return Dollars(float(run.wanted.sum()) * per_step, objective.miss_cost * missed * per_step)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Replays of one scenario under several policies."""
+
+    scenario: Scenario
+    lead_s: float
+    objective: ScalingObjective
+    results: Sequence[Replayed]
+    """The first one is the policy that the charts look at; at least one."""
+    forecasts: Sequence[Forecast | None]
+    """One for each step."""
+
+    def dollars(self, result: Replayed) -> Dollars:
+        return dollars_of(self.scenario, result.run, self.objective)
+
+
+def compared(scenario: Scenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective) -> Compared:
+    """Every policy with its defaults; all of them know the load up to each step and nothing after it."""
+    forecasts = forecasts_of(scenario)
+    settings = ReplaySettings(objective=objective)
+    leads = Leads((lead_s,))
+    results = [replayed(scenario, name, leads, outlook_of(forecasts), settings) for name in policies]
+    return Compared(scenario, lead_s, objective, results, forecasts)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import cast
 
-from power.leases.framing import LONGEST, framed
-from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, kind_in, opened, sealed
+from power.leases.messages import LONGEST, Inventory, Keys, Lease, Refusal, Report, framed, kind_in, opened, sealed
 from power.leases.mounted_keys import keys_of_node
 from tests.agents.agent_process import KEY
 

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from nodeagent.endpoint import serve
-from nodeagent.scripted_devices import ScriptedDevices
+from nodeagent.metrics import serve
+from nodeagent.pretend_devices import PretendDevices
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
-from simulator.controlplane.folder import AUTHORITY, SERVER
+from simulator.controlplane.commands import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.agents.agent_process import command, limits_w, running, settings_file, stopped, until_agent
 from tests.agents.burst_controller import Granted, granting
@@ -228,7 +228,7 @@ def test_metrics_and_health_are_answered() -> None:
 
 
 def test_pretend_devices_follow_their_script(tmp_path: Path) -> None:
-    devices = ScriptedDevices("n1", 3, lambda: 5.0, tmp_path)
+    devices = PretendDevices("n1", 3, lambda: 5.0, tmp_path)
     script = '{"*": {"wants_w": 300}, "pretend-n1-1": {"blind": true}, "pretend-n1-2": {"brake_w": 120}}'
     (tmp_path / "script.json").write_text(script)
     found = devices.read()
@@ -245,7 +245,7 @@ def test_pretend_devices_follow_their_script(tmp_path: Path) -> None:
 
 
 def test_a_script_with_a_mistake_is_no_script(tmp_path: Path) -> None:
-    devices = ScriptedDevices("n1", 1, lambda: 5.0, tmp_path)
+    devices = PretendDevices("n1", 1, lambda: 5.0, tmp_path)
     (tmp_path / "script.json").write_text('{"*": {"wnats_w": 300}}')
 
     with pytest.raises(DeviceError, match="wnats_w") as broken:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from controller.parts.power.agent_server import AgentServer
-from controller.parts.power.agent_tls import MountedTls
-from controller.parts.power.term import PowerTerm
-from nodeagent.controller_link import Link, Tls
+from controller.loops.power.agent_server import AgentServer
+from controller.loops.power.agent_tls import MountedTls
+from controller.loops.power.term import PowerTerm
+from nodeagent.controller_link import ControllerLink, Tls
 from power.leases.messages import Inventory, Keys, sealed
 from power.leases.mounted_keys import keys_of_node
 from tests.builders.certificates import Authority, Pair
@@ -39,7 +39,7 @@ async def joins(server_tls: ssl.SSLContext, agent_tls: Tls | None, attempts: int
     keys = keys_of_node(FLEET, "n1")
     failed = asyncio.Semaphore(0)
 
-    class Counting(Link):
+    class Counting(ControllerLink):
         async def _listen(self, address: str) -> bool:
             try:
                 return await super()._listen(address)

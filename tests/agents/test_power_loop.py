@@ -11,28 +11,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
-from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
+from controller.loops.power.control import learned_in
+from controller.loops.power.domain_facts import facts_of, held_of
+from controller.loops.power.domain_status import spikes_of
+from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerWatcher
+from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
-from controller.parts.power.domain_facts import facts_of, held_of
-from controller.parts.power.domain_status import spikes_of
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.metrics import PowerLoopMetrics, samples_of
-from controller.parts.power.reporter import PowerReporter
-from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
-from controller.process.wire_power import learned_in
 from controller.report.decisions import Decision
-from nodeagent.agent import Agent
-from nodeagent.bmc_meter import MeterReading
-from nodeagent.controller_link import Link
-from nodeagent.rules import AgentRules
-from power.devices.fake_devices import FakeDevice, FakeDevices
+from nodeagent.bmc import MeterReading
+from nodeagent.controller_link import ControllerLink
+from nodeagent.recovery import AgentRules
 from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
 from tests.builders.watch_events import listed
+from tests.fake_devices import FakeDevice, FakeDevices
+from tests.node_agents import agent_of
 from tests.until import until_async
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
@@ -132,15 +130,15 @@ class Cluster:
 
     async def _agent(self, stack: AsyncExitStack, name: str, port: int) -> None:
         device = self.devices[name] = FakeDevice(f"g-{name}", obeys_after_s=0.0)
-        keys, line = keys_of_node(FLEET, name), list[Link]()
-        agent = Agent(
+        keys, line = keys_of_node(FLEET, name), list[ControllerLink]()
+        agent = agent_of(
             name, "life", "boot", FakeDevices([device], self.clock), self.folder / name,
             AgentRules(period_s=0.1, mean_s=0.1), self.clock, lambda: keys,
-            lambda message: line[0].say(message), lambda: self._metered(name),
+            lambda message: line[0].send(message), lambda: self._metered(name),
         )  # fmt: skip
         await agent.start()
         chance = Random(1)  # noqa: S311 - spreads attempts
-        line.append(Link(name, "127.0.0.1", port, agent.hear, chance, introduce=agent.inventory))
+        line.append(ControllerLink(name, "127.0.0.1", port, agent.receive, chance, introduce=agent.inventory))
         stack.callback(agent.close)
         self._begin(stack, agent.run(asyncio.Event()))
         self._begin(stack, line[0].keep_up())

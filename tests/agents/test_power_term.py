@@ -21,16 +21,16 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from controller.parts.power.agent_server import AgentServer
-from controller.parts.power.term import PowerTerm
-from nodeagent.agent import Agent
-from nodeagent.controller_link import Link
-from nodeagent.rules import AgentRules
-from power.devices.fake_devices import FakeDevice, FakeDevices
-from power.leases.framing import framed
-from power.leases.messages import Inventory, Keys, Report, sealed
+from controller.loops.power.agent_server import AgentServer
+from controller.loops.power.term import PowerTerm
+from nodeagent.agent import NodeAgent
+from nodeagent.controller_link import ControllerLink
+from nodeagent.recovery import AgentRules
+from power.leases.messages import Inventory, Keys, Report, framed, sealed
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
+from tests.fake_devices import FakeDevice, FakeDevices
+from tests.node_agents import agent_of
 from tests.until import until_async
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
@@ -92,8 +92,8 @@ class Row:
         self.clock = asyncio.get_running_loop().time
         self.devices = {f"n{n}": FakeDevice(f"g{n}", obeys_after_s=0.0) for n in range(nodes)}
         self.folder = folder
-        self.agents: dict[str, Agent] = {}
-        self.links: dict[str, Link] = {}
+        self.agents: dict[str, NodeAgent] = {}
+        self.links: dict[str, ControllerLink] = {}
         self.leader: PowerTerm | None = None
 
     def enforced_w(self) -> list[float]:
@@ -127,11 +127,11 @@ class Row:
         backend = FakeDevices([device], self.clock)
         rules = AgentRules(period_s=0.1, mean_s=0.1)
         keys = keys_of_node(FLEET, node)
-        say = lambda message: self.links[node].say(message)  # noqa: E731 - the link is made after the agent
-        agent = Agent(node, "life", "boot", backend, self.folder / node, rules, self.clock, lambda: keys, say)
+        say = lambda message: self.links[node].send(message)  # noqa: E731 - the link is made after the agent
+        agent = agent_of(node, "life", "boot", backend, self.folder / node, rules, self.clock, lambda: keys, say)
         await agent.start()
         chance = Random(1)  # noqa: S311 - spreads attempts
-        self.links[node] = Link(node, "127.0.0.1", port, agent.hear, chance, introduce=agent.inventory)
+        self.links[node] = ControllerLink(node, "127.0.0.1", port, agent.receive, chance, introduce=agent.inventory)
         self.agents[node] = agent
         tasks += [asyncio.create_task(agent.run(stop)), asyncio.create_task(self.links[node].keep_up())]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from controller.api.structs import Node, Pod, object_from
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation
-from controller.kube.structs import Node, Pod, object_from
 
 DRIVER = "gpu.nvidia.com"
 DRIVERS = {DRIVER: "nvidia.com/gpu"}

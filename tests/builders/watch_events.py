@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller.api.kinds import KINDS
-from controller.kube.errors import Refusal
+from controller.kube.request import Refusal
 
 Object = dict[str, Any]
 CLUSTER_WIDE = {kind.name for kind in KINDS if not kind.is_namespaced}

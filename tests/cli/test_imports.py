@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 PLANNING = {"numpy", "pandas", "pulp", "highspy", "ray", "matplotlib", "jinja2", "prometheus_client"}
-KINDS = {"controller.api.fields", "controller.api.metadata", "controller.objects.manifests"}
+KINDS = {"controller.api.fields", "controller.objects.manifests"}
 OPERATOR = {"aiohttp", "asyncio", "msgspec", "pydantic", "structlog", "rich"}
 """What an operator keeps open connections and thousands of objects with, and one request needs not."""
 

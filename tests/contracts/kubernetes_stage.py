@@ -13,22 +13,21 @@ from typing import Any
 import msgspec
 
 from cluster.actions import Move
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.api import model_service
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.kube.cache import Cache
+from controller.kube.cache import Cache, Surroundings
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeWriteError
 from controller.kube.loop_thread import LoopThread
-from controller.kube.reflector import Surroundings
+from controller.kube.request import KubeWriteError
 from controller.kube.sender import Applier
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView, is_ours
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
+from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.world import KubernetesWorld
-from controller.placers.pools import Pool
+from controller.placers import Pool
 from tests.builders import manifests
 from tests.contracts.stage import Stage
 from tests.until import until
@@ -49,7 +48,7 @@ class KubernetesStages:
     loop: LoopThread
     api: Connection
     caches: Caches
-    sightings: CachedView
+    view: CachedView
 
     def start(self, snapshot: Snapshot) -> Stage:
         """The server's cluster, made equal to a snapshot of the kind that the contract uses."""
@@ -62,13 +61,11 @@ class KubernetesStages:
         pods = {name: _pod(snapshot, row) for row, name in enumerate(snapshot.pods.names)}
         self._put(PODS, list(pods.values()))
         world = KubernetesWorld(
-            self.sightings,
+            PlanningView(self.view, [Pool("bind", {})], clock=time.monotonic),
             Applier(self.api, lambda: True),
             self.loop.run,
-            pools=[Pool("bind", {})],
             epoch=lambda: 1,
-            clock=time.monotonic,
-            tell=lambda *_: None,
+            report=lambda *_: None,
         )
         stage = Stage(world, lambda: self._settled(world, pods), declines=frozenset({Move}))
         stage.settled()
@@ -91,7 +88,7 @@ class KubernetesStages:
         listed = {f"{NAMESPACE}/{pod['metadata']['name']}": pod["metadata"]["resourceVersion"] for pod in there}
         seen = {name: pod.metadata.resource_version for name, pod in self.caches.pods.all().items()}
         services, nodes = self._items(f"{OURS}/modelservices"), self._items("/api/v1/nodes")
-        deployments = {each.content for each in self.sightings.deployments()}
+        deployments = {each.content for each in self.view.deployments()}
         return (
             {name: version for name, version in seen.items() if name.startswith(f"{NAMESPACE}/")} == listed
             and len(services) == len(self.caches.own[model_service.KIND].all())
@@ -137,14 +134,8 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
         stack.callback(lambda: loop.run(api.close()))
         caches, deployments = empty_caches(), Cache(DEPLOYMENTS)
         observer = Observer(caches, time.time, is_ours=is_ours, at_first_sight=lambda: None)
-        sightings = CachedView(
-            observer.observe,
-            pods=caches.pods,
-            own=caches.own,
-            deployments=deployments,
-            nodes=caches.nodes,
-        )
-        stages = KubernetesStages(loop, api, caches, sightings)
+        view = CachedView(observer, deployments)
+        stages = KubernetesStages(loop, api, caches, view)
         stages._put("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", [crd(kind) for kind in OWN_KINDS])
         stages._put("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
         until(lambda: _serves_our_kinds(stages), "the API server serves our kinds", WITHIN_S)

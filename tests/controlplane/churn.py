@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.kube.connection import connect
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeWriteError
+from controller.kube.request import KubeWriteError
 
 PAUSE_S = 0.5
 ALIVE = 10

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from isolation.capability import Level
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxReport
-from nodeagent.controller_link import Link
+from isolation.tree import Level
+from nodeagent.controller_link import ControllerLink
 from power.leases.messages import Inventory, Keys, Refusal, opened_text, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from simulator.kernel.guest import Guest
@@ -127,10 +127,10 @@ def linked(node: str, port: int, fleet: Keys, made: Isolation) -> Iterator[None]
 
     async def talk() -> None:
         hello = sealed(Inventory(node, "life", {}), keys, node)
-        link = Link(node, "127.0.0.1", port, hear, Random(1), None, lambda: hello)  # noqa: S311 - spreads attempts
+        link = ControllerLink(node, "127.0.0.1", port, hear, Random(1), None, lambda: hello)  # noqa: S311 - spreads attempts
         talking = asyncio.create_task(link.keep_up())
         while not ended.is_set():
-            link.say(sealed_text(REPORT, msgspec.json.encode(made.report()), keys, node))
+            link.send(sealed_text(REPORT, msgspec.json.encode(made.report()), keys, node))
             await asyncio.sleep(0.1)
         talking.cancel()
 

@@ -20,7 +20,7 @@ from cli.main import tonnage
 from cluster.plans import Reason
 from controller.report.decisions import UNPLACED, Decision
 from controller.report.events import Series, event_write
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
@@ -552,9 +552,10 @@ def test_the_doctor_sees_what_one_may_not(run: Any) -> None:
 def test_kubectl_finds_it_as_a_plugin_and_completes_its_words(
     server: ControlPlane, kubectl: Kubectl, run: Any, tmp_path: Path
 ) -> None:
-    for name, module in (("kubectl-tonnage", "cli.main"), ("kubectl_complete-tonnage", "cli.kubectl_completion")):
+    for name, start in (("kubectl-tonnage", "main"), ("kubectl_complete-tonnage", "complete")):
         script = tmp_path / name
-        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import main\nmain()\n", encoding="utf-8")
+        code = f"import sys\nfrom cli.main import {start}\n{start}()\n"
+        script.write_text(f"#!{sys.executable}\n{code}", encoding="utf-8")
         script.chmod(0o755)
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",

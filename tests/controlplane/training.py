@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from health.records.report import HealthReport
+from health.records.frames import HealthReport
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
-from nodeagent.health.processes import HostProcesses, Process, Senders
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import NodeProcess, ProcessTable, Ranks, Senders
 from tests.controlplane.plain_api import PlainApi
 from tests.controlplane.training_rank import last_complete
 
@@ -33,9 +32,9 @@ class TiedProcesses:
 
     def __init__(self) -> None:
         self.pods: dict[int, str] = {}
-        self._kernel = HostProcesses()
+        self._kernel = ProcessTable()
 
-    def look(self, pid: int) -> Process | None:
+    def look(self, pid: int) -> NodeProcess | None:
         found = self._kernel.look(pid)
         return replace(found, pod=self.pods.get(pid, "")) if found is not None else None
 

@@ -14,7 +14,7 @@ from cluster.version import VERSION
 from controller.api.foreign_kinds import FOREIGN_KINDS
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import DEMAND, features, needed
-from controller.placers.pools import PLACERS
+from controller.placers import MODES
 from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findings, rendered
@@ -318,7 +318,7 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
     )  # fmt: skip
     fenced = {(group, resource) for rule in policy["matchConstraints"]["resourceRules"]
               for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
-    every_placer: Values = {"settings": {"pools": [{"placer": name, "selector": {"pool": name}} for name in PLACERS]}}
+    every_placer: Values = {"settings": {"pools": [{"placer": name, "selector": {"pool": name}} for name in MODES]}}
     for values in ({}, every_placer):
         written = {(g, r) for g, r, verb in rights(values, "ClusterRole") if verb in ("create", "patch")}
         # Statuses of our own kinds are said again. The last is no resource: only a right beside that of the status.

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from cluster.version import VERSION
 from deploy import release_files
 from deploy.constraints import ARCHITECTURES, HASHED_FILE, hashed_lines, pinned
-from deploy.release import NoHelmError
+from deploy.release_files import NoHelmError
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))

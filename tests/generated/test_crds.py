@@ -8,9 +8,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from controller.api.crds import crd, files, write
+from controller.api.crds import crd, files, structural, write
 from controller.api.kinds import OWN_KINDS, Kind
-from controller.api.schema import structural
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "crds"
 

@@ -11,7 +11,8 @@ from cli.main import tonnage
 from tests.generated.test_docs_paths import FOLDERS, PAGES, ROOT, ids
 
 FENCED = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
-TARGETS = frozenset(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+RULES = re.findall(r"^([\w -]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+TARGETS = frozenset(target for rule in RULES for target in rule.split())
 MODULE = re.compile(rf"python -m ((?:{'|'.join(FOLDERS)})(?:\.\w+)*)")
 TONNAGE = re.compile(r"(?:^|\| |&& |\(|kubectl )tonnage((?: +[^\s#;&|)]+(?:\|[a-z|]+)?)+)")
 

@@ -20,9 +20,9 @@ from isolation.cgroupfs import CgroupFs
 from isolation.launcher import run_in
 from isolation.ledger import MIB
 from isolation.orders import NodeReport, Orders, SandboxOrder
-from isolation.pod_cgroups import pod_groups
 from isolation.settings import Settings
-from nodeagent.sandboxes import process, reception
+from isolation.tree import pod_groups
+from nodeagent.sandboxes import process, server
 from nodeagent.sandboxes.process import ProcessSettings, serve
 from tonnage import sandbox
 
@@ -52,7 +52,7 @@ class Node:
     pid: int = 0
     sequence: int = 0
     orders: dict[str, SandboxOrder] = field(default_factory=dict)
-    silent_s: float = reception.SILENT_S
+    silent_s: float = server.SILENT_S
     """Time that a silent connection has."""
     pids_per_call: int = Settings().pids_per_call
     _to: int = -1
@@ -86,7 +86,7 @@ class Node:
         self.pid = os.fork()
         if not self.pid:
             os.close(self._to)
-            reception.SILENT_S = self.silent_s
+            server.SILENT_S = self.silent_s
             process.Settings = functools.partial(Settings, pids_per_call=self.pids_per_call)  # type: ignore[misc, assignment]
             try:
                 serve(settings, orders, reports)
@@ -161,7 +161,7 @@ def _troubled(report: NodeReport) -> bool:
 
 @contextlib.contextmanager
 def running_node(
-    *pods: str, silent_s: float = reception.SILENT_S, pids_per_call: int = Settings().pids_per_call
+    *pods: str, silent_s: float = server.SILENT_S, pids_per_call: int = Settings().pids_per_call
 ) -> Iterator[Node]:
     """Node whose pods are all taken over, with an agent that sleeps in each."""
     with node() as made:

@@ -6,12 +6,23 @@ SETUP = """
 import os, sys, pathlib
 sys.path.insert(0, {root!r})
 from isolation.cgroupfs import CgroupFs, host_facts
-from isolation.capability import capability_of
+from isolation.tree import capability_of
 from isolation.launcher import run_in, start_in
+from isolation.tree import capability_of
+from isolation.launcher import run_in
 root = pathlib.Path("/sys/fs/cgroup")
 files = CgroupFs(root)
 files.make({group!r})
 group = files.folder({group!r})
+def start_in(group, command, environment, descriptors=None):
+    def program():
+        for number, source in (descriptors or {{}}).items():
+            os.dup2(source, number)
+        try:
+            os.execvpe(command[0], command, environment)
+        except FileNotFoundError:
+            return 127
+    return run_in(group, program)
 def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 """

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from simulator.power.protection import ROW_BREAKER, BreakerHeat
+from simulator.power.agents import ROW_BREAKER, BreakerHeat
 from tests.power_histories.hardware import MAX_W
 from tests.power_histories.world import STEP_S, World, world_of
 

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from nodeagent.recovery import record_at_start
-from nodeagent.reports import device_reports, inventory_of
-from nodeagent.rules import AgentRules
+from nodeagent.agent import device_reports, inventory_of
+from nodeagent.recovery import AgentRules, Session, record_at_start
 from nodeagent.state_file import Record
 from power.devices.backend import DeviceReading
-from power.leases.enforcement import Bursting, is_in_force, orders
-from power.leases.holder import Holder, accepted, limits
+from power.leases.holder import Bursting, Holder, accepted, is_in_force, limits, orders
 from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
 from tests.power_histories.hardware import Gpu, facts_of, readings_of
 
@@ -101,9 +99,7 @@ class Node:
             self.facts,
             readings_of(self.gpus, now_s),
             self._rules,
-            node=self.name,
-            life=f"{self.name}-{self.lives}",
-            boot=str(self.boots),
+            Session(self.name, f"{self.name}-{self.lives}", str(self.boots)),
         )
         self._in_force, self._answered = (-1, -1), (-1, -1e15, self.clock(now_s))
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.dra.rewriting import FITS_LABEL
+from controller.api.structs import Node, Pod
+from controller.dra.feasibility import FITS_LABEL
 from controller.dra.translation import ClaimTranslation
-from controller.kube.structs import Node, Pod
 from tests.builders.dra import DRIVER, DRIVERS, claim, device_class, devices, node, pod, request, slice_on
 
 NODES = {name: [node(name), node(name, {"pool": "dra"}), node(name, {"pool": "dra"}, cpu="1")] for name in ("a", "b")}
@@ -117,4 +117,4 @@ def test_a_book_that_was_patched_says_what_a_new_one_says(batches: list[list[Any
         assert comparable(nodes, pods) == comparable(fresh_nodes, fresh_pods)
         assert patched.reasons == fresh.reasons
         assert patched.mistakes == fresh.mistakes
-        assert patched.claims_of_unbound_pods() == fresh.claims_of_unbound_pods()
+        assert patched.known.claims_of_unbound_pods() == fresh.known.claims_of_unbound_pods()

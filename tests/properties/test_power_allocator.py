@@ -11,8 +11,7 @@ from cluster.arrays import FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerReadings, PowerTable
 from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
-from power.policy.levels import levels_of, widths_w
-from power.policy.water_filling import pour, pouring_of
+from power.policy.water_filling import levels_of, pour, pouring_of, widths_w
 from power.rules import PowerRules
 from tests.builders.power import Device, Domain, power_table
 

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.power import BreakerCurve
-from power.domains.breaker import burst_share_s, opens_after_s
-from power.domains.tree import tree_of
-from power.leases.enforcement import may_burst
-from power.safety.burst_credit import burst_of, credit_after
-from simulator.power.protection import BreakerHeat
+from power.leases.holder import may_burst
+from power.safety.bursts import burst_of, burst_share_s, credit_after, opens_after_s
+from power.tree import tree_of
+from simulator.power.agents import BreakerHeat
 from tests.builders.power import Device, row_of
 
 many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))

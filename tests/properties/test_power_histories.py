@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from simulator.power.protection import ROW_BREAKER, BreakerHeat
+from simulator.power.agents import ROW_BREAKER, BreakerHeat
 from tests.power_histories.history import Outcome, happen, history, judge
 from tests.power_histories.world import world_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
-from power.domains.tree import Tree, tree_of
+from power.tree import Tree, tree_of
 from tests.builders.power import Device, Domain, power_table
 from tests.properties.fake_power_fleet import STRICT, Controller, Fleet, Weather
 

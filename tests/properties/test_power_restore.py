@@ -14,12 +14,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.agent import Agent
-from nodeagent.rules import AgentRules
+from nodeagent.agent import NodeAgent
+from nodeagent.recovery import AgentRules
 from power.devices.backend import REFUSED, DeviceError
-from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys, Lease, node_secret, sealed
 from tests.clock import HandClock
+from tests.fake_devices import FakeDevice, FakeDevices
+from tests.node_agents import agent_of
 
 pytestmark = pytest.mark.slow
 
@@ -76,12 +77,12 @@ class Story:
         self.folder, self.hardware = folder, hardware
         self.theirs_w = hardware.limit_w
         self.sequence, self.lives, self.boots = 0, 0, 0
-        self.agent: Agent | None = None
+        self.agent: NodeAgent | None = None
 
-    async def started(self) -> Agent:
+    async def started(self) -> NodeAgent:
         if self.agent is None:
             self.lives += 1
-            self.agent = Agent(
+            self.agent = agent_of(
                 *("n1", f"life-{self.lives}", f"boot-{self.boots}", self.hardware, self.folder / "record", RULES),
                 *(self.hardware.clock, lambda: KEYS, lambda _: None),
             )
@@ -105,7 +106,7 @@ class Story:
             caps_w={"g": limit_w},
             safe_w={"g": 200.0},
         )
-        agent.hear(sealed(lease, KEYS, "n1"))
+        agent.receive(sealed(lease, KEYS, "n1"))
         assert agent.counts.refused == {}
         hardware.crashes = crashes
         with suppress(CrashError):

@@ -11,21 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.random_clusters import random_cluster
-from cli.inputs.bundles import brain_with
 from cli.printing.bundle_output import plan_lines
+from cli.verbs.bundle import brain_with
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle, run_cycle, stopped
 from controller.guard import Limits
 from controller.objects.manifests import read_manifests
 from controller.ports import Brain
-from controller.recording.bundle import about, files_of, write_tar_gz
-from controller.recording.ring import recording_of
-from controller.recording.shown_settings import settings_from, shown
+from controller.recording.bundle import about, files_of, settings_from, shown, write_tar_gz
 from controller.settings import OperatorSettings
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.day.simulation import DaySettings, live
 from simulator.world import SimulatedWorld
+from tests.builders.recordings import recording_of
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

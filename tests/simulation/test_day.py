@@ -6,13 +6,11 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from simulator.day.moment import Moment
-from simulator.day.simulation import DaySettings, check_day, live, tide
+from simulator.day.simulation import DaySettings, Moment, check_day, live, tide
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service

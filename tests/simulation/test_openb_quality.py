@@ -12,9 +12,8 @@ from placement.policies import policy_named
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import published_stream
 from simulator.packing.relocation import cheapest_relocation
-from simulator.packing.replay import Conditions, Replay, replay
+from simulator.packing.replay import Conditions, Replay, published_stream, replay
 
 SEED = 42
 

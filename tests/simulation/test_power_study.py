@@ -10,12 +10,11 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.errors import ConfigError
-from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.faults import faults_from
-from simulator.power.headroom import find_headroom
 from simulator.power.machine import DGX_A100
-from simulator.power.policy import Readings
-from simulator.power.study import POLICIES, Study, check_study, extra_of, label_of, planned_budget, play
+from simulator.power.policies import Readings
+from simulator.power.requests import RateCurve, made_up_rates, read_rates
+from simulator.power.study import POLICIES, Study, check_study, extra_of, find_headroom, label_of, planned_budget, play
 from simulator.power.tonnage_policy import tonnage_policy_of
 from simulator.sweep.runner import Run
 

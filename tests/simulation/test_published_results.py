@@ -10,8 +10,7 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.arrivals import published_stream
-from simulator.packing.replay import replay
+from simulator.packing.replay import published_stream, replay
 
 # Mean of ten seeds at 100 % arrived, from the simulator's own results (docs/benchmarks.md).
 PUBLISHED = {

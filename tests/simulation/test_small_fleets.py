@@ -7,8 +7,7 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.arrivals import published_stream
-from simulator.packing.replay import replay
+from simulator.packing.replay import published_stream, replay
 
 SEEDS = range(1, 9)
 """One seed differs from the next by 3 points on 12 nodes: a node of 8 GPUs is a tenth of the fleet."""

@@ -5,10 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import Strict
-from controller.api.kind import Kind
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import ACCEPTED, AGE, Column
+from controller.api.fields import ApiVersion, OwnMeta, Strict
+from controller.api.kind import ACCEPTED, AGE, Column, Kind
 
 
 class GPUReserveSpec(Strict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.batch.lp.relaxation import ceilings
 from placement.highs_program import Entries, Program, TreeSearch
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cli.printing.errors import print_error
-from controller.kube.errors import KubeReadError, Refusal
+from cli.printing.terminal import print_error
+from controller.kube.request import KubeReadError, Refusal
 
 
 def test_a_wrong_token_is_answered_with_what_helps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from cli.inputs.contest import prices_from, seeds_from
+from cli.inputs.sweeps import prices_from, seeds_from
 from cli.main import tonnage
-from cli.printing.errors import INTERRUPTED
 from cli.printing.placement_output import widest_that_fits
+from cli.printing.terminal import INTERRUPTED
 from cli.verbs import simulate_day
 from cluster.errors import ConfigError
-from simulator.day.moment import Moment
+from simulator.day.simulation import Moment
 from simulator.openb.generator import generate, write_openb_csv
 from tests.builders.manifests import gpu_type, node, pod, written
 from tests.builders.summaries import summary

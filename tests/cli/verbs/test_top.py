@@ -7,7 +7,7 @@ import pytest
 
 from cli.verbs.top import document, text
 from controller.objects.manifests import read_manifests
-from controller.placers.pools import DEFAULT_POOLS
+from controller.placers import DEFAULT_POOLS
 from controller.snapshot.from_manifests import snapshot_from
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

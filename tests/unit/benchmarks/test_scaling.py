@@ -7,8 +7,7 @@ from click.testing import CliRunner
 from benchmarks import scaling
 from benchmarks.scaling_ablation import VARIANTS, ablated
 from benchmarks.scaling_speed import decided_services
-from simulator.scaling.fleet import Leads
-from simulator.scaling.replay import Scenario, scenario_of
+from simulator.scaling.replay import Leads, Scenario, scenario_of
 from simulator.scaling.traces import generated_trace
 
 

@@ -20,13 +20,11 @@ from cluster.errors import ActionError
 from cluster.frame import FrameError
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Draft, Snapshot
-from controller.apply import carry_out
 from controller.brain.frames import plan_frame, plan_from_frame
-from controller.cycle import Cycle
+from controller.cycle import Cycle, carry_out
 from controller.guard import OBJECTIONS, Guarded, Limits, Objection, guard
-from controller.kube.write import Write
-from controller.kube_world.capacity_check import Account
-from controller.kube_world.handlers import HANDLERS, Desk, Handler
+from controller.kube.sender import Write
+from controller.kube_world.handlers import HANDLERS, Account, Handler, WriteContext
 from controller.ports import Outcome
 from controller.queries.plan_diff import plan_diff
 from controller.report.decisions import decisions_of
@@ -76,17 +74,18 @@ def objection_to_cordon(guarded: Guarded, action: Cordon) -> Reason | None:
     return None if known else Reason("NotFound", f"there is no such node as {action.node}")
 
 
-def cordon_writes(desk: Desk, action: Cordon, _: Snapshot) -> list[Write]:
-    return [Write("PATCH", f"/api/v1/nodes/{action.node}", {"spec": {"unschedulable": True}, "epoch": desk.epoch()})]
+class CordonHandler(Handler):
+    def check(self, account: Account, action: Cordon) -> None:
+        """A node can always be closed."""
 
-
-def no_check(_: Account, __: Cordon) -> None:
-    """A node can always be closed."""
+    def writes(self, context: WriteContext, action: Cordon, snapshot: Snapshot) -> list[Write]:
+        body = {"spec": {"unschedulable": True}, "epoch": context.epoch()}
+        return [Write("PATCH", f"/api/v1/nodes/{action.node}", body)]
 
 
 RULES: Mapping[type[Action], Objection] = {**OBJECTIONS, Cordon: objection_to_cordon}
 """Place 2."""
-IN_KUBERNETES: Mapping[type[Action], Handler] = {**HANDLERS, Cordon: Handler(no_check, cordon_writes)}
+IN_KUBERNETES: Mapping[type[Action], Handler] = {**HANDLERS, Cordon: CordonHandler()}
 """Place 3."""
 
 WITH_TOY = (*ACTIONS, Cordon)

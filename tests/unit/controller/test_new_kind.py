@@ -9,20 +9,18 @@ import pytest
 import yaml
 from pydantic import Field
 
-from cli.inputs.definitions import made
-from cli.printing.describe_page import Related, page
+from cli.inputs.shipped import made
 from cli.printing.field_documentation import field_text
+from cli.printing.object_pages import Related, page
 from cluster.errors import ConfigError, ObservationError
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.api.conditions import ObservedStatus
 from controller.api.crds import files
-from controller.api.fields import Strict
-from controller.api.kind import Kind
+from controller.api.fields import ApiVersion, OwnMeta, Strict
+from controller.api.kind import ACCEPTED, AGE, Column, Kind
 from controller.api.kinds import KINDS
-from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.printer_columns import ACCEPTED, AGE, Column
 from controller.api.rbac import Permission, features, needed, roles_yaml
 from controller.api.reference import reference
 from controller.kube.cache import Cache
@@ -32,8 +30,8 @@ from controller.objects.manifests import read_manifests
 from controller.report.decisions import Decision
 from controller.report.events import Series, event_write
 from controller.report.own_statuses import reports_on
-from controller.snapshot.fact import OwnReads
 from controller.snapshot.from_manifests import snapshot_from
+from controller.snapshot.scalers import OwnReads
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed
@@ -233,8 +231,7 @@ def test_one_that_cannot_be_read_is_left_out_and_its_status_says_why() -> None:
 
 def test_events_can_be_about_it() -> None:
     cluster = live(squad(), node())
-    caches = cluster.caches
-    sightings = CachedView(cluster.observer.observe, pods=caches.pods, own=caches.own, deployments=Cache(DEPLOYMENTS))
+    sightings = CachedView(cluster.observer, Cache(DEPLOYMENTS))
     uid = sightings.uid("Squad", "default/blue")
     assert uid == "uid-blue"
 

@@ -3,10 +3,9 @@
 import numpy as np
 
 from health.stream import Analyser, Options
-from health.verdicts.facts import Fact
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import Fact, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 
 
 def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:

@@ -7,12 +7,11 @@ import pytest
 
 from health.analysis import matching
 from health.analysis.matching import Finished, Matcher, most_pending
-from health.clocks.alignment import started
+from health.clocks import started
 from health.records.layout import layout_from
 from health.stream import Analyser
 from simulator.health.cases import case
-from simulator.health.disturbance import Happening
-from simulator.health.job import Job
+from simulator.health.job import Happening, Job
 
 
 def test_what_is_counted_is_what_it_takes_beside_the_records_of_one_look() -> None:

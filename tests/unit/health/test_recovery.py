@@ -6,10 +6,9 @@ import pytest
 from health.records.layout import layout_from
 from health.stream import QUIET_S, Analyser
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
-from simulator.health.disturbance import Disturbance, Happening
-from simulator.health.job import Job
-from simulator.health.telling import clocks_of, told
-from simulator.health.timeline import Steps
+from simulator.health.job import Disturbance, Happening, Job
+from simulator.health.recorder_frames import clocks_of, told
+from simulator.health.training_steps import Steps
 
 JOB = Job(tensor=2, data=4, pipeline=2, gpus_per_node=4, pass_s=0.03, data_s=0.02)
 SLOW_FROM, STEPS = 50, 220

@@ -6,7 +6,7 @@ import sys
 import time
 
 from nodeagent.device_process import serve
-from power.devices.fake_devices import FakeDevice, FakeDevices
+from tests.fake_devices import FakeDevice, FakeDevices
 
 
 class FaultyDevices(FakeDevices):

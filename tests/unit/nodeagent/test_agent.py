@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nodeagent.agent import Agent
-from nodeagent.rules import AgentRules
+from nodeagent.agent import NodeAgent
+from nodeagent.recovery import AgentRules
 from nodeagent.state_file import lease_path, read_record
 from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
-from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, node_secret, opened, sealed
 from tests.clock import HandClock
+from tests.fake_devices import FakeDevice, FakeDevices
+from tests.node_agents import agent_of
 from tests.until import until_async
 
 FLEET = b"a secret of the fleet, long enough"
@@ -45,8 +46,8 @@ class Node:
         self.folder = folder
         self.agent = self.made(life, boot)
 
-    def made(self, life: str = "life-2", boot: str = "boot-1") -> Agent:
-        return Agent(
+    def made(self, life: str = "life-2", boot: str = "boot-1") -> NodeAgent:
+        return agent_of(
             *("n1", life, boot, self.devices, self.folder / "record", AgentRules(), self.clock),
             *(lambda: KEYS, self.said.append),
         )
@@ -104,7 +105,7 @@ def test_a_lease_holds_until_it_ends_and_then_its_own_floor(tmp_path: Path) -> N
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         under = await node.passes(1.0)
         before_end = await node.passes(8.9)
         after_end = await node.passes(0.2)
@@ -123,7 +124,7 @@ def test_the_floor_comes_without_a_look_at_the_devices(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
         node.clock.now_s += 9.5
 
@@ -138,9 +139,9 @@ def test_what_must_be_lowered_is_lowered_before_anything_is_raised(tmp_path: Pat
     async def story() -> None:
         node = Node(tmp_path, gpu("a"), gpu("b"))
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"a": 300.0, "b": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"a": 300.0, "b": 600.0}))
         report = await node.passes(1.0)
-        node.agent.hear(node.lease(report, {"a": 600.0, "b": 300.0}))
+        node.agent.receive(node.lease(report, {"a": 600.0, "b": 300.0}))
         await node.agent.turn(looks=False)
 
         assert node.devices.orders[-2:] == [("b", 300.0), ("a", 600.0)]
@@ -153,10 +154,10 @@ def test_nothing_is_raised_while_something_cannot_be_lowered(tmp_path: Path) -> 
         broken = gpu("b")
         node = Node(tmp_path, gpu("a"), broken)
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"a": 300.0, "b": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"a": 300.0, "b": 600.0}))
         report = await node.passes(1.0)
         broken.refuses = True
-        node.agent.hear(node.lease(report, {"a": 600.0, "b": 300.0}))
+        node.agent.receive(node.lease(report, {"a": 600.0, "b": 300.0}))
         after = await node.passes(1.0)
 
         assert after.devices["a"].cap_w == 300.0
@@ -171,11 +172,11 @@ def test_a_lease_that_a_device_does_not_obey_is_never_reported_in_force(tmp_path
         device = gpu()
         node = Node(tmp_path, device)
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         first = await node.passes(1.0)
         device.stuck = manner == "stuck"
         device.clamps_to_w = (400.0, 700.0) if manner == "clamps" else None
-        node.agent.hear(node.lease(first, {"g": 300.0}))
+        node.agent.receive(node.lease(first, {"g": 300.0}))
         after = await node.passes(1.0)
 
         assert first.sequence == 1
@@ -203,9 +204,9 @@ def test_leases_that_are_not_its_controllers_change_nothing(tmp_path: Path, othe
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 300.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 300.0}))
         report = await node.passes(1.0)
-        node.agent.hear(node.lease(report, {"g": 600.0}, **other))
+        node.agent.receive(node.lease(report, {"g": 600.0}, **other))
         after = await node.passes(1.0)
 
         assert node.agent.counts.refused == {code: 1}
@@ -218,7 +219,7 @@ def test_an_agent_that_starts_again_goes_on_under_its_lease(tmp_path: Path) -> N
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
 
         node.agent = node.made()
@@ -237,7 +238,7 @@ def test_a_machine_that_was_started_anew_has_no_lease(tmp_path: Path) -> None:
         device = gpu()
         node = Node(tmp_path, device)
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
 
         device.reboot(node.clock.now_s)
@@ -262,7 +263,7 @@ def test_a_machine_that_was_started_anew_refuses_the_controller_that_was_replace
         device = gpu()
         node = Node(tmp_path, device)
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}, epoch=2))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}, epoch=2))
         await node.passes(1.0)
 
         device.reboot(node.clock.now_s)
@@ -270,11 +271,11 @@ def test_a_machine_that_was_started_anew_refuses_the_controller_that_was_replace
             lease_path(tmp_path / "record").write_bytes(b"")
         node.agent = node.made(boot="boot-2")
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 700.0}, epoch=1))
+        node.agent.receive(node.lease(await node.looks(), {"g": 700.0}, epoch=1))
         report = await node.passes(1.0)
         assert report.devices["g"].cap_w == 350.0
 
-        node.agent.hear(node.lease(report, {"g": 600.0}, epoch=2))
+        node.agent.receive(node.lease(report, {"g": 600.0}, epoch=2))
         assert (await node.passes(1.0)).devices["g"].cap_w == 600.0
 
     lived(story)
@@ -286,13 +287,13 @@ def test_an_agent_that_restored_the_limits_obeys_whoever_comes_next(tmp_path: Pa
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}, epoch=2))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}, epoch=2))
         await node.passes(1.0)
         await node.agent.restore()
 
         node.agent = node.made()
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}, epoch=0))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}, epoch=0))
         assert (await node.passes(1.0)).devices["g"].cap_w == 600.0
 
     lived(story)
@@ -317,14 +318,14 @@ def test_a_device_that_comes_back_is_taken_up_and_told_to_the_controller(tmp_pat
             return set(inventory.devices)
 
         node.devices = Returning([gpu("a"), gpu("b")], node.clock)
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(), node.clock),
             *(lambda: KEYS, node.said.append, lambda: None, lambda _: None),
             lambda: told.append(told_now()),
         )
         await node.agent.start()
         first = await node.looks()
-        node.agent.hear(node.lease(first, {"a": 600.0}))
+        node.agent.receive(node.lease(first, {"a": 600.0}))
         await node.passes(1.0)
         assert told == []
 
@@ -334,7 +335,7 @@ def test_a_device_that_comes_back_is_taken_up_and_told_to_the_controller(tmp_pat
         assert told == [{"a", "b"}]
         assert report.life != first.life  # leases for the old session are refused
         assert (report.devices["a"].cap_w, report.devices["b"].cap_w) == (350.0, 350.0)
-        node.agent.hear(node.lease(report, {"a": 500.0, "b": 400.0}))
+        node.agent.receive(node.lease(report, {"a": 500.0, "b": 400.0}))
         assert {uuid: each.cap_w for uuid, each in (await node.passes(1.0)).devices.items()} == {"a": 500.0, "b": 400.0}
         assert len(told) == 1
 
@@ -377,9 +378,9 @@ def test_while_the_disk_takes_no_record_nothing_is_raised_and_no_lease_is_in_for
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": cap_w}))
+        node.agent.receive(node.lease(await node.looks(), {"g": cap_w}))
         with monkeypatch.context() as disk:
-            disk.setattr("nodeagent.record_writer.write_record", full)
+            disk.setattr("nodeagent.state_file.write_record", full)
             report = await node.passes(1.0)
         assert node.devices.orders == [("g", 350.0)]
         assert (report.epoch, report.sequence) == (-1, -1)
@@ -421,7 +422,7 @@ def test_leaving_restores_what_was_there_before_even_after_a_crash(tmp_path: Pat
         node = Node(tmp_path, device)
         device.set_limit(500.0, node.clock.now_s)  # by an administrator, before Tonnage
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
 
         node.agent = node.made()
@@ -436,7 +437,7 @@ def test_leaving_restores_what_was_there_before_even_after_a_crash(tmp_path: Pat
 def test_opted_out_devices_are_reported_and_never_touched(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path, gpu("a"), gpu("b"))
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(manages=frozenset({"a"}))),
             *(node.clock, lambda: KEYS, node.said.append),
         )
@@ -455,12 +456,12 @@ def test_devices_of_other_nodes_may_be_among_those_that_may_be_limited(tmp_path:
     async def story() -> None:
         node = Node(tmp_path, gpu("a"), gpu("b"))
         rules = AgentRules(manages=frozenset({"a", "of another node"}))
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"a": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"a": 600.0}))
         await node.passes(1.0)
         await node.agent.restore()
 
@@ -501,11 +502,11 @@ def test_a_device_bursts_while_it_has_credit_and_its_lease_is_what_is_reported(t
         await node.agent.start()
         report = await node.looks()
         for _ in range(400):  # drawing 100 W under a lease of 400 W earns credit, at most the whole in 300 s
-            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            node.agent.receive(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
             report = await node.passes(1.0)
         bursting_w = node.devices.orders[-1][1]
         for _ in range(5):  # 250 W above the lease spend 500 J in two seconds
-            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            node.agent.receive(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
             report = await node.passes(1.0)
 
         assert bursting_w == 700.0
@@ -519,7 +520,7 @@ def test_who_outlives_the_agent_is_told_its_leases_before_a_device_bursts(tmp_pa
     async def story() -> None:
         node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
         told: list[tuple[Mapping[str, float], int]] = []
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(), node.clock),
             *(lambda: KEYS, node.said.append, lambda: None),
             lambda leave_w: told.append((leave_w, len(node.devices.orders))),
@@ -527,7 +528,7 @@ def test_who_outlives_the_agent_is_told_its_leases_before_a_device_bursts(tmp_pa
         await node.agent.start()
         report = await node.looks()
         for _ in range(2):
-            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}, credit_back_s=1.0))
+            node.agent.receive(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}, credit_back_s=1.0))
             report = await node.passes(1.0)
         await node.agent.end_bursts()
 
@@ -545,7 +546,7 @@ def test_what_cannot_be_given_back_stays_remembered(tmp_path: Path) -> None:
         await node.agent.start()
         await node.looks()
 
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
@@ -567,7 +568,7 @@ def test_a_device_that_was_taken_out_of_management_gets_its_limit_back_in_the_en
         await node.looks()
         rules = AgentRules(manages=frozenset({"a"}))
 
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
@@ -585,14 +586,14 @@ def test_out_of_band_no_burst_is_used_whatever_the_lease_allows(tmp_path: Path) 
     async def story() -> None:
         node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
         rules = AgentRules(bursts=False)
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
         await node.agent.start()
         report = await node.looks()
         for _ in range(400):  # long enough to earn credit
-            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            node.agent.receive(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
             report = await node.passes(1.0)
 
         assert {limit_w for _, limit_w in node.devices.orders} == {350.0, 400.0}
@@ -606,7 +607,7 @@ def test_a_lease_that_ends_ends_a_burst_without_a_look_at_the_devices(tmp_path: 
         await node.agent.start()
         report = await node.looks()
         for _ in range(400):
-            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            node.agent.receive(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
             report = await node.passes(1.0)
         bursting_w = node.devices.orders[-1][1]
         node.clock.now_s += 11.0
@@ -622,7 +623,7 @@ def test_a_lease_that_ends_ends_a_burst_without_a_look_at_the_devices(tmp_path: 
 def test_the_agent_acts_when_its_lease_ends_not_at_its_next_look(tmp_path: Path) -> None:
     async def story() -> None:
         clock, device, said = asyncio.get_running_loop().time, gpu(), list[bytes]()
-        agent = Agent(
+        agent = agent_of(
             *("n1", "life", "boot", FakeDevices([device], clock), tmp_path / "record", AgentRules(period_s=3600.0)),
             *(clock, lambda: KEYS, said.append),
         )
@@ -636,7 +637,7 @@ def test_the_agent_acts_when_its_lease_ends_not_at_its_next_look(tmp_path: Path)
         ends_s = clock() - report.sent_s + 0.5
         lease = Lease(**about, for_s=ends_s, caps_w={"g": 600.0}, safe_w={"g": 250.0})  # type: ignore[arg-type]
 
-        agent.hear(sealed(lease, KEYS, "n1"))
+        agent.receive(sealed(lease, KEYS, "n1"))
         await until_async(lambda: device.enforced_w(clock()) == 600.0, "the lease is in force")
         await until_async(lambda: device.enforced_w(clock()) == 250.0, "the floor", within_s=10.0)
 
@@ -664,7 +665,7 @@ def test_a_limit_that_was_not_read_back_is_not_restored(tmp_path: Path) -> None:
         node = Node(tmp_path, gpu())
         devices = node.devices = Unreadable([gpu()], node.clock)
         rules = AgentRules(period_s=0.01, restore_s=0.02)
-        node.agent = Agent(
+        node.agent = agent_of(
             *("n1", "life-1", "boot-1", devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )

@@ -12,10 +12,10 @@ import structlog
 import structlog.testing
 
 from cluster.errors import ConfigError
-from nodeagent.controller_link import LOGGED_ROUNDS, Link
+from nodeagent import controller_link
+from nodeagent.controller_link import LOGGED_ROUNDS, ControllerLink
 from nodeagent.settings import read_settings
-from power.leases.framing import framed, read_frame
-from power.leases.messages import node_secret
+from power.leases.messages import framed, node_secret, read_frame
 from power.leases.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
 from tests.clock import HandClock
 from tests.until import until_async
@@ -61,10 +61,10 @@ def test_the_agent_says_who_it_is_and_hears_answers() -> None:
     async def story() -> None:
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
-            link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
             talking = asyncio.create_task(link.keep_up())
             await until_async(lambda: link.is_up)
-            link.say(b"report")
+            link.send(b"report")
 
             assert await heard.get() == b"lease"
             await ended(talking)
@@ -78,14 +78,36 @@ def test_a_line_that_ended_is_made_again() -> None:
     async def story() -> None:
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
-            link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
             talking = asyncio.create_task(link.keep_up())
             for _ in range(2):
-                await until_async(lambda: not heard.empty() or link.say(b"report"))
+                await until_async(lambda: not heard.empty() or link.send(b"report"))
                 heard.get_nowait()
             await ended(talking)
 
         assert served.count(b"n1") >= 2
+
+    lived(story)
+
+
+def test_an_agent_without_a_controller_for_hours_still_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its waits doubled without end: after 1,024 rounds, 40 minutes, they were no number any more."""
+    monkeypatch.setattr(controller_link, "FIRST_WAIT_S", 0.0)
+
+    class Alone(ControllerLink):
+        tries = 0
+
+        async def _listen(self, _: str) -> bool:
+            self.tries += 1
+            return False
+
+    async def story() -> None:
+        link = Alone("n1", "127.0.0.1", 1, lambda _: None, chance())
+        trying = asyncio.create_task(link.keep_up())
+        await until_async(lambda: link.tries > 1030 or trying.done())
+        await ended(trying)
+
+        assert link.tries > 1030
 
     lived(story)
 
@@ -95,7 +117,7 @@ def test_an_agent_that_finds_no_controller_says_why_once_and_when_there_is_one_a
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
             port = port_of(server)
-        link = Link("n1", "127.0.0.1", port, heard.put_nowait, chance())
+        link = ControllerLink("n1", "127.0.0.1", port, heard.put_nowait, chance())
         with structlog.testing.capture_logs() as lines:
             talking = asyncio.create_task(link.keep_up())
             await until_async(lambda: lines)
@@ -126,11 +148,11 @@ def test_an_agent_that_finds_its_controller_in_the_last_silent_round_says_nothin
     async def story() -> None:
         served, heard = list[bytes](), asyncio.Queue[bytes]()
         async with await leader(served, answers=1) as server:
-            link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
             link._in_vain = LOGGED_ROUNDS - 1
             with structlog.testing.capture_logs() as lines:
                 talking = asyncio.create_task(link.keep_up())
-                await until_async(lambda: not heard.empty() or link.say(b"report"))
+                await until_async(lambda: not heard.empty() or link.send(b"report"))
                 await ended(talking)
 
         assert lines == []
@@ -151,7 +173,7 @@ def test_what_is_no_message_ends_the_line_and_harms_nobody() -> None:
             await writer.wait_closed()
 
         async with await asyncio.start_server(rave, "127.0.0.1", 0) as server:
-            link = Link("n1", "127.0.0.1", port_of(server), heard.append, chance())
+            link = ControllerLink("n1", "127.0.0.1", port_of(server), heard.append, chance())
             talking = asyncio.create_task(link.keep_up())
             await calls.get()
             await calls.get()
@@ -163,7 +185,7 @@ def test_what_is_no_message_ends_the_line_and_harms_nobody() -> None:
 
 
 def test_saying_something_without_a_line_is_no_error() -> None:
-    Link("n1", "127.0.0.1", 1, lambda _: None, chance()).say(b"report")
+    ControllerLink("n1", "127.0.0.1", 1, lambda _: None, chance()).send(b"report")
 
 
 def test_the_newest_key_is_the_one_whose_name_comes_last(tmp_path: Path) -> None:
@@ -279,23 +301,23 @@ class Backlog:
 @pytest.mark.parametrize(("waiting", "is_sent"), [(0, True), (1, False)])
 def test_a_report_is_dropped_while_an_older_one_waits_to_be_sent(waiting: int, *, is_sent: bool) -> None:
     """Reports of a stalled connection would arrive in a burst, minutes old, and fill the memory meanwhile."""
-    link, line = Link("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(waiting)
+    link, line = ControllerLink("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(waiting)
     link._writer = line  # type: ignore[assignment]
 
-    link.say(b"report")
+    link.send(b"report")
 
     assert line.written == ([framed(b"report")] if is_sent else [])
 
 
 def test_a_report_follows_bulk_that_still_waits_and_bulk_follows_nothing_that_waits() -> None:
     """A batch of records may take a while on a slow link; a report on power must not be lost for it."""
-    link, line = Link("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(0)
+    link, line = ControllerLink("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(0)
     link._writer = line  # type: ignore[assignment]
     link.send_bulk(b"records")
     line.waiting = 1
 
     link.send_bulk(b"more records")
-    link.say(b"report")
-    link.say(b"newer report")
+    link.send(b"report")
+    link.send(b"newer report")
 
     assert line.written == [framed(b"records"), framed(b"report")]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nodeagent.endpoint import probes
+from nodeagent.metrics import probes
 from power.leases.messages import Keys
 from tests.unit.nodeagent.test_agent import Node, gpu, lived
 
@@ -14,7 +14,7 @@ def test_an_agent_is_ready_while_a_lease_was_accepted_in_the_last_minute(tmp_pat
         asked = probes(node.agent, node.clock)
         report = await node.looks()
         before = asked["/readyz"]()
-        node.agent.hear(node.lease(report, {"g": 600.0}))
+        node.agent.receive(node.lease(report, {"g": 600.0}))
         leased = asked["/readyz"]()
         await node.passes(61.0)
         cut_off = asked["/readyz"]()
@@ -32,7 +32,7 @@ def test_an_agent_with_a_wrong_key_is_alive_but_not_ready_and_says_what_it_refus
         node = Node(tmp_path, gpu())
         await node.agent.start()
         forged = node.lease(await node.looks(), {"g": 600.0}, keys=Keys("k", {"k": b"another secret of another fleet"}))
-        node.agent.hear(forged)
+        node.agent.receive(forged)
         asked = probes(node.agent, node.clock)
 
         assert asked["/healthz"]() is None
@@ -47,7 +47,7 @@ def test_a_lease_without_devices_makes_ready_too(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {}))
+        node.agent.receive(node.lease(await node.looks(), {}))
 
         assert probes(node.agent, node.clock)["/readyz"]() is None
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from nodeagent.agent import Agent
-from nodeagent.bmc_meter import MeterReading
+from nodeagent.bmc import MeterReading
 from nodeagent.metrics import DCGM, AgentMetrics
-from nodeagent.rules import AgentRules
-from power.devices.fake_devices import FakeDevice, FakeDevices
+from nodeagent.recovery import AgentRules
 from power.leases.messages import Keys
 from tests.clock import HandClock
+from tests.fake_devices import FakeDevice, FakeDevices
+from tests.node_agents import agent_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "power.md").read_text(encoding="utf-8")
 KEYS = Keys("k", {"k": b"of a node"})
@@ -27,14 +27,14 @@ def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
         clock = HandClock(998.0)
         there = devices or (FakeDevice("g0"), FakeDevice("g1", silent_from_s=0.0))
         backend = FakeDevices(there, clock)
-        agent = Agent(
+        agent = agent_of(
             *("n1", "life", "boot", backend, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None),
             lambda: MeterReading(1900.0, 995.0),
         )
         await agent.start()
         clock.now_s = 1000.0
         await agent.turn(looks=True)
-        agent.hear(b"nothing that anybody signed")
+        agent.receive(b"nothing that anybody signed")
         registry = CollectorRegistry()
         registry.register(AgentMetrics(agent, "n1", clock, as_dcgm=as_dcgm, is_linked=lambda: True))
         agent.close()

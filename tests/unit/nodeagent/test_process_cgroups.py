@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.process_cgroups import absolute, group_in, pod_in, visible_group_in
+from nodeagent.process_files import absolute, group_in, pod_in, visible_group_in
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent import record_writer
-from nodeagent.record_writer import RecordWriter
-from nodeagent.state_file import Record, lease_path, read_record, write_record
+from nodeagent import state_file
+from nodeagent.state_file import Record, RecordWriter, lease_path, read_record, write_record
 from tests.unit.nodeagent.test_agent import Node, gpu, lived
 
 
@@ -30,8 +29,8 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
-    monkeypatch.setattr(record_writer, "write_record", made.write)
-    monkeypatch.setattr(record_writer, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(state_file, "write_record", made.write)
+    monkeypatch.setattr(state_file, "PATIENCE_S", 20.0)
     return made
 
 
@@ -42,17 +41,17 @@ def test_limits_are_lowered_without_a_record_and_raised_with_one_only(
     async def story() -> None:
         node = Node(tmp_path, gpu("a"), gpu("b"))
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"a": 600.0, "b": 500.0}))
+        node.agent.receive(node.lease(await node.looks(), {"a": 600.0, "b": 500.0}))
         await node.passes(1.0)
         setattr(disk, fault, True)
-        monkeypatch.setattr(record_writer, "PATIENCE_S", 20.0 if fault == "is_full" else 0.02)
-        node.agent.hear(node.lease(await node.passes(1.0), {"a": 300.0, "b": 650.0}))
+        monkeypatch.setattr(state_file, "PATIENCE_S", 20.0 if fault == "is_full" else 0.02)
+        node.agent.receive(node.lease(await node.passes(1.0), {"a": 300.0, "b": 650.0}))
         without = await node.passes(1.0)
         assert [without.devices[uuid].cap_w for uuid in "ab"] == [300.0, 500.0]
         assert without.sequence == 1  # not in force: after a crash it would be forgotten
 
         setattr(disk, fault, False)
-        monkeypatch.setattr(record_writer, "PATIENCE_S", 20.0)
+        monkeypatch.setattr(state_file, "PATIENCE_S", 20.0)
         disk.let_go.set()
         while not await node.agent._writer.write(Record()):
             await asyncio.sleep(0.01)
@@ -83,7 +82,7 @@ def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> N
         path = tmp_path / "record"
         node = Node(tmp_path, gpu())
         await node.agent.start()
-        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        node.agent.receive(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
         assert read_record(path).holder is not None
         scratch = lease_path(path).with_name(f".{lease_path(path).name}.new")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from nodeagent.state_file import Heard, Record, lease_path, read_record, write_record
-from power.devices.original_limits import OriginalLimit
+from nodeagent.state_file import AcceptedEpoch, Record, lease_path, read_record, write_record
+from power.devices.backend import OriginalLimit
 from power.leases.holder import DeviceLimits, Holder
 
 RECORD = Record(
@@ -90,10 +90,10 @@ def test_an_epoch_is_on_disk_before_its_lease_and_outlives_it(tmp_path: Path) ->
     write_record(path, replace(RECORD, holder=Holder("n1", "life", {}, epoch=2)), RECORD)
 
     lease_path(path).write_bytes(old)  # as after a loss of power
-    assert (read_record(path).holder, read_record(path).heard) == (None, Heard("n1", 2))
+    assert (read_record(path).holder, read_record(path).heard) == (None, AcceptedEpoch("n1", 2))
 
     lease_path(path).unlink()
-    assert read_record(path).heard == Heard("n1", 2)
+    assert read_record(path).heard == AcceptedEpoch("n1", 2)
 
 
 def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_lease_that_cannot_be_written_leaves_no_older_one(tmp_path: Path) -> N
     with pytest.raises(OSError, match="directory"):
         write_record(path, replace(RECORD, holder=Holder("n1", "life", {}, epoch=2)), RECORD)
 
-    assert read_record(path) == replace(RECORD, holder=None, heard=Heard("n1", 2))
+    assert read_record(path) == replace(RECORD, holder=None, heard=AcceptedEpoch("n1", 2))
 
 
 def test_a_record_that_cannot_be_written_leaves_no_older_lease_but_the_one_in_force(tmp_path: Path) -> None:

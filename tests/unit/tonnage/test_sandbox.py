@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.sandboxes.messages import Ask, message_from
+from nodeagent.sandboxes.sockets import CallRequest, message_from
 from tonnage import sandbox
 from tonnage.sandbox import Verdict
 
@@ -110,7 +110,7 @@ def test_a_command_with_a_name_that_is_no_text_is_asked_for_all_the_same(
 
     agent.join()
     assert done.stdout == b"\xff.txt\n"
-    assert asked == [Ask(("echo", "\ufffd.txt"))]
+    assert asked == [CallRequest(("echo", "\ufffd.txt"))]
 
 
 def test_a_call_is_taken_up_by_an_agent_that_was_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

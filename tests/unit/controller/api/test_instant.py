@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.api.instant import instant
+from controller.api.notation import instant
 
 
 def test_a_timestamp_is_seconds_since_the_epoch() -> None:

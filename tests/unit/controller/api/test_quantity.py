@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.quantity import duration, milli, quantity, seconds, whole
+from controller.api.notation import duration, milli, quantity, seconds, whole
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from cluster.actions import Action
 from cluster.nodes import HeldBack
 from cluster.plans import Reason
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
 from controller.kube.sender import Applier
 from controller.kube_world.handlers import HANDLERS, Handler
+from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.world import KubernetesWorld
-from controller.placers.claims import Allocate, no_claims
-from controller.placers.pools import Pool
+from controller.placers import NO_CLAIMS, ClaimAllocator, Pool
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter
 
@@ -85,25 +84,25 @@ def fake_view(snapshot: Snapshot) -> FakeClusterView:
 
 
 def kubernetes(
-    sightings: FakeClusterView,
+    view: FakeClusterView,
     writer: FakeWriter,
     clock: HandClock | None = None,
     placer: str = "bind",
-    allocate: Allocate = no_claims,
+    claims: ClaimAllocator = NO_CLAIMS,
     device_classes: Mapping[str, str] | None = None,
     pools: Sequence[Pool] = (),
     handlers: Mapping[type[Action], Handler] = HANDLERS,
 ) -> KubernetesWorld:
     """pools: left out, one for all nodes, of `placer`."""
+    planning = PlanningView(
+        view, pools or [Pool(placer, {})], clock=clock or HandClock(), device_classes=device_classes
+    )
     return KubernetesWorld(
-        sightings,
+        planning,
         Applier(writer, lambda: True),
         asyncio.run,
-        pools=pools or [Pool(placer, {})],
         epoch=lambda: 3,
-        clock=clock or HandClock(),
-        tell=lambda *_: None,
-        allocate=allocate,
-        device_classes=device_classes,
+        report=lambda *_: None,
+        claims=claims,
         handlers=handlers,
     )

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.kube.errors import KubeWriteError, Refusal
-from controller.kube.request import JSON
-from controller.kube.write import Write
+from controller.kube.request import JSON, KubeWriteError, Refusal
+from controller.kube.sender import Write
 
 
 def refused(status: int, retry_after_s: float | None = None) -> KubeWriteError:

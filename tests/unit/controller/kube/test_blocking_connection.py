@@ -16,9 +16,8 @@ from aiohttp import web
 from controller.kube.blocking_connection import BlockingConnection, connect_blocking, run_to_end
 from controller.kube.connection import connect
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube.loop_thread import LoopThread
-from controller.kube.request import APPLY_PATCH
+from controller.kube.request import APPLY_PATCH, KubeReadError, KubeWriteError
 from tests.builders.certificates import Authority
 from tests.unit.controller.kube.fake_api_server import kubeconfig
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from controller.api.structs import Node, Pod
 from controller.kube.cache import Cache
-from controller.kube.errors import KubeReadError, Refusal
-from controller.kube.structs import Node, Pod
+from controller.kube.request import KubeReadError, Refusal
 from controller.kube_world.observer import NODES, PODS
 from tests.builders.manifests import node, pod
 from tests.builders.watch_events import CUT, EXPIRED, added, bookmark, deleted, error, event, listed, modified

@@ -19,8 +19,7 @@ from aiohttp import web
 from cluster.errors import ActionError, ConfigError, ObservationError
 from controller.kube.connection import connect, lines
 from controller.kube.credentials import Access, proxy_to
-from controller.kube.errors import KubeReadError, KubeWriteError
-from controller.kube.request import APPLY_PATCH, Request, resource_of
+from controller.kube.request import APPLY_PATCH, KubeReadError, KubeWriteError, Request, resource_of
 from tests.builders.certificates import Authority
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_api_server import kubeconfig, talking_to

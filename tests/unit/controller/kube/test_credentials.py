@@ -15,9 +15,9 @@ from aiohttp import web
 from cluster.errors import ConfigError
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from controller.kube.errors import KubeReadError
 from controller.kube.loop_thread import LoopThread
-from simulator.controlplane.folder import AUTHORITY, SERVER
+from controller.kube.request import KubeReadError
+from simulator.controlplane.commands import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_api_server import kubeconfig, talking_to

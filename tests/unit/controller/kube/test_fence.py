@@ -4,10 +4,18 @@ import asyncio
 
 import pytest
 
-from controller.kube.errors import KubeWriteError, Refusal
-from controller.kube.fence import SETTLE_S, WITHIN_S, Fence, is_fenced
-from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
-from controller.kube.write import Write
+from controller.kube.request import KubeWriteError, Refusal
+from controller.kube.sender import (
+    SETTLE_S,
+    WITHIN_S,
+    Applier,
+    Fence,
+    Job,
+    NotLeadingError,
+    Write,
+    is_fenced,
+    may_have_happened,
+)
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 

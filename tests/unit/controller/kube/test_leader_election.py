@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from cluster.errors import ActionError
-from controller.kube.errors import KubeReadError, KubeWriteError, Refusal
 from controller.kube.leader_election import ROUND_TIMEOUT_S, Leadership
-from controller.kube.request import JSON
+from controller.kube.request import JSON, KubeReadError, KubeWriteError, Refusal
 from tests.clock import HandClock, run_in_no_time
 
 MISSING = KubeReadError("reading", Refusal(404, "NotFound", "no such Lease"))

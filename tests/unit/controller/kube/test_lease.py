@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kube.lease import Candidate, LeaseRecord
+from controller.kube.leader_election import Candidate, LeaseRecord
 
 
 def leading(now_s: float = 0.0, identity: str = "a") -> Candidate:

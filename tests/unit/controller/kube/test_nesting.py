@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from controller.kube.nesting import DEEPEST, nests_too_deep, plain, shallow
-from controller.kube.structs import OwnObject
+from controller.api.structs import DEEPEST, OwnObject, nests_too_deep, plain, shallow
 from controller.objects.own_objects import by_object
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, node, pod, service

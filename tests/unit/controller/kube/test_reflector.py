@@ -6,15 +6,14 @@ from random import Random
 
 import pytest
 
-from controller.kube.cache import Cache, Resource
-from controller.kube.errors import Refusal
-from controller.kube.fake_transport import FakeTransport, Listed, Refused, ScriptOverError, Watched
-from controller.kube.reflector import STARTING, Surroundings, WatchTimes, reflect
-from controller.kube.structs import Node
+from controller.api.structs import Node
+from controller.kube.cache import STARTING, Cache, Resource, Surroundings, WatchTimes, reflect
+from controller.kube.request import Refusal
 from controller.kube_world.observer import NODES
 from tests.builders.manifests import node
 from tests.builders.watch_events import CUT, EXPIRED, added, bookmark, deleted, error, listed, modified
 from tests.clock import HandClock
+from tests.unit.controller.kube.fake_transport import FakeTransport, Listed, Refused, ScriptOverError, Watched
 
 RHYTHM = WatchTimes()
 ABSENT = Refusal(404, "NotFound", "the server could not find the requested resource")

@@ -6,10 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from cluster.errors import ActionError
-from controller.kube.errors import KubeWriteError
-from controller.kube.lease import LeaseTimes
-from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
-from controller.kube.write import Write
+from controller.kube.leader_election import LeaseTimes
+from controller.kube.request import KubeWriteError
+from controller.kube.sender import Applier, Job, NotLeadingError, Write, may_have_happened
 from tests.clock import run_in_no_time
 from tests.unit.controller.kube.fake_writer import FakeWriter, SilentWriter, refused
 

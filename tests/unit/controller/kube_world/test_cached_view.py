@@ -3,8 +3,8 @@
 from typing import Any
 
 from cluster.workloads import InstanceType
+from controller.api.structs import Pod, object_from
 from controller.kube.cache import Cache
-from controller.kube.structs import Pod, object_from
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView, seen_pod
 from controller.kube_world.deployments import Instance, content_of
 from tests.builders.live_cluster import LiveCluster
@@ -52,8 +52,6 @@ def test_a_null_in_a_template_means_an_absent_field() -> None:
 def instance_of(template: dict[str, Any]) -> Instance:
     """Instance of the service default/chat, whose object has this template."""
     cluster = LiveCluster([service(template=template)])
-    seen = CachedView(
-        cluster.observer.observe, pods=cluster.caches.pods, own=cluster.caches.own, deployments=Cache(DEPLOYMENTS)
-    ).service("default/chat")
+    seen = CachedView(cluster.observer, Cache(DEPLOYMENTS)).service("default/chat")
     assert seen is not None
     return Instance(planned_service("default/chat"), seen, InstanceType("A100"), A100, "gate")

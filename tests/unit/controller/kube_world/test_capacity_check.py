@@ -4,8 +4,7 @@ import pytest
 
 from cluster.actions import Action, Bind, Evict, Scale
 from cluster.errors import ActionError
-from controller.kube_world.capacity_check import Account
-from controller.kube_world.handlers import HANDLERS
+from controller.kube_world.handlers import HANDLERS, Account
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types
 

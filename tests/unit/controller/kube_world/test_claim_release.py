@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from cluster.workloads import IdleClaim
 from controller.kube.cluster_view import SeenClaim
 from controller.kube_world.planning_view import PlanningView
-from controller.placers.pools import DEFAULT_POOLS
+from controller.placers import DEFAULT_POOLS
 from tests.builders import dra
 from tests.builders.fleet import node, pod, world
 from tests.clock import HandClock

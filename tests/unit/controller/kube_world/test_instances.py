@@ -6,10 +6,8 @@ from cluster.workloads import InstanceType
 from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenDeployment
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
-from controller.kube_world.deployments import Instance, content_of
-from controller.kube_world.instances import Instances
-from controller.placers.pool_affinity import PlacementModes
-from controller.placers.pools import Pool
+from controller.kube_world.deployments import Instance, Instances, content_of
+from controller.placers import PlacementModes, Pool
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gpu_type, node, profile, service
 
@@ -27,7 +25,7 @@ def test_content_is_computed_once_for_each_type_until_the_template_changes() -> 
         hashed.append(instance)
         return content_of(instance)
 
-    view = CachedView(live.observer.observe, pods=live.caches.pods, own=live.caches.own, deployments=Cache(DEPLOYMENTS))
+    view = CachedView(live.observer, Cache(DEPLOYMENTS))
     pools = (Pool("bind", {"pool": "bind"}, shares=False), Pool("gate", {}, shares=False))
     instances = Instances(view, PlacementModes(pools), {}, counted)
 
@@ -46,7 +44,7 @@ def test_content_is_computed_once_for_each_type_until_the_template_changes() -> 
 
 def test_a_service_is_read_once_until_it_changes() -> None:
     live = LiveCluster([gpu_type(), node(), profile(), templated("first")])
-    view = CachedView(live.observer.observe, pods=live.caches.pods, own=live.caches.own, deployments=Cache(DEPLOYMENTS))
+    view = CachedView(live.observer, Cache(DEPLOYMENTS))
 
     before = view.service("default/chat")
     assert view.generations() == {"default/chat": 1}

@@ -8,14 +8,14 @@ import pytest
 
 from cluster.errors import ObservationError
 from cluster.nodes import eligible_nodes
-from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import PENDING, device_numbers
 from cluster.workloads import PodShape
-from controller.api.flaw import Flaw
 from controller.api.gang import KIND as GANG_KIND
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, OWN_KINDS
-from controller.kube.errors import Refusal
-from controller.kube.structs import Pod
+from controller.api.rule import Flaw
+from controller.api.structs import Pod
+from controller.kube.request import Refusal
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.own_objects import by_object
 from tests.builders.crd_cases import FULL
@@ -53,7 +53,7 @@ def test_a_half_synced_picture_is_never_planned_on() -> None:
 
 
 def test_a_part_of_which_nothing_was_heard_for_too_long_is_not_planned_on() -> None:
-    live = LiveCluster([node()], stale_after_s=180.0)
+    live = LiveCluster([node()])
     live.clock.now_s += 180.0
     live.observer.observe()
 

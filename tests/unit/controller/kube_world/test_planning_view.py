@@ -8,8 +8,8 @@ from cluster.plans import Reason
 from cluster.workloads import Gang, LeftOut
 from controller.kube.cluster_view import SeenPod
 from controller.kube_world.planning_view import PlanningView
-from controller.kube_world.promises import Promises
-from controller.placers.pools import DEFAULT_POOLS
+from controller.kube_world.reservations import Reservations
+from controller.placers import DEFAULT_POOLS
 from controller.snapshot.namespace_bounds import EXCEEDED, MOST_SHAPES
 from tests.builders.fleet import node, pod, world
 from tests.clock import HandClock
@@ -43,25 +43,25 @@ def test_where_anybody_may_write_annotations_a_leader_believes_what_it_promised_
     for name in ("ns/own", "ns/forged"):
         seen.pods[name] = replace(seen.pods[name], scheduler_name="nobody", chosen_node="a", devices=(3,))
     clock = HandClock()
-    promises = Promises(clock, inherited_for_s=60.0)
-    view = PlanningView(seen, DEFAULT_POOLS, clock=clock, promises=promises)
+    reservations = Reservations(clock, inherited_for_s=60.0)
+    view = PlanningView(seen, DEFAULT_POOLS, clock=clock, reservations=reservations)
 
     def held() -> dict[str, int]:
         pods = view.snapshot().pods
         return dict(zip(pods.names, pods.devices.tolist(), strict=True))
 
-    promises.lead(is_guarded=False)
+    reservations.lead(is_guarded=False)
     inherited = held()
-    promises.make("uid-ns/own", Bind("ns/own", "a", (0,)))
+    reservations.add("uid-ns/own", Bind("ns/own", "a", (0,)))
     clock.now_s += 60.0
 
     assert inherited == {"ns/forged": 0b1000, "ns/own": 0b1000}, "what an earlier leader released is bound in a moment"
     assert held() == {"ns/own": 0b0001}, "its device is the one promised, whatever the pod says now"
-    assert [promises.is_placed_here(f"uid-ns/{name}") for name in ("own", "forged")] == [True, False]
-    promises.lead(is_guarded=True)
+    assert [reservations.is_placed_here(f"uid-ns/{name}") for name in ("own", "forged")] == [True, False]
+    reservations.lead(is_guarded=True)
     clock.now_s += 60.0
     assert held() == inherited
-    assert promises.is_placed_here("uid-ns/forged")
+    assert reservations.is_placed_here("uid-ns/forged")
 
 
 def test_a_pod_whose_affinity_is_not_heeded_is_not_planned_and_says_why() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.instant import instant
-from controller.kube.structs import object_from
+from controller.api.notation import instant
+from controller.api.structs import object_from
 from controller.kube_world.refusals import FIRST_S, LONGEST_S, FailedPod, Refusal, Refusals, held_back, refusal_of
 
 CAUSE = "UnexpectedAdmissionError"

@@ -1,6 +1,6 @@
 """Start times of lasting conditions survive a restart of the operator."""
 
-from controller.kube_world.since_when import StartTimes
+from controller.kube_world.planning_view import StartTimes
 
 
 def test_what_is_written_on_the_object_counts_for_every_leader() -> None:

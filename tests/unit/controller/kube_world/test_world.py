@@ -5,13 +5,13 @@ from dataclasses import replace
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import InstanceType
-from controller.deciders.awaiting_pods import without_pods_to_come
+from controller.deciders.edits import without_pods_to_come
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
-from controller.kube.write import Write
+from controller.kube.sender import Stamp, Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name
+from controller.placers import NoClaims
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types, profile, service
 from tests.clock import HandClock
@@ -19,6 +19,11 @@ from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, 
 from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
 TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "i"}]}}
+
+
+class OneClaim(NoClaims):
+    def allocate(self, pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:
+        return [Write("PATCH", "/claim")]
 
 
 def small() -> FakeClusterView:
@@ -279,7 +284,7 @@ def test_a_bind_of_which_a_claim_was_written_holds_its_devices_though_the_bindin
     sightings = small()
     sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], has_claims=True)
     writer = FakeWriter(lambda write: b"{}" if write.path == "/claim" else refused(409))
-    cluster = kubernetes(sightings, writer, placer="dra", allocate=lambda *_: [Write("PATCH", "/claim")])
+    cluster = kubernetes(sightings, writer, placer="dra", claims=OneClaim())
 
     (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
 

@@ -13,11 +13,11 @@ from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
-from controller.kube_world.promises import Promises
+from controller.kube_world.reservations import Reservations
 from controller.metrics.registry import Meter
 from controller.ports import Outcome
 from controller.process.main import Heart, Operator, identity_of, run_loop
-from controller.recording.shown_settings import settings_from
+from controller.recording.bundle import settings_from
 from controller.report.cycle_reporter import CycleReporter
 from tests.builders.fleet import node, world
 
@@ -94,7 +94,7 @@ class Process:
             Event(),
             lambda: self.is_synced,
             self.fence,
-            Promises(),
+            Reservations(),
             me,
             None,
             0,

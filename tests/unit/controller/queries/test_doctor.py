@@ -9,12 +9,11 @@ import pytest
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import Permission, needed
-from controller.kube.errors import NOT_INSTALLED
-from controller.kube.structs import Pod, PodMeta, PodSpec
+from controller.api.structs import Pod, PodMeta, PodSpec
+from controller.kube.request import NOT_INSTALLED
 from controller.queries.cluster_facts import skew_s
 from controller.queries.doctor import InstallationFacts, examine
-from controller.queries.doctor_scaling import ScalingFacts
-from controller.queries.finding import Finding
+from controller.queries.doctor_scaling import Finding, ScalingFacts
 from controller.queries.installation import Installation
 from tests.builders.fleet import node, world
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.placers.pools import Pool
+from controller.placers import Pool
 from controller.queries import usage
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types, service

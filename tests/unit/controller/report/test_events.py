@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cluster.plans import Reason
-from controller.kube.sender import Applier
-from controller.kube.write import Write
+from controller.kube.sender import Applier, Write
 from controller.report.decisions import UNPLACED, Decision
 from controller.report.events import AT_A_TIME, LONGEST_NOTE, WAITING_AT_ONCE, WAITING_PER_MINUTE, Events
 from tests.clock import HandClock

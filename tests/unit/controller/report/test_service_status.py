@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
-from controller.api.model_service import KIND
-from controller.kube_world.last_scaled import scaled_at_s
+from controller.api.model_service import KIND, status_from
 from controller.ports import PLANNED_LOCALLY
 from controller.report.service_status import ServiceFacts, status_after
 from tests.builders.mix import of_types
@@ -101,7 +100,7 @@ def test_the_time_of_scaling_moves_only_with_the_replicas() -> None:
     same = status_after(first, PLAN, replace(FACTS, running={}), 2_000_000.0)
     other = status_after(first, PLAN, replace(FACTS, asked=of_types({"a100": 3})), 2_000_000.0)
 
-    assert (scaled_at_s(same), scaled_at_s(other)) == (1_000_000.0, 2_000_000.0)
+    assert (status_from(same).last_scale_time, status_from(other).last_scale_time) == (1_000_000.0, 2_000_000.0)
 
 
 def test_a_mix_that_was_found_without_the_brain_says_so() -> None:
@@ -118,5 +117,8 @@ def test_a_service_scaled_to_zero_leaves_its_maps_out() -> None:
     assert not {"replicas", "running"} & set(none)
     assert (none["wantedInstances"], none["runningInstances"]) == (0, 0)
     assert (
-        scaled_at_s(status_after(none, replace(PLAN, instances={}), replace(FACTS, asked={}, running={}), 2e6)) == 1e6
+        status_from(
+            status_after(none, replace(PLAN, instances={}), replace(FACTS, asked={}, running={}), 2e6)
+        ).last_scale_time
+        == 1e6
     )

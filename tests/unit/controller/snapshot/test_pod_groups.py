@@ -9,7 +9,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from cluster.snapshot import Snapshot
-from controller.kube.errors import Refusal
+from controller.kube.request import Refusal
 from controller.kube_world.cached_view import is_ours
 from tests.builders.groups import (
     job,

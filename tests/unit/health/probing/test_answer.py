@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.probing.answer import Found, Measured, answer, bad_pairs
-from health.probing.pairs import pairs_of, rounds_of
-from health.probing.question import Question, question_of
+from health.probing import Found, Measured, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
 from health.verdicts.verdict import Part, Syndrome, Verdict
-from simulator.health.disturbance import Happening
+from simulator.health.job import Happening
 from tests.unit.health.jobs import drawn
 
 SOUND, SLOW, LOST = Measured(60e-6, 2e9), Measured(60e-6, 1e9), Measured(lost=True)

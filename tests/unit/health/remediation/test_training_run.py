@@ -5,10 +5,8 @@ from math import isclose
 
 import numpy as np
 
-from simulator.health.fault_process import SLOW, Kind, NodeFault, faults
-from simulator.health.remediated import Remediated
-from simulator.health.responses import Manual, RestartOnTimeout, played
-from simulator.health.training_run import Setup, TrainingRun
+from simulator.health.responses import Manual, Remediated, RestartOnTimeout, played
+from simulator.health.training_run import SLOW, Kind, NodeFault, Setup, TrainingRun, faults
 
 SMALL = Setup(nodes=256, spares=24, days=6.0, interval_s=400.0)
 

@@ -1,7 +1,6 @@
 """Pages in the form of NVIDIA's dcgm-exporter (internal/pkg/rendermetrics), and an exporter that a test turns."""
 
-from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, own_gpus
-from nodeagent.health.metrics_page import PageError
+from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, PageError, own_gpus
 from tests.clock import HandClock
 
 UUID = "GPU-34319582-d595-d1c7-d1d2-179bcfa61660"

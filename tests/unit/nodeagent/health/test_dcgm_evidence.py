@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller.parts.health.stream import is_hardware
+from controller.loops.health.stream import is_hardware
 from nodeagent.health.dcgm_evidence import MOST_KEPT, WINDOW_S
+from nodeagent.health.dcgm_exporter import PageError
 from nodeagent.health.dcgm_metrics import NAMES, RISES
-from nodeagent.health.kernel_log import KEPT_S
-from nodeagent.health.metrics_page import PageError
+from nodeagent.health.host_evidence import KEPT_S
 from tests.unit.nodeagent.health.dcgm_pages import BUS, DBE, IN_ALL, LATELY, REASONS, UUID, XIDS, Exporter, line
 
 DOWN = PageError("Unreachable", "connection refused")

@@ -12,20 +12,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from cluster.errors import ConfigError
-from controller.parts.health.stream import HealthStream
-from health.records.report import Evidence, Source, packed
-from health.remediation.subjects import subject_of
-from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, own_gpus, page_of
-from nodeagent.health.dcgm_text import LONGEST_LINE, MOST_LINES, samples_in
+from controller.loops.health.stream import HealthStream
+from health.records.frames import Evidence, Source, packed
+from health.remediation.facts import subject_of
+from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, PageError, fetched, own_gpus, page_of
+from nodeagent.health.dcgm_metrics import LONGEST_LINE, MOST_LINES, samples_in
 from nodeagent.health.feed import HealthFeed
-from nodeagent.health.host import HostEvidence, ScriptedEvidence
-from nodeagent.health.metrics_page import PageError, fetched
+from nodeagent.health.host_evidence import HostEvidence
 from nodeagent.health.pod_sockets import PodSockets
-from nodeagent.health.processes import HostProcesses, Senders
-from nodeagent.health.ranks import Ranks
+from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.metrics import DcgmMetrics
 from tests.clock import HandClock
 from tests.unit.nodeagent.health.dcgm_pages import BUS, DBE, UUID, XIDS, Exporter, line, page
+from tests.unit.nodeagent.health.scripted_evidence import ScriptedEvidence
 
 NONSENSE = (
     f"{DBE}{{gpu=",
@@ -133,9 +132,9 @@ def test_a_page_has_the_nodes_name_and_address_in_it() -> None:
 
 def feed_of(folder: Path, clock: HandClock, *sources: HostEvidence) -> HealthFeed:
     def sockets(deliver):  # type: ignore[no-untyped-def]
-        return PodSockets(folder, Senders(HostProcesses(), clock), deliver, clock)
+        return PodSockets(folder, Senders(ProcessTable(), clock), deliver, clock)
 
-    return HealthFeed("n1", "life", sockets, Ranks(HostProcesses()), sources, clock)
+    return HealthFeed("n1", "life", sockets, Ranks(ProcessTable()), sources, clock)
 
 
 def test_an_exporter_that_hangs_delays_no_other_evidence(short_path: Path) -> None:

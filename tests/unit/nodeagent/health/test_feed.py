@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from health.records.report import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
-from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed
-from nodeagent.health.host import ScriptedEvidence
-from nodeagent.health.outbox import Outbox
+from health.records.frames import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
+from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed, Outbox
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
-from nodeagent.health.processes import HostProcesses, Senders
-from nodeagent.health.ranks import Ranks
-from power.leases.framing import LONGEST
+from nodeagent.health.processes import ProcessTable, Ranks, Senders
+from power.leases.messages import LONGEST
 from tests.clock import HandClock
+from tests.unit.nodeagent.health.scripted_evidence import ScriptedEvidence
 from tests.unit.nodeagent.health.test_pod_sockets import FRAME, POD, OneProcess, send
 
 XID = Evidence(Source.KERNEL, "Xid79", "0000:3b:00", 0.0)
@@ -30,7 +28,7 @@ def feed(short_path: Path, clock: HandClock) -> Iterator[HealthFeed]:
         return PodSockets(short_path, Senders(OneProcess(POD), clock), deliver, clock)
 
     script = ScriptedEvidence([(110.0, XID)])
-    made = HealthFeed("n1", "life", sockets, Ranks(HostProcesses()), [script], clock)
+    made = HealthFeed("n1", "life", sockets, Ranks(ProcessTable()), [script], clock)
     yield made
     made.close()
 
@@ -126,7 +124,7 @@ def test_what_two_sources_say_alike_is_said_once_by_the_first(short_path: Path, 
     later = Evidence(Source.DEVICE, "Xid79", "0000:3b:00", 0.0)
     other = Evidence(Source.DEVICE, "Xid79", "0000:5d:00", 0.0)
     sources = [ScriptedEvidence([(90.0, XID)]), ScriptedEvidence([(95.0, later), (95.0, other)])]
-    feed = HealthFeed("n1", "life", sockets, Ranks(HostProcesses()), sources, clock)
+    feed = HealthFeed("n1", "life", sockets, Ranks(ProcessTable()), sources, clock)
     feed.turn(0)
 
     report = feed.next_report()

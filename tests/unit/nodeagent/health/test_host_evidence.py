@@ -3,12 +3,9 @@
 from collections import deque
 from pathlib import Path
 
-from health.records.report import Evidence, Source
-from nodeagent.health.devices import DeviceEvidence
-from nodeagent.health.kernel_log import KernelLog
-from nodeagent.health.nic_counters import NicCounters
-from nodeagent.health.processes import HostProcesses, Process
-from nodeagent.health.ranks import Ranks
+from health.records.frames import Evidence, Source
+from nodeagent.health.host_evidence import DeviceEvidence, KernelLog, NicCounters
+from nodeagent.health.processes import NodeProcess, ProcessTable, Ranks
 from power.devices.backend import DeviceReading
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -17,12 +14,12 @@ UID = "0a1b2c3d-1111-2222-3333-444455556666"
 def test_a_process_of_this_machine_is_known_with_its_age() -> None:
     import os
 
-    seen = HostProcesses().look(os.getpid())
+    seen = ProcessTable().look(os.getpid())
 
     assert seen is not None
     assert seen.started_s > 0
     assert seen.state in "RSD"
-    assert HostProcesses().look(0) is None
+    assert ProcessTable().look(0) is None
 
 
 def kernel_log(*lines: str) -> KernelLog:
@@ -42,7 +39,7 @@ def test_gpu_errors_are_found_in_the_kernels_log_with_their_device_and_age() -> 
 
 
 def test_messages_that_users_wrote_into_the_log_count_for_nothing() -> None:
-    """Facility 1 (user) with priority 4: 12. Processes with CAP_SYSLOG may write to /dev/kmsg."""
+    """Facility 1 (user) with priority 4: 12. ProcessesByNumber with CAP_SYSLOG may write to /dev/kmsg."""
     assert not kernel_log("12,100,90000000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.").read(100.0)
 
 
@@ -100,9 +97,9 @@ class Table:
     """A table of processes that a test changes."""
 
     def __init__(self) -> None:
-        self.processes: dict[int, Process] = {}
+        self.processes: dict[int, NodeProcess] = {}
 
-    def look(self, pid: int) -> Process | None:
+    def look(self, pid: int) -> NodeProcess | None:
         return self.processes.get(pid)
 
 
@@ -113,33 +110,33 @@ def codes(found: object) -> list[tuple[str, str, int]]:
 
 def test_an_ended_process_of_a_rank_is_known_at_the_next_look(tmp_path: Path) -> None:
     table = Table()
-    table.processes[7] = Process(1.0, "R", UID, "/g")
+    table.processes[7] = NodeProcess(1.0, "R", UID, "/g")
     ranks = Ranks(table, tmp_path)
-    ranks.heard(UID, 3, 7)
+    ranks.note(UID, 3, 7)
     assert not codes(ranks.read(10.0))
 
-    table.processes[7] = Process(9.0, "R", UID, "/g")  # the number is another's by now
+    table.processes[7] = NodeProcess(9.0, "R", UID, "/g")  # the number is another's by now
 
     assert codes(ranks.read(10.25)) == [("Gone", UID, 3)]
 
 
 def test_a_stopped_process_is_known_until_it_goes_on(tmp_path: Path) -> None:
     table = Table()
-    table.processes[7] = Process(1.0, "T", UID, "/g")
+    table.processes[7] = NodeProcess(1.0, "T", UID, "/g")
     ranks = Ranks(table, tmp_path)
-    ranks.heard(UID, 3, 7)
+    ranks.note(UID, 3, 7)
     assert codes(ranks.read(10.0)) == [("Stopped", UID, 3)]
 
-    table.processes[7] = Process(1.0, "R", UID, "/g")
+    table.processes[7] = NodeProcess(1.0, "R", UID, "/g")
 
     assert not codes(ranks.read(10.25))
 
 
 def test_a_throttled_cgroup_is_evidence_with_the_speed_that_it_leaves(tmp_path: Path) -> None:
     table = Table()
-    table.processes[7] = Process(1.0, "R", UID, "/g")
+    table.processes[7] = NodeProcess(1.0, "R", UID, "/g")
     ranks = Ranks(table, tmp_path)
-    ranks.heard(UID, 3, 7)
+    ranks.note(UID, 3, 7)
     stat = tmp_path / "g" / "cpu.stat"
     stat.parent.mkdir()
     stat.write_text("usage_usec 1000000\nthrottled_usec 0\n")
@@ -153,11 +150,11 @@ def test_a_throttled_cgroup_is_evidence_with_the_speed_that_it_leaves(tmp_path: 
 
 def test_a_pod_that_claims_many_ranks_takes_no_room_of_others(tmp_path: Path) -> None:
     table = Table()
-    table.processes[7] = Process(1.0, "T", UID, "/g")
+    table.processes[7] = NodeProcess(1.0, "T", UID, "/g")
     ranks = Ranks(table, tmp_path)
     for number in range(1000):
-        ranks.heard(UID, number, 7)
-    ranks.heard("another", 0, 7)
+        ranks.note(UID, number, 7)
+    ranks.note("another", 0, 7)
 
     found = ranks.read(10.0)
 

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from nodeagent.health.metrics_page import PageError, fetched
+from nodeagent.health.dcgm_exporter import PageError, fetched
 
 Answer = Callable[[socket.socket, Event], None]
 

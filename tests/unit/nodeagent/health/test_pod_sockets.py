@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
-from nodeagent.health.processes import Process, Senders
+from nodeagent.health.processes import NodeProcess, Senders
 from tests.builders.lingering import lingering_socket
 from tests.clock import HandClock
 from tonnage import records
@@ -34,8 +34,8 @@ class OneProcess:
     def __init__(self, pod: str, started_s: float = 0.0) -> None:
         self.pod, self.started_s = pod, started_s
 
-    def look(self, pid: int) -> Process | None:
-        return Process(self.started_s, "R", self.pod) if pid == os.getpid() else None
+    def look(self, pid: int) -> NodeProcess | None:
+        return NodeProcess(self.started_s, "R", self.pod) if pid == os.getpid() else None
 
 
 class Node:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isolation.verdicts import refused
-from nodeagent.sandboxes.messages import (
+from isolation.orders import refused
+from nodeagent.sandboxes.sockets import (
     LONGEST_BYTES,
-    Ask,
     BadMessageError,
+    CallRequest,
     End,
     Exited,
     Resume,
@@ -23,7 +23,7 @@ from nodeagent.sandboxes.messages import (
 def test_the_four_messages_are_read() -> None:
     asked = message_from(b'{"type":"ask","command":["pytest","-q"],"mem":"2Gi","wait_s":30}')
 
-    assert asked == Ask(("pytest", "-q"), "2Gi", 30.0)
+    assert asked == CallRequest(("pytest", "-q"), "2Gi", 30.0)
     assert message_from(b'{"type":"exited","code":-9}') == Exited(-9)
     assert isinstance(message_from(b'{"type":"end"}'), End)
     assert isinstance(message_from(b'{"type":"resume"}'), Resume)

@@ -2,7 +2,7 @@
 
 import os
 
-from nodeagent.sandboxes.peer import pid_of
+from nodeagent.sandboxes.sockets import pid_of
 
 
 def test_a_pidfd_names_its_process_and_nothing_else_does() -> None:

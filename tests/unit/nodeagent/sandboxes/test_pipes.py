@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from nodeagent.sandboxes.pipes import PipeEnds, feeding, pipe_ends
+from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 
 
 def ends(*, read: tuple[int, ...] = (), write: tuple[int, ...] = ()) -> PipeEnds:

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
-from nodeagent.sandboxes.process import ProcessSettings, recorded
-from nodeagent.sandboxes.supervisor import SandboxSupervisor
+from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor, recorded
 from power.leases.messages import Keys, Refusal, opened_text, sealed_text
 
 KEYS = Keys("k", {"k": b"of a node" * 8})
@@ -58,7 +57,7 @@ async def until(claim: Callable[[], bool]) -> None:
 
 def test_orders_reach_the_process_and_its_reports_are_signed() -> None:
     async def story(isolation: SandboxSupervisor, said: list[bytes]) -> None:
-        assert isolation.hear(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
+        assert isolation.receive(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
         await until(lambda: bool(said))
 
     text = opened_text(REPORT, supervised(story)[0], KEYS, "n1")  # type: ignore[arg-type]
@@ -70,16 +69,16 @@ def test_orders_reach_the_process_and_its_reports_are_signed() -> None:
 def test_another_kind_of_message_is_left_to_the_agent_and_a_forged_one_too() -> None:
     async def story(isolation: SandboxSupervisor, _: list[bytes]) -> None:
         text = msgspec.json.encode(ORDER)
-        assert not isolation.hear(sealed_text("lease", text, KEYS, "n1"))
-        assert not isolation.hear(sealed_text(ORDERS, text, Keys("k", {"k": b"another key" * 8}), "n1"))
-        assert not isolation.hear(sealed_text(ORDERS, text, KEYS, "n2"))
+        assert not isolation.receive(sealed_text("lease", text, KEYS, "n1"))
+        assert not isolation.receive(sealed_text(ORDERS, text, Keys("k", {"k": b"another key" * 8}), "n1"))
+        assert not isolation.receive(sealed_text(ORDERS, text, KEYS, "n2"))
 
     supervised(story)  # type: ignore[arg-type]
 
 
 def test_a_process_that_ends_is_started_again_with_the_orders() -> None:
     async def story(isolation: SandboxSupervisor, said: list[bytes]) -> None:
-        isolation.hear(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
+        isolation.receive(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
         await until(lambda: len(said) >= 2)
 
     assert len(supervised(story, "once", "once")) >= 2  # type: ignore[arg-type]

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.nodes import Taint
-from cluster.pods import device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import Snapshot, device_numbers
 from cluster.workloads import PodShape, Requirement, Toleration
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer, content_rank

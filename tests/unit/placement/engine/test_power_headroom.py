@@ -23,12 +23,10 @@ from placement.engine.packer import Packer
 from placement.packing.planner import pack
 from placement.partition import shares_of
 from placement.policies.published import BestFit
-from power.safety.burst_credit import credit_after, overdrawn
-from simulator.power.demand import made_up_rates
+from power.safety.bursts import credit_after, overdrawn
 from simulator.power.machine import DGX_A100
-from simulator.power.regions import regions
-from simulator.power.requests import Load
-from simulator.power.row_fleet import Service, expected_course, fleet_of, place, shifted
+from simulator.power.requests import Load, made_up_rates
+from simulator.power.row_fleet import Service, expected_course, fleet_of, place, regions, shifted
 from tests.builders.fleet import Pod, node, pod, world
 from tests.builders.power import Device, Domain, power_table
 

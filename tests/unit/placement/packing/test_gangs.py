@@ -2,8 +2,7 @@
 
 from cluster.actions import Bind, Evict
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.draft import PackingDraft, effective_priority

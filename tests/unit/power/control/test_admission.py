@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from power.control.admission import headroom_w, objections_to_floors
-from power.control.explanation import held_back, speed_at, tightest
+from power.control.admission import headroom_w, held_back, objections_to_floors, speed_at, tightest
 from power.control.state import Allocator, AllocatorState, allocator_of, first_state
 from power.control.step import step
-from power.domains.tree import tree_of
-from power.policy.spikes import Spikes
+from power.policy.by_class import Spikes
 from power.rules import PowerRules
+from power.tree import tree_of
 from tests.builders.power import Device, Domain, power_table, row_of
 
 PAIR = [Device("h", "n1", "high"), Device("l", "n2", "low")]

@@ -10,10 +10,9 @@ from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
 from controller.api.power_domain import Learned, LearnedHours
-from controller.parts.power.domain_tree import power_tree
-from controller.parts.power.loop_state import PowerLoopState
-from controller.parts.power.watcher import PowerView
-from controller.process.wire_power import LEARN_EVERY_S, PlannedPods
+from controller.loops.power.control import LEARN_EVERY_S, PlannedPods
+from controller.loops.power.domain_tree import power_tree
+from controller.loops.power.loop import PowerLoopState, PowerView
 from power.control.daily_profile import (
     HOURS,
     MOST_PACKED,
@@ -24,8 +23,7 @@ from power.control.daily_profile import (
     profiles_after,
     unpacked,
 )
-from power.control.learned import Fleet
-from power.control.state import allocator_of, first_state
+from power.control.state import Fleet, allocator_of, first_state
 from power.control.step import step
 from power.rules import PowerRules
 from tests.builders.fleet import Pod, node, pod, world

@@ -9,7 +9,7 @@ from cluster.power import (
     PHASE_UNKNOWN,
     SpeedUnderCap,
 )
-from power.control.speed_curves import PUBLISHED, speed_of
+from power.control.admission import PUBLISHED, speed_of
 
 OURS = SpeedUnderCap("NVIDIA A40", PHASE_COMPUTE_BOUND, (0.5, 1.0), (0.8, 1.0), "made up")
 

@@ -6,8 +6,7 @@ from operator import attrgetter
 import numpy as np
 
 from cluster.power import PowerTable
-from power.control.state import Allocator, AllocatorState, allocator_of, first_state
-from power.control.state_transfer import carried
+from power.control.state import Allocator, AllocatorState, allocator_of, carried, first_state
 from power.control.step import step
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of

@@ -7,8 +7,8 @@ import pytest
 
 from cluster.errors import ConfigError
 from nodeagent.state_file import Record, read_record, write_record
-from power.devices.backend import DeviceFacts
-from power.devices.original_limits import (
+from power.devices.backend import (
+    DeviceFacts,
     OriginalLimit,
     after_setting,
     before_setting,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodeagent.bmc_meter import MeterReading, NodeMeter
+from nodeagent.bmc import MeterReading, NodeMeter
 from power.devices.backend import REFUSED, SILENT, DeviceError
-from power.devices.redfish_meter import ChassisMeter
+from power.devices.redfish import ChassisMeter
 from tests.clock import HandClock
 
 CHASSIS = "/redfish/v1/Chassis"

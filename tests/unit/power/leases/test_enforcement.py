@@ -3,7 +3,7 @@
 import pytest
 
 from power.devices.backend import DeviceReading
-from power.leases.enforcement import (
+from power.leases.holder import (
     Bursting,
     bursting_after,
     is_in_force,

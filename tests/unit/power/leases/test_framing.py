@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from power.leases.framing import LONGEST, FrameError, framed, read_frame
+from power.leases.messages import LONGEST, MessageFrameError, framed, read_frame
 
 
 @dataclass
@@ -36,7 +36,7 @@ def test_messages_are_read_one_by_one() -> None:
 def test_an_impossible_length_is_refused_before_it_is_read(length: int) -> None:
     stream = Stream(length.to_bytes(4, "big") + bytes(10))
 
-    with pytest.raises(FrameError):
+    with pytest.raises(MessageFrameError):
         asyncio.run(read_frame(stream))
 
     assert stream.asked == 4

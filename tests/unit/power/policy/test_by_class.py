@@ -8,10 +8,16 @@ import pytest
 from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND
 from power.control.state import allocator_of
-from power.policy.by_class import ByClass, Memory, burst_ends_w, planned_excess_w, rises_soon_w
-from power.policy.demand import no_demand
-from power.policy.interface import Plant, Seen, Wants
-from power.policy.spikes import Spikes
+from power.policy.by_class import (
+    ByClass,
+    ByClassMemory,
+    Spikes,
+    burst_ends_w,
+    no_demand,
+    planned_excess_w,
+    rises_soon_w,
+)
+from power.policy.interface import Plant, PolicyInput, Wants
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
 
@@ -24,9 +30,9 @@ def plant(budget_w: float = BUDGET_W, rules: PowerRules = RULES) -> Plant:
     return allocator_of(row_of(devices, budget_w), rules).plant
 
 
-def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> Seen:
+def seen(of: Plant, draw_w: FloatArray, at_s: float = 100.0) -> PolicyInput:
     yes = np.ones(4, dtype=np.bool_)
-    return Seen(
+    return PolicyInput(
         at_s=at_s,
         for_s=2.0,
         draw_w=draw_w,
@@ -121,7 +127,7 @@ def wanted(
     """What the policy wants after a minute of this draw, the spike and the fraction of prompts being known."""
     row = plant(budget_w, rules)
     policy = ByClass(row)
-    memory: Memory = replace(policy.first(), spikes=spiking(spike_w))
+    memory: ByClassMemory = replace(policy.first(), spikes=spiking(spike_w))
     memory = replace(memory, demand=replace(memory.demand, prompts=np.full(4, prompts)))
     for second in range(0, 60, 2):
         memory, wants = policy.wants(memory, seen(row, draw_w, float(second)))
@@ -140,11 +146,11 @@ def test_the_low_class_gives_way_first_and_the_spike_stays_free_of_needs() -> No
 
 
 def first_wants(
-    budget_w: float, shown: Seen, prompts: float = 0.0, usual_w: float = 0.0, spike_w: float = 1.0
+    budget_w: float, shown: PolicyInput, prompts: float = 0.0, usual_w: float = 0.0, spike_w: float = 1.0
 ) -> Wants:
     """What a policy wants at its first step, the fraction of prompts, the usual need and the spike being known."""
     policy = ByClass(plant(budget_w))
-    memory: Memory = replace(policy.first(), spikes=spiking(spike_w))
+    memory: ByClassMemory = replace(policy.first(), spikes=spiking(spike_w))
     demand = replace(memory.demand, prompts=np.full(4, prompts), usual_w=np.full(4, usual_w))
     return policy.wants(replace(memory, demand=demand), shown)[1]
 

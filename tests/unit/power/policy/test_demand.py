@@ -7,8 +7,8 @@ import pytest
 
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
 from power.control.state import allocator_of
-from power.policy.demand import Demand, no_demand, observed
-from power.policy.interface import Plant, Seen
+from power.policy.by_class import DeviceDemand, no_demand, observed
+from power.policy.interface import Plant, PolicyInput
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
 
@@ -20,9 +20,9 @@ def plant() -> Plant:
     return allocator_of(row_of([Device("g", "n")], 1000.0), PowerRules()).plant
 
 
-def seen(phase: int, draw_w: float, for_s: float = 2.0) -> Seen:
+def seen(phase: int, draw_w: float, for_s: float = 2.0) -> PolicyInput:
     one, no = np.ones(1), np.zeros(1, dtype=np.bool_)
-    return Seen(
+    return PolicyInput(
         at_s=0.0,
         for_s=for_s,
         draw_w=draw_w * one,
@@ -41,7 +41,7 @@ def seen(phase: int, draw_w: float, for_s: float = 2.0) -> Seen:
     )
 
 
-def after(*readings: Seen, start: Demand | None = None) -> Demand:
+def after(*readings: PolicyInput, start: DeviceDemand | None = None) -> DeviceDemand:
     demand = start or no_demand(plant())
     for each in readings:
         demand = observed(plant(), demand, each)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from power.domains.tree import tree_of
-from power.policy.precedence import floors_first_w
+from power.policy.interface import floors_first_w
+from power.tree import tree_of
 from tests.builders.power import Device, row_of
 
 TREE = tree_of(row_of((Device("a", "n1", "high"), Device("b", "n2", "low")), 1000.0))

@@ -6,10 +6,9 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PowerReadings
-from power.domains.tree import Tree, tree_of
 from power.rules import PowerRules
-from power.safety.burst_account import BurstAccount, counted, first_account, restoring
-from power.safety.burst_credit import burst_of
+from power.safety.bursts import BurstAccount, burst_of, counted, first_account, restoring
+from power.tree import Tree, tree_of
 from tests.builders.power import Device, no_readings, row_of
 
 RULES = PowerRules(control_delay_s=6.0)

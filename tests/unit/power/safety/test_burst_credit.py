@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from power.domains.breaker import burst_share_s
-from power.domains.tree import tree_of
-from power.leases.enforcement import may_burst
-from power.safety.burst_credit import burst_of, credit_after
+from power.leases.holder import may_burst
+from power.safety.bursts import burst_of, burst_share_s, credit_after
+from power.tree import tree_of
 from tests.builders.power import CURVE, Device, Domain, power_table, row_of
 
 BUDGET_W = 2000.0

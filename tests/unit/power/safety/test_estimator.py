@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cluster.arrays import FloatArray
-from power.control.fault_words import FAULTS
 from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
 from power.rules import PowerRules
+from power.safety.estimator import FAULTS
 from tests.builders.power import Device, row_of
 
 STRICT = PowerRules(burst_share=0.0, first_spike_share=0.0)

@@ -7,11 +7,10 @@ import pytest
 
 from cluster.arrays import FloatArray
 from power.control.state import Allocator, allocator_of, first_state
-from power.control.step import step
+from power.control.step import as_found_w, granted_w, step
 from power.rules import PowerRules
 from power.safety.commitments import first_book
 from power.safety.estimator import FINE, STALE, Estimate, first_trust
-from power.safety.grants import as_found_w, granted_w
 from tests.builders.power import Device, row_of
 
 RULES = PowerRules(burst_share=0.0)

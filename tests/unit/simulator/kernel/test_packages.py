@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ArchiveUnreachableError, GuestError
-from simulator.kernel.deb import unpack
-from simulator.kernel.emulator import pinned
-from simulator.kernel.packages import ARCHIVES, C_LIBRARY, KERNEL, Package, archives_of, cache_folder, fetched
+from simulator.kernel.guest import pinned
+from simulator.kernel.packages import ARCHIVES, C_LIBRARY, KERNEL, Package, archives_of, cache_folder, fetched, unpack
 from tests.conftest import is_failure
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.workloads import PodShape
-from simulator.openb.fleet_statistics import MIXES, NODE_KINDS
-from simulator.openb.generator import GIB, generate, write_openb_csv
+from simulator.openb.generator import GIB, MIXES, NODE_KINDS, generate, write_openb_csv
 
 
 def kind_of(gpus: int, gpu_milli: int) -> str:

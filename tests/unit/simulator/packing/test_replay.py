@@ -9,10 +9,8 @@ from placement.engine.packer import Choice, Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.moves import RunningPods
 from placement.policies import policy_named
-from simulator.packing.arrivals import published_stream
-from simulator.packing.node_permutation import with_renamed_nodes
 from simulator.packing.relocation import Relocation
-from simulator.packing.replay import Conditions, Replay, replay
+from simulator.packing.replay import Conditions, Replay, published_stream, replay, with_renamed_nodes
 from tests.builders.fleet import Pod, node, pod, world
 from tests.clock import ticking
 

@@ -7,7 +7,7 @@ from cluster.workloads import PodShape
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.packing import shortage as short
+from simulator.packing import replay as short
 from tests.builders.fleet import GIB, node, pod, shape, world
 
 

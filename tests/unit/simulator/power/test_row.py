@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from cluster.arrays import column
-from simulator.power.demand import made_up_rates, shaped_rates
 from simulator.power.machine import DGX_A100
-from simulator.power.requests import Load, Requests, draw_requests, servers_of
+from simulator.power.requests import Load, Requests, draw_requests, made_up_rates, servers_of, shaped_rates
 from simulator.power.row import AGENT_LOOKS_S, CREDIT_BACK_S, Row
 
 TOKEN_W = DGX_A100.idle_w + DGX_A100.token_swing_w(1)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from simulator.power.demand import RateCurve
 from simulator.power.machine import DGX_A100
-from simulator.power.policy import Orders, Policy, Readings
-from simulator.power.requests import Load, draw_requests
+from simulator.power.policies import Orders, Policy, Readings
+from simulator.power.requests import Load, RateCurve, draw_requests
 from simulator.power.study import safe_floor_w
 from simulator.power.tonnage_policy import tonnage_policy_of
 from simulator.power.trial import TrialOutcome, TrialRules, run_trial

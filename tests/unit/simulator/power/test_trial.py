@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from cluster.power import BreakerCurve
-from simulator.power.baselines import BASELINES, baseline
-from simulator.power.demand import RateCurve
+from simulator.power.agents import Brake, BrakeRules, BreakerHeat, opens_after_s
 from simulator.power.faults import Fault
 from simulator.power.machine import DGX_A100
-from simulator.power.policy import MeterPolicy, Orders, Readings
-from simulator.power.protection import Brake, BrakeRules, BreakerHeat, opens_after_s
-from simulator.power.requests import Load, draw_requests
+from simulator.power.policies import BASELINES, MeterPolicy, Orders, Readings, baseline
+from simulator.power.requests import Load, RateCurve, draw_requests
 from simulator.power.trial import TrialOutcome, TrialRules, run_trial
 
 SERVERS = (4, 4)

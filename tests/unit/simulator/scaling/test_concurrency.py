@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
-from autoscaler.concurrency.static import Static
 from autoscaler.concurrency.tuner import Rules
-from simulator.scaling.concurrency import Replica, serve
-from simulator.scaling.concurrency_baselines import HillClimb
-from simulator.scaling.concurrency_study import Course, best_static, course, score
-from simulator.scaling.concurrency_workloads import FAMILIES, workload
+from simulator.scaling.concurrency import FAMILIES, Course, Replica, best_static, course, score, serve, workload
+from simulator.scaling.concurrency_baselines import HillClimb, Static
 
 SATURATING = Replica(base_s=1.0, knee=10.0, peak=math.inf, seats=math.inf, spread=0.2)
 PEAKED = replace(SATURATING, peak=20.0)

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from autoscaler.peers.recommendation import Recommendation
 from benchmarks.scaling_idle import BESIDE, idle_table
-from simulator.scaling.fleet import Leads
 from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
-from simulator.scaling.policies import Tonnage
-from simulator.scaling.replay import ReplaySettings, replay, scenario_of
+from simulator.scaling.replay import Leads, ReplaySettings, replay, scenario_of
+from simulator.scaling.rival_rules import Recommendation
+from simulator.scaling.study import Tonnage
 from tests.builders.scalers import scaler
 
 

@@ -3,16 +3,22 @@
 import numpy as np
 import pytest
 
-from autoscaler.peers.bounds import Fixed
 from cluster.errors import ConfigError
-from cluster.hardware import GpuType
-from simulator.scaling.mixed.accounting import MixRun, account_of
-from simulator.scaling.mixed.capacity import PRECISION, Capacity
-from simulator.scaling.mixed.operator import operator_run
-from simulator.scaling.mixed.peers import Units, fixed_run, foresight, hpa, run_of, single_type, static_mix
-from simulator.scaling.mixed.service import MixedService, fleet_of
-from simulator.scaling.outlook import foreseen
+from cluster.workloads import GpuType
+from simulator.scaling.mixed_fleet import PRECISION, Capacity, MixedService, MixRun, account_of, fleet_of
+from simulator.scaling.mixed_policies import (
+    Units,
+    fixed_run,
+    foresight,
+    hpa,
+    operator_run,
+    run_of,
+    single_type,
+    static_mix,
+)
 from simulator.scaling.replay import Scenario
+from simulator.scaling.rival_rules import Fixed
+from simulator.scaling.study import foreseen
 from tests.builders.mix import profile, service
 
 NAN = float("nan")

@@ -4,15 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoscaler.peers.bounds import Fixed
-from autoscaler.peers.hpa import Hpa
-from autoscaler.peers.recommendation import Recommendation
 from cluster.autoscaling import Scaler
+from cluster.demand import Forecast
 from cluster.errors import ConfigError
-from cluster.forecast import Forecast
-from simulator.scaling.fleet import Fleet, Leads
 from simulator.scaling.replay import (
     MISS_COST,
+    Fleet,
+    Leads,
     ReplayRun,
     ReplaySettings,
     Scenario,
@@ -22,6 +20,7 @@ from simulator.scaling.replay import (
     scenario_of,
     score,
 )
+from simulator.scaling.rival_rules import Fixed, Hpa, Recommendation
 from simulator.scaling.traces import generated_trace
 
 

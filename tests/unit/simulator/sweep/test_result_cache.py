@@ -7,11 +7,9 @@ import pytest
 
 from cluster.errors import ConfigError
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.policy_comparison import Rules, play
-from simulator.packing.replay_file import from_bytes, to_bytes
+from simulator.packing.policy_comparison import Rules, from_bytes, play, to_bytes
 from simulator.packing.summary import summarise
-from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
-from simulator.sweep.runner import Run, runs_of, sweep
+from simulator.sweep.runner import ResultCache, Run, code_digest, digest_of, runs_of, sweep
 
 RUNS = runs_of(("a",), ("bestfit", "fgd"), (42, 43))
 

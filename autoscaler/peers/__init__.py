@@ -1,1 +1,0 @@
-"""Peers: the rules of other autoscalers, on the same facts, for comparison in the replay."""

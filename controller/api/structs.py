@@ -1,0 +1,363 @@
+"""Kubernetes objects as slim structs, with only the fields that planning reads.
+
+Both responses of the API server and manifests are decoded into them, so that one set of rules reads both. Decoding is
+lenient where the API server has validated: a value that a later release adds must not make the snapshot unreadable.
+"""
+
+import re
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from controller.api.labels import (
+    CHOSEN_NODE_ANNOTATION,
+    DEVICES_ANNOTATION,
+    GANG_LABEL,
+    GPU_MILLI_ANNOTATION,
+    GPU_TYPES_ANNOTATION,
+    MOVABLE_ANNOTATION,
+    PLACED_AT_ANNOTATION,
+    RELEASED_ANNOTATION,
+    SERVICE_LABEL,
+)
+
+Item = TypeVar("Item")
+Amount = str | int | float
+"""Kubernetes quantity, not parsed yet: text from the API server, text or a number in a manifest."""
+
+
+class Slim(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
+    """Part of an object. It cannot form a reference cycle, so the garbage collector skips it."""
+
+
+class Meta(Slim, frozen=True):
+    """metadata of any object."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+
+
+class PodLabels(Slim, rename=None, frozen=True):
+    gang: str | None = msgspec.field(default=None, name=GANG_LABEL)
+    service: str | None = msgspec.field(default=None, name=SERVICE_LABEL)
+    # Of other projects, for the gangs that they are (controller/snapshot/pod_groups.py).
+    job: str | None = msgspec.field(default=None, name="batch.kubernetes.io/job-name")
+    job_set: str | None = msgspec.field(default=None, name="jobset.sigs.k8s.io/jobset-name")
+    replicated_job: str | None = msgspec.field(default=None, name="jobset.sigs.k8s.io/replicatedjob-name")
+    lws: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/name")
+    lws_group: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/group-index")
+    lws_worker: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/worker-index")
+    ray_cluster: str | None = msgspec.field(default=None, name="ray.io/cluster")
+    kubeflow_job: str | None = msgspec.field(default=None, name="training.kubeflow.org/job-name")
+    kubeflow_replica: str | None = msgspec.field(default=None, name="training.kubeflow.org/replica-type")
+    kueue_group: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-name")
+    coscheduling_group: str | None = msgspec.field(default=None, name="scheduling.x-k8s.io/pod-group")
+
+
+class PodAnnotations(Slim, rename=None, frozen=True):
+    gpu_milli: str | None = msgspec.field(default=None, name=GPU_MILLI_ANNOTATION)
+    gpu_types: str | None = msgspec.field(default=None, name=GPU_TYPES_ANNOTATION)
+    devices: str | None = msgspec.field(default=None, name=DEVICES_ANNOTATION)
+    movable: str | None = msgspec.field(default=None, name=MOVABLE_ANNOTATION)
+    node: str | None = msgspec.field(default=None, name=CHOSEN_NODE_ANNOTATION)
+    placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
+    kueue_count: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-total-count")
+    lws_size: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/size")
+    volcano_group: str | None = msgspec.field(default=None, name="scheduling.k8s.io/group-name")
+    kai_group: str | None = msgspec.field(default=None, name="pod-group-name")
+    kai_fraction: str | None = msgspec.field(default=None, name="gpu-fraction")
+    kai_memory: str | None = msgspec.field(default=None, name="gpu-memory")
+
+
+class OwnerReference(Slim, frozen=True):
+    kind: str = ""
+    controller: bool = False
+
+
+class PodMeta(Meta, frozen=True):
+    creation_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    labels: PodLabels = PodLabels()
+    annotations: PodAnnotations = PodAnnotations()
+
+
+class Resources(Slim, frozen=True):
+    requests: dict[str, Amount] = {}
+    limits: dict[str, Amount] = {}
+
+
+class Container(Slim, frozen=True):
+    resources: Resources = Resources()
+    restart_policy: str | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether an init container keeps running beside the others."""
+        return self.restart_policy == "Always"
+
+
+class SelectorRequirement(Slim, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class SelectorTerm(Slim, frozen=True):
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+    match_fields: tuple[SelectorRequirement, ...] = ()
+
+
+class NodeSelector(Slim, frozen=True):
+    node_selector_terms: tuple[SelectorTerm, ...] = ()
+
+
+class NodeAffinity(Slim, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Unread(Slim, frozen=True):
+    """Object of which only its presence matters."""
+
+
+class PodAffinity(Slim, frozen=True):
+    required: tuple[Unread, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Slim, frozen=True):
+    node_affinity: NodeAffinity = NodeAffinity()
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class Toleration(Slim, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SpreadConstraint(Slim, frozen=True):
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class SchedulingGate(Slim, frozen=True):
+    name: str
+
+
+class PodClaim(Slim, frozen=True):
+    """Reference from a pod to a ResourceClaim: an existing one, or one generated from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class GeneratedClaim(Slim, frozen=True):
+    """ResourceClaim that was generated for a pod from a template; without a name when none is needed."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class SchedulingGroup(Slim, frozen=True):
+    """PodGroup of Kubernetes' Workload API (1.36)."""
+
+    pod_group_name: str | None = None
+
+
+class WorkloadReference(Slim, frozen=True):
+    """Workload of Kubernetes' Workload API (1.35), and the group of pods in it."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class NodeConstraints(Slim, frozen=True):
+    """Part of a pod's spec that restricts it to some nodes."""
+
+    node_selector: dict[str, str] = {}
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class PodSpec(NodeConstraints, frozen=True):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Resources = Resources()
+    overhead: dict[str, Amount] = {}
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
+
+
+class PodStatus(Slim, frozen=True):
+    phase: str = "Pending"
+    resource_claim_statuses: tuple[GeneratedClaim, ...] = ()
+
+
+class Pod(Slim, frozen=True):
+    """v1 Pod."""
+
+    metadata: PodMeta
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether the pod holds no resources: it has ended, or was deleted before it was bound."""
+        ended = self.status.phase in ("Succeeded", "Failed")
+        return ended or (self.metadata.deletion_timestamp is not None and not self.spec.node_name)
+
+
+class NodeAnnotations(Slim, rename=None, frozen=True):
+    released: str | None = msgspec.field(default=None, name=RELEASED_ANNOTATION)
+
+
+class NodeMeta(Meta, frozen=True):
+    labels: dict[str, str] = {}
+    annotations: NodeAnnotations = NodeAnnotations()
+
+
+class Taint(Slim, frozen=True):
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+    time_added: str | None = None
+
+
+class NodeSpec(Slim, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class Condition(Slim, frozen=True):
+    type: str
+    status: str
+
+
+class NodeStatus(Slim, frozen=True):
+    allocatable: dict[str, Amount] = {}
+    capacity: dict[str, Amount] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(Slim, frozen=True):
+    """v1 Node."""
+
+    metadata: NodeMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """False when the condition Ready is not True, or is missing while the node has other conditions."""
+        conditions = self.status.conditions
+        return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)
+
+
+class OwnObject(Slim, frozen=True):
+    """Object of one of Tonnage's kinds with spec and status still encoded; its model in `controller/api` reads them."""
+
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class LeaseSpec(Slim, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Slim, frozen=True):
+    """coordination.k8s.io/v1 Lease."""
+
+    metadata: Meta
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ListMeta(Slim, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(Slim, Generic[Item], frozen=True):
+    """Page of a list, or the whole list."""
+
+    items: list[Item] | None = None
+    metadata: ListMeta = ListMeta()
+
+
+class Event(Slim, frozen=True):
+    """Watch event, one line of a watch."""
+
+    type: str
+    """Type of the event: `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`."""
+    object: msgspec.Raw
+
+
+def object_from(content: Any, kind: type[Item]) -> Item:
+    """Struct of plain data that is already validated, as manifests are."""
+    return msgspec.convert(content, kind)
+
+
+DEEPEST = 100
+"""Levels of maps and lists that are read. Chosen: a pod template in an object of another project has about 20."""
+
+_TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def shallow(body: bytes, deepest: int = DEEPEST) -> bytes:
+    """JSON in which each map and list that would be the level after `deepest` is null, the same as a field left out."""
+    level, kept_from = 0, 0
+    kept: list[bytes] = []
+    for token in _TOKEN.finditer(body):
+        match body[token.start()]:
+            case 0x7B | 0x5B:  # { [
+                level += 1
+                if level == deepest + 1:
+                    kept += [body[kept_from : token.start()], b"null"]
+            case 0x7D | 0x5D:  # } ]
+                if level == deepest + 1:
+                    kept_from = token.end()
+                level -= 1
+    return b"".join([*kept, body[kept_from:]])
+
+
+def plain(raw: msgspec.Raw | bytes) -> Any:
+    """Plain data of JSON, at most about `DEEPEST` levels of it where there are very many."""
+    body = bytes(raw)
+    try:
+        return msgspec.json.decode(body)
+    except RecursionError:
+        return msgspec.json.decode(shallow(body))
+
+
+def nests_too_deep(value: Any, deepest: int = DEEPEST) -> bool:
+    """Whether plain data has more levels of maps and lists than are read."""
+    level = [value]
+    for _ in range(deepest):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> list[Any]:
+    """Maps and lists directly in a map or a list."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [each for each in inside if isinstance(each, dict | list)]

@@ -1,0 +1,106 @@
+"""Devices held by pods that the watch shows without a node: binds in flight, and pods that kube-scheduler is to bind.
+
+Both count as done, so that no device is planned twice.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from cluster.actions import Bind
+from controller.kube.cluster_view import SeenPod
+
+ASSUMED_FOR_S = 30.0
+"""Time without confirmation after which a bind counts as failed, seconds. Watches lag by milliseconds; this outlasts a
+restart of the API server."""
+REMEMBERED = 50_000
+"""Number of placed pods that are remembered, 5 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumption:
+    bind: Bind
+    uid: str
+    """UID of the pod, which distinguishes it from another pod of the same name."""
+    until_s: float
+
+
+class AssumedBinds:
+    """Binds that were sent, but not yet shown by the watch, by pod. Instants are of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[str, _Assumption] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_pod)
+
+    def add(self, bind: Bind, uid: str, now_s: float) -> None:
+        """Add a bind before its request is sent: a lost answer must not free the devices."""
+        self._by_pod[bind.pod] = _Assumption(bind, uid, now_s + ASSUMED_FOR_S)
+
+    def drop(self, pods: Iterable[str]) -> None:
+        """Remove binds that certainly failed or were undone."""
+        for pod in pods:
+            self._by_pod.pop(pod, None)
+
+    def unconfirmed(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Bind, ...]:
+        """Binds that the watch has not shown; confirmed and expired ones are removed."""
+        kept: dict[str, _Assumption] = {}
+        for name, each in self._by_pod.items():
+            pod = seen(name) if now_s < each.until_s else None
+            if pod and pod.uid == each.uid and not (pod.is_ending or pod.node or pod.chosen_node):
+                kept[name] = each
+        self._by_pod = kept
+        return tuple(each.bind for each in kept.values())
+
+
+@dataclass(slots=True)
+class Reservations:
+    """Devices of pods whose gate was removed and that kube-scheduler has not bound, as far as they are believed.
+
+    Such a pod holds its devices by annotations alone. Where the API server lets only Tonnage write them
+    (deploy/fence/marks.yaml), they are believed. Elsewhere anybody can write them, so a leader believes what it wrote
+    itself, and for a short time what it finds when it takes the Lease. Instants are of one monotonic clock.
+    """
+
+    clock: Callable[[], float] = lambda: 0.0
+    inherited_for_s: float = math.inf
+    """Seconds from taking the Lease in which all annotations count: binding takes milliseconds."""
+    is_guarded: bool = True
+    """Whether the API server lets only Tonnage write its annotations."""
+    _led_since_s: float = -math.inf
+    _made: dict[str, Bind] = field(default_factory=dict)
+    """Binds that this leader sent, by the pod's uid, for pods that still wait."""
+    _sent: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """The last pods that this leader placed, by uid."""
+
+    def lead(self, *, is_guarded: bool) -> None:
+        """Begins a lead, which has reserved nothing yet."""
+        self.is_guarded, self._led_since_s = is_guarded, self.clock()
+        self._made, self._sent = {}, OrderedDict()
+
+    def add(self, uid: str, bind: Bind) -> None:
+        self._made[uid] = bind
+        self._sent[uid] = None
+        if len(self._sent) > REMEMBERED:
+            self._sent.popitem(last=False)
+
+    def is_placed_here(self, uid: str) -> bool:
+        """Whether Tonnage placed this pod where its annotations say, as far as they are believed."""
+        return self.is_guarded or uid in self._sent
+
+    def retain(self, uids: frozenset[str]) -> None:
+        """Forgets all but these, which still wait."""
+        if len(self._made) > 2 * len(uids) + 1000:
+            self._made = {uid: bind for uid, bind in self._made.items() if uid in uids}
+
+    def held_by(self, pod: SeenPod) -> Bind | None:
+        """Devices that a released pod without a node holds; None where nothing was reserved, or none is believed."""
+        if not pod.chosen_node:
+            return None
+        own = self._made.get(pod.uid)
+        if own is not None:
+            return own
+        is_inherited = self.clock() < self._led_since_s + self.inherited_for_s
+        return Bind(pod.name, pod.chosen_node, pod.devices) if self.is_guarded or is_inherited else None

@@ -1,1 +1,0 @@
-"""Power domains: the tree of budgets as arrays, its validation, and the breakers' trip curves."""

@@ -1,0 +1,77 @@
+"""Placement modes on Kubernetes: which pods Tonnage places, and the one write that places a pod."""
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.actions import Bind
+from cluster.errors import ActionError
+from controller.api.labels import PLACEMENT_GATE
+from controller.kube.cluster_view import SeenPod
+from controller.kube.sender import Stamp
+from controller.placers import Pool, placing_writes, pool_mode, requested_mode
+
+BOUND_BY_US = SeenPod("ns/p", "u1", "7", scheduler_name="tonnage")
+GATED = SeenPod("ns/p", "u1", "7", gates=(PLACEMENT_GATE,))
+STAMP = Stamp(5, 1_772_366_400.0)
+LABELS = {"kubernetes.io/hostname": "host-a", "pool": "x"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "mode"),
+    [
+        (BOUND_BY_US, "bind"),
+        (GATED, "gate"),
+        (SeenPod("ns/p", "u1", "7"), None),
+        (replace(BOUND_BY_US, node="a"), None),
+        (replace(BOUND_BY_US, is_ending=True), None),
+        (replace(BOUND_BY_US, gates=("other/gate",)), None),
+        (replace(GATED, gates=(PLACEMENT_GATE, "other/gate")), None),
+        (replace(GATED, is_ending=True), None),
+        (replace(GATED, scheduler_name="tonnage"), None),
+    ],
+)
+def test_only_pods_that_wait_for_tonnage_alone_are_placed(pod: SeenPod, mode: str | None) -> None:
+    assert requested_mode(pod) == mode
+
+
+def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() -> None:
+    (write,) = placing_writes(BOUND_BY_US, Bind("ns/p", "a", (3, 0)), LABELS, [Pool("bind", {})], STAMP)
+
+    assert (write.method, write.path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
+    assert write.body is not None
+    metadata = write.body["metadata"]
+    assert (metadata["uid"], metadata["resourceVersion"]) == ("u1", "7")
+    assert metadata["annotations"] == {
+        "tonnage.dev/devices": "0,3",
+        "tonnage.dev/node": "a",
+        "tonnage.dev/epoch": "5",
+        "tonnage.dev/placed-at": "2026-03-01T12:00:00Z",
+    }
+    assert write.body["target"]["name"] == "a"
+
+
+def test_a_gate_goes_together_with_a_selector_of_the_node() -> None:
+    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), LABELS, [Pool("gate", {})], STAMP)
+
+    assert write.method == "PATCH"
+    assert write.body is not None
+    assert write.body["spec"] == {"schedulingGates": [], "nodeSelector": {"kubernetes.io/hostname": "host-a"}}
+    assert write.body["metadata"]["resourceVersion"] == "7"
+
+
+def test_the_first_pool_that_has_the_node_tells_how() -> None:
+    pools = [Pool("bind", {"pool": "x"}), Pool("gate", {})]
+
+    assert (pool_mode(pools, LABELS), pool_mode(pools, {})) == ("bind", "gate")
+
+
+@pytest.mark.parametrize("pools", [[Pool("gate", {})], [Pool("bind", {"pool": "other"})]])
+def test_a_pod_and_a_node_of_different_ways_are_not_brought_together(pools: list[Pool]) -> None:
+    with pytest.raises(ActionError):
+        placing_writes(BOUND_BY_US, Bind("ns/p", "a", (1,)), LABELS, pools, STAMP)
+
+
+def test_a_node_without_a_hostname_cannot_be_selected() -> None:
+    with pytest.raises(ActionError, match="hostname"):
+        placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [Pool("gate", {})], STAMP)
