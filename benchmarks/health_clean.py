@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.health_remedies import START_S, PretendJob, takes_out_a_node
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from controller.parts.health.job_stream import PACE_STEPS, Pace
-from controller.parts.health.stream import KEPT_S
+from controller.loops.health.job_stream import PACE_STEPS, Pace
+from controller.loops.health.stream import KEPT_S
 from health.analysis.excess import (
     PERSISTENT,
     TIERS,

@@ -30,14 +30,13 @@ import yaml
 from benchmarks import health_scale
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.health_reports import POWER_S, pod_of, send_reports, write_reports
-from controller.parts.health.analyser_process import BySize
-from controller.parts.health.job_stream import frames_in
-from controller.parts.health.mailbox import ReportMailbox
-from controller.parts.health.members import Member, Members
-from controller.parts.health.stream import HealthStream
-from controller.parts.power.domain_tree import PoweredNode
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.watcher import PowerView
+from controller.loops.health.analyser_process import BySize
+from controller.loops.health.job_stream import frames_in
+from controller.loops.health.loop import ReportMailbox
+from controller.loops.health.members import Member, Members
+from controller.loops.health.stream import HealthStream
+from controller.loops.power.domain_tree import PoweredNode
+from controller.loops.power.loop import PowerLoop, PowerView
 from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
 from nodeagent.controller_link import ControllerLink

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
-from controller.parts.health.job_stream import JobStream, frames_in
+from controller.loops.health.job_stream import JobStream, frames_in
 from health.verdicts.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]

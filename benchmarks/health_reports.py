@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.health_scale import read_job
-from controller.parts.health.job_stream import frames_in
+from controller.loops.health.job_stream import frames_in
 from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
 from nodeagent.controller_link import ControllerLink

@@ -16,8 +16,8 @@ from benchmarks.brain import DECISIONS, WITHIN_S, changed, embedded, observer_of
 from cluster.snapshot import Snapshot
 from controller.brain.remote import RayBrain
 from controller.deciders.load_fits import MOST_SLOTS, fits_from_frame
-from controller.parts.autoscaler.forecasting import Forecasts, LoadSeries
-from controller.parts.autoscaler.measured import Measured, Sample
+from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.loops.autoscaler.measured import Measured, Sample
 from simulator.scaling.traces import MINUTE_S, generated_trace
 
 INTERVAL_S = 1.0

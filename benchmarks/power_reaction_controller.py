@@ -11,8 +11,8 @@ import click
 import numpy as np
 
 from benchmarks.power_reaction_fleet import table_of
-from controller.parts.power.agent_server import AgentServer
-from controller.parts.power.term import PowerTerm
+from controller.loops.power.agent_server import AgentServer
+from controller.loops.power.term import PowerTerm
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
-from controller.parts.autoscaler.sources.prometheus_answer import REFUSALS, Series, SourceError, series_in
+from controller.loops.autoscaler.prometheus import REFUSALS, Series, SourceError, series_in
 from simulator.scaling.traces import DAY_S, LoadTrace
 
 MOST_POINTS = 10_000

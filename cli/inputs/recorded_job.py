@@ -14,7 +14,7 @@ import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
-from controller.parts.health.job_stream import JobStream, frames_in
+from controller.loops.health.job_stream import JobStream, frames_in
 from health.records.frames import decoded
 from health.verdicts.verdict import Verdict
 from simulator.health.recorded import recording

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.api.conditions import READY, condition_of
 from controller.api.power_domain import HeldBack, PowerDomainStatus
-from controller.parts.power.domain_status import fault_words, read
+from controller.loops.power.domain_status import fault_words, read
 
 Object = dict[str, Any]
 HEADERS = ("DOMAIN", "TYPE", "DRAW", "BUDGET", "HEADROOM", "DEVICES", "CAPPED", "STALE", "READY", "REASON")

@@ -1,6 +1,6 @@
 """Background decider "load_fits": fits the forecasts of load histories, so that thousands of them never delay a plan.
 
-The part that measures load (controller/process/wire_autoscaler.py) puts a few due histories into the snapshot. Each
+The part that measures load (controller/loops/autoscaler/loop.py) puts a few due histories into the snapshot. Each
 slot fits its shard of them, and the plan carries the fits back as `Plan.learned`. Nothing else of the cluster is read.
 """
 
@@ -18,7 +18,7 @@ from cluster.autoscaling import LoadHistory
 from cluster.frame import framed, unframed
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.deciders.background import Proposal
+from controller.deciders.decider import Proposal
 from controller.deciders.decisions import Decisions
 
 NAME = "load_fits"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from controller.parts.health.probing import DEADLINE_S
+from controller.loops.health.probing import DEADLINE_S
 from health.probing import (
     CONTROLS,
     Found,

@@ -15,14 +15,12 @@ from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube_world.observer import NODES
+from controller.loops.power.control import learned_in
+from controller.loops.power.domain_facts import facts_of, held_of
+from controller.loops.power.domain_status import spikes_of
+from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerWatcher
+from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
-from controller.parts.power.domain_facts import facts_of, held_of
-from controller.parts.power.domain_status import spikes_of
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.metrics import PowerLoopMetrics, samples_of
-from controller.parts.power.reporter import PowerReporter
-from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
-from controller.process.wire_power import learned_in
 from controller.report.decisions import ReportedDecision
 from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink

@@ -16,12 +16,11 @@ from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query,
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError
 from controller.api.scaling_policy import ScalingPolicy
-from controller.parts.autoscaler.measured import Measured, Sample
-from controller.parts.autoscaler.sources.collector import Collector, Pace
-from controller.parts.autoscaler.sources.prometheus import PrometheusAccess, PrometheusClient
-from controller.parts.autoscaler.sources.prometheus_answer import Series, SourceError
-from controller.parts.autoscaler.sources.readings import Allowed, CustomReading
-from simulator.controlplane.binaries.prometheus import prometheus_program
+from controller.loops.autoscaler.collector import Collector, Pace
+from controller.loops.autoscaler.measured import Measured, Sample
+from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, Series, SourceError
+from controller.loops.autoscaler.readings import Allowed, CustomReading
+from simulator.controlplane.prometheus import prometheus_program
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
 from tests.builders.prometheus_history import import_history

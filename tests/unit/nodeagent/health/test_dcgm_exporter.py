@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from cluster.errors import ConfigError
-from controller.parts.health.stream import HealthStream
+from controller.loops.health.stream import HealthStream
 from health.records.frames import Evidence, Source, packed
 from health.remediation.facts import subject_of
 from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, PageError, fetched, own_gpus, page_of
