@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from cluster.autoscaling import LoadHistory
 from cluster.frame import FrameError
 from cluster.snapshot import Snapshot
