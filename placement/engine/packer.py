@@ -1,8 +1,4 @@
-"""Packing engine: the node and devices where a pod costs least under a policy, with a cache of ratings.
-
-Ratings are cached per (rating key, node), and a node is rated again only after it changed. A decision therefore rates
-only the nodes that changed since the last pod of the same shape, and then reads one row of costs.
-"""
+"""Packing engine: the node and devices where a pod costs least under a policy, with a cache of ratings."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -48,6 +44,9 @@ class _Row:
 
 class Packer:
     """Ledger, eligibility of nodes and a policy, combined. Handles one pod at a time; callers place sets pod by pod.
+
+    Ratings are cached per (rating key, node), and a node is rated again only after it changed. A decision therefore
+    rates only the nodes that changed since the last pod of the same shape, and then reads one row of costs.
 
     Others may change the same ledger through `take` and `give`: the engine notices.
     """

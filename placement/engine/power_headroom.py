@@ -1,10 +1,4 @@
-"""Power headroom in placement: which nodes have the power for a pod, and which power domain suits its daily profile.
-
-Hard limit: the useful floors of its devices must fit the remaining headroom of every domain above the node. Preference:
-each service has a profile of expected power over the hours of a day or a week. The peak of a domain is the peak of the
-sum of its profiles, which is less than the sum of peaks where hours differ. A pod therefore goes where the expected
-peaks of the domains above rise least. A rise weighs more the nearer a peak is to its budget.
-"""
+"""Power headroom in placement: which nodes have the power for a pod, and which power domain suits its daily profile."""
 
 from collections.abc import Mapping
 
@@ -29,7 +23,13 @@ tolerance is passed."""
 
 
 class PowerHeadroom:
-    """Power headroom while a plan is made. Follows the packer's ledger, and is updated as pods start and stop."""
+    """Power headroom while a plan is made. Follows the packer's ledger, and is updated as pods start and stop.
+
+    Hard limit: the useful floors of a pod's devices must fit the remaining headroom of every domain above the node.
+    Preference: each service has a profile of expected power over the hours of a day or a week. The peak of a domain is
+    that of the sum of its profiles, which is less than the sum of peaks where hours differ. A pod therefore goes where
+    the expected peaks of the domains above rise least. A rise weighs more the nearer a peak is to its budget.
+    """
 
     def __init__(self, snapshot: Snapshot, power: PowerTable) -> None:
         self.floors = PowerFloors(snapshot, power)

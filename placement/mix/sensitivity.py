@@ -1,8 +1,4 @@
-"""Sensitivity of a mix: the binding limit, and the savings from one more GPU, a looser SLO or less headroom.
-
-Savings are differences between solved problems, not shadow prices: instances are whole, so a marginal price of the
-relaxed model says little about the next one. They are as exact as both solutions; savings beyond the work are left out.
-"""
+"""Sensitivity of a mix: the binding limit, and the savings from one more GPU, a looser SLO or less headroom."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
