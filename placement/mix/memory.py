@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 
+from cluster.arrays import FloatArray
 from cluster.demand import ThroughputProfile
 from cluster.plans import Certificate, Reason, ServicePlan
 from placement.budget import Budget
@@ -199,8 +201,9 @@ class Standing:
         """After a plan that searched. before: what stood until then."""
         asked = replace(ask(found.needs, found.stay), needs=found.needs)
         now = cls(found, digest_of(asked, of_all_stock=True), rest=0)
-        is_same = before is not None and now.digest._replace(running=before.digest.running) == before.digest
-        if before is not None and is_same and not found.is_better_than(before.found):
+        if before is None or found.is_better_than(before.found):
+            return now
+        if (now.digest.needs, now.digest.stock) == (before.digest.needs, before.digest.stock):
             now.rest = min(MOST_RESTED, 2 * before.rest + 1)
         return now
 
