@@ -89,7 +89,9 @@ class Packer:
     ) -> "Packer":
         """Engine for a snapshot's nodes with its bound pods charged; the policy begins a draft with those pods."""
         policy.begin(snapshot)
-        power = PowerHeadroom.of(snapshot)
+        # Where no headroom is published, power neither refuses nor prefers any node.
+        known = snapshot.power
+        power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
         ledger = Ledger.of(snapshot)
         return cls(snapshot.nodes, snapshot.gpu_type_names, ledger, policy, rank, power=power, matches=matches)
 

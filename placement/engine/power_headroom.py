@@ -54,12 +54,6 @@ class PowerHeadroom:
         if self.courses:
             self._count_running(snapshot)
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> "PowerHeadroom | None":
-        """None where no headroom is published: power then neither refuses nor prefers any node."""
-        power = snapshot.power
-        return cls(snapshot, power) if power is not None and power.headroom_w else None
-
     def catch_up(self, ledger: Ledger) -> None:
         """Charges the floors of devices that got their first pod since the last call; returns those of emptied ones."""
         if ledger.mark == self._mark:
