@@ -1,4 +1,4 @@
-"""Constants and rounding that the published policies share."""
+"""Published packing policies that need no learning: best fit, dot product, packing, clustering, random."""
 
 import numpy as np
 
