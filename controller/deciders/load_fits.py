@@ -10,10 +10,9 @@ from hashlib import blake2b
 from zlib import crc32
 
 from autoscaler.forecast.boosted import BoostedFit
-from autoscaler.forecast.fits import Fit, fit_shard
+from autoscaler.forecast.fits import Fit, Trial, fit_shard
 from autoscaler.forecast.linear import LinearFit
-from autoscaler.forecast.trial import Trial
-from autoscaler.series.regular import Series
+from autoscaler.series import Series
 from cluster.autoscaling import LoadHistory
 from cluster.plans import FitsResult, Plan
 from cluster.snapshot import Snapshot

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from autoscaler.demand.serving import Serving, observation_from
-from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
+from autoscaler.demand.promql import Serving, observation_from
+from autoscaler.lead_time import LeadTimeModel, lead_time_of
 from cluster.autoscaling import (
     MOST_ORDERED,
     Arm,

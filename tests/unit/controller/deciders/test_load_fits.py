@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autoscaler.forecast.fits import Fit
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from cluster.autoscaling import LoadHistory
 from cluster.frame import FrameError, framed
 from cluster.plans import Plan
