@@ -10,6 +10,7 @@ from threading import Event, Thread
 
 import numpy as np
 
+<<<<<<< HEAD
 from benchmarks.cases import RAY, Row, case, say
 from benchmarks.observe import filled, took_ms
 from cluster.errors import ControlPlaneError
@@ -21,6 +22,22 @@ from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
 from controller.brain.remote import RayBrain
 from controller.deciders.load_fits import fits_from_frame
+=======
+from benchmarks import arguments, observe
+from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.random_clusters import random_cluster
+from cluster.arrays import Names
+from cluster.changes import without_pods
+from cluster.plans import Certificate, Plan
+from cluster.snapshot import PENDING, Snapshot
+from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
+from controller.brain.inline import InlineBrain
+from controller.brain.launcher import ChildBrain
+from controller.brain.link import Link
+from controller.brain.on_ray.ray_start import RayStart
+from controller.brain.remote import RayBrain
+from controller.deciders.decisions import Decisions
+>>>>>>> main
 from controller.kube_world.observer import Observer, empty_caches, settle_heap
 from controller.parts.autoscaler.forecasting import Forecasts, LoadSeries
 from controller.parts.autoscaler.measured import Measured, Sample

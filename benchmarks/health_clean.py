@@ -15,12 +15,20 @@ import numpy as np
 from benchmarks.cases import Row, case, numbers
 from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from controller.parts.health.job_stream import PACE_STEPS, Pace
-from controller.parts.health.stream import KEPT_S
-from health.analysis.excess import Baseline, baseline_from, compute_excess, transfer_excess
-from health.analysis.windows import PERSISTENT, TIERS, Tier, limits
+from controller.loops.health.job_stream import PACE_STEPS, Pace
+from controller.loops.health.stream import KEPT_S
+from health.analysis.excess import (
+    PERSISTENT,
+    TIERS,
+    Baseline,
+    Tier,
+    baseline_from,
+    compute_excess,
+    limits,
+    transfer_excess,
+)
 from health.records.layout import Layout, layout_from
-from health.remediation.evidence import Evidence
+from health.remediation.facts import Evidence
 from health.verdicts.slow_paths import PATH_LEAST, named, slow_spans
 from health.verdicts.slow_ranks import blamed, slow_ranks
 from health.verdicts.verdict import Part, Verdict

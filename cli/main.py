@@ -3,22 +3,23 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete
 
-from cli.printing.errors import FAILED, INTERRUPTED, UNREAD, WRONG_INPUT, print_error
-from cli.printing.streams import make_safe, write_out
+from cli.printing.terminal import FAILED, INTERRUPTED, UNREAD, WRONG_INPUT, make_safe, print_error, write_out
 from cluster.errors import ConfigError, TonnageError
 from cluster.version import VERSION
 
 VERSION_LINE = f"tonnage {VERSION} (Python {'.'.join(map(str, sys.version_info[:3]))})"
 EXTRAS = {"ray": "ray", "matplotlib": "reports", "jinja2": "reports", "cryptography": "controlplane"}
 """Extra of the distribution that installs each optional library."""
+NO_FILES, FILES = 4, 0
+"""Directives to kubectl's completion: the shell offers nothing else; it may also offer files."""
 EXIT_STATUS = """\b
 Exit status:
   0    done (a plan was made, even if it could not place everything)
@@ -39,33 +40,33 @@ class Verb:
 VERBS = {
     "advise": Verb("cli.verbs.advise", "Say in dollars what idle, stranded and scattered GPUs of a cluster cost."),
     "apply": Verb("cli.verbs.apply", "Apply manifests by server-side apply; --dry-run shows what would change."),
-    "brain": Verb("cli.verbs.brain", "Run planners on a Ray cluster for an operator elsewhere."),
+    "brain": Verb("cli.verbs.operator", "Run planners on a Ray cluster for an operator elsewhere."),
     "bundle": Verb("cli.verbs.bundle", "Fetch a support bundle: recent snapshots, decisions and results."),
-    "completion": Verb("cli.verbs.completion", "Print the completion script for a shell."),
+    "completion": Verb("cli.verbs.installation", "Print the completion script for a shell."),
     "controlplane": Verb("cli.verbs.controlplane", "Run a real control plane on this machine, with simulated nodes."),
-    "cordon": Verb("cli.verbs.cordon", "Mark nodes as unschedulable."),
-    "crds": Verb("cli.verbs.crds", "Print the CustomResourceDefinitions of Tonnage's kinds."),
+    "cordon": Verb("cli.verbs.drain", "Mark nodes as unschedulable."),
+    "crds": Verb("cli.verbs.installation", "Print the CustomResourceDefinitions of Tonnage's kinds."),
     "delete": Verb("cli.verbs.delete", "Delete objects and wait until they are gone."),
     "describe": Verb("cli.verbs.describe", "Show one object in detail: status, cost, routing, placements, events."),
-    "diff": Verb("cli.verbs.diff", "Show what applying manifests would change; exit with 1 if anything differs."),
+    "diff": Verb("cli.verbs.apply", "Show what applying manifests would change; exit with 1 if anything differs."),
     "doctor": Verb("cli.verbs.doctor", "Check whether Tonnage can run on a cluster, and how to fix what is missing."),
     "drain": Verb("cli.verbs.drain", "Empty a node, after showing where its pods would go."),
     "events": Verb("cli.verbs.events", "Show what Tonnage decided about objects, oldest first."),
-    "examples": Verb("cli.verbs.examples", "Copy the examples and the Helm chart into a folder."),
-    "explain": Verb("cli.verbs.explain", "Explain one object's plan, or the meaning of a field."),
+    "examples": Verb("cli.verbs.installation", "Copy the examples and the Helm chart into a folder."),
+    "explain": Verb("cli.verbs.plan", "Explain one object's plan, or the meaning of a field."),
     "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),
     "health": Verb("cli.verbs.health", "Show suspected faults, release nodes, and analyse recorded jobs."),
     "operator": Verb("cli.verbs.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.verbs.plan", "Plan a fleet from manifests or a cluster: instances, cost, placements."),
     "power": Verb("cli.verbs.power", "Show power budgets, devices held back and why, and how many servers fit."),
-    "replay": Verb("cli.verbs.replay", "Replay a support bundle with this version, and compare the plans."),
+    "replay": Verb("cli.verbs.bundle", "Replay a support bundle with this version, and compare the plans."),
     "routing": Verb("cli.verbs.routing", "Print a service's routing weights, also as an HTTPRoute or a ConfigMap."),
     "run": Verb("cli.verbs.run", "Run a command in a pod as a tool call with memory of its own."),
     "scaling": Verb("cli.verbs.scaling", "Show what autoscaling decides and why, and what a history would have cost."),
     "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power, scaling."),
     "top": Verb("cli.verbs.top", "Show allocated, stranded and idle GPUs, and their cost."),
-    "uncordon": Verb("cli.verbs.cordon", "Mark nodes as schedulable again."),
-    "version": Verb("cli.verbs.version", "Print the version."),
+    "uncordon": Verb("cli.verbs.drain", "Mark nodes as schedulable again."),
+    "version": Verb("cli.verbs.installation", "Print the version."),
     "wait": Verb("cli.verbs.wait", "Wait until objects meet a condition."),
     "whatif": Verb("cli.verbs.whatif", "Compare plans under other demand, prices, SLOs, nodes or policies."),
 }
@@ -89,7 +90,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not ctx.resilient_parsing:
-            from cluster.suggestions import nearest
+            from cluster.errors import nearest
 
             if near := nearest(args[0], VERBS):  # click knows only verbs that are loaded, and so suggests none
                 ctx.fail(f"No such command '{args[0]}'. Did you mean '{near}'?")
@@ -226,6 +227,26 @@ def _drop_all() -> None:
     """Likewise standard error: either may be the pipe whose reader ended."""
     _drop_output()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
+
+
+def completions(words: Sequence[str]) -> Iterator[str]:
+    """Lines that kubectl reads to complete `kubectl tonnage ...`: candidates as `name<TAB>help`, then a directive.
+
+    words: those after `kubectl tonnage`, the last one unfinished or empty.
+    Source: kubernetes.io, "Extend kubectl with plugins"; spf13/cobra, "Shell completions".
+    """
+    *whole, unfinished = words or ("",)
+    found = ShellComplete(tonnage, {}, "kubectl tonnage", "").get_completions(list(whole), unfinished)
+    for item in found:
+        if item.type == "plain":
+            yield f"{item.value}\t{item.help}" if item.help else str(item.value)
+    yield f":{FILES if any(item.type != 'plain' for item in found) else NO_FILES}"
+
+
+def complete() -> None:
+    """Entry point of `kubectl_complete-tonnage`, the program that kubectl runs for a Tab."""
+    for line in completions(sys.argv[1:]):
+        click.echo(line)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,77 @@
-"""One cycle of the control loop: observe, decide, guard, apply, report."""
+"""One cycle of the control loop: observe, decide, guard, apply phase by phase, report."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from cluster.actions import Bind
 from cluster.clock import Clock
-from cluster.plans import Plan
+from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.apply import carry_out
 from controller.guard import Limits, guard
-from controller.ports import Brain, Outcome, World
+from controller.ports import Brain, Outcome, Undone, World
+
+
+def carry_out(world: World, plan: Plan) -> Outcome:
+    """Apply a plan phase by phase; the steps of a phase may be applied concurrently.
+
+    A failed step is not retried: the next cycle observes the actual state. Steps on a node, pod or service of a failed
+    step are skipped, because they were planned on its success. A failed bind leaves more room than was planned, so only
+    steps on its pod are skipped: evictions on its node for other pods need not wait until it succeeds. A whole phase
+    with a skipped step is not started. One that fails halfway is left to the next cycle, which completes it, or rolls
+    it back after a deadline (gang_rollback.py): one lost write race is no reason to stop a hundred other pods.
+
+    Where a whole phase stops pods for those that it starts, the stops come first, then the starts on their nodes, and
+    then the others, each only if those before it succeeded. Where stopped pods hold their devices until they are gone,
+    a gang then waits whole for the cycle after that.
+    """
+    done: list[Step] = []
+    undone: list[Undone] = []
+    for phase in plan.phases:
+        # What is not as planned, to the loss of later steps: all that a failed step touches, of a bind its pod alone.
+        failed = {
+            name
+            for each in (u.step.action for u in undone)
+            for name in ((each.subject,) if isinstance(each, Bind) else each.touches())
+        }
+        sound, lost = [], []
+        for step in phase.steps:
+            if on := failed & step.action.touches():
+                lost.append(Undone(step, Reason("Skipped", f"an earlier step on {', '.join(sorted(on))} failed")))
+            else:
+                sound.append(step)
+        if phase.whole and lost:
+            words = f"{phase.name} is all or nothing, and one of its steps was skipped"
+            undone += lost + [Undone(step, Reason("NotWhole", words)) for step in sound]
+            continue
+        for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
+            if number and lost:
+                words = f"{phase.name} is all or nothing, and one of the steps before it failed"
+                lost += [Undone(step, Reason("NotWhole", words)) for step in steps]
+                continue
+            for step, error in zip(steps, world.apply([step.action for step in steps]), strict=True):
+                if error is None:
+                    done.append(step)
+                else:
+                    lost.append(Undone(step, Reason("ActionFailed", str(error))))
+        undone += lost
+    return Outcome(tuple(done), tuple(undone))
+
+
+def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Steps that stop pods, then those that start pods on their nodes, then the rest."""
+    emptied = {change.node_before for step in steps for change in step.action.seat_changes if change.node_after is None}
+
+    def stage(step: Step) -> int:
+        changes = step.action.seat_changes
+        if any(change.node_after is None for change in changes):
+            return 0
+        return 1 if any(change.node_after in emptied for change in changes) else 2
+
+    for number in range(3):
+        if these := [step for step in steps if stage(step) == number]:
+            yield these
+
 
 STAGES = ("observe", "plan", "guard", "apply", "report")
 

@@ -3,29 +3,47 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from isolation.actions import Action, Admit, Freeze, Queue, Refuse, SetAgentLease, SetLease, Thaw
-from isolation.admission.safe_state import is_safe
-from isolation.events import (
+from isolation.admission import is_safe
+from isolation.ladder import (
+    AgentWant,
+    GrowthWant,
+    StartWant,
+    Step,
+    Want,
+    in_victim_order,
+    killed,
+    queued_wants,
+    relieve,
+    restored,
+    running_wants,
+    shrink_leases,
+)
+from isolation.ledger import Ledger, Reservation, Sandbox
+from isolation.settings import Settings
+from isolation.state import (
+    Action,
+    Admit,
     Asked,
     Ended,
     Event,
     FeedsRunner,
     Found,
+    Freeze,
+    Queue,
     ReachedLease,
+    Reason,
+    Refuse,
+    Request,
+    RunningCall,
     SandboxEnded,
     SandboxStarted,
+    SetAgentLease,
+    SetLease,
+    State,
+    Thaw,
     Used,
     Withdrawn,
 )
-from isolation.ladder.relief import killed, relieve, restored, shrink_leases
-from isolation.ladder.victims import in_victim_order
-from isolation.ledger import Ledger, Reservation, Sandbox
-from isolation.reasons import Reason
-from isolation.settings import Settings
-from isolation.state import Request, RunningCall, State
-from isolation.wants import AgentWant, GrowthWant, StartWant, Want, queued_wants, running_wants
-
-Step = tuple[State, tuple[Action, ...]]
 
 
 def step(state: State, events: Iterable[Event], now_s: float, settings: Settings) -> Step:

@@ -7,8 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from isolation.capability import HostFacts
-from isolation.pod_cgroups import is_below
+from isolation.tree import HostFacts, is_below
 
 
 class CgroupFs:

@@ -1,12 +1,16 @@
-"""Orders and reports of isolation between controller and node agents: the sandboxes of a node, and their state.
+"""Orders and reports of isolation between controller and node agents, and the verdict on a tool call that ended.
 
-They travel on the agents' link, signed (power/leases/messages.py).
+They travel on the agents' link, signed (power/leases/messages.py). A signal alone says nothing about memory: only the
+arbiter's own kill, or the kernel's count of kills in the call's leaf, makes an end an end for memory. A `kill -9` by
+the user stays what it is.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from isolation.capability import Level
+from isolation.state import ADVICE, Reason
+from isolation.tree import Level, MemoryEvents
 
 ORDERS, REPORT = "sandboxes", "sandbox-report"
 """Kinds of the two messages, which are signed with them."""
@@ -71,3 +75,44 @@ class NodeReport:
     budget_bytes: int = 0
     reserved_bytes: int = 0
     sandboxes: Mapping[str, SandboxReport] = field(default_factory=dict)
+
+
+Outcome = Literal["exited", "signalled", "refused", "killed", "out_of_memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a call. The exit code is the program's own, in the shell's form for signals (128 + number)."""
+
+    outcome: Outcome
+    exit_code: int | None
+    """None: it never started."""
+    reason: Reason | None
+    peak_bytes: int
+    limit_bytes: int | None
+    """Lease at its end."""
+    retry_after_s: float | None
+    advice: str
+
+
+def refused(reason: Reason, retry_after_s: float) -> Verdict:
+    """Verdict on a call that was not admitted."""
+    again = retry_after_s if retry_after_s > 0 else None
+    return Verdict("refused", None, reason, 0, None, again, ADVICE.get(reason, ""))
+
+
+def ended(
+    exit_code: int, events: MemoryEvents, killed_for: Reason | None, peak_bytes: int, limit_bytes: int | None
+) -> Verdict:
+    """Verdict on a call that ran.
+
+    exit_code: as subprocess has it, negative for a signal. killed_for: reason of the arbiter's kill, if it was one.
+    """
+    code = 128 - exit_code if exit_code < 0 else exit_code
+    if killed_for is not None:
+        return Verdict("killed", code, killed_for, peak_bytes, limit_bytes, None, ADVICE.get(killed_for, ""))
+    if events.oom_kill > 0:
+        advice = ADVICE["OUTGREW_CLAIM"]
+        return Verdict("out_of_memory", code, "OUTGREW_CLAIM", peak_bytes, limit_bytes, None, advice)
+    outcome: Outcome = "signalled" if exit_code < 0 else "exited"
+    return Verdict(outcome, code, None, peak_bytes, limit_bytes, None, "")

@@ -1,12 +1,49 @@
-"""State of isolation on one node: the ledger, what runs, and what waits."""
+"""State of isolation on one node: what runs and waits, the events that change it, the actions that follow, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from isolation.admission.learning import Learned
-from isolation.ledger import Ledger
-from isolation.reasons import Reason
+from isolation.admission import Learned
+from isolation.ledger import Ledger, Sandbox
 from isolation.settings import NORMAL_CPU_WEIGHT
+
+Reason = Literal[
+    "FITS",
+    "WAITS_FOR_MEMORY",
+    "WAITS_BEHIND_OLDER",
+    "TOO_MANY_CALLS",
+    "WAITED_TOO_LONG",
+    "ABOVE_SANDBOX_BUDGET",
+    "INVALID_HINT",
+    "UNKNOWN_SANDBOX",
+    "LEASE_GROWN",
+    "LEASE_SHRUNK",
+    "HIGHER_PRIORITY_NEEDS_CPU",
+    "HIGHER_PRIORITY_NEEDS_MEMORY",
+    "AGENT_NEEDS_MEMORY",
+    "NODE_SHORT_OF_MEMORY",
+    "OUTGREW_CLAIM",
+    "FROZEN_TOO_LONG",
+    "RUNNER_WAITS_FOR_FROZEN_CALL",
+    "SANDBOX_ENDED",
+]
+
+ADVICE: dict[Reason, str] = {
+    "WAITS_FOR_MEMORY": "wait, or try a smaller run",
+    "WAITS_BEHIND_OLDER": "wait: an older call is served first",
+    "TOO_MANY_CALLS": "end a call before starting the next",
+    "WAITED_TOO_LONG": "try again later, or declare less memory",
+    "ABOVE_SANDBOX_BUDGET": "split the work: it cannot fit into this sandbox",
+    "INVALID_HINT": "declare memory as bytes, such as 536870912 or 512Mi",
+    "OUTGREW_CLAIM": "declare more memory, or split the work",
+    "HIGHER_PRIORITY_NEEDS_MEMORY": "try again later",
+    "AGENT_NEEDS_MEMORY": "try again with a smaller run",
+    "NODE_SHORT_OF_MEMORY": "try again later",
+    "FROZEN_TOO_LONG": "try again later, or declare the memory that it needs",
+    "RUNNER_WAITS_FOR_FROZEN_CALL": "try again later",
+}
+"""Fixed sentences: text of one tenant never reaches another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +116,172 @@ class State:
             for name, call in self.calls.items()
             if call.wants_more and call.outgrown and self.ledger.reservations[name].need_bytes == 0
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxStarted:
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxEnded:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A tool call wants to start."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The asker of a queued call is gone."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A call that runs already, as a restart finds it in the tree."""
+
+    request: Request
+    lease_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedLease:
+    """The kernel brakes a call at its memory.high."""
+
+    call: str
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedsRunner:
+    """Whether a call holds a pipe that another running call waits for."""
+
+    call: str
+    feeds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A call's leaf holds no process any more and the kernel has its memory back."""
+
+    call: str
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Readings of memory.current."""
+
+    calls: Mapping[str, int]
+    agents: Mapping[str, int]
+    complete: bool = True
+    """Whether every call was read."""
+
+
+Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | FeedsRunner | Ended | Used
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    call: str
+    sandbox: str
+    lease_bytes: int
+    reason: Reason = "FITS"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    call: str
+    retry_after_s: float
+    """Expected time until it is admitted."""
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    call: str
+    retry_after_s: float
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class SetLease:
+    """Another memory.high of a call."""
+
+    call: str
+    lease_bytes: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class SetAgentLease:
+    sandbox: str
+    lease_bytes: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class SetCpuWeight:
+    call: str
+    weight: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    call: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    call: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    call: str
+    reclaim_bytes: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class AskToShrink:
+    sandbox: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    call: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class KillAgent:
+    sandbox: str
+    reason: Reason
+
+
+Action = (
+    Admit
+    | Queue
+    | Refuse
+    | SetLease
+    | SetAgentLease
+    | SetCpuWeight
+    | Freeze
+    | Thaw
+    | Reclaim
+    | AskToShrink
+    | Kill
+    | KillAgent
+)

@@ -1,19 +1,25 @@
-"""Tree of cgroups below a container's own: one leaf for the agent, one per tool call, one for all light calls.
+"""The cgroup tree of a node's sandboxes: where pods are, what the node can enforce, and a leaf for each tool call.
 
     <home>/agent      the agent's own processes
     <home>/light      calls that take too little to be told apart
     <home>/call-<id>  one tool call
 
-The home of a sandbox is its container's group, or a group of the sandbox's name below the root.
+The home of a sandbox is its container's group, or a group of its name below the root. The kubelet names groups
+by one of two drivers, which the layout itself tells apart:
 
+    systemd:   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<id>.scope
+    cgroupfs:  kubepods/burstable/pod<uid>/<id>
+
+Guaranteed pods have no folder of a quality-of-service class. A kubelet with a `--cgroup-root` of its own, such as the
+ones of kind, puts all of this below another group. Source: k8s.io/kubernetes pkg/kubelet/cm, containerd and CRI-O.
 Pure over `CgroupFiles`: the kernel's files, or a fake of them.
 """
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 CONTROLLERS = ("cpu", "io", "memory", "pids")
 AGENT, LIGHT, CALL_PREFIX = "agent", "light", "call-"
@@ -285,3 +291,87 @@ def _checked(name: str) -> str:
 
 def _limit_from(text: str) -> int | None:
     return None if text.strip() == "max" else int(text)
+
+
+Level = Literal["full", "observe", "none"]
+
+NEEDED = ("memory", "pids", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a machine offers below one folder of cgroups."""
+
+    is_v2: bool
+    is_v1: bool
+    controllers: tuple[str, ...]
+    is_writable: bool
+    kernel: str
+    """Text of /proc/version."""
+    has_pressure: bool
+    """Whether the kernel reports pressure stall information (PSI)."""
+    has_kill: bool
+    """Whether the kernel has cgroup.kill (Linux 5.14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Level with its reason, for status and logs."""
+
+    level: Level
+    reason: str
+
+
+def capability_of(facts: HostFacts) -> Capability:
+    """full: calls are limited, frozen and killed. observe: memory is read only. none: nothing is known."""
+    if "gVisor" in facts.kernel:
+        return Capability("none", "gVisor's cgroup files are virtual and enforce nothing")
+    if not facts.is_v2:
+        found = "cgroup v1" if facts.is_v1 else "no cgroups"
+        return Capability("none", f"{found}: isolation needs cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
+    missing = [controller for controller in NEEDED if controller not in facts.controllers]
+    if "memory" in missing:
+        return Capability("none", "the memory controller is not delegated to this cgroup")
+    if not facts.is_writable:
+        return Capability("observe", "the cgroup tree is read-only: mount it writable, or delegate it")
+    if missing:
+        return Capability("observe", f"controllers are not delegated to this cgroup: {', '.join(missing)}")
+    if not facts.has_kill:
+        return Capability("observe", "the kernel has no cgroup.kill: isolation needs Linux 5.14 or newer")
+    return Capability("full", "cgroup v2, writable" + ("" if facts.has_pressure else "; no pressure information"))
+
+
+_ID = re.compile(r"(?:[a-z0-9+.-]+://)?([a-z0-9]{12,128})")
+_UID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+CLASSES = ("", "burstable", "besteffort")
+RUNTIMES = ("cri-containerd", "crio", "docker")
+
+
+def is_uid(text: str) -> bool:
+    """Whether this can be a pod's UID; a static pod's is a hash without hyphens."""
+    return _UID.fullmatch(text) is not None
+
+
+def pod_groups(uid: str, below: str = "") -> Iterator[str]:
+    """Groups where the pod may be, below the group of the kubelet's root; at most one of them exists."""
+    root = f"{below}/" if below else ""
+    escaped = uid.replace("-", "_")
+    for name in CLASSES:
+        part = f"-{name}" if name else ""
+        slices = "kubepods.slice/" + (f"kubepods{part}.slice/" if name else "")
+        yield f"{root}{slices}kubepods{part}-pod{escaped}.slice"
+        yield f"{root}kubepods/" + (f"{name}/" if name else "") + f"pod{uid}"
+
+
+def container_group(container_id: str, children: Iterable[str]) -> str | None:
+    """Child of a pod's group that is the container, by the id in its status (`containerd://…`); None: not there."""
+    found = _ID.fullmatch(container_id)
+    if found is None:
+        return None
+    names = {found[1], *(f"{runtime}-{found[1]}.scope" for runtime in RUNTIMES)}
+    return next((child for child in sorted(children) if child in names), None)
+
+
+def is_below(group: str, home: str) -> bool:
+    """Whether a group is this one or lies below it."""
+    return group == home or group.startswith(f"{home}/")

@@ -40,7 +40,7 @@ def complete() -> None:
     """`kubectl_complete-tonnage`."""
     spare_collections()
     own_folders_first()
-    import_module("cli.kubectl_completion").main()
+    import_module("cli.main").complete()
 
 
 def agent() -> None:

@@ -5,6 +5,7 @@ its sender: `checked` accepts a datagram whole or not at all. Readers with numpy
 """
 
 import hashlib
+import re
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
@@ -210,3 +211,21 @@ def group_key(name: str, ranks: Sequence[int]) -> int:
     """Key of a process group that all its members compute alike, so that no rank needs to send the members."""
     text = name + ":" + ",".join(map(str, ranks))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+_ROLES = (
+    (Role.TENSOR, ("tp", "tensor")),
+    (Role.PIPELINE, ("pp", "pipe")),
+    (Role.EXPERT, ("ep", "expert")),
+    (Role.DATA, ("dp", "data", "replicate", "shard", "ddp", "fsdp", "hsdp")),
+)
+"""Role of a group by how a word of its description begins: a device mesh calls its groups `mesh_tp` and the like."""
+
+
+def role_of(description: str) -> Role:
+    """Role of a group by its description; that of all ranks is the world's."""
+    if description == "default_pg":
+        return Role.WORLD
+    said = re.split(r"[^a-z0-9]+", description.lower())
+    found = (role for role, words in _ROLES if any(each.startswith(words) for each in said))
+    return next(found, Role.OTHER)

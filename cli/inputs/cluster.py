@@ -2,14 +2,16 @@
 
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+from cli.inputs.options import Command, adding
 
 if TYPE_CHECKING:  # half a second of imports that `--help` does not need
     from controller.kube.api_server import ApiServer
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # half a second of imports that `--help` does not need
     from controller.kube.discovery import Discovered
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
+Object = dict[str, Any]
 
 DEFAULT_TIMEOUT_S = 30.0
 COMPLETION_S = 1.5
@@ -25,16 +27,41 @@ COMPLETION_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Cluster to connect to, the user to act as, and the namespace."""
+class ClusterAccess:
+    """Cluster to connect to, the user to act as, and the namespace, as the options of a command line name them."""
 
-    access: "Access"
+    kubeconfig: str | None = None
+    context: str | None = None
+    user: str | None = None
+    """User to impersonate, as `groups` and `uid`; None: nobody."""
+    groups: tuple[str, ...] = ()
+    uid: str | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
     namespace: str | None = None
     """None: the namespace of the kubeconfig's context."""
 
+    @property
+    def named_by(self) -> str:
+        """The option that names a cluster, such as `--context`; "" for none."""
+        given = {"--context": self.context, "--kubeconfig": self.kubeconfig, "--as": self.user}
+        return next((option for option, value in given.items() if value is not None), "")
+
+    def credentials(self) -> "Access":
+        """The same as the connection takes it."""
+        from controller.kube.credentials import Access
+
+        return Access(
+            kubeconfig=self.kubeconfig or "",
+            context=self.context or "",
+            impersonate=self.user or "",
+            impersonate_groups=self.groups,
+            impersonate_uid=self.uid or "",
+            request_timeout_s=self.timeout_s,
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class LiveCluster:
     """Open connection, the resources that the server serves, and the namespace in effect."""
 
     connection: "ApiServer"
@@ -42,10 +69,10 @@ class Cluster:
     namespace: str
 
 
-Work = Callable[[Cluster], Coroutine[Any, Any, T]]
+Work = Callable[[LiveCluster], Coroutine[Any, Any, T]]
 
 
-def on_cluster(target: Target, work: Work[T]) -> T:
+def on_cluster(access: ClusterAccess, work: Work[T]) -> T:
     """Connect, discover what the server serves, and return the result of `work`.
 
     Raises ConfigError, KubeReadError, KubeWriteError.
@@ -55,84 +82,47 @@ def on_cluster(target: Target, work: Work[T]) -> T:
     from controller.kube.connection import connect
 
     async def run() -> T:
-        async with await connect(target.access, time.monotonic, on_warning=_warn) as connection:
-            return await _on(connection, target, work)
+        async with await connect(access.credentials(), time.monotonic, on_warning=_warn) as connection:
+            return await _on(connection, access, work)
 
     return asyncio.run(run())
 
 
-def on_cluster_in_turn(target: Target, work: Work[T], within_s: float | None = None) -> T:
+def on_cluster_in_turn(access: ClusterAccess, work: Work[T], within_s: float | None = None) -> T:
     """The same for work that sends one request after another and waits for nothing else: it starts much sooner.
 
     within_s: time for all requests together, seconds; None: each has its own limit alone.
     """
     from controller.kube.blocking_connection import connect_blocking, run_to_end
 
-    connection = connect_blocking(target.access, _warn, within_s)
+    connection = connect_blocking(access.credentials(), _warn, within_s)
     if connection is None:
-        return on_cluster(target, work)
+        return on_cluster(access, work)
     try:
-        return run_to_end(_on(connection, target, work))
+        return run_to_end(_on(connection, access, work))
     finally:
         connection.close()
 
 
-async def _on(connection: "ApiServer", target: Target, work: Work[T]) -> T:
+async def _on(connection: "ApiServer", access: ClusterAccess, work: Work[T]) -> T:
     from controller.kube.discovery import discover
 
-    return await work(Cluster(connection, await discover(connection), target.namespace or connection.namespace))
-
-
-def listed(target: Target, plural: str, *, all_namespaces: bool = False) -> list[dict[str, Any]]:
-    """Objects of a kind: of all namespaces, or of the target's. Raises as `on_cluster`."""
-    from controller.kube import crud
-
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
-        path = cluster.discovered.named(plural).collection("" if all_namespaces else cluster.namespace)
-        return await crud.list_all(cluster.connection, path)
-
-    return on_cluster_in_turn(target, work)
+    return await work(LiveCluster(connection, await discover(connection), access.namespace or connection.namespace))
 
 
 def _warn(words: str) -> None:
     click.echo(f"Warning: {words}", err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Impersonated:
-    """User to impersonate: `--as`, `--as-group` and `--as-uid`."""
+def listed(access: ClusterAccess, plural: str, *, all_namespaces: bool = False) -> list[Object]:
+    """Objects of a kind: of all namespaces, or of the one in effect. Raises as `on_cluster`."""
+    from controller.kube import crud
 
-    user: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
+    async def work(cluster: LiveCluster) -> list[Object]:
+        path = cluster.discovered.named(plural).collection("" if all_namespaces else cluster.namespace)
+        return await crud.list_all(cluster.connection, path)
 
-
-def impersonated(user: str | None, groups: Sequence[str], uid: str | None) -> Impersonated | None:
-    """User of the `--as` options; None when nobody is impersonated. Raises click.UsageError."""
-    if user is None and (groups or uid):
-        raise click.UsageError("--as-group and --as-uid need --as")
-    return None if user is None else Impersonated(user, tuple(groups), uid or "")
-
-
-def target_from(
-    kubeconfig: str | None,
-    context: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-    namespace: str | None = None,
-) -> Target:
-    from controller.kube.credentials import Access
-
-    identity = user or Impersonated("")
-    access = Access(
-        kubeconfig=kubeconfig or "",
-        context=context or "",
-        impersonate=identity.user,
-        impersonate_groups=identity.groups,
-        impersonate_uid=identity.uid,
-        request_timeout_s=timeout_s,
-    )
-    return Target(access, namespace)
+    return on_cluster_in_turn(access, work)
 
 
 def duration(value: str | float) -> float:
@@ -168,25 +158,22 @@ def _completed(names: Callable[[click.Context, str], list[str]]) -> Callable[...
     return complete
 
 
-def ask(ctx: click.Context, work: Work[list[str]]) -> list[str]:
+def _ask(ctx: click.Context, work: Work[list[str]]) -> list[str]:
     """Names from the cluster that the options typed so far select, within COMPLETION_S in total."""
-    params = ctx.params
-    identity = impersonated(params.get("user"), params.get("groups") or (), params.get("uid"))
-    target = target_from(
-        params.get("kubeconfig"), params.get("context"), identity, COMPLETION_S, params.get("namespace")
-    )
-
-    return on_cluster_in_turn(target, work, COMPLETION_S)
+    given = {name: ctx.params.get(name) for name in ("kubeconfig", "context", "user", "uid", "namespace")}
+    groups = tuple(ctx.params.get("groups") or ())
+    return on_cluster_in_turn(ClusterAccess(**given, groups=groups, timeout_s=COMPLETION_S), work, COMPLETION_S)
 
 
-def _namespaces(ctx: click.Context, _: str) -> list[str]:
-    from controller.kube import crud
+def _names_at(path: str) -> Callable[[click.Context, str], list[str]]:
+    """Completion by the names of all objects of a collection."""
 
-    async def names(cluster: Cluster) -> list[str]:
-        found = await crud.list_all(cluster.connection, "/api/v1/namespaces")
-        return [each["metadata"]["name"] for each in found]
+    async def names(cluster: LiveCluster) -> list[str]:
+        from controller.kube import crud
 
-    return ask(ctx, names)
+        return [each["metadata"]["name"] for each in await crud.list_all(cluster.connection, path)]
+
+    return lambda ctx, _: _ask(ctx, names)
 
 
 def _contexts(ctx: click.Context, _: str) -> list[str]:
@@ -195,7 +182,7 @@ def _contexts(ctx: click.Context, _: str) -> list[str]:
     return context_names(ctx.params.get("kubeconfig") or "")
 
 
-def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
+def _kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
     """Kinds for the first word (Tonnage's first), `KIND/NAME` when it has a slash, object names for later words."""
     from controller.api.labels import CATEGORY
     from controller.kube import crud
@@ -203,7 +190,7 @@ def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
     words = ctx.params.get("what") or ()
     kind = incomplete.partition("/")[0] if "/" in incomplete else (words[0] if words else "")
 
-    async def found(cluster: Cluster) -> list[str]:
+    async def found(cluster: LiveCluster) -> list[str]:
         served = cluster.discovered
         if not kind:
             return list(dict.fromkeys([r.plural for r in served.in_category(CATEGORY)] + list(served.words())))
@@ -212,79 +199,71 @@ def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
         prefix = f"{kind}/" if "/" in incomplete else ""
         return [prefix + each["metadata"]["name"] for each in objects]
 
-    return ask(ctx, found)
+    return _ask(ctx, found)
 
 
-complete_kinds_and_names = _completed(kinds_and_names)
-complete_namespaces = _completed(_namespaces)
-complete_contexts = _completed(_contexts)
+complete_kinds_and_names = _completed(_kinds_and_names)
+complete_nodes = _completed(_names_at("/api/v1/nodes"))
+
+_ACCESS = adding(
+    click.option("--context", metavar="NAME", help="Context of the kubeconfig.", shell_complete=_completed(_contexts)),
+    click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use. [default: KUBECONFIG or ~/.kube/config]"),
+    click.option("--as", "user", metavar="USER", help="Act as this user or system:serviceaccount:NAMESPACE:NAME."),
+    click.option(
+        "--as-group", "groups", metavar="GROUP", multiple=True, help="Group to act in; needs --as; may be repeated."
+    ),
+    click.option("--as-uid", "uid", metavar="UID", help="UID to act with; needs --as."),
+    click.option(
+        "--request-timeout",
+        "timeout_s",
+        type=duration,
+        default=DEFAULT_TIMEOUT_S,
+        metavar="DURATION",
+        help="Limit of each request, such as 5s; 0: no limit. Watches have none. [default: 30s]",
+    ),
+)
 
 
-def complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Node names."""
-    return _completed(_nodes)(ctx, param, incomplete)
-
-
-def _nodes(ctx: click.Context, _: str) -> list[str]:
-    from controller.kube import crud
-
-    async def names(cluster: Cluster) -> list[str]:
-        found = await crud.list_all(cluster.connection, "/api/v1/nodes")
-        return [each["metadata"]["name"] for each in found]
-
-    return ask(ctx, names)
-
-
-def access_options(command: Command) -> Command:
+def access_options(command: Command) -> Callable[..., Any]:
     """Adds `--context`, `--kubeconfig`, `--as`, `--as-group`, `--as-uid` and `--request-timeout`, as kubectl has them.
 
-    The command receives `user`, an Impersonated or None, instead of the three `--as` options.
+    The command receives `access`, a ClusterAccess, instead of them and of `-n`.
     """
 
     @wraps(command)
-    def with_user(*args: Any, user: str | None, groups: tuple[str, ...], uid: str | None, **options: Any) -> Any:
-        return command(*args, user=impersonated(user, groups, uid), **options)
+    def with_access(
+        *args: Any,
+        kubeconfig: str | None,
+        context: str | None,
+        user: str | None,
+        groups: tuple[str, ...],
+        uid: str | None,
+        timeout_s: float,
+        namespace: str | None = None,
+        **options: Any,
+    ) -> Any:
+        if user is None and (groups or uid):
+            raise click.UsageError("--as-group and --as-uid need --as")
+        access = ClusterAccess(kubeconfig, context, user, groups, uid, timeout_s, namespace)
+        return command(*args, access=access, **options)
 
-    decorated: Any = with_user
-    for option in (
-        click.option(
-            "--request-timeout",
-            "timeout_s",
-            type=duration,
-            default=DEFAULT_TIMEOUT_S,
-            metavar="DURATION",
-            help="Limit of each request, such as 5s; 0: no limit. Watches have none. [default: 30s]",
-        ),
-        click.option("--as-uid", "uid", metavar="UID", help="UID to act with; needs --as."),
-        click.option(
-            "--as-group", "groups", metavar="GROUP", multiple=True, help="Group to act in; needs --as; may be repeated."
-        ),
-        click.option("--as", "user", metavar="USER", help="Act as this user or system:serviceaccount:NAMESPACE:NAME."),
-        click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use. [default: KUBECONFIG or ~/.kube/config]"),
-        click.option("--context", metavar="NAME", help="Context of the kubeconfig.", shell_complete=complete_contexts),
-    ):
-        decorated = option(decorated)
-    return cast(Command, decorated)
+    return _ACCESS(with_access)
 
 
-def cluster_options(command: Command) -> Command:
+def cluster_options(command: Command) -> Callable[..., Any]:
     """Adds `access_options` and `-n`."""
-    namespace = click.option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace. [default: that of the context]",
-        shell_complete=complete_namespaces,
-    )
+    complete = _completed(_names_at("/api/v1/namespaces"))
+    words = "Namespace. [default: that of the context]"
+    namespace = click.option("-n", "--namespace", metavar="NAME", help=words, shell_complete=complete)
     return namespace(access_options(command))
 
 
-def dry_run_option(command: Command) -> Command:
-    """Adds `--dry-run=none|client|server`."""
-    return click.option(
-        "--dry-run",
-        type=click.Choice(["none", "client", "server"]),
-        default="none",
-        show_default=True,
-        help="client: show what would be sent. server: have the server check it without storing anything.",
-    )(command)
+dry_run_option = click.option(
+    "--dry-run",
+    type=click.Choice(["none", "client", "server"]),
+    default="none",
+    show_default=True,
+    help="client: show what would be sent. server: have the server check it without storing anything.",
+)
+DRY_RUN_TAIL = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
+"""What a line about a change ends in, by the value of `--dry-run`."""

@@ -6,15 +6,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
-from controller.parts.autoscaler.sources.prometheus_answer import REFUSALS, Series, SourceError, series_in
-from simulator.scaling.traces import DAY_S, LoadTrace, read_trace
+from controller.loops.autoscaler.prometheus import REFUSALS, Series, SourceError, series_in
+from simulator.scaling.traces import DAY_S, LoadTrace
 
 MOST_POINTS = 10_000
 """Points of one query; Prometheus refuses more than 11,000."""
@@ -23,11 +22,6 @@ _MOST_BYTES = 64 * 2**20
 
 Fetch = Callable[[str], bytes]
 """Body of the answer to a GET of a URL."""
-
-
-def from_file(path: Path, value_column: str | None = None) -> LoadTrace:
-    """History of a CSV file, in the form of simulator/scaling/traces.py."""
-    return read_trace(path, value_column)
 
 
 def from_prometheus(

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from cli.inputs.cluster import Cluster, Target, on_cluster, seconds_from
+from cli.inputs.cluster import ClusterAccess, LiveCluster, on_cluster, seconds_from
+from cli.inputs.options import adding, files_option
 
 if TYPE_CHECKING:
     from cluster.plans import Plan
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from placement.engine.packer import Packer
 
 Decide = Callable[["Snapshot"], "Plan"]
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_DEADLINE_S = 10.0
 """Default deadline of one scenario of `whatif`, s."""
@@ -84,7 +84,7 @@ def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
         return snapshot_from(read_manifests(files, stdin))
 
 
-def planned_on(target: Target, planning: Planning) -> Planned:
+def planned_on(access: ClusterAccess, planning: Planning) -> Planned:
     """Plan for a live cluster, as its operator would make it now. Raises ConfigError, KubeReadError.
 
     Only pods that wait for Tonnage are placed; other schedulers place their own.
@@ -92,7 +92,7 @@ def planned_on(target: Target, planning: Planning) -> Planned:
     from cluster.plans import Reason
     from controller.objects.read import Note
 
-    async def work(cluster: Cluster) -> Planned:
+    async def work(cluster: LiveCluster) -> Planned:
         settings = await settings_on(cluster, planning)
         seen = await look_to_plan(cluster, settings)
         observed, snapshot = seen.seen(), seen.to_plan_on()
@@ -101,24 +101,35 @@ def planned_on(target: Target, planning: Planning) -> Planned:
         return Planned(snapshot, plan, settings, (*wrong, *observed.notes))
 
     with _without_collecting():
-        return on_cluster(target, work)
+        return on_cluster(access, work)
 
 
-async def look_to_plan(cluster: Cluster, settings: "OperatorSettings") -> "ListedCluster":
+async def look_to_plan(cluster: LiveCluster, settings: "OperatorSettings") -> "ListedCluster":
     """Cluster, listed once, as an operator with these settings sees it. Raises KubeReadError."""
     from controller.queries.list_once import list_cluster
 
     return await list_cluster(cluster.connection, time.time, settings)
 
 
-async def settings_on(cluster: Cluster, planning: Planning) -> "OperatorSettings":
+async def settings_on(cluster: LiveCluster, planning: Planning) -> "OperatorSettings":
     """Settings for a live cluster; prints their origin to standard error. Raises ConfigError, KubeReadError."""
+    from cluster.errors import ConfigError, Mistake
+    from controller.queries.installation import find_installation
     from controller.settings import read_settings
 
     if planning.config is not None:
         settings, where = read_settings(planning.config), f"the settings of {planning.config}"
     else:
-        settings, where = await _operators_settings(cluster)
+        installation = await find_installation(cluster.connection)
+        try:
+            settings = installation.operator_settings
+        except ConfigError as error:
+            remedy = "the operator has another version; give settings in this version's format with --config FILE"
+            raise ConfigError(tuple(Mistake(m.place, m.problem, remedy) for m in error.mistakes)) from error
+        why = installation.unread or "no operator ConfigMap found"
+        where = f"default settings ({why}); --config FILE overrides them"
+        if installation.settings_place:
+            where = f"the operator's settings from {installation.settings_place}"
     click.echo(f"note: planned with {where}", err=True)
     if settings.power.enabled:
         click.echo(
@@ -127,27 +138,10 @@ async def settings_on(cluster: Cluster, planning: Planning) -> "OperatorSettings
     return planning.over(settings)
 
 
-async def _operators_settings(cluster: Cluster) -> "tuple[OperatorSettings, str]":
-    from cluster.errors import ConfigError, Mistake
-    from controller.queries.installation import find_installation
-
-    installation = await find_installation(cluster.connection)
-    try:
-        settings = installation.operator_settings
-    except ConfigError as error:
-        remedy = "the operator has another version; give settings in this version's format with --config FILE"
-        raise ConfigError(tuple(Mistake(m.place, m.problem, remedy) for m in error.mistakes)) from error
-    if installation.settings_place:
-        return settings, f"the operator's settings from {installation.settings_place}"
-    why = installation.unread or "no operator ConfigMap found"
-    return settings, f"default settings ({why}); --config FILE overrides them"
-
-
-def one_origin(files: Sequence[str], **access: object) -> None:
+def one_origin(files: Sequence[str], access: ClusterAccess) -> None:
     """Raises click.UsageError when both files and a cluster are given."""
-    named = [name for name, value in access.items() if value is not None]
-    if files and named:
-        raise click.UsageError(f"give either -f (files) or --{named[0]} (a cluster)")
+    if files and access.named_by:
+        raise click.UsageError(f"give either -f (files) or {access.named_by} (a cluster)")
 
 
 @contextmanager
@@ -207,39 +201,16 @@ def complete_policies(_: click.Context, __: click.Parameter, incomplete: str) ->
     return [f"{before}{comma}{name}" for name in POLICIES if name.startswith(last)]
 
 
-def planning_options(command: Command) -> Command:
-    """Adds the options that select the fleet and how to plan it."""
-    for option in (
-        click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Operator settings. [default: those of the cluster's operator, otherwise the defaults]",
-        ),
-        click.option(
-            "--policy",
-            metavar="NAME",
-            shell_complete=complete_policies,
-            help="Placement policy, instead of that of the settings.",
-        ),
-        click.option(
-            "--deadline",
-            "deadline_s",
-            type=deadline,
-            metavar="DURATION",
-            help="Work budget, as the longest time it takes on a slow core, instead of that of the settings (2).",
-        ),
-        click.option(
-            "-f",
-            "--filename",
-            "files",
-            multiple=True,
-            type=click.Path(allow_dash=True),
-            help="Manifest file or folder; may be repeated. - reads standard input. [default: the cluster]",
-        ),
-    ):
-        command = option(command)
-    return command
+planning_options = adding(
+    files_option("Manifest file or folder; may be repeated. - reads standard input. [default: the cluster]"),
+    click.option("--deadline", "deadline_s", type=deadline, metavar="DURATION",
+                 help="Work budget, as the longest time it takes on a slow core, instead of that of the settings (2)."),
+    click.option("--policy", metavar="NAME", shell_complete=complete_policies,
+                 help="Placement policy, instead of that of the settings."),
+    click.option("--config", type=click.Path(path_type=Path), metavar="FILE",
+                 help="Operator settings. [default: those of the cluster's operator, otherwise the defaults]"),
+)  # fmt: skip
+"""Adds the options that select the fleet and how to plan it."""
 
 
 def print_notes(notes: "Iterable[Note | str]") -> None:

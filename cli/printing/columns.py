@@ -1,8 +1,108 @@
-"""Columns in kubectl's spacing, for tables that the server did not make."""
+"""Columns and ages in kubectl's layout, byte for byte, from tables of the API server or a command's own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
-from cli.printing.server_table import Look, Sheet
+Table = Mapping[str, Any]
+"""meta.k8s.io/v1 Table as plain data."""
+
+LEAST_WIDTH, PADDING = 6, 3
+"""Least width of a column, and spaces after its longest cell. Source: kubectl's printers.GetNewTabWriter."""
+NONE = "<none>"
+LEAST_POWER, EXPONENT_FROM = -4, 6
+"""Powers of ten between which Go writes a number without an exponent. Source: strconv.FormatFloat with 'g' and -1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Columns to show, besides those of the server."""
+
+    wide: bool = False
+    namespaces: bool = False
+    labels: bool = False
+    headers: bool = True
+    kind: str = ""
+    """Prefix of each name if several kinds are shown, such as `modelservice.tonnage.dev`."""
+    label_columns: tuple[str, ...] = ()
+    """Labels that have columns of their own."""
+    own_headers: bool = False
+    """Whether headers stay as they are: names of GPU types have small letters."""
+    verbatim: bool = False
+    """Whether headers and cells are printed unchanged: custom columns of the user."""
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Rows of one kind in columns that never shrink, so that a watch continues below the printed rows."""
+
+    look: Look
+    _columns: tuple[Mapping[str, Any], ...] = ()
+    _widths: list[int] = field(default_factory=list)
+    _has_header: bool = False
+
+    def text(self, tables: Iterable[Table]) -> str:
+        """Lines of these tables together, each ending in a line break; empty if there are no rows."""
+        rows: list[Sequence[str]] = []
+        for table in tables:
+            self._columns = tuple(table.get("columnDefinitions") or ()) or self._columns
+            rows += [self._cells(row) for row in table.get("rows") or ()]
+        if (rows or self.look.verbatim) and self.look.headers and not self._has_header:
+            names = [str(self._columns[n]["name"]) for n in self._shown()]
+            names = names if self.look.verbatim or self.look.own_headers else [name.upper() for name in names]
+            # kubectl names the column after the last part of the label.
+            own = [label.rpartition("/")[2].upper() for label in self.look.label_columns]
+            labels = ["LABELS"] if self.look.labels else []
+            rows.insert(0, [*(["NAMESPACE"] if self.look.namespaces else []), *names, *own, *labels])
+            self._has_header = True
+        for row in rows:
+            self._widths += [LEAST_WIDTH] * (len(row) - len(self._widths))
+            for n, cell in enumerate(row[:-1]):
+                self._widths[n] = max(self._widths[n], len(cell) + PADDING)
+        return "".join(self._line(row) for row in rows)
+
+    def _shown(self) -> list[int]:
+        return [n for n, column in enumerate(self._columns) if self.look.wide or not column.get("priority")]
+
+    def _cells(self, row: Mapping[str, Any]) -> Sequence[str]:
+        values, metadata = row["cells"], (row.get("object") or {}).get("metadata", {})
+        text = str if self.look.verbatim else cell_text
+        cells = [text(values[n]) for n in self._shown() if n < len(values)]
+        if self.look.kind and cells:
+            cells[0] = f"{self.look.kind}/{cells[0]}"
+        before = [metadata.get("namespace", "")] if self.look.namespaces else []
+        labels = metadata.get("labels") or {}
+        shown = ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
+        own = [labels.get(label, "") for label in self.look.label_columns]
+        return [*before, *cells, *own, *([shown] if self.look.labels else [])]
+
+    def _line(self, row: Sequence[str]) -> str:
+        before = "".join(cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=False))
+        return f"{before}{row[-1] if row else ''}\n"
+
+
+def cell_text(value: Any) -> str:
+    """Cell as Go prints it: text up to its first line break, numbers without trailing zeros, nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        first = min((at for sign in "\f\n\r" if (at := value.find(sign)) >= 0), default=-1)
+        return (value if first < 0 else value[:first] + "...").replace("\x1b", "^[").replace("\r", "\\r")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return float_text(value) if isinstance(value, float) else str(value)
+
+
+def float_text(value: float) -> str:
+    """Number as Go's %v: shortest digits, with an exponent from 1e+06 and below 1e-04."""
+    from decimal import Decimal
+
+    digits = Decimal(repr(value)).normalize()
+    if not value or LEAST_POWER <= digits.adjusted() < EXPONENT_FROM:
+        return f"{digits:f}"
+    mantissa = digits.scaleb(-digits.adjusted())
+    return f"{mantissa:f}e{digits.adjusted():+03d}"
 
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -17,3 +117,51 @@ def sheet(*, headers: bool = True) -> Sheet:
 
 def as_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> dict[str, object]:
     return {"columnDefinitions": [{"name": name} for name in headers], "rows": [{"cells": list(row)} for row in rows]}
+
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+UNKNOWN = "<unknown>"
+
+
+def since(instant: str | None, now_s: float) -> str:
+    """Age of an instant of an object, such as `4m7s`. now_s: seconds since the epoch."""
+    at_s = epoch_s(instant)
+    return UNKNOWN if at_s is None else human_duration(now_s - at_s)
+
+
+def epoch_s(instant: str | None) -> float | None:
+    """Seconds since the epoch of an RFC 3339 instant; None for anything else."""
+    try:
+        return datetime.fromisoformat(instant).timestamp() if instant else None
+    except ValueError:
+        return None
+
+
+def human_duration(for_s: float) -> str:
+    """`95s`, `4m7s`, `3h5m`, `2d`. Source: apimachinery's duration.HumanDuration.
+
+    for_s: seconds; negative values, which differing clocks produce, count as 0.
+    """
+    whole = max(0, int(for_s))
+    if whole < 2 * MINUTE:
+        return f"{whole}s"
+    if whole < 10 * MINUTE:
+        return _two_parts(whole, MINUTE, "m", 1, "s")
+    if whole < 3 * HOUR:
+        return f"{whole // MINUTE}m"
+    if whole < 8 * HOUR:
+        return _two_parts(whole, HOUR, "h", MINUTE, "m")
+    if whole < 2 * DAY:
+        return f"{whole // HOUR}h"
+    if whole < 8 * DAY:
+        return _two_parts(whole, DAY, "d", HOUR, "h")
+    if whole < 2 * 365 * DAY:
+        return f"{whole // DAY}d"
+    if whole < 8 * 365 * DAY:
+        return _two_parts(whole, 365 * DAY, "y", DAY, "d")
+    return f"{whole // (365 * DAY)}y"
+
+
+def _two_parts(whole: int, unit_s: int, unit: str, part_s: int, part: str) -> str:
+    rest = whole % unit_s // part_s
+    return f"{whole // unit_s}{unit}" + (f"{rest}{part}" if rest else "")

@@ -4,9 +4,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from cli.inputs.definitions import Definition, definitions
-from cluster.errors import ConfigError, Mistake
-from cluster.suggestions import meant
+from cli.inputs.shipped import Definition, definitions
+from cluster.errors import ConfigError, Mistake, meant
 from controller.api.labels import GROUP, VERSION
 
 Schema = dict[str, Any]

@@ -86,7 +86,7 @@ def text_of(obj: Object, output: Output) -> str:
         case "yaml":
             return yaml_text(obj)
         case "jsonpath":
-            from cli.printing.jsonpath import jsonpath
+            from cli.printing.fields import jsonpath
 
             return jsonpath(output.template)(obj)
         case _:

@@ -1,5 +1,6 @@
 """Figures of a plan in print: numbers, money, instances, reasons and routes."""
 
+import json
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
@@ -61,3 +62,12 @@ def gap_words(gap: float | None) -> str:
     if gap is None or gap < SMALLEST_GAP:
         return ""
     return f"gap {max(0.1, 100 * gap):.1f} %"
+
+
+def written(data: Document, output: str) -> str:
+    """Text of a document as `json` or `yaml`; the same document always gives the same text."""
+    if output == "json":
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    import yaml
+
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120))

@@ -1,8 +1,11 @@
 """Results of power simulations: a table for people, JSON for programs."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 
+from rich.console import Console
 from rich.table import Table
 
 from simulator.power.requests import CLASSES, DAY_S
@@ -75,6 +78,15 @@ def table_of(label: str, done: Done) -> Table:
     for policy in dict.fromkeys(run.policy for run, _ in done):
         table.add_row(policy, *_cells([compared for run, compared in done if run.policy == policy]))
     return table
+
+
+def tables_of(done: Done) -> str:
+    """One table for each number of additional servers."""
+    console = Console(file=StringIO(), width=None if sys.stdout.isatty() else 170, highlight=False)
+    for label in dict.fromkeys(run.trace for run, _ in done):
+        console.print(table_of(label, [one for one in done if one[0].trace == label]))
+    text = console.file.getvalue() if isinstance(console.file, StringIO) else ""
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
 def _cells(mine: Sequence[ComparedRun]) -> Iterator[str]:

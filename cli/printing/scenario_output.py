@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.inputs.machine import machine_description
-from cli.inputs.scenarios import WhatIfResult, scenario_label
+from cli.inputs.runs import machine_description
+from cli.inputs.sweeps import WhatIfResult, scenario_label
 from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from cluster.version import VERSION

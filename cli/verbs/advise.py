@@ -1,27 +1,112 @@
 """`tonnage advise`: what a cluster's idle, stranded and scattered GPUs cost, from a dump of it."""
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.inputs.options import files_option, output_choice, report_option
 from cli.inputs.planning import Planning, decider, print_notes
-from cli.inputs.price_catalogue import read_catalogue, with_prices
-from cli.inputs.report_file import check_report, save_report
+from cli.inputs.runs import check_report, save_report
 from cluster.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from controller.objects.manifests import Manifests
+
+
+BUILT_IN = Path(__file__).with_name("prices.yaml")
+FORM = "write date, source, and types with name, products, memory, pricePerHour, and watts by product where known"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    date: str
+    source: str
+    objects: tuple[Mapping[str, Any], ...]
+    """GPUTypes as manifests."""
+    limit_w: Mapping[str, float]
+    """Power limit of a device by product, watts, where it is known."""
+
+
+def read_catalogue(path: Path | None) -> Catalogue:
+    """Catalogue of a file; None: that of this release. Raises ConfigError."""
+    import yaml
+
+    from controller.api.labels import API_VERSION
+
+    file = path or BUILT_IN
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(Mistake(f"--prices {file}", f"cannot be read: {' '.join(str(error).split())}")) from error
+    try:
+        objects = tuple(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "GPUType",
+                "metadata": {"name": each["name"]},
+                "spec": {
+                    "nodeLabel": {"values": list(each["products"])},
+                    "memory": each["memory"],
+                    "pricePerHour": price if isinstance(price := each["pricePerHour"], dict) else {"onDemand": price},
+                },
+            }
+            for each in content["types"]
+        )
+        limits = {
+            product: float(watts) for each in content["types"] for product, watts in each.get("watts", {}).items()
+        }
+        return Catalogue(str(content["date"]), str(content["source"]), objects, limits)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(Mistake(f"--prices {file}", f"is no catalogue ({error})", FORM)) from error
+
+
+def with_prices(manifests: "Manifests", catalogue: Catalogue) -> "Manifests":
+    """The manifests with the catalogue's types of GPUs that their nodes have; unchanged where they have GPUTypes.
+
+    Raises ConfigError for an entry that is no valid GPUType.
+    """
+    if manifests.gpu_types:
+        return manifests
+    from dataclasses import replace
+
+    from controller.api import gpu_type
+    from controller.objects.read import Read, checked
+
+    labels = {value for node in manifests.nodes for value in node.object.metadata.labels.values()}
+    found, mistakes = list[Read[Any]](), list[Mistake]()
+    for obj in catalogue.objects:
+        if not labels & set(obj["spec"]["nodeLabel"]["values"]):
+            continue
+        entry = f"prices, {obj['metadata']['name']}"
+
+        def place(path: tuple[str | int, ...], entry: str = entry) -> str:
+            return f"{entry}, {'.'.join(map(str, path))}"
+
+        for each in checked(obj, gpu_type.KIND, place):
+            if isinstance(each, Mistake):
+                mistakes.append(each)
+            else:
+                found.append(Read(each, gpu_type.KIND))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    return replace(manifests, by_kind={**manifests.by_kind, gpu_type.KIND: tuple(found)})
+
 
 REPLACES = "ReplicaSet"
 """Kind of controller, of Deployments, that makes a pod anew where its node is given back. Jobs would lose work."""
 
 
 @click.command(epilog="kubectl get nodes,pods -A -o json | tonnage advise -f - --report advice.html")
-@click.option("-f", "--filename", "files", multiple=True, required=True, type=click.Path(allow_dash=True),
-              help="Dump of nodes and pods, or manifests; may be repeated. - reads standard input.")  # fmt: skip
+@files_option("Dump of nodes and pods, or manifests; may be repeated. - reads standard input.", required=True)
 @click.option("--prices", type=click.Path(path_type=Path), metavar="FILE",
               help="Prices of GPUs, used where the files have no GPUType. [default: old list prices]")  # fmt: skip
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page to forward, too.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@report_option("Write a page to forward, too.")
+@output_choice("text", "json")
 def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, output: str) -> None:
     """Say in dollars what Tonnage would change on a cluster: idle nodes, stranded GPUs, fragmentation, dear types.
 

@@ -1,29 +1,33 @@
-"""`tonnage apply`: server-side apply of manifests, or a preview of what it would change."""
+"""`tonnage apply` and `tonnage diff`: server-side apply of manifests, or what it would change, in objects and plan."""
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cli.inputs.cluster import (
-    Cluster,
-    Impersonated,
+    DRY_RUN_TAIL,
+    ClusterAccess,
+    LiveCluster,
     cluster_options,
     dry_run_option,
     on_cluster,
     on_cluster_in_turn,
-    target_from,
 )
-from cli.inputs.manifest_objects import Manifest, manifests_in
-from cli.inputs.resource_arguments import name_of, resource_of
-from cli.printing.errors import FAILED, print_error
+from cli.inputs.options import files_option
+from cli.inputs.resources import Manifest, manifests_in, name_of, resource_of
 from cli.printing.object_output import TextChoice
+from cli.printing.terminal import FAILED, WRONG_INPUT, print_error
 from cluster.errors import ConfigError, Mistake, TonnageError
 
-if TYPE_CHECKING:
-    from controller.kube.discovery import ApiResource
-
 Object = dict[str, Any]
+MANIFESTS = files_option("Manifest file, or folder of them; may be repeated. - reads standard input.", required=True)
+EXIT_STATUS = """\b
+Exit status, as kubectl diff's:
+  0    nothing differs
+  1    something differs
+  2    wrong usage, or an object could not be compared"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +46,15 @@ class Applied:
 
 
 @click.command(epilog="tonnage apply -f services.yaml --dry-run=server")
-@click.option("-f", "--filename", "files", multiple=True, required=True, type=click.Path(allow_dash=True),
-              help="Manifest file, or folder of them; may be repeated. - reads standard input.")  # fmt: skip
-@click.option("--force-conflicts", is_flag=True, help="Take over fields that have another owner.")
+@MANIFESTS
+@click.option("--force-conflicts", "force", is_flag=True, help="Take over fields that have another owner.")
 @click.option("-o", "--output", type=TextChoice(["text", "name", "json", "yaml"]), default="text",
               show_default=True, help="Format of the results.")  # fmt: skip
 @dry_run_option
 @cluster_options
 @click.pass_context
 def apply(
-    ctx: click.Context,
-    files: tuple[str, ...],
-    output: str,
-    dry_run: str,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-    *,
-    force_conflicts: bool,
+    ctx: click.Context, files: tuple[str, ...], output: str, dry_run: str, access: ClusterAccess, *, force: bool
 ) -> None:
     """Create or update objects from manifests, by server-side apply as field manager `tonnage-cli`.
 
@@ -71,94 +64,116 @@ def apply(
     """
     manifests = manifests_in(files)
 
-    async def work(cluster: Cluster) -> bool:
-        return await _apply_all(cluster, manifests, namespace, dry_run, output, force=force_conflicts)
+    async def work(cluster: LiveCluster) -> bool:
+        return await apply_all(cluster, manifests, access.namespace, dry_run, output, force=force)
 
     # A plan for the cluster lists many kinds at once.
     runs = on_cluster_in_turn if dry_run == "none" else on_cluster
-    if not runs(target_from(kubeconfig, context, user, timeout_s, namespace), work):
+    if not runs(access, work):
         ctx.exit(FAILED)
 
 
-async def _apply_all(
-    cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, dry_run: str, output: str, *, force: bool
-) -> bool:
-    from controller.kube.request import KubeWriteError
+@click.command(epilog=EXIT_STATUS)
+@MANIFESTS
+@click.option("--force-conflicts", "force", is_flag=True, help="Compare as if fields of other owners were taken over.")
+@cluster_options
+@click.pass_context
+def diff(ctx: click.Context, files: tuple[str, ...], access: ClusterAccess, *, force: bool) -> None:
+    """Show what applying manifests would change, in the objects and in the plan; exit with 1 if anything differs.
 
-    _check_namespaces(manifests, namespace)
-    done: list[Applied] = []
-    for manifest in manifests:
-        try:
-            cluster, resource = await resource_of(cluster, manifest)
-            made = await _apply_one(cluster, manifest, resource, dry_run, force=force)
-        except KubeWriteError as error:
-            if not _print_conflict(error, manifest):
-                print_error(error)
-            continue
-        except TonnageError as error:  # also of a kind that the server has not
-            print_error(error)
-            continue
-        done.append(made)
-        _print_applied(made, dry_run, output)
+    The API server computes the result of the server-side apply without storing it.
+    """
+    manifests = manifests_in(files)
+
+    async def work(cluster: LiveCluster) -> tuple[bool, bool]:
+        # Print what applying would change; (whether anything differs, whether every object could be compared).
+        from cli.printing.differences import object_lines
+        from cli.printing.terminal import echo_difference
+
+        differs, compared = False, list[Object]()
+        async for made in _applied(cluster, manifests, access.namespace, "server", force=force):
+            compared.append(made.after)
+            lines = object_lines(name_of(made.after), made.before, made.after)
+            echo_difference(lines)
+            differs = differs or bool(lines)
+        if differs:
+            await _print_plan_change(cluster, compared)
+        return differs, len(compared) == len(manifests)
+
+    differs, is_whole = on_cluster(access, work)
+    if not is_whole:
+        ctx.exit(WRONG_INPUT)
+    if differs:
+        ctx.exit(FAILED)
+
+
+async def apply_all(
+    cluster: LiveCluster,
+    manifests: Sequence[Manifest],
+    namespace: str | None,
+    dry_run: str,
+    output: str,
+    *,
+    force: bool,
+) -> bool:
+    """Apply all manifests and print the results; False where one failed, which was reported."""
+    done: list[Object] = []
+    async for made in _applied(cluster, manifests, namespace, dry_run, force=force):
+        done.append(made.after)
+        from cli.printing.differences import object_lines
+        from cli.printing.object_output import Output, text_of, without_managed_fields
+        from cli.printing.terminal import echo_difference
+
+        name = name_of(made.after)
+        if output in ("json", "yaml"):
+            text = text_of(without_managed_fields(made.after), Output(output))
+            click.echo(("---\n" if output == "yaml" else "") + text, nl=False)
+        elif output == "name":
+            click.echo(name)
+        elif dry_run == "none":
+            click.echo(f"{name} {made.word}")
+        else:
+            lines = object_lines(name, made.before, made.after)
+            word = "created" if made.before is None else "configured" if lines else "unchanged"
+            click.echo(f"{name} {word}{DRY_RUN_TAIL[dry_run]}")
+            echo_difference(lines)
     if dry_run != "none" and output == "text":
-        await _print_plan_change(cluster, [made.after for made in done])
+        await _print_plan_change(cluster, done)
     return len(done) == len(manifests)
 
 
-async def differing(
-    cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, *, force: bool
-) -> tuple[bool, bool]:
-    """Print what applying would change; (whether anything differs, whether every object could be compared)."""
-    from cli.printing.colors import echo_difference
-    from cli.printing.differences import object_lines
+async def _applied(
+    cluster: LiveCluster, manifests: Sequence[Manifest], namespace: str | None, dry_run: str, *, force: bool
+) -> AsyncIterator[Applied]:
+    """Each object that could be applied; errors of the others are printed. Raises ConfigError before the first."""
+    from controller.kube import crud
     from controller.kube.request import KubeWriteError
 
-    _check_namespaces(manifests, namespace)
-    differs, compared = False, list[Object]()
-    for manifest in manifests:
-        try:
-            cluster, resource = await resource_of(cluster, manifest)
-            made = await _apply_one(cluster, manifest, resource, "server", force=force)
-        except KubeWriteError as error:
-            if not _print_conflict(error, manifest):
-                print_error(error)
-            continue
-        except TonnageError as error:  # also of a kind that the server has not
-            print_error(error)
-            continue
-        compared.append(made.after)
-        lines = object_lines(name_of(made.after), made.before, made.after)
-        echo_difference(lines)
-        differs = differs or bool(lines)
-    if differs:
-        await _print_plan_change(cluster, compared)
-    return differs, len(compared) == len(manifests)
-
-
-def _check_namespaces(manifests: tuple[Manifest, ...], namespace: str | None) -> None:
     wrong = [each for each in manifests if namespace and each.namespace and each.namespace != namespace]
     if wrong:
         problem = "is in namespace {}, but -n is {}"
         raise ConfigError(
             tuple(Mistake(m.place, problem.format(m.namespace, namespace), "remove one of them") for m in wrong)
         )
-
-
-async def _apply_one(
-    cluster: Cluster, manifest: Manifest, resource: "ApiResource", dry_run: str, *, force: bool
-) -> Applied:
-    from controller.kube import crud
-
-    content = manifest.content
-    namespace = manifest.namespace or cluster.namespace
-    if resource.is_namespaced:
-        content = {**content, "metadata": {**content["metadata"], "namespace": namespace}}
-    path = resource.path(namespace, manifest.name)
-    before = await crud.read_if_there(cluster.connection, path)
-    if dry_run == "client":
-        return Applied(before, overlaid(before or {}, content))
-    after = await crud.apply(cluster.connection, path, content, force=force, dry_run=dry_run == "server")
-    return Applied(before, after)
+    for manifest in manifests:
+        try:
+            cluster, resource = await resource_of(cluster, manifest)
+            content, within = manifest.content, manifest.namespace or cluster.namespace
+            if resource.is_namespaced:
+                content = {**content, "metadata": {**content["metadata"], "namespace": within}}
+            path = resource.path(within, manifest.name)
+            before = await crud.read_if_there(cluster.connection, path)
+            if dry_run == "client":
+                after = overlaid(before or {}, content)
+            else:
+                after = await crud.apply(cluster.connection, path, content, force=force, dry_run=dry_run == "server")
+        except KubeWriteError as error:
+            if not _print_conflict(error, manifest):
+                print_error(error)
+        except TonnageError as error:  # also of a kind that the server has not
+            print_error(error)
+        else:
+            yield Applied(before, after)
 
 
 def overlaid(below: Any, above: Any) -> Any:
@@ -169,30 +184,6 @@ def overlaid(below: Any, above: Any) -> Any:
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: overlaid(below.get(key), value) for key, value in above.items()}}
-
-
-def _print_applied(made: Applied, dry_run: str, output: str) -> None:
-    from cli.printing.colors import echo_difference
-    from cli.printing.differences import object_lines
-    from cli.printing.object_output import Output, text_of, without_managed_fields
-
-    if output in ("json", "yaml"):
-        click.echo(
-            ("---\n" if output == "yaml" else "") + text_of(without_managed_fields(made.after), Output(output)),
-            nl=False,
-        )
-        return
-    name = name_of(made.after)
-    if output == "name":
-        click.echo(name)
-        return
-    if dry_run == "none":
-        click.echo(f"{name} {made.word}")
-        return
-    lines = object_lines(name, made.before, made.after)
-    word = "created" if made.before is None else "configured" if lines else "unchanged"
-    click.echo(f"{name} {word} ({'server ' if dry_run == 'server' else ''}dry run)")
-    echo_difference(lines)
 
 
 def _print_conflict(error: Any, manifest: Manifest) -> bool:
@@ -209,7 +200,7 @@ def _print_conflict(error: Any, manifest: Manifest) -> bool:
     return True
 
 
-async def _print_plan_change(cluster: Cluster, objects: list[Object]) -> None:
+async def _print_plan_change(cluster: LiveCluster, objects: list[Object]) -> None:
     """Print how the plan for the whole cluster changes with these objects; nothing if none of them affects plans."""
     from controller.api.kinds import OWN_KINDS
 
@@ -218,24 +209,20 @@ async def _print_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     if not ours:
         return
     from cli.inputs.planning import Planning, decider, look_to_plan, settings_on
-    from cli.printing.colors import echo_difference
     from cli.printing.differences import change_lines
+    from cli.printing.terminal import echo_difference
     from controller.queries.plan_diff import plan_diff
 
     settings = await settings_on(cluster, Planning())
     seen, decide = await look_to_plan(cluster, settings), decider(settings)  # also where instances will go
     snapshot = seen.to_plan_on()
     before = plan_diff(snapshot, decide(snapshot))
-    seen.put(with_stored_fields(each) for each in ours)
+    # Stored objects always have metadata that a client's draft lacks.
+    stored = {"uid": "", "resourceVersion": "0", "generation": 1}
+    seen.put({**each, "metadata": {**stored, **each["metadata"]}} for each in ours)
     snapshot = seen.to_plan_on()
     after = plan_diff(snapshot, decide(snapshot))
     click.echo("\nThe plan for the cluster would change like this:")
     echo_difference(change_lines(before, after))
     for mistake in seen.mistakes():
         click.echo(f"! {mistake}")
-
-
-def with_stored_fields(obj: Object) -> Object:
-    """Object with the metadata that stored objects always have and a client's draft lacks."""
-    metadata = {"uid": "", "resourceVersion": "0", "generation": 1, **obj["metadata"]}
-    return {**obj, "metadata": metadata}

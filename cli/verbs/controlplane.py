@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.printing.errors import FAILED
-from cli.printing.whole_help import Group
+from cli.inputs.options import output_choice
+from cli.printing.terminal import FAILED, VerbGroup
 
 if TYPE_CHECKING:  # imported only after the options were checked
-    from simulator.controlplane.binaries.programs import Programs
-    from simulator.controlplane.commands import Settings
-    from simulator.controlplane.folder import Folder
+    from simulator.controlplane.binaries import Programs
+    from simulator.controlplane.commands import Folder, Settings
     from simulator.controlplane.server import ControlPlane, ProcessStatus
 
 folder_option = click.option(
@@ -27,7 +26,7 @@ folder_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=VerbGroup)
 def controlplane() -> None:
     """Run a real Kubernetes control plane on this machine, with simulated GPU nodes.
 
@@ -58,8 +57,7 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
 
     Omitted options keep their values of the last start. Prints the line that points kubectl at it.
     """
-    from simulator.controlplane.binaries.build_progress import progress_on
-    from simulator.controlplane.binaries.programs import control_plane_programs
+    from simulator.controlplane.binaries import control_plane_programs, progress_on
     from simulator.controlplane.nodes.node_objects import nodes_in
     from simulator.controlplane.server import up as start
 
@@ -100,7 +98,7 @@ def down(path: Path | None, *, delete: bool, dry_run: bool) -> None:
 
 @controlplane.command()
 @folder_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_choice("table", "json")
 @click.pass_context
 def status(ctx: click.Context, path: Path | None, output: str) -> None:
     """Show the running processes. Exits with 1 if none runs or one does not serve."""
@@ -116,7 +114,7 @@ def status(ctx: click.Context, path: Path | None, output: str) -> None:
 
 
 def folder_at(path: Path | None) -> "Folder":
-    from simulator.controlplane.folder import Folder, default_folder
+    from simulator.controlplane.commands import Folder, default_folder
 
     return Folder((path or default_folder()).absolute())
 

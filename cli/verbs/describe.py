@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.cluster import (
-    Cluster,
-    Impersonated,
+    ClusterAccess,
+    LiveCluster,
     cluster_options,
     complete_kinds_and_names,
     on_cluster_in_turn,
-    target_from,
 )
-from cli.printing.errors import FAILED, print_error
+from cli.printing.terminal import FAILED, print_error
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from cli.inputs.resource_arguments import ResourceArgument
-    from cli.printing.describe_page import Related
+    from cli.printing.object_pages import Related
     from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
@@ -36,11 +34,7 @@ def describe(
     ctx: click.Context,
     what: tuple[str, ...],
     selector: str | None,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
     *,
     all_namespaces: bool,
 ) -> None:
@@ -50,84 +44,66 @@ def describe(
     Supports Tonnage's kinds, nodes and pods; use kubectl describe for other kinds.
     """
 
-    async def work(cluster: Cluster) -> bool:
+    async def work(cluster: LiveCluster) -> bool:
         if all_namespaces:
             cluster = replace(cluster, namespace="")
-        return await _print_pages(cluster, what, selector)
+        from cli.inputs.resources import parse_resource_arguments
+        from cli.printing.object_pages import page
+        from controller.api.labels import GROUP
+        from controller.kube import crud
+        from controller.kube.request import KubeReadError
 
-    if not on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work):
+        is_whole, pages = True, []
+        for argument in parse_resource_arguments(cluster, what):
+            if argument.resource.group != GROUP and argument.resource.kind not in ("Node", "Pod"):
+                raise ConfigError(
+                    Mistake(argument.resource.full_name, "is not supported by this verb", "use kubectl describe")
+                )
+            objects: list[Object] = []
+            try:
+                if argument.names:
+                    paths = [argument.resource.path(cluster.namespace, name) for name in argument.names]
+                    objects = [await crud.read(cluster.connection, path) for path in paths]
+                else:
+                    path = argument.resource.collection(cluster.namespace)
+                    query = {"labelSelector": selector} if selector else {}
+                    objects = await crud.list_all(cluster.connection, path, query)
+            except KubeReadError as error:
+                print_error(error)
+                is_whole = False
+            api = {"apiVersion": argument.resource.api_version, "kind": argument.resource.kind}
+            for obj in objects:
+                whole = {**api, **obj}
+                pages.append(page(whole, await _related(cluster, argument.resource, whole), time.time()))
+        click.echo("\n\n".join(pages), nl=False)
+        if not pages and is_whole:
+            click.echo("No resources found", err=True)
+        return is_whole
+
+    if not on_cluster_in_turn(access, work):
         ctx.exit(FAILED)
 
 
-async def _print_pages(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
-    from cli.inputs.resource_arguments import parse_resource_arguments
-    from cli.printing.describe_page import page
-    from controller.api.labels import GROUP
-    from controller.kube.request import KubeReadError
-
-    is_whole, pages = True, []
-    for argument in parse_resource_arguments(cluster, what):
-        if argument.resource.group != GROUP and argument.resource.kind not in ("Node", "Pod"):
-            raise ConfigError(
-                Mistake(argument.resource.full_name, "is not supported by this verb", "use kubectl describe")
-            )
-        objects: list[Object] = []
-        try:
-            objects = await _read(cluster, argument, selector)
-        except KubeReadError as error:
-            print_error(error)
-            is_whole = False
-        api = {"apiVersion": argument.resource.api_version, "kind": argument.resource.kind}
-        for obj in objects:
-            whole = {**api, **obj}
-            pages.append(page(whole, await _related(cluster, argument.resource, whole), time.time()))
-    click.echo("\n\n".join(pages), nl=False)
-    if not pages and is_whole:
-        click.echo("No resources found", err=True)
-    return is_whole
-
-
-async def _read(cluster: Cluster, argument: "ResourceArgument", selector: str | None) -> list[Object]:
+async def _related(cluster: LiveCluster, resource: "ApiResource", obj: Object) -> "Related":
+    """Events about an object, its pods, and warnings about those where one waits for a node."""
+    from cli.printing.object_pages import Related
+    from controller.api.labels import GANG_LABEL, SERVICE_LABEL
     from controller.kube import crud
 
-    if argument.names:
-        paths = (argument.resource.path(cluster.namespace, name) for name in argument.names)
-        return [await crud.read(cluster.connection, path) for path in paths]
-    query = {"labelSelector": selector} if selector else {}
-    return await crud.list_all(cluster.connection, argument.resource.collection(cluster.namespace), query)
-
-
-async def _related(cluster: Cluster, resource: "ApiResource", obj: Object) -> "Related":
-    from cli.printing.describe_page import Related
-    from controller.kube import crud
-
-    metadata = obj["metadata"]
-    within = f"/namespaces/{metadata.get('namespace') or 'default'}"
+    name, within = obj["metadata"]["name"], f"/namespaces/{obj['metadata'].get('namespace') or 'default'}"
     path = f"/apis/events.k8s.io/v1{within}/events"
-    about = f"regarding.kind={resource.kind},regarding.name={metadata['name']}"
+    about = f"regarding.kind={resource.kind},regarding.name={name}"
     events = await crud.list_all(cluster.connection, path, {"fieldSelector": about})
-    pods = await _pods(cluster, obj, within)
-    waiting = any(not pod["spec"].get("nodeName") for pod in pods)
+    queries = {
+        "ModelService": (f"/api/v1{within}/pods", {"labelSelector": f"{SERVICE_LABEL}={name}"}),
+        "Gang": (f"/api/v1{within}/pods", {"labelSelector": f"{GANG_LABEL}={name}"}),
+        "Node": ("/api/v1/pods", {"fieldSelector": f"spec.nodeName={name}"}),
+    }
+    asked = queries.get(obj["kind"])
+    pods = await crud.list_all(cluster.connection, *asked) if asked else []
     by_name: dict[str, list[Object]] = {}
-    if waiting:
+    if any(not pod["spec"].get("nodeName") for pod in pods):
         query = {"fieldSelector": "regarding.kind=Pod,type=Warning"}
         for event in await crud.list_all(cluster.connection, path, query):
             by_name.setdefault(event["regarding"].get("name", ""), []).append(event)
     return Related(tuple(events), tuple(pods), by_name)
-
-
-async def _pods(cluster: Cluster, obj: Object, within: str) -> list[Object]:
-    from controller.api.labels import GANG_LABEL, SERVICE_LABEL
-    from controller.kube import crud
-
-    name = obj["metadata"]["name"]
-    match obj["kind"]:
-        case "ModelService":
-            path, query = f"/api/v1{within}/pods", {"labelSelector": f"{SERVICE_LABEL}={name}"}
-        case "Gang":
-            path, query = f"/api/v1{within}/pods", {"labelSelector": f"{GANG_LABEL}={name}"}
-        case "Node":
-            path, query = "/api/v1/pods", {"fieldSelector": f"spec.nodeName={name}"}
-        case _:
-            return []
-    return await crud.list_all(cluster.connection, path, query)

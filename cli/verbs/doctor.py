@@ -5,81 +5,66 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import Impersonated, access_options, target_from
-from cli.printing.errors import FAILED
+from cli.inputs.cluster import ClusterAccess, access_options
+from cli.inputs.options import output_choice
+from cli.printing.terminal import FAILED
 
 if TYPE_CHECKING:
     from controller.queries.doctor import InstallationFacts
-    from controller.queries.finding import Finding
+    from controller.queries.doctor_scaling import CheckResult
 
 MANY = {"warning": "warnings", "failure": "failures"}
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
 
 
 @click.command(epilog="tonnage doctor && echo ready")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_choice("table", "json", "yaml")
 @access_options
 @click.pass_context
-def doctor(
-    ctx: click.Context,
-    output: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-) -> None:
+def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
     """Check an installation: server, clock, CRDs, RBAC, operator, Lease, metrics, nodes, pending pods,
     ScalingPolicies, DRA.
 
     Every problem comes with a remedy. Exits with 1 if a check fails; warnings and checks that could not run do not
     count.
     """
+    from asyncio import run
+
+    from controller.kube.connection import connect
+    from controller.queries.cluster_facts import gather_facts
     from controller.queries.doctor import examine
 
-    findings = examine(_facts(target_from(kubeconfig, context, user, timeout_s)), time.time())
+    async def facts() -> "InstallationFacts":
+        async with await connect(access.credentials(), time.monotonic) as connection:
+            return await gather_facts(connection)
+
+    findings = examine(run(facts()), time.time())
     if output == "table":
-        _print(findings)
+        from cli.printing.terminal import colors_are_wanted
+
+        colored = colors_are_wanted()
+        for finding in findings:
+            sign, color = SIGNS[finding.verdict]
+            click.echo(f"{click.style(sign, fg=color) if colored else sign} {finding.check:<9} {finding.words}")
+            if finding.remedy:
+                click.echo(f"{'':<12}→ {finding.remedy}")
+        counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
+        present = {verdict: count for verdict, count in counts.items() if count}
+        click.echo(
+            ", ".join(
+                f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in present.items()
+            )
+        )
     else:
-        from cli.printing.documents import written
+        from cli.printing.plan_figures import written
 
         click.echo(written(document(findings), output), nl=False)
     if any(finding.verdict == "failure" for finding in findings):
         ctx.exit(FAILED)
 
 
-def _facts(target: Any) -> "InstallationFacts":
-    from asyncio import run
-
-    from controller.kube.connection import connect
-    from controller.queries.cluster_facts import gather_facts
-
-    async def work() -> "InstallationFacts":
-        async with await connect(target.access, time.monotonic) as connection:
-            return await gather_facts(connection)
-
-    return run(work())
-
-
-def document(findings: "tuple[Finding, ...]") -> dict[str, Any]:
+def document(findings: "tuple[CheckResult, ...]") -> dict[str, Any]:
     return {
         "is_healthy": not any(finding.verdict == "failure" for finding in findings),
         "findings": [{"check": f.check, "verdict": f.verdict, "words": f.words, "remedy": f.remedy} for f in findings],
     }
-
-
-def _print(findings: "tuple[Finding, ...]") -> None:
-    from cli.printing.colors import are_wanted
-
-    colored = are_wanted()
-    for finding in findings:
-        sign, color = SIGNS[finding.verdict]
-        click.echo(f"{click.style(sign, fg=color) if colored else sign} {finding.check:<9} {finding.words}")
-        if finding.remedy:
-            click.echo(f"{'':<12}→ {finding.remedy}")
-    counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
-    present = {verdict: count for verdict, count in counts.items() if count}
-    click.echo(
-        ", ".join(
-            f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in present.items()
-        )
-    )

@@ -1,25 +1,82 @@
-"""`tonnage drain`: empties a node, after showing where its pods would go."""
+"""`tonnage drain`, `cordon` and `uncordon`: empties a node, or closes it to new pods, and opens it again."""
 
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from cli.inputs.cluster import (
-    Cluster,
-    Impersonated,
+    DRY_RUN_TAIL,
+    ClusterAccess,
+    LiveCluster,
     access_options,
     complete_nodes,
     dry_run_option,
     duration,
     on_cluster,
-    target_from,
+    on_cluster_in_turn,
 )
 from cli.inputs.planning import complete_policies
-from cli.printing.errors import FAILED
+from cli.printing.terminal import FAILED, print_error
+from cli.verbs.delete import GRACE_PERIOD
 
-Object = dict[str, Any]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.queries.drain import Consent, DrainPreview, NodePod
+
+DryRun = Literal["none", "client", "server"]
+NODES = click.argument("nodes", nargs=-1, required=True, shell_complete=complete_nodes)
+
+
+@click.command(epilog="tonnage cordon gpu-7 gpu-8")
+@NODES
+@dry_run_option
+@access_options
+@click.pass_context
+def cordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: ClusterAccess) -> None:
+    """Mark nodes as unschedulable: no scheduler starts pods there. Running pods stay (see drain)."""
+    if not _set_all(nodes, access, dry_run, closed=True):
+        ctx.exit(FAILED)
+
+
+@click.command(epilog="tonnage uncordon gpu-7 gpu-8")
+@NODES
+@dry_run_option
+@access_options
+@click.pass_context
+def uncordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: ClusterAccess) -> None:
+    """Mark nodes as schedulable again, after cordon or drain.
+
+    A node that health keeps out is closed again; `tonnage health release` opens it.
+    """
+    if not _set_all(nodes, access, dry_run, closed=False):
+        ctx.exit(FAILED)
+
+
+def _set_all(nodes: tuple[str, ...], access: ClusterAccess, dry_run: DryRun, *, closed: bool) -> bool:
+    """Close or open nodes, with a line for each; False when one failed, which was reported."""
+
+    async def work(cluster: LiveCluster) -> bool:
+        return all([await set_one(cluster, node, dry_run, closed=closed) for node in dict.fromkeys(nodes)])
+
+    return on_cluster_in_turn(access, work)
+
+
+async def set_one(cluster: LiveCluster, node: str, dry_run: DryRun, *, closed: bool) -> bool:
+    """Close or open a node, with a line about it; False when that failed, which was reported."""
+    from controller.kube.request import KubeReadError, KubeWriteError
+    from controller.queries.drain import set_unschedulable
+
+    try:
+        changed = await set_unschedulable(cluster.connection, node, closed=closed, dry_run=dry_run)
+    except (KubeReadError, KubeWriteError) as error:
+        print_error(error)
+        return False
+    word = "cordoned" if closed else "uncordoned"
+    click.echo(f"node/{node} {'' if changed else 'already '}{word}{DRY_RUN_TAIL[dry_run]}")
+    return True
 
 
 @click.command(epilog="tonnage drain gpu-7 --ignore-daemonsets --dry-run=client")
@@ -27,46 +84,24 @@ Object = dict[str, Any]
 @click.option("--ignore-daemonsets", is_flag=True, help="Leave pods of DaemonSets on the node.")
 @click.option("--delete-emptydir-data", is_flag=True, help="Evict pods with data in an emptyDir, which is lost.")
 @click.option("--force", is_flag=True, help="Evict pods that no controller recreates.")
-@click.option(
-    "--grace-period",
-    "grace_s",
-    type=click.IntRange(min=0),
-    metavar="SECONDS",
-    help="Seconds that pods get to terminate.",
-)
-@click.option(
-    "--timeout",
-    "within_s",
-    type=duration,
-    default=0.0,
-    metavar="DURATION",
-    help="Stop after this time; evicted pods stay evicted. [default: no limit]",
-)
-@click.option(
-    "--policy",
-    default="tonnage",
-    show_default=True,
-    shell_complete=complete_policies,
-    help="Placement policy of the preview.",
-)
+@GRACE_PERIOD
+@click.option("--timeout", "within_s", type=duration, default=0.0, metavar="DURATION",
+              help="Stop after this time; evicted pods stay evicted. [default: no limit]")  # fmt: skip
+@click.option("--policy", default="tonnage", show_default=True, shell_complete=complete_policies,
+              help="Placement policy of the preview.")  # fmt: skip
 @dry_run_option
 @access_options
 @click.pass_context
 def drain(
     ctx: click.Context,
+    /,
     node: str,
     grace_s: int | None,
     within_s: float,
     policy: str,
-    dry_run: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-    *,
-    ignore_daemonsets: bool,
-    delete_emptydir_data: bool,
-    force: bool,
+    dry_run: DryRun,
+    access: ClusterAccess,
+    **consented: bool,
 ) -> None:
     """Cordon a node and evict its pods, respecting PodDisruptionBudgets; return when they are gone.
 
@@ -76,22 +111,26 @@ def drain(
     """
     from controller.queries.drain import Consent
 
-    consent = Consent(ignore_daemonsets, force, delete_emptydir_data)
+    async def work(cluster: LiveCluster) -> bool:
+        return await drain_node(cluster, node, Consent(**consented), policy, dry_run, grace_s, within_s)
 
-    async def work(cluster: Cluster) -> bool:
-        return await _drain(cluster, node, consent, policy, dry_run, grace_s, within_s)
-
-    if not on_cluster(target_from(kubeconfig, context, user, timeout_s), work):
+    if not on_cluster(access, work):
         ctx.exit(FAILED)
 
 
-async def _drain(
-    cluster: Cluster, node: str, consent: Any, policy: str, dry_run: str, grace_s: int | None, within_s: float
+async def drain_node(
+    cluster: LiveCluster,
+    node: str,
+    consent: "Consent",
+    policy: str,
+    dry_run: DryRun,
+    grace_s: int | None,
+    within_s: float,
 ) -> bool:
+    """Show what a drain does, then cordon and empty the node; False where it is not empty, which was reported."""
     from cli.inputs.planning import packer_of
     from controller.kube import crud
-    from controller.queries.drain import NodePod, drain_preview, pods_of_node
-    from controller.queries.evict_node import evict_all, set_unschedulable
+    from controller.queries.drain import NodePod, drain_preview, evict_all, pods_of_node, set_unschedulable
     from controller.queries.list_once import list_cluster
     from controller.settings import settings_from
 
@@ -100,17 +139,15 @@ async def _drain(
     found = pods_of_node(await crud.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
     leaving = [guest for guest in found if guest.fate == "leaves"]
     seen = (await list_cluster(cluster.connection, time.time)).seen()
-    _print(found, drain_preview(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
+    _print_preview(found, drain_preview(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
     if blocking := [guest for guest in found if guest.fate == "blocks"]:
         click.echo(f"error: node/{node} is not drained, nothing was done: {len(blocking)} pods block it", err=True)
         return False
+    tail = DRY_RUN_TAIL[dry_run]
     if dry_run == "client":
-        click.echo(f"node/{node} would be drained (dry run)")
+        click.echo(f"node/{node} would be drained{tail}")
         return True
-    tail = " (server dry run)" if dry_run == "server" else ""
-    closed = await set_unschedulable(
-        cluster.connection, node, closed=True, dry_run="server" if dry_run == "server" else "none"
-    )
+    closed = await set_unschedulable(cluster.connection, node, closed=True, dry_run=dry_run)
     click.echo(f"node/{node} {'cordoned' if closed else 'already cordoned'}{tail}")
     start_s = time.monotonic()
 
@@ -130,21 +167,19 @@ async def _drain(
     return is_empty
 
 
-def _print(found: Any, would: Any) -> None:
+def _print_preview(found: "Sequence[NodePod]", would: "DrainPreview") -> None:
     from cli.printing.columns import columns
 
     seats = {seat.pod: seat for seat in would.seats}
     rows = []
     for guest in found:
         seat = seats.get(guest.full_name)
-        match guest.fate:
-            case "leaves" if seat and seat.node:
-                rows.append((guest.full_name, "leaves", seat.node, ",".join(map(str, seat.devices)) or "-", guest.why))
-            case "leaves":
-                why = guest.why or (seat.why if seat else "it has terminated")
-                rows.append((guest.full_name, "leaves", "-", "-", why))
-            case fate:
-                rows.append((guest.full_name, fate, "-", "-", guest.why))
+        node, devices, why = "-", "-", guest.why
+        if guest.fate == "leaves" and seat and seat.node:
+            node, devices = seat.node, ",".join(map(str, seat.devices)) or "-"
+        elif guest.fate == "leaves":
+            why = why or (seat.why if seat else "it has terminated")
+        rows.append((guest.full_name, guest.fate, node, devices, why))
     click.echo(columns(("POD", "FATE", "STARTS ON", "DEVICES", "WHY"), rows), nl=False)
     for words in would.concerned:
         click.echo(words)

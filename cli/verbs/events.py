@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, cluster_options, on_cluster_in_turn, target_from
-from cli.inputs.resource_arguments import name_of
+from cli.inputs.cluster import ClusterAccess, LiveCluster, cluster_options, on_cluster_in_turn
+from cli.inputs.resources import name_of
 from cli.printing.columns import as_table, sheet
-from cli.printing.errors import INTERRUPTED
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
+from cli.printing.terminal import INTERRUPTED
 from cluster.errors import ConfigError, Mistake
 
 Object = dict[str, Any]
@@ -21,12 +21,12 @@ Object = dict[str, Any]
 class EventOptions:
     about: tuple[str, str] | None
     """(kind, name) of the object whose events are wanted; None: of all."""
+    output: Output
+    headers: bool
     all_namespaces: bool
     all_sources: bool
     warnings: bool
     watch: bool
-    output: Output
-    headers: bool
 
 
 @click.command(epilog="tonnage events --for modelservice/chat -w")
@@ -41,19 +41,13 @@ class EventOptions:
 @click.pass_context
 def events(
     ctx: click.Context,
+    /,
     target: str | None,
     output: Output,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
     *,
-    all_namespaces: bool,
-    all_sources: bool,
-    warnings: bool,
-    watch: bool,
     no_headers: bool,
+    **given: bool,
 ) -> None:
     """Show what Tonnage decided and why: binds, evictions, scalings, unplaced pods.
 
@@ -63,19 +57,19 @@ def events(
     if target and not (kind and name):
         raise ConfigError(Mistake(f"--for {target}", "should be KIND/NAME"))
     about = (kind, name) if target else None
-    options = EventOptions(about, all_namespaces, all_sources, warnings, watch, output, not no_headers)
+    options = EventOptions(about, output, headers=not no_headers, **given)
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: LiveCluster) -> None:
         await _print_all(cluster, options)
 
     try:
-        on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work)
+        on_cluster_in_turn(access, work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
 
 
-async def _print_all(cluster: Cluster, options: EventOptions) -> None:
-    from cli.printing.event_rows import HEADERS, in_order, is_ours, row
+async def _print_all(cluster: LiveCluster, options: EventOptions) -> None:
+    from cli.printing.object_pages import HEADERS, in_order, is_ours, row
     from controller.kube import crud
     from controller.kube.request import KubeReadError
 

@@ -8,32 +8,33 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.cluster import (
-    Cluster,
-    Impersonated,
+    ClusterAccess,
+    LiveCluster,
     cluster_options,
     complete_kinds_and_names,
     on_cluster_in_turn,
-    target_from,
 )
-from cli.inputs.manifest_objects import manifests_in
-from cli.inputs.resource_arguments import (
+from cli.inputs.options import files_option
+from cli.inputs.resources import (
     ResourceArgument,
     is_category,
+    manifests_in,
     name_of,
     named_by,
     parse_resource_arguments,
 )
-from cli.printing.errors import FAILED, INTERRUPTED, print_error
+from cli.printing.columns import Look, Sheet
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
-from cli.printing.server_table import Look, Sheet
+from cli.printing.terminal import FAILED, INTERRUPTED, print_error
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from cli.printing.custom_columns import CustomColumns
     from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
 NOT_FOUND = 404
+SELECTOR = "Only objects with these labels, such as app=chat,tier!=test."
+FIELD_SELECTOR = "Only objects with these fields, such as metadata.name=chat."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,20 @@ class GetOptions:
     watch_only: bool = False
     ignore_not_found: bool = False
 
+    @property
+    def query(self) -> dict[str, str]:
+        """Query of a list; rows of a table include whole objects where they are sorted by fields outside metadata."""
+        whole = {"includeObject": "Object"} if self.sort_by and self.output.is_table else {}
+        return {**self.selectors, **whole}
+
 
 @click.command(epilog="tonnage get all -A")
 @click.argument("what", nargs=-1, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...",
                 shell_complete=complete_kinds_and_names)  # fmt: skip
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
-@click.option(
-    "-l", "--selector", metavar="SELECTOR", help="Only objects with these labels, such as app=chat,tier!=test."
-)
-@click.option(
-    "--field-selector", metavar="SELECTOR", help="Only objects with these fields, such as metadata.name=chat."
-)
-@click.option("-f", "--filename", "files", multiple=True, type=click.Path(allow_dash=True),
-              help="Objects of these manifests or folders; may be repeated. - reads standard input.")  # fmt: skip
+@click.option("-l", "--selector", metavar="SELECTOR", help=SELECTOR)
+@click.option("--field-selector", metavar="SELECTOR", help=FIELD_SELECTOR)
+@files_option("Objects of these manifests or folders; may be repeated. - reads standard input.")
 @click.option("-L", "--label-columns", multiple=True, metavar="LABEL[,LABEL...]",
               help="Show these labels as columns; may be repeated.")  # fmt: skip
 @click.option("--ignore-not-found", is_flag=True, help="Report no error for named objects that do not exist.")
@@ -76,65 +78,56 @@ class GetOptions:
 @click.pass_context
 def get(
     ctx: click.Context,
+    /,
     what: tuple[str, ...],
     files: tuple[str, ...],
     label_columns: tuple[str, ...],
     selector: str | None,
     field_selector: str | None,
-    sort_by: str,
     output: Output,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
     *,
-    all_namespaces: bool,
-    ignore_not_found: bool,
-    watch: bool,
-    watch_only: bool,
     show_labels: bool,
     no_headers: bool,
+    watch: bool,
+    watch_only: bool,
+    all_namespaces: bool,
+    **given: Any,
 ) -> None:
     """List objects of Tonnage's kinds, or of any other kind that the server has.
 
     Kinds are given by plural, singular or short name, several separated by commas; `all` means all of Tonnage's kinds.
     The columns are the server's, as in kubectl.
     """
-    options = GetOptions(
-        {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v},
-        output,
-        Look(
-            output.format == "wide",
-            all_namespaces,
-            show_labels,
-            not no_headers,
-            label_columns=tuple(label for given in label_columns for label in given.split(",") if label),
-        ),
+    look = Look(
+        output.format == "wide",
         all_namespaces,
-        sort_by,
-        watch or watch_only,
-        watch_only,
-        ignore_not_found,
+        show_labels,
+        not no_headers,
+        label_columns=tuple(label for labels in label_columns for label in labels.split(",") if label),
+    )
+    selectors = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v}
+    options = GetOptions(
+        selectors, output, look, all_namespaces, watch=watch or watch_only, watch_only=watch_only, **given
     )
     if bool(what) is bool(files):
         raise click.UsageError("name a kind, or files with -f, and not both")
     manifests = manifests_in(files) if files else ()
 
-    async def work(cluster: Cluster) -> bool:
+    async def work(cluster: LiveCluster) -> bool:
         if manifests:
             return await print_named(cluster, await named_by(cluster, manifests), options)
         return await print_objects(cluster, what, options)
 
     try:
-        is_whole = on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work)
+        is_whole = on_cluster_in_turn(access, work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
     if not is_whole:
         ctx.exit(FAILED)
 
 
-async def print_objects(cluster: Cluster, what: tuple[str, ...], options: GetOptions) -> bool:
+async def print_objects(cluster: LiveCluster, what: tuple[str, ...], options: GetOptions) -> bool:
     """Print what was asked for; False when part of it could not be read, which was reported."""
     arguments = parse_resource_arguments(cluster, what)
     if options.selectors and any(each.names for each in arguments):
@@ -143,7 +136,7 @@ async def print_objects(cluster: Cluster, what: tuple[str, ...], options: GetOpt
 
 
 async def print_named(
-    cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, is_category: bool = False
+    cluster: LiveCluster, arguments: list[ResourceArgument], options: GetOptions, *, is_category: bool = False
 ) -> bool:
     """Print these objects; False when part of them could not be read, which was reported."""
     many = len(arguments) > 1 or is_category
@@ -153,13 +146,39 @@ async def print_named(
         return await _watch(cluster, arguments[0], options)
     if options.output.is_table:
         return await _print_tables(cluster, arguments, options, with_kind=many)
-    return await _print_as_documents(
-        cluster, arguments, options, is_list=many or not arguments[0].names or len(arguments[0].names) > 1
-    )
+    is_list = many or not arguments[0].names or len(arguments[0].names) > 1
+    from controller.kube.request import JSON
+
+    found: list[Object] = []
+    is_whole = True
+    for each in arguments:
+        async with aclosing(_pages(cluster, each, options, JSON)) as pages:
+            async for page in pages:
+                if page is None:
+                    is_whole = False
+                elif each.names:
+                    found.append(page)
+                else:
+                    found += _items(page, each.resource)
+    found = _sorted(options.sort_by, found)
+    if not (found or is_list):
+        return is_whole
+    match options.output.format:
+        case "name":
+            text = "".join(f"{name_of(obj)}\n" for obj in found)
+        case "custom-columns":
+            from cli.printing.fields import custom_columns
+
+            text = _custom_sheet(options).text([custom_columns(options.output.template).table(found)])
+        case _:
+            shown = [without_managed_fields(obj) for obj in found]
+            text = text_of(as_list(shown) if is_list else shown[0], options.output)
+    click.echo(text, nl=False)
+    return is_whole
 
 
 async def _print_tables(
-    cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, with_kind: bool
+    cluster: LiveCluster, arguments: list[ResourceArgument], options: GetOptions, *, with_kind: bool
 ) -> bool:
     from controller.kube.crud import TABLE
 
@@ -184,19 +203,16 @@ async def _print_tables(
             click.echo(("\n" if has_rows and options.look.headers else "") + text, nl=False)
             has_rows = True
     if not has_rows and not is_named:
-        _print_nothing_found(cluster, arguments, options)
+        is_within = not options.all_namespaces and any(each.resource.is_namespaced for each in arguments)
+        where = f" in {cluster.namespace} namespace." if is_within else ""
+        click.echo(f"No resources found{where}", err=True)
     return is_whole
-
-
-def _with_objects(options: GetOptions) -> dict[str, str]:
-    """Query that makes table rows include whole objects, needed to sort by fields outside metadata."""
-    return {"includeObject": "Object"} if options.sort_by and options.output.is_table else {}
 
 
 def _sorted(sort_by: str, objects: list[Object]) -> list[Object]:
     if not sort_by:
         return objects
-    from cli.printing.sorting import in_order
+    from cli.printing.fields import in_order
 
     return in_order(sort_by, objects, lambda obj: obj)
 
@@ -205,20 +221,14 @@ def _sorted_rows(tables: list[Object], sort_by: str) -> list[Object]:
     """Rows of all tables as one sorted table; the tables unchanged if no order is requested."""
     if not sort_by or not tables:
         return tables
-    from cli.printing.sorting import in_order
+    from cli.printing.fields import in_order
 
     rows = [row for table in tables for row in table.get("rows") or ()]
     return [{**tables[0], "rows": in_order(sort_by, rows, lambda row: row.get("object"))}]
 
 
-def _print_nothing_found(cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions) -> None:
-    is_within = not options.all_namespaces and any(each.resource.is_namespaced for each in arguments)
-    where = f" in {cluster.namespace} namespace" if is_within else ""
-    click.echo(f"No resources found{where}{'.' if where else ''}", err=True)
-
-
 async def _pages(
-    cluster: Cluster, argument: ResourceArgument, options: GetOptions, accept: str
+    cluster: LiveCluster, argument: ResourceArgument, options: GetOptions, accept: str
 ) -> AsyncGenerator[Object | None, None]:
     """Pages of a list, or named objects one at a time; None for one that could not be read, which was reported."""
     from controller.kube import crud
@@ -226,9 +236,8 @@ async def _pages(
 
     namespace = "" if options.all_namespaces else argument.namespace or cluster.namespace
     if not argument.names:
-        path, query = argument.resource.collection(namespace), dict(options.selectors)
-        query |= _with_objects(options)
-        async with aclosing(crud.list_pages(cluster.connection, path, query, accept)) as pages:
+        path = argument.resource.collection(namespace)
+        async with aclosing(crud.list_pages(cluster.connection, path, options.query, accept)) as pages:
             async for page in pages:
                 yield page
         return
@@ -244,53 +253,16 @@ async def _pages(
                 yield None
 
 
-async def _print_as_documents(
-    cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, is_list: bool
-) -> bool:
-    from controller.kube.request import JSON
-
-    found: list[Object] = []
-    is_whole = True
-    for each in arguments:
-        async with aclosing(_pages(cluster, each, options, JSON)) as pages:
-            async for page in pages:
-                if page is None:
-                    is_whole = False
-                elif each.names:
-                    found.append(page)
-                else:
-                    found += _items(page, each.resource)
-    found = _sorted(options.sort_by, found)
-    if options.output.format == "name":
-        for obj in found:
-            click.echo(name_of(obj))
-        return is_whole
-    if options.output.format == "custom-columns":
-        if found or is_list:
-            columns, sheet = _custom(options)
-            click.echo(sheet.text([columns.table(found)]), nl=False)
-        return is_whole
-    shown_objects = [without_managed_fields(obj) for obj in found]
-    if is_list:
-        click.echo(text_of(as_list(shown_objects), options.output), nl=False)
-    elif shown_objects:
-        click.echo(text_of(shown_objects[0], options.output), nl=False)
-    return is_whole
+def _custom_sheet(options: GetOptions) -> Sheet:
+    return Sheet(Look(headers=options.look.headers, verbatim=True))
 
 
-def _custom(options: GetOptions) -> tuple["CustomColumns", Sheet]:
-    """Raises ConfigError."""
-    from cli.printing.custom_columns import custom_columns
-
-    return custom_columns(options.output.template), Sheet(Look(headers=options.look.headers, verbatim=True))
-
-
-async def _watch(cluster: Cluster, argument: ResourceArgument, options: GetOptions) -> bool:
+async def _watch(cluster: LiveCluster, argument: ResourceArgument, options: GetOptions) -> bool:
     from controller.kube import crud
     from controller.kube.request import JSON, KubeReadError
 
     namespace = "" if options.all_namespaces else cluster.namespace
-    path, query = argument.resource.collection(namespace), dict(options.selectors)
+    path, query = argument.resource.collection(namespace), options.query
     if argument.names:
         await cluster.connection.read(
             argument.resource.path(namespace, argument.names[0])
@@ -298,14 +270,16 @@ async def _watch(cluster: Cluster, argument: ResourceArgument, options: GetOptio
         query["fieldSelector"] = f"metadata.name={argument.names[0]}"
     if options.sort_by:
         click.echo("warning: --sort-by applies to the current objects; changes are shown as they arrive", err=True)
-        query |= _with_objects(options)
     accept = crud.TABLE if options.output.is_table else JSON
     look = replace(options.look, namespaces=options.look.namespaces and argument.resource.is_namespaced)
     printed, is_shown = _printer(options, Sheet(look)), not options.watch_only
     while True:
         listed, version = await crud.list_with_version(cluster.connection, path, query, accept)
-        for obj in _in_order(listed, argument.resource, options) if is_shown else ():
-            printed(obj)
+        if is_shown:
+            objects = [obj for page in listed for obj in _items(page, argument.resource)]
+            is_table, by = options.output.is_table, options.sort_by
+            for obj in _sorted_rows(listed, by) if is_table else _sorted(by, objects):
+                printed(obj)
         try:
             events = crud.follow(cluster.connection, path, query, version, accept)
             async with aclosing(events) as each_event:
@@ -316,13 +290,6 @@ async def _watch(cluster: Cluster, argument: ResourceArgument, options: GetOptio
                 raise
             # The new list shows the changes missed meanwhile.
             is_shown = True
-
-
-def _in_order(pages: list[Object], resource: "ApiResource", options: GetOptions) -> list[Object]:
-    """Content of a list in print order: tables, or objects."""
-    if options.output.is_table:
-        return _sorted_rows(pages, options.sort_by)
-    return _sorted(options.sort_by, [obj for page in pages for obj in _items(page, resource)])
 
 
 def _items(page: Object, resource: "ApiResource") -> list[Object]:
@@ -337,7 +304,9 @@ def _printer(options: GetOptions, sheet: Sheet) -> Callable[[Object], None]:
         case "table" | "wide":
             return lambda table: click.echo(sheet.text([table]), nl=False)
         case "custom-columns":
-            columns, own = _custom(options)
+            from cli.printing.fields import custom_columns
+
+            columns, own = custom_columns(options.output.template), _custom_sheet(options)
             return lambda obj: click.echo(own.text([columns.table([obj])]), nl=False)
         case "name":
             return lambda obj: click.echo(name_of(obj))

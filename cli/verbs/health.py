@@ -2,58 +2,56 @@
 
 import json
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.inputs.cluster import (
-    Cluster,
-    Impersonated,
-    Target,
+    DRY_RUN_TAIL,
+    ClusterAccess,
+    LiveCluster,
     access_options,
     complete_nodes,
     dry_run_option,
+    listed,
     on_cluster_in_turn,
-    target_from,
 )
-from cli.printing.columns import columns
-from cli.printing.errors import FAILED
-from cli.printing.whole_help import Group
+from cli.inputs.options import output_choice, setting
+from cli.printing.columns import columns, human_duration
+from cli.printing.terminal import FAILED, VerbGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from controller.api.fault_incident import FaultIncidentStatus
 
 Object = dict[str, Any]
-OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+NONE = "-"
+FOLDER = click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+OUT = click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="PNG, SVG or HTML file."
+)
+POLICY_HEADERS = ("POLICY", "MODE", "NODES", "OUT", "INCIDENTS", "READY", "REASON")
+INCIDENT_HEADERS = ("INCIDENT", "PHASE", "SYNDROME", "PART", "SUSPECT", "JOBS", "CONF", "WAITS FOR", "AGE")
 
 
-@click.group(cls=Group)
+@click.group(cls=VerbGroup)
 def health() -> None:
     """Show suspected faults and what is done about them, release a node, and analyse recorded jobs."""
 
 
 @health.command(epilog="tonnage health status")
-@OUTPUT
+@output_choice("table", "json")
 @access_options
 @click.pass_context
-def status(
-    ctx: click.Context,
-    output: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-) -> None:
+def status(ctx: click.Context, output: str, access: ClusterAccess) -> None:
     """Show each HealthPolicy: nodes, nodes that are out, open incidents. Exits with 1 if an incident is open."""
-    from cli.printing.health_output import POLICY_HEADERS, is_open, policy_rows
-
-    target = target_from(kubeconfig, context, user, timeout_s)
-    policies, incidents = _listed(target, "healthpolicies"), _listed(target, "faultincidents")
+    policies = listed(access, "healthpolicies", all_namespaces=True)
+    incidents = listed(access, "faultincidents", all_namespaces=True)
     if output == "json":
         click.echo(json.dumps({"policies": policies, "incidents": incidents}, indent=2))
     elif policies:
-        click.echo(columns(POLICY_HEADERS, policy_rows(policies)), nl=False)
+        click.echo(columns(POLICY_HEADERS, _policy_rows(policies)), nl=False)
     else:
         click.echo("No health policies found: nothing is watched over.", err=True)
     if any(map(is_open, incidents)):
@@ -62,20 +60,11 @@ def status(
 
 @health.command(epilog="tonnage health incidents")
 @click.option("--all", "every", is_flag=True, help="Closed incidents as well.")
-@OUTPUT
+@output_choice("table", "json")
 @access_options
-def incidents(
-    every: bool,
-    output: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-) -> None:
+def incidents(every: bool, output: str, access: ClusterAccess) -> None:
     """List FaultIncidents: what is suspected, which jobs it disturbs, and what it waits for."""
-    from cli.printing.health_output import INCIDENT_HEADERS, incident_rows, is_open
-
-    found = _listed(target_from(kubeconfig, context, user, timeout_s), "faultincidents")
+    found = listed(access, "faultincidents", all_namespaces=True)
     shown = [each for each in found if every or is_open(each)]
     if output == "json":
         click.echo(json.dumps(shown, indent=2))
@@ -89,18 +78,9 @@ def incidents(
 @click.argument("incident")
 @access_options
 @click.pass_context
-def explain(
-    ctx: click.Context,
-    incident: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-) -> None:
+def explain(ctx: click.Context, incident: str, access: ClusterAccess) -> None:
     """Explain an incident: its evidence, what was decided, and what each alternative would cost in GPU-hours."""
-    from cli.printing.health_output import explanation
-
-    found = _listed(target_from(kubeconfig, context, user, timeout_s), "faultincidents")
+    found = listed(access, "faultincidents", all_namespaces=True)
     wanted = next((each for each in found if each["metadata"]["name"] == incident), None)
     if wanted is None:
         click.echo(f"there is no FaultIncident {incident}; tonnage health incidents --all lists them", err=True)
@@ -112,33 +92,25 @@ def explain(
 @click.argument("node", shell_complete=complete_nodes)
 @dry_run_option
 @access_options
-def release(
-    node: str,
-    dry_run: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
-) -> None:
+def release(node: str, dry_run: str, access: ClusterAccess) -> None:
     """Release a node from quarantine or probation: its incident is closed, and Tonnage removes its taint.
 
     It states on the node that a person has released it. New evidence opens another incident.
     """
 
-    async def work(cluster: Cluster) -> bool:
-        return await _release(cluster, node, dry_run)
+    async def work(cluster: LiveCluster) -> bool:
+        return await release_node(cluster, node, dry_run)
 
-    is_out = on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s), work)
-    tail = {"none": "", "client": " (dry run)", "server": " (server dry run)"}[dry_run]
-    click.echo(f"node/{node} released{tail}")
+    is_out = on_cluster_in_turn(access, work)
+    click.echo(f"node/{node} released{DRY_RUN_TAIL[dry_run]}")
     if not is_out:
         words = "has no taint of health; an incident about it, if one is open, is closed"
         click.echo(f"note: node/{node} {words}", err=True)
 
 
-async def _release(cluster: Cluster, node: str, dry_run: str) -> bool:
+async def release_node(cluster: LiveCluster, node: str, dry_run: str) -> bool:
     """State on a node that a person has released it; returns whether health kept it out. Raises KubeReadError."""
-    from cluster.quarantine import OUR_TAINTS
+    from cluster.changes import OUR_TAINTS
     from controller.api.labels import RELEASED_ANNOTATION
     from controller.api.notation import rfc3339
     from controller.kube.request import MERGE_PATCH
@@ -153,22 +125,21 @@ async def _release(cluster: Cluster, node: str, dry_run: str) -> bool:
 
 
 @health.command(epilog="tonnage health replay recordings/hang-of-last-week")
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@OUTPUT
+@FOLDER
+@output_choice("table", "json")
 @click.pass_context
 def replay(ctx: click.Context, folder: Path, output: str) -> None:
     """Analyse a recorded job: frames of the recorder, or dumps of PyTorch's flight recorder (docs/health.md, Replay).
 
     Exits with 1 if something is blamed.
     """
-    from cli.inputs.recorded_job import verdicts_in
+    from cli.inputs.recorded_job import VERDICT_HEADERS, verdicts_in
 
     found = verdicts_in(folder)
     if output == "json":
         click.echo(json.dumps([each.as_data() for each in found], indent=2))
     elif found:
-        header = ("AT", "SYNDROME", "PART", "RANKS", "CONF", "CAUSE OR PROBE", "EVIDENCE")
-        click.echo(columns(header, [each.cells for each in found]), nl=False)
+        click.echo(columns(VERDICT_HEADERS, [each.cells for each in found]), nl=False)
     else:
         click.echo("Nothing stands out.", err=True)
     if any(each.verdict.blames for each in found):
@@ -176,39 +147,101 @@ def replay(ctx: click.Context, folder: Path, output: str) -> None:
 
 
 @health.command(epilog="tonnage health heatmap recordings/slow-nic --out slow.png")
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="PNG, SVG or HTML file.")
+@FOLDER
+@OUT
 def heatmap(folder: Path, out: Path) -> None:
     """Draw how long each rank of a recorded job computed in each step; stragglers are bright."""
     from cli.inputs.recorded_job import compute_times
-    from cli.printing.straggler_map import draw
+    from cli.printing.job_pictures import draw_stragglers
 
-    draw(compute_times(folder), out)
+    draw_stragglers(compute_times(folder), out)
     click.echo(f"{out}")
 
 
 @health.command(epilog="tonnage health timeline recordings/hang-of-last-week --out hang.html")
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="PNG, SVG or HTML file.")
-@click.option("--last", "last_s", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds to draw.")
+@FOLDER
+@OUT
+@setting("--last last_s", 10.0, "Seconds to draw.", click.FloatRange(0.1))
 def timeline(folder: Path, out: Path, last_s: float) -> None:
     """Draw the operations of each rank over time, and when something was found."""
     from cli.inputs.recorded_job import operations_of, verdicts_in
-    from cli.printing.job_timeline import draw
+    from cli.printing.job_pictures import draw_timeline
 
-    draw(operations_of(folder), verdicts_in(folder), last_s, out)
+    draw_timeline(operations_of(folder), verdicts_in(folder), last_s, out)
     click.echo(f"{out}")
 
 
-def _listed(target: Target, plural: str) -> "Sequence[Object]":
-    from controller.kube import crud
+def _policy_rows(policies: Iterable[Object]) -> Iterator[tuple[str, ...]]:
+    from controller.api.conditions import READY, condition_of
+    from controller.api.health_policy import HealthPolicyStatus
 
-    found: list[Object] = []
+    for each in sorted(policies, key=lambda obj: str(obj["metadata"]["name"])):
+        status = HealthPolicyStatus.model_validate(each.get("status") or {})
+        ready = condition_of(status.conditions, READY)
+        yield (
+            each["metadata"]["name"],
+            str((each.get("spec") or {}).get("mode", "Observe")),
+            str(status.nodes),
+            str(status.quarantined),
+            str(status.incidents),
+            ready.status if ready else "Unknown",
+            ready.reason if ready else "NotReported",
+        )
 
-    async def work(cluster: Cluster) -> bool:
-        path = cluster.discovered.named(plural).collection("")
-        found.extend(await crud.list_all(cluster.connection, path))
-        return True
 
-    on_cluster_in_turn(target, work)
-    return found
+def incident_rows(incidents: Sequence[Object], now_s: float) -> Iterator[tuple[str, ...]]:
+    """Open incidents first, the newest first among them."""
+    read = [(each, _status_of(each)) for each in incidents]
+    read.sort(key=lambda pair: (pair[1].phase in (None, "Closed"), -(pair[1].since or 0.0)))
+    for each, status in read:
+        yield (
+            each["metadata"]["name"],
+            status.phase or NONE,
+            status.syndrome or NONE,
+            status.part or NONE,
+            _suspect_of(each),
+            ", ".join(status.jobs) or NONE,
+            f"{status.confidence:.2f}",
+            status.waits_for or NONE,
+            human_duration(now_s - status.since) if status.since else NONE,
+        )
+
+
+def _status_of(incident: Object) -> "FaultIncidentStatus":
+    from controller.api.fault_incident import FaultIncidentStatus
+
+    return FaultIncidentStatus.model_validate(incident.get("status") or {})
+
+
+def is_open(incident: Object) -> bool:
+    """Whether a FaultIncident was reported and is not closed."""
+    return _status_of(incident).phase not in (None, "Closed")
+
+
+def _suspect_of(incident: Object) -> str:
+    """What is suspected: a failure domain, nodes, or the jobs alone."""
+    spec = incident.get("spec") or {}
+    return str(spec.get("domain") or ", ".join(spec.get("nodes", [])) or NONE)
+
+
+def explanation(incident: Object, now_s: float) -> Iterator[str]:
+    """What is suspected and why, what was decided, what it waits for, and what else could be done at which price."""
+    status = _status_of(incident)
+    since = f", since {human_duration(now_s - status.since)}" if status.since else ""
+    yield f"{incident['metadata']['name']}: {status.phase or 'not reported yet'}{since}"
+    yield f"suspect: {_suspect_of(incident)} ({status.part or 'unknown'}), confidence {status.confidence:.2f}"
+    yield f"disturbance: {status.syndrome}; jobs: {', '.join(status.jobs) or 'none'}"
+    yield f"sources: {', '.join(status.sources) or 'none'}"
+    for line in status.evidence:
+        yield f"  {line}"
+    if status.remedy:
+        yield f"decided: {status.remedy}"
+    if status.waits_for:
+        yield f"waits for: {status.waits_for}"
+    if status.probe:
+        yield f"a probe would decide: {status.probe}"
+    if status.alternatives:
+        yield "alternatives, in expected GPU-hours:"
+    for each in status.alternatives:
+        price = "cannot be done" if each.gpu_hours is None else f"{each.gpu_hours:g}"
+        yield f"  {each.do}: {price}{f' ({each.note})' if each.note else ''}"

@@ -1,49 +1,39 @@
-"""`tonnage plan`: plan for a fleet, from manifests or from a live cluster."""
+"""`tonnage plan` and `tonnage explain`: plan for a fleet, from manifests or a live cluster, and the reasons in it."""
 
 import sys
-from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from cli.inputs.cluster import Impersonated, access_options, target_from
-from cli.inputs.planning import Planning, one_origin, planned, planned_on, planning_options, print_notes
-from cli.printing.errors import FAILED
+from cli.inputs.cluster import ClusterAccess, access_options, cluster_options
+from cli.inputs.options import output_choice
+from cli.inputs.planning import Planning, one_origin, packer_of, planned, planned_on, planning_options, print_notes
+from cli.printing.terminal import FAILED, print_error
+from cluster.errors import TonnageError
+
+MOVE_SHARE = "Largest fraction of running pods to move where that saves more than it costs, such as 0.02. [default: 0]"
 
 
 @click.command(epilog="kubectl get nodes,pods -A -o json | tonnage plan -f - -f gpu-types.yaml")
 @planning_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "diff"]),
-    help="diff: only the changes. [default: table for files, diff for a cluster]",
-)
-@click.option(
-    "--move-share",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    metavar="SHARE",
-    help="Largest fraction of running pods to move where that saves more than it costs, such as 0.02. [default: 0]",
-)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "diff"]),
+              help="diff: only the changes. [default: table for files, diff for a cluster]")  # fmt: skip
+@click.option("--move-share", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help=MOVE_SHARE)
 @click.option("--timings", is_flag=True, help="Add the solver's time in seconds.")
 @click.option("--fail-on-unplaced", is_flag=True, help="Exit with 1 if a workload could not be placed or served.")
 @access_options
 @click.pass_context
 def plan(
     ctx: click.Context,
+    /,
     files: tuple[str, ...],
-    config: Path | None,
-    deadline_s: float | None,
-    policy: str | None,
     output: str | None,
-    move_share: float,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
     *,
     timings: bool,
     fail_on_unplaced: bool,
+    **given: Any,
 ) -> None:
     """Plan a fleet: GPU mix and routing of every service, a node for every pod, and the unplaced workloads.
 
@@ -52,10 +42,9 @@ def plan(
     """
     from cli.printing import plan_output
 
-    one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
-    planning = Planning(config, policy, deadline_s, move_share)
-    target = target_from(kubeconfig, context, user, timeout_s)
-    made = planned(files, planning, sys.stdin) if files else planned_on(target, planning)
+    one_origin(files, access)
+    planning = Planning(**given)
+    made = planned(files, planning, sys.stdin) if files else planned_on(access, planning)
     print_notes(made.notes)
     print_notes(plan_output.cut_short_notes(made.plan, made.settings.plan_deadline_s))
     output = output or ("table" if files else "diff")
@@ -65,3 +54,75 @@ def plan(
         plan_output.show(made, output, timings=timings, with_changes=not files)
     if fail_on_unplaced and plan_output.left_over(made.plan):
         ctx.exit(FAILED)
+
+
+FORBIDDEN = 403
+
+
+def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completions of KIND/NAME: objects of the files given with -f so far, otherwise kinds only."""
+    from cluster.errors import ConfigError
+    from controller.objects.manifests import read_manifests
+
+    if "/" not in incomplete and "." in incomplete and not ctx.params.get("files"):
+        from cli.printing.field_documentation import field_names
+
+        return [CompletionItem(name) for name in field_names(incomplete) if name.startswith(incomplete)]
+    try:
+        read = read_manifests(ctx.params.get("files") or ())
+        names = [each.subject for kind in (read.services, read.gangs, read.pods, read.nodes) for each in kind]
+    except ConfigError:
+        from controller.queries.explain import EXPLAINED
+
+        names = [f"{kind}/" for kind in EXPLAINED]
+    return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
+
+
+@click.command(epilog="tonnage explain modelservice.spec.slo")
+@click.argument("target", metavar="KIND/NAME | KIND[.FIELD...]", shell_complete=_targets)
+@planning_options
+@output_choice("table", "json", "yaml")
+@click.option("--recursive", is_flag=True, help="For a field: include all nested fields.")
+@cluster_options
+def explain(
+    target: str, files: tuple[str, ...], output: str, access: ClusterAccess, *, recursive: bool, **given: Any
+) -> None:
+    """Explain the plan for one object, or the meaning of a field.
+
+    \b
+    ModelService/NAME  why this mix, its binding constraints, and which GPU type serves each request length
+    Pod/NAME           cost terms of the chosen node and the runners-up, or which resource was short on how many nodes
+    Gang/NAME          nodes of its members, or why it was held back
+    Node/NAME          pods that run there, start there or leave, and what stays free
+    KIND.FIELD         documentation of a field of Tonnage's kinds, as kubectl explain prints it
+
+    Objects come from files (-f), otherwise from the cluster of the kubeconfig. NAME may be NAMESPACE/NAME; the default
+    namespace is that of -n, or `default`. A pod's candidates are scored with the rest of the plan in place.
+    """
+    if "/" not in target and not files:
+        from cli.printing.field_documentation import field_text
+
+        click.echo(field_text(target, recursive=recursive), nl=False)
+        return
+    from cli.printing import explanation_output
+    from controller.queries.explain import explain as why
+    from controller.queries.explain import kind_and_name
+
+    kind, name = kind_and_name(target)  # errors in the argument are reported before planning
+    one_origin(files, access)
+    if access.namespace and "/" not in name and kind != "Node":
+        target = f"{kind}/{access.namespace}/{name}"
+    planning = Planning(**given)
+    try:
+        made = planned(files, planning, sys.stdin) if files else planned_on(access, planning)
+    except TonnageError as error:
+        if getattr(getattr(error, "refusal", None), "status", 0) != FORBIDDEN:
+            raise
+        print_error(error)
+        within, _, alone = name.rpartition("/")
+        described = f"tonnage describe {kind.lower()} {alone} -n {within or access.namespace or 'default'}"
+        click.echo(f"explain plans the whole cluster; within your rights, {described} has the last decision", err=True)
+        click.get_current_context().exit(FAILED)
+    answer = why(made.snapshot, made.plan, target, packer_of(made.settings))
+    print_notes(made.notes)
+    explanation_output.show(answer, output)

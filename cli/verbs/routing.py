@@ -1,34 +1,40 @@
 """`tonnage routing`: the routing weights of a service in forms that gateways read."""
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
+import yaml
 
 from cli.inputs.cluster import (
-    Cluster,
-    Impersonated,
+    ClusterAccess,
+    LiveCluster,
     cluster_options,
     complete_kinds_and_names,
     on_cluster_in_turn,
-    target_from,
 )
+from cli.inputs.options import output_choice, setting
+from cli.printing.columns import columns
 from cluster.errors import ConfigError, Mistake, TonnageError
+from cluster.workloads import InstanceType
+from controller.api.labels import SERVICE_LABEL
 
 Object = dict[str, Any]
+
 FORMS = ("table", "json", "httproute", "configmap")
 
 
 @click.command(epilog="tonnage routing chat -o httproute --gateway inference | kubectl apply --server-side -f -")
 @click.argument("name", metavar="SERVICE", shell_complete=complete_kinds_and_names)
-@click.option("-o", "--output", type=click.Choice(FORMS), default="table", show_default=True,
-              help="httproute: an HTTPRoute (Gateway API). configmap: the JSON in a ConfigMap.")  # fmt: skip
+@output_choice(*FORMS, words="httproute: an HTTPRoute (Gateway API). configmap: the JSON in a ConfigMap.")
 @click.option("--gateway", metavar="NAME", help="Gateway of the HTTPRoute; NAMESPACE/NAME in another namespace.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host of the HTTPRoute; may be repeated.")
-@click.option("--backend", metavar="PATTERN", default="{service}-{type}", show_default=True,
-              help="Name of the backend of an instance type.")  # fmt: skip
-@click.option("--backend-kind", type=click.Choice(["Service", "InferencePool"]), default="Service", show_default=True,
-              help="Kind of the backends; InferencePool: of the Gateway API Inference Extension.")  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Port of the backends.")
+@setting("--backend", "{service}-{type}", "Name of the backend of an instance type.", metavar="PATTERN")
+@setting("--backend-kind", "Service", "Kind of the backends; InferencePool: of the Gateway API Inference Extension.",
+         click.Choice(["Service", "InferencePool"]))  # fmt: skip
+@setting("--port", 8000, "Port of the backends.", click.IntRange(1, 65535))
 @cluster_options
 def routing(
     name: str,
@@ -38,11 +44,7 @@ def routing(
     backend: str,
     backend_kind: str,
     port: int,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
 ) -> None:
     """Print a ModelService's routing weights, for a gateway that sends requests to the instances.
 
@@ -50,12 +52,10 @@ def routing(
     know the lengths of a request, the table of fractions by input and output tokens (json, configmap) serves the mix
     better: that of all requests alone may miss the SLO.
     """
-    from cli.printing import routing_output
-
     if output == "httproute" and not gateway:
         raise ConfigError(Mistake("--gateway", "is missing", "name the Gateway that the HTTPRoute belongs to"))
 
-    async def work(cluster: Cluster) -> Object:
+    async def work(cluster: LiveCluster) -> Object:
         from controller.kube import crud
 
         resource = cluster.discovered.named("modelservices")
@@ -65,12 +65,156 @@ def routing(
             raise TonnageError(f'modelservices.tonnage.dev "{name}" not found')
         return found
 
-    service = on_cluster_in_turn(target_from(kubeconfig, context, user, timeout_s, namespace), work)
-    backends = routing_output.Backends(backend, backend_kind, port)
+    service = on_cluster_in_turn(access, work)
     if output == "httproute":
-        text = routing_output.http_route(service, backends, gateway or "", hosts)
-    elif output == "configmap":
-        text = routing_output.config_map(service)
+        text = http_route(service, Backends(backend, backend_kind, port), gateway or "", hosts)
     else:
-        text = routing_output.as_json(service) if output == "json" else routing_output.as_table(service)
+        text = {"configmap": config_map, "json": as_json, "table": as_table}[output](service)
     click.echo(text, nl=False)
+
+
+WEIGHTS = 1000
+"""Sum of an HTTPRoute's weights. Chosen: thousandths, far below Gateway API's limit of a million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """Backends of an HTTPRoute: one per instance type."""
+
+    pattern: str
+    """Name, of `{service}` and `{type}`."""
+    kind: str
+    port: int
+
+    def of(self, service: str, instance_type: str) -> Object:
+        """Reference to the backend of one instance type. Raises ConfigError for a pattern with other fields."""
+        try:
+            name = self.pattern.format(service=service, type=instance_type)
+        except (KeyError, IndexError, ValueError) as error:
+            remedy = "write {service} and {type} where their names belong"
+            raise ConfigError(Mistake("--backend", f"{self.pattern!r} is no pattern", remedy)) from error
+        if self.kind == "Service":
+            return {"name": name, "port": self.port}
+        return {"group": "inference.networking.k8s.io", "kind": self.kind, "name": name}
+
+
+def as_table(service: Object) -> str:
+    """Fraction of all requests by instance type, then of the requests of each length."""
+    total = fractions(service)
+    rows = [(name, f"{100 * fraction:.1f} %") for name, fraction in total.items()]
+    by_length = [
+        (f"≤ {each['inputTokens']}", f"≤ {each['outputTokens']}", *(_percent(each["shares"].get(n, 0)) for n in total))
+        for each in buckets(service)
+    ]
+    return (
+        columns(("INSTANCE TYPE", "% OF REQUESTS"), rows)
+        + "\n"
+        + columns(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in total)), by_length)
+    )
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.4g}" if fraction else "-"
+
+
+def as_json(service: Object) -> str:
+    """Fractions of all requests, and by length; the same input gives the same text."""
+    name, namespace = service["metadata"]["name"], service["metadata"].get("namespace", "default")
+    record = {"record": 1, "service": f"{namespace}/{name}", "shares": fractions(service), "buckets": buckets(service)}
+    return json.dumps(record, indent=2) + "\n"
+
+
+def config_map(service: Object) -> str:
+    """ConfigMap SERVICE-routing with the JSON under `routing.json`, as YAML."""
+    return _yaml(_object(service, "v1", "ConfigMap") | {"data": {"routing.json": as_json(service)}})
+
+
+def http_route(service: Object, backends: Backends, gateway: str, hosts: Sequence[str]) -> str:
+    """HTTPRoute SERVICE-routing with a weighted backend per instance type, as YAML."""
+    namespace, _, name = gateway.rpartition("/")
+    parent = {"name": name} | ({"namespace": namespace} if namespace else {})
+    own = service["metadata"]["name"]
+    refs = [{**backends.of(own, each), "weight": weight} for each, weight in weights(fractions(service)).items()]
+    spec = {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {}), "rules": [{"backendRefs": refs}]}
+    return _yaml(_object(service, "gateway.networking.k8s.io/v1", "HTTPRoute") | {"spec": spec})
+
+
+def weights(fractions_: Mapping[str, float]) -> dict[str, int]:
+    """Whole weights that add up to WEIGHTS: largest remainders get what rounding leaves."""
+    exact = {name: WEIGHTS * fraction for name, fraction in fractions_.items()}
+    whole = {name: int(each) for name, each in exact.items()}
+    rest = sorted(exact, key=lambda name: (whole[name] - exact[name], name))
+    for name in rest[: WEIGHTS - sum(whole.values())]:
+        whole[name] += 1
+    return whole
+
+
+def fractions(service: Object) -> dict[str, float]:
+    """Fraction of all requests that goes to each instance type, by the histogram of the service's demand."""
+    share = _histogram(service)
+    found: dict[str, float] = {}
+    for each in _routing(service)["weights"]:
+        parts = (float(share[i][j]) * float(to) for i, row in enumerate(each["share"]) for j, to in enumerate(row))
+        found[_name(each)] = sum(parts)
+    whole = sum(found.values())
+    if not whole:
+        raise TonnageError(f"{service['metadata']['name']}: no bucket of its demand has routing weights")
+    return {name: round(part / whole, 9) for name, part in sorted(found.items()) if part > 0}
+
+
+def buckets(service: Object) -> list[Object]:
+    """Fractions by length, for the lengths that are asked for."""
+    routing = _routing(service)
+    return [
+        {"inputTokens": prompt, "outputTokens": answer, "shares": shares}
+        for i, prompt in enumerate(routing["inputTokens"])
+        for j, answer in enumerate(routing["outputTokens"])
+        if (shares := {_name(w): float(w["share"][i][j]) for w in routing["weights"] if w["share"][i][j]})
+    ]
+
+
+def _histogram(service: Object) -> Sequence[Sequence[float]]:
+    """Fraction of the requests in each bucket; the same for all where the spec has none of these buckets."""
+    demand, routing = service["spec"].get("demand") or {}, _routing(service)
+    edges = ("inputTokens", "outputTokens")
+    if [demand.get(each) for each in edges] == [routing[each] for each in edges]:
+        histogram: Sequence[Sequence[float]] = demand["histogram"]
+        return histogram
+    return [[1.0] * len(routing["outputTokens"]) for _ in routing["inputTokens"]]
+
+
+def _routing(service: Object) -> Object:
+    """Raises TonnageError while there is none."""
+    routing: Object | None = (service.get("status") or {}).get("routing")
+    if not routing:
+        raise TonnageError(f"{service['metadata']['name']}: no routing yet; tonnage describe modelservice shows why")
+    return routing
+
+
+def _name(weights_: Object) -> str:
+    """Name of the instance type of a table of weights."""
+    width = int(weights_.get("gpusPerInstance", 1))
+    return InstanceType(weights_["gpuType"], width, weights_.get("capacityType") == "spot").name
+
+
+def _object(service: Object, api_version: str, kind: str) -> Object:
+    """Head of an object that goes with its service."""
+    about = service["metadata"]
+    owner = {
+        "apiVersion": service.get("apiVersion", "tonnage.dev/v1alpha1"),
+        "kind": "ModelService",
+        "name": about["name"],
+        "uid": about.get("uid", ""),
+    }
+    metadata = {
+        "name": f"{about['name']}-routing",
+        "namespace": about.get("namespace", "default"),
+        "labels": {SERVICE_LABEL: about["name"]},
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def _yaml(obj: Object) -> str:
+    text: str = yaml.safe_dump(obj, sort_keys=False, width=120)
+    return text

@@ -9,7 +9,7 @@ from types import FrameType
 
 import click
 
-from isolation.admission.needs import bytes_from
+from isolation.admission import bytes_from
 from tonnage import sandbox
 
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}

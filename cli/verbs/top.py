@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import Cluster, Impersonated, access_options, on_cluster, target_from
+from cli.inputs.cluster import ClusterAccess, LiveCluster, access_options, on_cluster
+from cli.inputs.options import files_option, output_choice, setting
 from cli.inputs.planning import one_origin, print_notes
 
 if TYPE_CHECKING:
@@ -20,27 +21,21 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 WHAT = ("nodes", "gpus", "services", "pools")
-OUTPUTS = ("table", "wide", "json", "yaml")
+ORDERS = ("name", "used", "idle")
 
 
 @click.command(epilog="tonnage top gpus")
 @click.argument("what", type=click.Choice(WHAT))
-@click.option("-f", "--filename", "files", multiple=True, type=click.Path(allow_dash=True),
-              help="Manifest file or folder instead of a cluster; may be repeated.")  # fmt: skip
-@click.option("--sort-by", type=click.Choice(["name", "used", "idle"]), default="name", show_default=True,
-              help="used: most allocated first; idle: highest idle cost first.")  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True,
-              help="wide: all columns, also where the terminal is narrower.")  # fmt: skip
+@files_option("Manifest file or folder instead of a cluster; may be repeated.")
+@setting("--sort-by", "name", "used: most allocated first; idle: highest idle cost first.", click.Choice(ORDERS))
+@output_choice("table", "wide", "json", "yaml", words="wide: all columns, also where the terminal is narrower.")
 @access_options
 def top(
     what: str,
     files: tuple[str, ...],
     sort_by: str,
     output: str,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
 ) -> None:
     """Show allocation and cost by node, GPU type, service, or node pool.
 
@@ -48,7 +43,7 @@ def top(
     this cluster cannot use them for lack of CPU, memory or GPU on the same node. CLOSED devices are free on
     unschedulable nodes. Costs use the on-demand prices of the GPUTypes; IDLE $/H is the cost of unallocated devices.
     """
-    one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
+    one_origin(files, access)
     if files:
         from controller.objects.manifests import read_manifests
         from controller.placers import DEFAULT_POOLS
@@ -57,19 +52,19 @@ def top(
         observed = snapshot_from(read_manifests(files, sys.stdin))
         pools: tuple[Pool, ...] = DEFAULT_POOLS
     else:
-        observed, pools = on_cluster(target_from(kubeconfig, context, user, timeout_s), _seen)
+        observed, pools = on_cluster(access, _seen)
     print_notes(observed.notes)
     data = document(observed.snapshot, what, pools, sort_by)
     if output in ("table", "wide"):
         room = get_terminal_size().columns if output == "table" and sys.stdout.isatty() else None
         click.echo(text(data, what, room), nl=False)
         return
-    from cli.printing.documents import written
+    from cli.printing.plan_figures import written
 
     click.echo(written(data, output), nl=False)
 
 
-async def _seen(cluster: Cluster) -> "tuple[Observed, tuple[Pool, ...]]":
+async def _seen(cluster: LiveCluster) -> "tuple[Observed, tuple[Pool, ...]]":
     from controller.queries.installation import find_installation
     from controller.queries.list_once import list_cluster
 
@@ -82,7 +77,10 @@ def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: 
     from controller.queries import usage
 
     if what == "services":
-        services = sorted(usage.of_services(snapshot), key=_service_order(sort_by))
+        services = sorted(
+            usage.of_services(snapshot),
+            key=(lambda s: s.name) if sort_by == "name" else (lambda s: (-s.cost_per_hour, s.name)),
+        )
         cost = sum(each.cost_per_hour for each in services)
         return {"services": [_service(each) for each in services], "total": {"cost_per_hour": _figure(cost)}}
     rows = {
@@ -96,10 +94,6 @@ def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: 
         "idle": lambda u: -u.idle_cost_per_hour,
     }
     return {what: [_usage(each) for each in sorted(rows, key=orders[sort_by])], "total": _usage(usage.total(rows))}
-
-
-def _service_order(sort_by: str) -> "Callable[[ServiceUsage], Any]":
-    return (lambda s: s.name) if sort_by == "name" else (lambda s: (-s.cost_per_hour, s.name))
 
 
 def _usage(usage: "Usage") -> Document:

@@ -3,25 +3,81 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from cli.inputs.cluster import (
-    Cluster,
-    Impersonated,
+    ClusterAccess,
+    LiveCluster,
     cluster_options,
     complete_kinds_and_names,
     duration,
     on_cluster,
-    target_from,
 )
-from cli.inputs.resource_arguments import ResourceArgument, parse_resource_arguments
-from cli.printing.errors import FAILED
-from cli.verbs.wait_condition import WaitCondition, wait_condition
+from cli.inputs.resources import ResourceArgument, parse_resource_arguments
+from cli.printing.terminal import FAILED
 from cluster.errors import ConfigError, Mistake, TonnageError
 
 Object = dict[str, Any]
+
+HELP = "write delete, create, condition=NAME, condition=NAME=VALUE or jsonpath='{.PATH}'=VALUE"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCondition:
+    """Condition on one object."""
+
+    words: str
+    """Text of the option."""
+    is_met: Callable[[Object | None], bool]
+    """Whether the object, or None where it does not exist, meets the condition."""
+    needs_object: bool = True
+    """Whether an object that does not exist is an error, rather than something to wait for."""
+
+
+def wait_condition(text: str | WaitCondition) -> WaitCondition:
+    """Condition that the value of `--for` names, as kubectl reads it. Raises click.BadParameter."""
+    if isinstance(text, WaitCondition):
+        return text
+    kind, _, rest = text.partition("=")
+    if text == "delete":
+        return WaitCondition(text, lambda obj: obj is None, needs_object=False)
+    if text == "create":
+        return WaitCondition(text, lambda obj: obj is not None, needs_object=False)
+    if kind == "condition" and rest:
+        name, _, value = rest.partition("=")
+        return WaitCondition(text, lambda obj: has_condition(obj, name, value or "True"))
+    if kind == "jsonpath" and rest.startswith("{"):
+        path, brace, value = rest.rpartition("}")
+        if brace and (value == "" or value.startswith("=")):
+            return WaitCondition(text, _at_path(path + brace, value.removeprefix("=") if value else None))
+    raise click.BadParameter(f"{text!r} is not a condition; {HELP}")
+
+
+def has_condition(obj: Object | None, name: str, value: str) -> bool:
+    """Whether the object has the condition with this status, and for its present spec; names ignore case."""
+    status = (obj or {}).get("status") or {}
+    generation = (obj or {}).get("metadata", {}).get("generation", 0)
+    return any(
+        each.get("type", "").lower() == name.lower()
+        and each.get("status", "").lower() == value.lower()
+        and each.get("observedGeneration", status.get("observedGeneration", generation)) >= generation
+        for each in status.get("conditions") or ()
+    )
+
+
+def _at_path(path: str, value: str | None) -> Callable[[Object | None], bool]:
+    def is_met(obj: Object | None) -> bool:
+        from cli.printing.fields import jsonpath
+
+        found = "" if obj is None else jsonpath(path)(obj)
+        return found != "" if value is None else found == value
+
+    return is_met
+
+
 DEFAULT_S = 30.0
 """Limit of the wait, as kubectl's."""
 
@@ -40,26 +96,22 @@ def wait(
     what: tuple[str, ...],
     condition: WaitCondition,
     within_s: float,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    user: Impersonated | None,
-    timeout_s: float,
+    access: ClusterAccess,
 ) -> None:
     """Wait until objects meet a condition; exits with 1 if one does not in time.
 
     A condition counts only for the object's present spec. With a value that JSONPath finds nothing for, it waits.
     """
 
-    async def work(cluster: Cluster) -> bool:
+    async def work(cluster: LiveCluster) -> bool:
         return await wait_for_all(cluster, what, condition, within_s)
 
-    if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
+    if not on_cluster(access, work):
         ctx.exit(FAILED)
 
 
 async def wait_for_all(
-    cluster: Cluster,
+    cluster: LiveCluster,
     what: tuple[str, ...],
     condition: WaitCondition,
     within_s: float,
@@ -84,7 +136,7 @@ async def wait_for_all(
 
 
 async def _is_met_in_time(
-    cluster: Cluster,
+    cluster: LiveCluster,
     argument: ResourceArgument,
     name: str,
     condition: WaitCondition,
@@ -110,7 +162,7 @@ async def _is_met_in_time(
 
 
 async def _until(
-    cluster: Cluster,
+    cluster: LiveCluster,
     argument: ResourceArgument,
     name: str,
     condition: WaitCondition,

@@ -1,75 +1,60 @@
 """`tonnage whatif`: plans for many variations of a fleet at once."""
 
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.inputs.options import files_option, output_choice, report_option, setting
 from cli.inputs.planning import DEFAULT_DEADLINE_S, complete_policies, deadline, print_notes, read
-from cli.inputs.report_file import save_report
-from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
-from cli.printing.errors import stopped_status
+from cli.inputs.runs import executor_of, resume_hint, save_report, sweep_options
+from cli.printing.terminal import stopped_status
+
+if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
+    from cli.inputs.sweeps import WhatIfOptions, WhatIfResult
+    from cluster.snapshot import Snapshot
+    from simulator.scenarios import Answer, Scenario
+    from simulator.sweep.runner import Executor, Progress, ResultCache
 
 
 @click.command(epilog="tonnage whatif -f examples/ --demand 0.5,1,2,4 --price a100=2.5,3.67 --report out/whatif.html")
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    required=True,
-    type=click.Path(allow_dash=True),
-    help="Manifest file or folder; may be repeated. - reads standard input.",
+@files_option("Manifest file or folder; may be repeated. - reads standard input.", required=True)
+@setting("--demand", "1", "Multiples of today's request rate.", metavar="FACTOR,...")
+@setting("--slo", "1", "Multiples of the SLO's time per token.", metavar="FACTOR,...")
+@click.option("--price", multiple=True, metavar="TYPE=$,...",
+              help="Dollars per GPU and hour, both spot and on demand; may be repeated.")  # fmt: skip
+@click.option("--nodes", multiple=True, metavar="TYPE=+N,-N,...",
+              help="Nodes to add or remove, by GPU type; may be repeated.")  # fmt: skip
+@click.option("--policies", default="tonnage", show_default=True, shell_complete=complete_policies,
+              help="Placement policies.")  # fmt: skip
+@setting("--seeds", "0", "Seeds of the planner, such as 0-4.")
+@setting(
+    "--deadline deadline_s",
+    DEFAULT_DEADLINE_S,
+    "Work budget of each scenario, as the longest time it takes on a slow core.",
+    deadline,
+    "DURATION",
 )
-@click.option(
-    "--demand", default="1", show_default=True, metavar="FACTOR,...", help="Multiples of today's request rate."
-)
-@click.option(
-    "--slo", default="1", show_default=True, metavar="FACTOR,...", help="Multiples of the SLO's time per token."
-)
-@click.option(
-    "--price",
-    multiple=True,
-    metavar="TYPE=$,...",
-    help="Dollars per GPU and hour, both spot and on demand; may be repeated.",
-)
-@click.option(
-    "--nodes", multiple=True, metavar="TYPE=+N,-N,...", help="Nodes to add or remove, by GPU type; may be repeated."
-)
-@click.option(
-    "--policies", default="tonnage", show_default=True, shell_complete=complete_policies, help="Placement policies."
-)
-@click.option("--seeds", default="0", show_default=True, help="Seeds of the planner, such as 0-4.")
-@click.option(
-    "--deadline",
-    "deadline_s",
-    type=deadline,
-    default=DEFAULT_DEADLINE_S,
-    show_default=True,
-    metavar="DURATION",
-    help="Work budget of each scenario, as the longest time it takes on a slow core.",
-)
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too.")
+@report_option()
 @sweep_options
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_choice("table", "json")
 @click.pass_context
-def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **given: object) -> None:
+def whatif(
+    ctx: click.Context, /, files: tuple[str, ...], output: str, jobs: int | None, ray: str, **given: Any
+) -> None:
     """Compare cost and capacity of a fleet under other demand, prices, SLOs, nodes or policies.
 
     Plans every combination of the given values once; the first line is the fleet unchanged. Read-only.
     """
-    from cli.inputs.scenarios import WhatIfOptions, scenarios_from
+    from cli.inputs.sweeps import WhatIfOptions, scenarios_from
     from cli.printing.scenario_output import as_html, as_json, as_table
-    from cli.verbs.whatif_run import run_scenarios
 
-    jobs, ray = given.pop("jobs"), given.pop("ray")
-    options = WhatIfOptions(**given)  # type: ignore[arg-type]  # click gives each option the type that is declared above
+    options = WhatIfOptions(**given)
     scenarios = scenarios_from(options)
     observed = read(files, sys.stdin)
     print_notes(observed.notes)
-    result = run_scenarios(
-        scenarios, options, observed.snapshot, executor_of(str(ray), jobs if isinstance(jobs, int) else None)
-    )
+    result = run_scenarios(scenarios, options, observed.snapshot, executor_of(ray, jobs))
     if result.swept.kept:
         click.echo(f"{result.swept.kept} scenarios were kept from an earlier sweep in {options.results}", err=True)
     if result.swept.done:
@@ -81,3 +66,62 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **given: 
         click.echo(f"stopped ({result.swept.stopped}): {done} of {total} scenarios done", err=True)
         click.echo(resume_hint(options.results), err=True)
         ctx.exit(stopped_status(result.swept.stopped))
+
+
+def run_scenarios(
+    scenarios: "Sequence[Scenario]", options: "WhatIfOptions", snapshot: "Snapshot", way: "Executor"
+) -> "WhatIfResult":
+    """Plan every scenario, with progress on standard error. Raises ConfigError before planning starts."""
+    import time
+    from datetime import UTC, datetime
+    from functools import partial
+
+    from cli.inputs.sweeps import WhatIfResult, scenario_label
+    from cli.printing.progress import progress_on
+    from cluster.errors import ConfigError, Mistake
+    from simulator.scenarios import answered, changed
+    from simulator.sweep.runner import sweep
+
+    mistakes: list[Mistake] = []
+    for scenario in scenarios:
+        try:
+            changed(snapshot, scenario)
+        except ConfigError as error:
+            mistakes += [mistake for mistake in error.mistakes if mistake not in mistakes]
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+
+    def in_words(progress: "Progress[Scenario, Answer]") -> str:
+        return f"{scenario_label(progress.run)}: ${progress.result.services_per_hour:,.2f}/h for services"
+
+    started_at, began_s = datetime.now(UTC), time.perf_counter()
+    play = partial(answered, snapshot=snapshot, within_s=options.deadline_s)
+    with progress_on(sys.stderr, len(scenarios), in_words) as on_done:
+        swept = sweep(scenarios, play, way=way, cache=_cache_of(options, snapshot), on_done=on_done)
+    return WhatIfResult(tuple(scenarios), swept, started_at, time.perf_counter() - began_s)
+
+
+def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Scenario, Answer] | None":
+    """Cache of the answers, keyed by all that determines them."""
+    import pickle
+
+    import msgspec
+
+    from cluster.errors import UNREADABLE
+    from simulator.scenarios import Answer
+    from simulator.sweep.runner import ResultCache, code_digest, digest_of
+
+    if options.results is None:
+        return None
+    # The same manifests read by the same code give the same bytes.
+    same = digest_of(pickle.dumps(snapshot), code_digest(), repr(options.deadline_s))
+
+    def from_bytes(data: bytes) -> Answer:
+        try:
+            return msgspec.json.decode(data, type=Answer)
+        except UNREADABLE as error:
+            raise ValueError(f"not an answer: {error}") from error
+
+    return ResultCache(
+        options.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
+    )

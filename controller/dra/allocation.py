@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from controller.api.labels import EPOCH_ANNOTATION
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
 from controller.dra.requests import ClaimRequests, Inventory, Listed, Request, matches
-from controller.dra.undecided import SelectorError
+from controller.dra.selectors import SelectorError
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Stamp, Write
@@ -28,30 +28,28 @@ def chosen(
     one of them does not exist, is held, or does not satisfy the request: the cluster has changed since the plan was
     made.
     """
-    left, given = list(numbers), []
+    left = iter(numbers)
+    given = []
     for request in wanted.requests:
-        count = len(inventory.devices) if request.count is None else request.count
-        for _ in range(count):
-            if not left:
+        for _ in range(len(inventory.devices) if request.count is None else request.count):
+            number = next(left, None)
+            if number is None:
                 raise ActionError(f"allocating devices: {len(numbers)} were chosen, and the claim asks for more")
-            given.append((request, _device(inventory, left.pop(0), request, held)))
+            if not 0 <= number < len(inventory.devices):
+                raise ActionError(f"allocating device {number}: the node has {len(inventory.devices)} devices")
+            listed = inventory.devices[number]
+            if listed.withheld:
+                raise ActionError(f"allocating {listed.id}: {listed.withheld}")
+            if listed.id in held:
+                raise ActionError(f"allocating {listed.id}: a claim holds it already")
+            try:
+                is_match = matches(request, listed)
+            except SelectorError as error:
+                raise ActionError(f"allocating {listed.id} for request {request.name!r}: {error}") from error
+            if not is_match:
+                raise ActionError(f"allocating {listed.id}: it does not satisfy request {request.name!r}")
+            given.append((request, listed))
     return given
-
-
-def _device(inventory: Inventory, number: int, request: Request, held: Collection[DeviceId]) -> Listed:
-    if not 0 <= number < len(inventory.devices):
-        raise ActionError(f"allocating device {number}: the node has {len(inventory.devices)} devices")
-    listed = inventory.devices[number]
-    if listed.withheld:
-        raise ActionError(f"allocating {listed.id}: {listed.withheld}")
-    if listed.id in held:
-        raise ActionError(f"allocating {listed.id}: a claim holds it already")
-    try:
-        if matches(request, listed):
-            return listed
-    except SelectorError as error:
-        raise ActionError(f"allocating {listed.id} for request {request.name!r}: {error}") from error
-    raise ActionError(f"allocating {listed.id}: it does not satisfy request {request.name!r}")
 
 
 def allocation_writes(
@@ -67,8 +65,17 @@ def allocation_writes(
     The API server refuses to change an existing allocation.
     """
     results = [{"request": r.name, "driver": d.id.driver, "pool": d.id.pool, "device": d.id.device} for r, d in given]
-    devices = {"results": results}
-    config = _config(claim, [request for request, _ in given], classes)
+    devices: dict[str, Any] = {"results": results}
+    # Configuration for the drivers: that of each class, then the claim's own, which takes precedence.
+    by_class: dict[str, dict[str, None]] = {}
+    for request, _ in given:
+        by_class.setdefault(request.class_name, {})[request.name] = None
+    config = [
+        {"source": "FromClass", "requests": [*served], **msgspec.json.decode(raw)}
+        for name, served in by_class.items()
+        for raw in (classes[name].spec.config if name in classes else ())
+    ]
+    config += [{"source": "FromClaim", **msgspec.json.decode(raw)} for raw in claim.spec.devices.config]
     if config:
         devices["config"] = config
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
@@ -116,19 +123,3 @@ def _status_writes(
 
 def _consumer(pod: SeenPod) -> dict[str, str]:
     return {"resource": "pods", "name": pod.name.partition("/")[2], "uid": pod.uid}
-
-
-def _config(
-    claim: ResourceClaim, requests: Sequence[Request], classes: Mapping[str, DeviceClass]
-) -> list[dict[str, Any]]:
-    """Configuration for the drivers: that of each class, then the claim's own, which takes precedence."""
-    by_class: dict[str, list[str]] = {}
-    for request in requests:
-        names = by_class.setdefault(request.class_name, [])
-        if request.name not in names:
-            names.append(request.name)
-    config: list[dict[str, Any]] = []
-    for name, served in by_class.items():
-        of_class = classes[name].spec.config if name in classes else ()
-        config += [{"source": "FromClass", "requests": served, **msgspec.json.decode(raw)} for raw in of_class]
-    return config + [{"source": "FromClaim", **msgspec.json.decode(raw)} for raw in claim.spec.devices.config]

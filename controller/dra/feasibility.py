@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from controller.dra.requests import ClaimRequests, Inventory, UnsupportedClaimError, check_selectors, fits
-from controller.dra.undecided import SelectorError
+from controller.dra.selectors import SelectorError
 
 FITS_LABEL = "resource.tonnage.dev/fits-"
 """Prefix of a label that ends with the digest of a claim's requests: all devices of the node satisfy them."""
@@ -56,9 +56,14 @@ class Feasibility:
             if used and used + work > WORK:
                 break
             used += work
-            self._known[digest], self._feasibility[digest] = _supported(wanted), {}
-            for node in self.inventory if self._known[digest] else ():
-                self._match_one(digest, wanted, node)
+            self._feasibility[digest] = {}
+            try:
+                check_selectors(wanted)
+                self._known[digest] = wanted
+                for node in self.inventory:
+                    self._match_one(digest, wanted, node)
+            except UnsupportedClaimError:  # reported for the pod
+                self._known[digest] = None
             labelled |= self._feasibility[digest].keys()
         return labelled
 
@@ -112,14 +117,6 @@ class Feasibility:
                 self._feasibility[digest][node] = str(len(inventory.devices)) if wanted.wants_all else "yes"
         except SelectorError as error:  # reported for the pod where no node can serve it
             self._undecided[digest] = node, str(error)
-
-
-def _supported(wanted: ClaimRequests) -> ClaimRequests | None:
-    try:
-        check_selectors(wanted)
-    except UnsupportedClaimError:  # reported for the pod
-        return None
-    return wanted
 
 
 def in_turns(

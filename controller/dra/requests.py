@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.dra.objects import Attribute, Device, DeviceClass, DeviceId, DeviceRequest, ResourceClaim, ResourceSlice
-from controller.dra.selectors import Selector, facts_of, selector
-from controller.dra.undecided import SelectorError, UnsupportedSelectorError
+from controller.dra.objects import Device, DeviceClass, DeviceId, ResourceClaim, ResourceSlice
+from controller.dra.selectors import Selector, SelectorError, UnsupportedSelectorError, facts_of, selector
 
 OTHER_KINDS = ("mig", "vfio")
 """Values of the attribute `type` in NVIDIA's driver for devices that are parts or other views of a GPU."""
@@ -62,16 +61,13 @@ def inventory_from(slices: Iterable[ResourceSlice], drivers: Mapping[str, str]) 
         expected = current[0].spec.pool.resource_slice_count
         if len(current) != expected:
             problems.append(f"pool {pool} of {driver} is incomplete: {len(current)} of {expected} slices exist")
-        listed += [_listed(driver, pool, device) for part in current for device in part.spec.devices]
+        devices = (device for part in current for device in part.spec.devices)
+        listed += [Listed(DeviceId(driver, pool, each.name), each, _withheld(each)) for each in devices]
     resources = sorted({drivers[driver] for driver, _ in pools})
     if len(resources) > 1:
         problems.append(f"its drivers offer {' and '.join(resources)}: a node has GPUs of one kind")
-    devices = tuple(sorted(listed, key=lambda each: (each.id.driver, each.id.pool, _natural(each.id.device))))
-    return Inventory(devices, resources[0] if resources else "", tuple(problems))
-
-
-def _listed(driver: str, pool: str, device: Device) -> Listed:
-    return Listed(DeviceId(driver, pool, device.name), device, _withheld(device))
+    listed.sort(key=lambda each: (each.id.driver, each.id.pool, _natural(each.id.device)))
+    return Inventory(tuple(listed), resources[0] if resources else "", tuple(problems))
 
 
 def _withheld(device: Device) -> str:
@@ -165,39 +161,33 @@ def check_selectors(requests: ClaimRequests) -> None:
 def requests_as_written(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
     """The same, with selectors that are not read yet."""
     devices = claim.spec.devices
-    _refuse_long(devices.requests)
-    requests = tuple(_request(each, classes) for each in devices.requests)
+    own = [len(s.cel.expression) for each in devices.requests if each.exactly for s in each.exactly.selectors]
+    if len(own) > MOST_SELECTORS or sum(own) > LONGEST_SELECTORS:
+        most = f"{MOST_SELECTORS} of {LONGEST_SELECTORS} are supported"
+        raise UnsupportedClaimError(f"it has {len(own)} selectors of {sum(own)} characters in all; {most}")
+    requests = []
+    for each in devices.requests:
+        what, exact = f"request {each.name!r}", each.exactly
+        if exact is None:
+            raise UnsupportedClaimError(f"{what} is a list of alternatives (firstAvailable), which is not supported")
+        if exact.admin_access:
+            raise UnsupportedClaimError(f"{what} asks for admin access, which Tonnage does not grant")
+        if exact.capacity is not None:
+            raise UnsupportedClaimError(f"{what} asks for a fraction of a device's capacity, which is not supported")
+        if exact.allocation_mode not in ("ExactCount", "All"):
+            raise UnsupportedClaimError(f"{what} has the unknown allocation mode {exact.allocation_mode!r}")
+        known = classes.get(exact.device_class_name)
+        if known is None:
+            raise UnsupportedClaimError(f"{what} names DeviceClass {exact.device_class_name!r}, which does not exist")
+        selectors = tuple(each.cel.expression for each in (*known.spec.selectors, *exact.selectors))
+        count = None if exact.allocation_mode == "All" else exact.count
+        requests.append(Request(each.name, exact.device_class_name, count, selectors))
     if len(requests) > 1 and any(request.count is None for request in requests):
         raise UnsupportedClaimError("a request for All devices beside others is not supported; ask for a count")
     if any(constraint.distinct_attribute for constraint in devices.constraints):
         raise UnsupportedClaimError("the constraint distinctAttribute is not supported")
     shared = sorted({c.match_attribute for c in devices.constraints if c.match_attribute})
-    return ClaimRequests(requests, tuple(shared))
-
-
-def _refuse_long(requests: Iterable[DeviceRequest]) -> None:
-    own = [len(each.cel.expression) for request in requests if request.exactly for each in request.exactly.selectors]
-    if len(own) > MOST_SELECTORS or sum(own) > LONGEST_SELECTORS:
-        most = f"{MOST_SELECTORS} of {LONGEST_SELECTORS} are supported"
-        raise UnsupportedClaimError(f"it has {len(own)} selectors of {sum(own)} characters in all; {most}")
-
-
-def _request(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Request:
-    what, exact = f"request {request.name!r}", request.exactly
-    if exact is None:
-        raise UnsupportedClaimError(f"{what} is a list of alternatives (firstAvailable), which is not supported")
-    if exact.admin_access:
-        raise UnsupportedClaimError(f"{what} asks for admin access, which Tonnage does not grant")
-    if exact.capacity is not None:
-        raise UnsupportedClaimError(f"{what} asks for a fraction of a device's capacity, which is not supported")
-    if exact.allocation_mode not in ("ExactCount", "All"):
-        raise UnsupportedClaimError(f"{what} has the unknown allocation mode {exact.allocation_mode!r}")
-    known = classes.get(exact.device_class_name)
-    if known is None:
-        raise UnsupportedClaimError(f"{what} names DeviceClass {exact.device_class_name!r}, which does not exist")
-    selectors = tuple(each.cel.expression for each in (*known.spec.selectors, *exact.selectors))
-    count = None if exact.allocation_mode == "All" else exact.count
-    return Request(request.name, exact.device_class_name, count, selectors)
+    return ClaimRequests(tuple(requests), tuple(shared))
 
 
 def fits(wanted: ClaimRequests, inventory: Inventory) -> bool:
@@ -209,11 +199,18 @@ def fits(wanted: ClaimRequests, inventory: Inventory) -> bool:
     usable = inventory.usable
     if not usable or (wanted.wants_all and len(usable) < len(inventory.devices)):
         return False
-    agrees = all(_agree(attribute, usable) for attribute in wanted.shared)
-    if not agrees:
-        return False
-    facts = [facts_of(listed.id.driver, listed.device) for listed in usable]
-    return all(_compiled(text).selects(each) for text in wanted.selectors for each in facts)
+    for name in wanted.shared:
+        # By its full name `domain/name`; a driver may omit its own domain.
+        values = {
+            each.device.attributes.get(name) or each.device.attributes.get(name.removeprefix(f"{each.id.driver}/"))
+            for each in usable
+        }
+        if len(values) > 1 or None in values:
+            return False
+    selectors = [_compiled(text) for text in wanted.selectors]
+    domains = {domain for each in selectors for domain in each.domains}
+    facts = [facts_of(listed.id.driver, listed.device, domains) for listed in usable]
+    return all(each.selects(of_device) for each in selectors for of_device in facts)
 
 
 def matches(request: Request, listed: Listed) -> bool:
@@ -226,14 +223,3 @@ def _compiled(text: str) -> Selector:
         return selector(text)
     except UnsupportedSelectorError as error:  # it was compiled once already
         raise SelectorError(str(error)) from error
-
-
-def _agree(attribute: str, devices: tuple[Listed, ...]) -> bool:
-    values = {_attribute(attribute, listed) for listed in devices}
-    return len(values) == 1 and None not in values
-
-
-def _attribute(name: str, listed: Listed) -> Attribute | None:
-    """Attribute by its full name `domain/name`; a driver may omit its own domain."""
-    own = name.removeprefix(f"{listed.id.driver}/")
-    return listed.device.attributes.get(name) or listed.device.attributes.get(own)

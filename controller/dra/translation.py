@@ -7,7 +7,7 @@ not free. No code outside this folder sees the difference.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -38,7 +38,7 @@ from controller.dra.requests import (
     requests_as_written,
     requests_of_claim,
 )
-from controller.dra.watched import Use, WatchedObjects, uses_of
+from controller.dra.watched import WatchedObjects, uses_of
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Stamp, Write
 
@@ -52,78 +52,6 @@ HOLDER_PRIORITY = 2_000_001_000
 """Priority of placeholder pods, which must never be preempted; that of system-node-critical."""
 
 _TOLERATES_IT = Toleration(key=DEVICE_TAINT.key, operator="Exists")
-
-
-def translated_node(
-    node: Node, inventory: Inventory, counted_as: Collection[str], labels: Mapping[str, str], *, is_unschedulable: bool
-) -> Node:
-    """The node with the devices of its slices as an extended resource.
-
-    counted_as: all extended resources as which devices of slices are counted; other resources stay.
-    """
-    allocatable = {name: amount for name, amount in node.status.allocatable.items() if name not in counted_as}
-    capacity = {name: amount for name, amount in node.status.capacity.items() if name not in counted_as}
-    if inventory.devices:
-        allocatable[inventory.resource] = str(len(inventory.devices))
-    own = {**node.metadata.labels, NODE_LABEL: node.metadata.name, **labels}
-    taints = (*node.spec.taints, DEVICE_TAINT)
-    return replace(
-        node,
-        metadata=replace(node.metadata, labels=own),
-        spec=replace(node.spec, unschedulable=node.spec.unschedulable or is_unschedulable, taints=taints),
-        status=replace(node.status, allocatable=allocatable, capacity=capacity),
-    )
-
-
-def with_requests(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]) -> Pod:
-    """The pod with a request for `gpus` devices, beside those of its containers, on nodes with the labels `wants`.
-
-    devices: numbers of the devices that it holds, joined by commas; None for a pod that holds none.
-    """
-    containers = pod.spec.containers
-    if gpus:
-        containers = (*containers, Container(Resources(requests={resource: str(gpus)})))
-    spec = replace(
-        pod.spec,
-        containers=containers,
-        node_selector={**pod.spec.node_selector, **wants},
-        tolerations=(*pod.spec.tolerations, _TOLERATES_IT),
-    )
-    annotations = replace(pod.metadata.annotations, devices=devices, gpu_milli=None)
-    return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
-
-
-def gated(pod: Pod) -> Pod:
-    """The pod with a gate that keeps it out of planning."""
-    return replace(pod, spec=replace(pod.spec, scheduling_gates=(*pod.spec.scheduling_gates, WAITING_GATE)))
-
-
-def holder_pod(name: str, node: str, inventory: Inventory, numbers: Sequence[int]) -> Pod | None:
-    """Placeholder pod that occupies devices of a node in the snapshot; None when there are no devices.
-
-    name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it.
-    """
-    if not numbers:
-        return None
-    namespace, _, bare = name.partition("/")
-    annotations = PodAnnotations(devices=",".join(map(str, numbers)), movable="false")
-    container = Container(Resources(requests={inventory.resource: str(len(numbers))}))
-    return Pod(
-        PodMeta(bare, namespace, annotations=annotations),
-        PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),
-        PodStatus("Running"),
-    )
-
-
-def holder_of(claim: str) -> str:
-    """Name of the placeholder for the devices of a claim without a bound pod."""
-    namespace, _, name = claim.partition("/")
-    return f"{namespace}/claim:{name}"
-
-
-def withholder_of(node: str) -> str:
-    """Name of the placeholder for the withheld devices of a node."""
-    return f"resource.tonnage.dev/withheld:{node}"
 
 
 @dataclass
@@ -234,37 +162,26 @@ class ClaimTranslation:
 
     def release_writes(self, claim: str, epoch: int) -> list[Write]:
         """Writes that deallocate a claim whose pods are all unbound. Raises ActionError when that is not so."""
-        found = self.claims_of_unbound_pods().get(claim)
+        found = self.known.claims_of_unbound_pods().get(claim)
         if found is None:
             raise ActionError(f"releasing claim {claim}: it is gone, or a pod that uses it has a node")
         return deallocation_writes(found, epoch)
-
-    def users(self, claim: str) -> tuple[str, ...]:
-        """Pods (`namespace/name`) that use a claim."""
-        return self.known.users_of(claim)
-
-    def claims_of_unbound_pods(self) -> dict[str, ResourceClaim]:
-        """Claims that Tonnage allocated, but whose pods are all unbound."""
-        return self.known.claims_of_unbound_pods()
 
     # Nodes.
 
     def _take_inventories(self) -> None:
         known = self.known
         for name in list(known.stale_nodes):
-            if self._feasibility.put(name, self._inventory_of(name)):
+            node, inventory = known.nodes.get(name), None
+            if node is not None and self._is_offered(node.metadata.labels):
+                slices = [known.slices[each] for each in sorted(known.slices_of.get(name, ()))]
+                found = inventory_from(slices, self._drivers)
+                inventory = found if found.devices or found.problems else None
+            if self._feasibility.put(name, inventory):
                 claims = known.claims_on.get(name, set())
                 known.stale_claims |= claims
                 known.stale_pods |= {user for claim in claims for user in known.users.get(claim, ())}
                 known.stale_pods |= known.pods_on.get(name, set()) | known.pods_on.get("", set())
-
-    def _inventory_of(self, name: str) -> Inventory | None:
-        node = self.known.nodes.get(name)
-        if node is None or not self._is_offered(node.metadata.labels):
-            return None
-        slices = [self.known.slices[each] for each in sorted(self.known.slices_of.get(name, ()))]
-        found = inventory_from(slices, self._drivers)
-        return found if found.devices or found.problems else None
 
     def _match_requests(self) -> None:
         """Match new requests with the nodes, in turns of the namespaces, and forget those that no pod makes now."""
@@ -275,7 +192,13 @@ class ClaimTranslation:
             self._classes, self._requests = dict(known.classes), {}
         if not (known.stale_pods & known.pods.keys()) and not self._unmatched:
             return
-        wanted = self._pending_requests()
+        wanted = dict[str, dict[str, ClaimRequests]]()
+        """Requests of the unallocated claims of unbound pods, by digest, by pod."""
+        for name, pod in known.pods.items():
+            for use in () if known.is_bound(name) else uses_of(pod):
+                found = known.claims.get(use.claim)
+                if found is not None and not found.is_allocated and (requests := self._requests_of(found)):
+                    wanted.setdefault(name, {})[requests.digest] = requests
         turns = in_turns(wanted, self._feasibility.knows)
         known.stale_nodes |= self._feasibility.learn(turns)
         if self._feasibility.is_full:
@@ -286,16 +209,6 @@ class ClaimTranslation:
                 self._unmatched[name] = each.keys() <= turns.keys()
         # Of those that wait as before, nothing is translated again.
         known.stale_pods |= {name for name, _ in before.items() ^ self._unmatched.items()}
-
-    def _pending_requests(self) -> dict[str, dict[str, ClaimRequests]]:
-        """Requests of the unallocated claims of unbound pods, by digest, by pod."""
-        known, found = self.known, dict[str, dict[str, ClaimRequests]]()
-        for name, pod in known.pods.items():
-            for use in () if known.is_bound(name) else uses_of(pod):
-                claim = known.claims.get(use.claim)
-                if claim is not None and not claim.is_allocated and (wanted := self._requests_of(claim)):
-                    found.setdefault(name, {})[wanted.digest] = wanted
-        return found
 
     def _requests_of(self, claim: ResourceClaim) -> ClaimRequests | None:
         """Requests of a claim, read once; None where it is not supported."""
@@ -310,12 +223,23 @@ class ClaimTranslation:
         return read[1]
 
     def _translated_node(self, name: str) -> Node | None:
+        """The node with the devices of its slices as an extended resource."""
         node, inventory = self.known.nodes.get(name), self._feasibility.inventory.get(name)
         if node is None or inventory is None:
             return node
-        labels = self._feasibility.labels(name)
-        is_unschedulable = bool(self._problems(name))
-        return translated_node(node, inventory, self._drivers.values(), labels, is_unschedulable=is_unschedulable)
+        counted_as = self._drivers.values()
+        allocatable = {name: amount for name, amount in node.status.allocatable.items() if name not in counted_as}
+        capacity = {name: amount for name, amount in node.status.capacity.items() if name not in counted_as}
+        if inventory.devices:
+            allocatable[inventory.resource] = str(len(inventory.devices))
+        labels = {**node.metadata.labels, NODE_LABEL: node.metadata.name, **self._feasibility.labels(name)}
+        unschedulable = node.spec.unschedulable or bool(self._problems(name))
+        return replace(
+            node,
+            metadata=replace(node.metadata, labels=labels),
+            spec=replace(node.spec, unschedulable=unschedulable, taints=(*node.spec.taints, DEVICE_TAINT)),
+            status=replace(node.status, allocatable=allocatable, capacity=capacity),
+        )
 
     def _problems(self, name: str) -> tuple[str, ...]:
         node, inventory = self.known.nodes[name], self._feasibility.inventory[name]
@@ -371,7 +295,13 @@ class ClaimTranslation:
             return pod  # released: its node is chosen, and its claims hold the devices
         gpus, wants = 0, dict[str, str]()
         for use in uses_of(pod):
-            claim = self._claim_for(pod, use)
+            claim = self.known.claims.get(use.claim)
+            if claim is None:
+                raise _NotPlanned("AwaitsClaim", f"{use.claim or 'the claim of its template'} does not exist yet")
+            if use.is_generated and not claim.is_owned_by(pod.metadata.uid):
+                raise _NotPlanned("AwaitsClaim", f"{use.claim} was made for another pod")
+            if claim.metadata.deletion_timestamp:
+                raise _NotPlanned("AwaitsClaim", f"{use.claim} is being deleted")
             if claim.is_allocated:
                 if not claim.node:
                     raise _NotPlanned("ClaimUnsupported", f"{use.claim} holds devices of no single node")
@@ -385,22 +315,16 @@ class ClaimTranslation:
             wants = _with(wants, label, value, use.claim)
         return with_requests(pod, gpus, self._feasibility.resource, None, wants)
 
-    def _claim_for(self, pod: Pod, use: Use) -> ResourceClaim:
-        claim = self.known.claims.get(use.claim)
-        if claim is None:
-            what = use.claim or "the claim of its template"
-            raise _NotPlanned("AwaitsClaim", f"{what} does not exist yet")
-        if use.is_generated and not claim.is_owned_by(pod.metadata.uid):
-            raise _NotPlanned("AwaitsClaim", f"{use.claim} was made for another pod")
-        if claim.metadata.deletion_timestamp:
-            raise _NotPlanned("AwaitsClaim", f"{use.claim} is being deleted")
-        return claim
-
     def _demand_of(self, pod: str, name: str, claim: ResourceClaim) -> tuple[int, str, str]:
         """(number of devices, label, label value) of the nodes that can serve a claim. Raises _NotPlanned."""
         written = self._requests_of(claim)
         if written is not None and not self._feasibility.knows(written.digest):
-            raise _NotPlanned(*self._why_unmatched(pod))
+            if self._unmatched.get(pod, True):
+                raise _NotPlanned("WorkUsedUp", "its claims are matched with the devices of the fleet in a later turn")
+            words = (
+                f"pods of its namespace wait with {MOST_KNOWN} other claims that differ; those past that wait for them"
+            )
+            raise _NotPlanned("NamespaceBoundExceeded", words)
         try:
             wanted = requests_of_claim(claim, self.known.classes)
         except UnsupportedClaimError as error:
@@ -409,12 +333,6 @@ class ClaimTranslation:
         if demand is None:
             raise _NotPlanned("NoDeviceMatches", f"{name}: {self._feasibility.why_infeasible(wanted)}")
         return demand
-
-    def _why_unmatched(self, pod: str) -> tuple[str, str]:
-        if self._unmatched.get(pod, True):
-            return "WorkUsedUp", "its claims are matched with the devices of the fleet in a later turn"
-        words = f"pods of its namespace wait with {MOST_KNOWN} other claims that differ; those past that wait for them"
-        return "NamespaceBoundExceeded", words
 
     # Placeholders for devices that no pod holds.
 
@@ -434,6 +352,57 @@ class ClaimTranslation:
         held = self.known.held_on(node)
         numbers = [n for n, each in enumerate(inventory.devices) if each.withheld and each.id not in held]
         return holder_pod(withholder_of(node), node, inventory, numbers)
+
+
+def with_requests(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]) -> Pod:
+    """The pod with a request for `gpus` devices, beside those of its containers, on nodes with the labels `wants`.
+
+    devices: numbers of the devices that it holds, joined by commas; None for a pod that holds none.
+    """
+    containers = pod.spec.containers
+    if gpus:
+        containers = (*containers, Container(Resources(requests={resource: str(gpus)})))
+    spec = replace(
+        pod.spec,
+        containers=containers,
+        node_selector={**pod.spec.node_selector, **wants},
+        tolerations=(*pod.spec.tolerations, _TOLERATES_IT),
+    )
+    annotations = replace(pod.metadata.annotations, devices=devices, gpu_milli=None)
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
+
+
+def gated(pod: Pod) -> Pod:
+    """The pod with a gate that keeps it out of planning."""
+    return replace(pod, spec=replace(pod.spec, scheduling_gates=(*pod.spec.scheduling_gates, WAITING_GATE)))
+
+
+def holder_pod(name: str, node: str, inventory: Inventory, numbers: Sequence[int]) -> Pod | None:
+    """Placeholder pod that occupies devices of a node in the snapshot; None when there are no devices.
+
+    name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it.
+    """
+    if not numbers:
+        return None
+    namespace, _, bare = name.partition("/")
+    annotations = PodAnnotations(devices=",".join(map(str, numbers)), movable="false")
+    container = Container(Resources(requests={inventory.resource: str(len(numbers))}))
+    return Pod(
+        PodMeta(bare, namespace, annotations=annotations),
+        PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),
+        PodStatus("Running"),
+    )
+
+
+def holder_of(claim: str) -> str:
+    """Name of the placeholder for the devices of a claim without a bound pod."""
+    namespace, _, name = claim.partition("/")
+    return f"{namespace}/claim:{name}"
+
+
+def withholder_of(node: str) -> str:
+    """Name of the placeholder for the withheld devices of a node."""
+    return f"resource.tonnage.dev/withheld:{node}"
 
 
 def _with(wants: Mapping[str, str], label: str, value: str, claim: str) -> dict[str, str]:

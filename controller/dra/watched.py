@@ -5,10 +5,11 @@ again.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from controller.api.structs import Node, Pod
+from controller.api.structs import Node, Pod, PodClaim, PodStatus
 from controller.dra.objects import DeviceClass, DeviceId, ResourceClaim, ResourceSlice
 
 
@@ -24,9 +25,14 @@ class Use:
 
 def uses_of(pod: Pod) -> tuple[Use, ...]:
     """Claims of a pod, in order of its spec, without those that the template's controller found unnecessary."""
-    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
-    namespace, found = pod.metadata.namespace, []
-    for each in pod.spec.resource_claims:
+    return claim_uses(pod.metadata.namespace, pod.spec.resource_claims, pod.status)
+
+
+def claim_uses(namespace: str, claims: Iterable[PodClaim], status: PodStatus) -> tuple[Use, ...]:
+    """The same of a pod in this namespace, with these claims in its spec."""
+    made = {each.name: each.resource_claim_name for each in status.resource_claim_statuses}
+    found = []
+    for each in claims:
         if each.resource_claim_name is not None:
             found.append(Use(f"{namespace}/{each.resource_claim_name}", is_generated=False))
         elif each.name not in made:
@@ -141,20 +147,15 @@ class WatchedObjects:
         It is the first bound pod of the claim; for an unallocated claim without one, the first pending pod.
         """
         if claim not in self._representatives:  # each of its users asks
-            self._representatives[claim] = self._first_user_of(claim)
+            users = sorted(user for user in self.users.get(claim, ()) if not self.pods[user].holds_nothing)
+            known = self.claims.get(claim)
+            pending = None if known is not None and known.is_allocated else next(iter(users), None)
+            self._representatives[claim] = next((user for user in users if self.is_bound(user)), pending)
         return self._representatives[claim]
 
     def _users_changed(self, claim: str) -> None:
         self.stale_claims.add(claim)
         self._representatives.pop(claim, None)
-
-    def _first_user_of(self, claim: str) -> str | None:
-        users = sorted(user for user in self.users.get(claim, ()) if not self.pods[user].holds_nothing)
-        bound = [user for user in users if self.is_bound(user)]
-        known = self.claims.get(claim)
-        if bound or (known is not None and known.is_allocated):
-            return bound[0] if bound else None
-        return users[0] if users else None
 
 
 def _leave(index: dict[str, set[str]], key: str, name: str) -> None:

@@ -30,7 +30,7 @@ from controller.kube_world.reservations import Reservations
 from controller.placers import Pool, pool_mode, requested_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
-from controller.snapshot.fact import Fact
+from controller.snapshot.scalers import Fact
 
 MOST_MILLI = 10**12
 """Largest quota that is told from none."""
@@ -147,8 +147,8 @@ class CachedView:
             **{kind.name: each for kind, each in self._caches.own.items()},
         }
 
-    def snapshot(self) -> Snapshot:
-        seen = self._observer.observe()
+    def snapshot(self, *, anew: bool = True) -> Snapshot:
+        seen = self._observer.observe(anew=anew)
         return self._completed(seen) if self._completed else seen
 
     def half_made_claims(self) -> Iterable[SeenClaim]:

@@ -27,7 +27,14 @@ def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake
         return place_in_cluster(f"{kind.name}/{name}", path)
 
     try:
-        content = _content(kind, obj)
+        meta = obj.metadata
+        content = {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {"name": meta.name, **({"namespace": meta.namespace} if kind.is_namespaced else {})},
+            "spec": plain(obj.spec),
+            "status": plain(obj.status),
+        }
         if nests_too_deep(content):
             return (Mistake(place(("spec",)), f"has more than {DEEPEST} levels", "nest less deeply"),)
         mistakes, made = [], None
@@ -39,18 +46,6 @@ def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake
     except Exception as error:  # noqa: BLE001 - one object must not stop the others
         return (unreadable(place(()), error),)
     return Read(made, kind) if made is not None and not mistakes else tuple(mistakes)
-
-
-def _content(kind: Kind, obj: OwnObject) -> dict[str, Any]:
-    meta = obj.metadata
-    namespace = {"namespace": meta.namespace} if kind.is_namespaced else {}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": {"name": meta.name, **namespace},
-        "spec": plain(obj.spec),
-        "status": plain(obj.status),
-    }
 
 
 def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:

@@ -1,12 +1,12 @@
 """Objects with their origin, a file or the cluster, so that every error names its place."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from cluster.errors import Mistake
+from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
 from controller.api.kind import Kind
 from controller.api.rule import Path
@@ -24,14 +24,14 @@ class Metadata(Protocol):
     def namespace(self) -> str: ...
 
 
-class Named(Protocol):
+class NamedObject(Protocol):
     """Object of any kind: a model of `controller/api`, or a struct of `controller/kube`."""
 
     @property
     def metadata(self) -> Metadata: ...
 
 
-Object = TypeVar("Object", bound=Named)
+Object = TypeVar("Object", bound=NamedObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +107,39 @@ def _without_consequences(errors: Sequence[Any]) -> Iterator[Any]:
     """Errors without the "too short" of a list whose items were dropped because they are invalid themselves."""
     deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
     return (error for error in errors if not (error["type"] == "too_short" and error["loc"] in deeper))
+
+
+class Findings:
+    """Collects errors and notes until all input is checked, so that its author sees all of them at once."""
+
+    def __init__(self, notes: Sequence[Note] = ()) -> None:
+        self.mistakes: list[Mistake] = []
+        self._notes = list(notes)
+
+    def mistake(self, mistake: Mistake) -> None:
+        self.mistakes.append(mistake)
+
+    def note(self, about: str, code: str, words: str, figures: Mapping[str, float] | None = None) -> None:
+        self._notes.append(Note(about, Reason(code, words, figures or {})))
+
+    def note_many(self, kind: str, code: str, names: Sequence[str], words: str) -> None:
+        """Add one note that holds for many objects, so that a large fleet does not flood the output.
+
+        words: continue a sentence whose subject is the objects, such as "12 pods".
+        """
+        if names:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            self.note(f"{kind}/{min(names)}{others}", code, words, {"objects": len(names)})
+
+    def extend(self, more: "Findings") -> None:
+        self.mistakes += more.mistakes
+        self._notes += more.notes
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self._notes)
+
+    def stop_on_mistakes(self) -> None:
+        """Raises ConfigError with all errors, if there are any."""
+        if self.mistakes:
+            raise ConfigError(tuple(self.mistakes))

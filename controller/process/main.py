@@ -37,16 +37,15 @@ from controller.kube_world.cached_view import (
 from controller.kube_world.observer import empty_caches, follow
 from controller.kube_world.refusals import FAILED_PODS
 from controller.kube_world.reservations import Reservations
+from controller.loops.loop import Clocks, RunningPart, Surroundings
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Brain, World
-from controller.process.part import Clocks, RunningPart, Surroundings
-from controller.process.parts import PRODUCT, Registries
-from controller.process.probes import probes_endpoint
-from controller.process.record import Recorder, recorder_of
+from controller.process.probes import Recorder, probes_endpoint, recorder_of
+from controller.process.registries import PRODUCT, Registries
 from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_world import kubernetes_world
-from controller.report.concurrency_config_maps import PublishedLimits
+from controller.report.concurrency import PublishedLimits
 from controller.report.cycle_reporter import CycleReporter
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings

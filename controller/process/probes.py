@@ -1,12 +1,19 @@
 """Probe endpoint for the kubelet, /healthz (alive?) and /readyz (watches synced?), and for downloads."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import structlog
+
 from cluster.errors import ConfigError, Mistake
-from controller.recording.bundle import Sink
+from controller.cycle import Cycle
+from controller.recording.bundle import Sink, about, files_of, shown, write_tar
+from controller.recording.ring import Ring
+from controller.settings import OperatorSettings
 
 Probe = Callable[[], str | None]
 """Function that returns None when all is well, else the problem."""
@@ -60,3 +67,45 @@ def probes_endpoint(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+log = structlog.get_logger(__name__)
+
+PATH = "/debug/bundle"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Recorder of an operator; without a ring where recording is off."""
+
+    settings: OperatorSettings
+    ring: Ring | None
+
+    @property
+    def downloads(self) -> Mapping[str, Download]:
+        """Downloads that the probe port serves, by path."""
+        return {} if self.ring is None else {PATH: self.send}
+
+    def put(self, cycle: Cycle) -> None:
+        """Records a cycle. A failure to record is only logged: the cycle itself is complete."""
+        if self.ring is None:
+            return
+        try:
+            self.ring.put(cycle)
+        except Exception:
+            log.exception("a cycle was not recorded")
+
+    def send(self, to: Sink) -> None:
+        """Writes the files of a bundle as a tar stream."""
+        if self.ring is None:
+            return
+        recording, at_s = self.ring.copy(), time.time()
+        says = about(recording, shown(self.settings), self.settings.identity, at_s)
+        write_tar(to, files_of(says, recording), at_s)
+
+
+def recorder_of(settings: OperatorSettings) -> Recorder:
+    """The recorder as the settings configure it."""
+    asked = settings.record
+    ring = Ring(asked.keep_s, asked.most_cycles, asked.most_bytes) if asked.enabled else None
+    return Recorder(settings, ring)

@@ -20,7 +20,7 @@ from controller.ports import Outcome
 from controller.report.decisions import decisions_of, gangs_of, refusals_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import OwnJobs
-from controller.report.statuses import log_unwritten, status_jobs
+from controller.report.service_status import log_unwritten, status_jobs
 from controller.settings import OperatorSettings
 
 

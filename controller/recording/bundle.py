@@ -15,15 +15,18 @@ from io import BytesIO
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
+from pydantic import ValidationError
 
 from cluster.errors import UNREADABLE, ConfigError, Mistake
+from cluster.field_errors import setting_mistakes
 from cluster.frame import FrameError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.brain.frames import plan_from_frame, snapshot_from_frame
 from controller.ports import Outcome
-from controller.recording.ring import Entry, Recording, digest, outcome_from, seen_at
+from controller.recording.ring import CycleEntry, Recording, digest, outcome_from, seen_at
+from controller.settings import GivenSettings, OperatorSettings
 
 FORM = 1
 """Format version of bundles, raised whenever an older reader could misread a newer bundle."""
@@ -56,7 +59,7 @@ class About:
 class RecordedCycle:
     """One recorded cycle with its decoded snapshot, plans and outcome."""
 
-    entry: Entry
+    entry: CycleEntry
     snapshot: Snapshot
     wanted: Plan
     guarded: Plan
@@ -68,7 +71,7 @@ class Bundle:
     """Bundle that was read completely, in a format that this version supports."""
 
     about: About
-    entries: tuple[Entry, ...]
+    entries: tuple[CycleEntry, ...]
     files: Mapping[str, bytes]
     """Content of every file, by name."""
     name: str = "bundle"
@@ -78,7 +81,7 @@ class Bundle:
         """Recorded cycles, oldest first. Raises ConfigError if a frame cannot be read."""
         return (self.cycle(entry) for entry in self.entries)
 
-    def cycle(self, entry: Entry) -> RecordedCycle:
+    def cycle(self, entry: CycleEntry) -> RecordedCycle:
         """One recorded cycle. Raises ConfigError if one of its frames cannot be read."""
         frames = {name: self._frame(name) for name in entry.frames}
         try:
@@ -149,7 +152,7 @@ def read_bundle(content: bytes, name: str = "bundle") -> Bundle:
         problem = f"has format {form!r}, this version of Tonnage reads {FORM}"
         raise ConfigError(Mistake(name, problem, "use the version of Tonnage that wrote it"))
     made = _decoded(files[ABOUT], About, f"{name}, {ABOUT}")
-    entries = _decoded(files[CYCLES], tuple[Entry, ...], f"{name}, {CYCLES}")
+    entries = _decoded(files[CYCLES], tuple[CycleEntry, ...], f"{name}, {CYCLES}")
     for entry in entries:
         for each in entry.frames:
             if f"{FRAMES}{each}.gz" not in files:
@@ -191,3 +194,55 @@ def _decoded(content: bytes, kind: Any, place: str) -> Any:
         raise ConfigError(
             Mistake(place, f"cannot be read: {error}", "use the version of Tonnage that wrote it")
         ) from error
+
+
+LEFT_OUT = (
+    ("kubeconfig",),
+    ("context",),
+    ("brain", "address"),
+    ("brain", "token_file"),
+    ("power", "keys"),
+    ("power", "tls"),
+)
+"""Paths of credentials and addresses of peers. No setting is itself a secret; no plan depends on these."""
+UNKNOWN = "extra_forbidden"
+"""pydantic's error type for an unknown field."""
+
+
+def shown(settings: OperatorSettings) -> dict[str, Any]:
+    """Settings in the form that a bundle contains."""
+    document = settings.model_dump(mode="json")
+    for path in LEFT_OUT:
+        _remove(document, path)
+    return document
+
+
+def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[str, ...]]:
+    """Settings of a bundle, independent of this process's environment, and the names that this version does not know.
+
+    Raises ConfigError if a known setting has an invalid value.
+    """
+    left = _copied(document)
+    try:
+        return GivenSettings(**left), ()
+    except ValidationError as error:
+        unknown = [each["loc"] for each in error.errors() if each["type"] == UNKNOWN]
+    for path in unknown:
+        _remove(left, path)
+    try:
+        return GivenSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
+    except ValidationError as error:
+        raise ConfigError(tuple(setting_mistakes(error, "settings of the bundle", OperatorSettings))) from error
+
+
+def _remove(document: dict[str, Any], path: tuple[Any, ...]) -> None:
+    *above, last = path
+    for part in above:
+        document = document[part]
+    document.pop(last, None)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, IntArray
-from health.records.decoding import Records
+from health.records.frames import Records
 from tonnage.records import Kind, Op, Role
 
 SMALL_GROUP = 8

@@ -4,13 +4,15 @@ An open breaker keeps a node from being taken out. Tests, probation and release 
 stopped is still restarted.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
 
-from health.remediation.evidence import NodeKey
-from health.remediation.facts import JobFacts, Situation
+from health.remediation.costs import Seats
+from health.remediation.facts import JobFacts, NodeKey, Policy, Situation, domain_subject
+from health.remediation.folding import closed, united
 from health.remediation.incidents import Incident, Phase, Remedy
-from health.remediation.policy import Policy
 
 _OUT = (Phase.ACTING, Phase.QUARANTINED, Phase.PROBATION)
 
@@ -90,3 +92,138 @@ def fruitless(job: JobFacts, now_s: float, policy: Policy) -> int:
 
 def _least_one(limit: float) -> float:
     return max(1.0, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Nodes that pods lose, and the spare nodes that are shared out."""
+
+    situation: Situation
+    lost: frozenset[str]
+    """Nodes that bear our taint, or are about to."""
+    leaving: Mapping[str, frozenset[str]]
+    """Nodes that each job with a pending restart leaves, by name, in the order in which the restarts were decided."""
+    spares: int
+    """Spare nodes that no incident speaks against."""
+
+    def seats(self, job: JobFacts, nodes: Iterable[str]) -> Seats:
+        """What is left for a restart of the job that leaves these nodes besides those that it leaves already."""
+        blocked = _blocked(job)
+        kept = self._kept(job, self.leaving.get(job.name, frozenset()).union(nodes))
+        return Seats(_size(job, kept + self._left_for(job)), blocked)
+
+    def _left_for(self, job: JobFacts) -> int:
+        """Spares that the restarts before this one leave; one not decided yet comes last."""
+        left = self.spares
+        for name, nodes in self.leaving.items():
+            if name == job.name:
+                break
+            other = self.situation.jobs[name]
+            if not _blocked(other):
+                kept = self._kept(other, nodes)
+                left -= max(_size(other, kept + left) - kept, 0)
+        return left
+
+    def _kept(self, job: JobFacts, leaves: Collection[str]) -> int:
+        """Pods whose nodes stay theirs."""
+        return sum(pod.node != "" and pod.node not in leaves and pod.node not in self.lost for pod in job.pods)
+
+
+def places(incidents: Iterable[Incident], situation: Situation, spares: int) -> Places:
+    """The account that the state of all incidents asks for."""
+    lost = {name for name, node in situation.nodes.items() if node.taint is not None}
+    leaving: dict[str, frozenset[str]] = {}
+    for each in sorted(incidents, key=lambda one: (one.acted_s, one.since_s, one.id)):
+        names = {key.name for key in each.nodes}
+        if each.remedy is Remedy.QUARANTINE and each.phase in (Phase.ACTING, Phase.QUARANTINED):
+            lost |= names
+        if each.remedy in (Remedy.QUARANTINE, Remedy.AVOID) and each.phase is Phase.ACTING:
+            for run in each.runs:
+                job = situation.jobs.get(run.job)
+                if job is not None and job.incarnation == run.incarnation:
+                    leaving[run.job] = leaving.get(run.job, frozenset()) | names
+    return Places(situation, frozenset(lost), leaving, spares)
+
+
+def _size(job: JobFacts, found: int) -> int:
+    """Pods that the job can run with on so many places; 0 where none of its sizes fits."""
+    sizes = [size for size in (len(job.pods), *job.elastic_pods) if job.min_available <= size <= found]
+    return max(sizes, default=0)
+
+
+def _blocked(job: JobFacts) -> str:
+    if job.disruptions_allowed is not None and job.disruptions_allowed < len(job.pods):
+        return f"DrainBlocked: a disruption budget allows {job.disruptions_allowed} of {len(job.pods)} pods"
+    return ""
+
+
+_BEFORE_REPAIR = (Phase.SUSPECTED, Phase.ACTING, Phase.QUARANTINED)
+
+
+def merged(incidents: Mapping[str, Incident], situation: Situation, policy: Policy) -> dict[str, Incident]:
+    """Incidents, with suspects that appeared together in one failure domain merged into one of the domain.
+
+    The merged ones close, so that their taints go: a bad switch is no reason to distrust its nodes one by one.
+    """
+    after = dict(incidents)
+    for domain in _smallest_first(situation):
+        found = [each for each in _suspects(after) if _lies_in(each, domain, situation)]
+        known = after.get(domain_subject(domain))
+        together = _together(found, known, policy)
+        if together:
+            after[domain_subject(domain)] = _of_domain(domain, together, known, situation.now_s)
+            for each in together:
+                after[each.id] = closed(each, situation.now_s, f"part of {domain_subject(domain)}")
+    return after
+
+
+def _smallest_first(situation: Situation) -> Iterator[str]:
+    """Domains that tell nodes apart: one that holds all nodes names nothing."""
+    sizes: dict[str, int] = {}
+    for domain in chain.from_iterable(node.domains for node in situation.nodes.values()):
+        sizes[domain] = sizes.get(domain, 0) + 1
+    telling = [domain for domain, size in sizes.items() if 1 < size < len(situation.nodes)]
+    return iter(sorted(telling, key=lambda domain: (sizes[domain], domain)))
+
+
+def _suspects(incidents: Mapping[str, Incident]) -> list[Incident]:
+    return [
+        each
+        for each in incidents.values()
+        if each.phase in _BEFORE_REPAIR and each.nodes and not each.domain and not each.program_error
+    ]
+
+
+def _lies_in(incident: Incident, domain: str, situation: Situation) -> bool:
+    return all(key.name in situation.nodes and domain in situation.nodes[key.name].domains for key in incident.nodes)
+
+
+def _together(found: list[Incident], known: Incident | None, policy: Policy) -> list[Incident]:
+    """Suspects that belong to one fault: close in time to the open domain incident, or enough of them to each other."""
+    if known is not None and known.is_open:
+        window = (known.since_s - policy.domain_window_s, known.seen_s + policy.domain_window_s)
+        return [each for each in found if window[0] <= each.since_s <= window[1]]
+    best: list[Incident] = []
+    for first in found:
+        near = [each for each in found if 0 <= each.since_s - first.since_s <= policy.domain_window_s]
+        nodes = {key for each in near for key in each.nodes}
+        if len(near) >= policy.domain_suspects <= len(nodes) and len(near) > len(best):
+            best = near
+    return best
+
+
+def _of_domain(domain: str, together: list[Incident], known: Incident | None, now_s: float) -> Incident:
+    first = replace(
+        together[0],
+        id=domain_subject(domain),
+        generation=known.generation + 1 if known is not None else 1,
+        phase=Phase.SUSPECTED,
+        domain=domain,
+        remedy=Remedy.NONE,
+        acted_s=float("inf"),
+        phase_since_s=now_s,
+        closed_s=known.closed_s if known is not None else float("-inf"),
+        strikes=known.strikes if known is not None else 0,
+        waits_for="",
+    )
+    return reduce(united, together, known if known is not None and known.is_open else first)

@@ -1,9 +1,66 @@
 """Situation: what is the case at one instant about jobs, nodes and budgets, as far as remediation needs it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
 
-from health.remediation.evidence import NodeKey
+from health.verdicts.verdict import Cause, Part, Syndrome
+
+
+class Source(StrEnum):
+    """Origin of evidence: a job may forge its own, nobody else's."""
+
+    JOB = "job"
+    """Records of the job's own processes."""
+    NODE = "node"
+    """Devices, kernel and host, read by the node agent."""
+    NEIGHBOUR = "neighbour"
+    """Another detector's condition or taint, such as node-problem-detector's."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKey:
+    """One node object: a replacement under the same name has another UID."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One observation. It may arrive twice, late, out of order, or never; `at_s` alone orders it."""
+
+    job: str
+    """`namespace/name` of the job that it was seen in; empty for evidence from a node without a job."""
+    incarnation: str
+    """The job's run that it was seen in: it dies with that run, where the job's records are its only source."""
+    syndrome: Syndrome
+    part: Part
+    nodes: tuple[NodeKey, ...]
+    """Nodes of the blamed ranks; both ends of a link, all members of a group."""
+    pods: tuple[str, ...]
+    """UIDs of the pods of the blamed ranks."""
+    since_s: float
+    """When the disturbance began."""
+    at_s: float
+    """When it was last seen. Both in seconds since the epoch, the controller's clock."""
+    confidence: float
+    """0..1, as in Verdict."""
+    source: Source = Source.JOB
+    slow_share: float = 0.0
+    """Share of the job's speed that is lost, 0..1; 0 for a job that has stopped."""
+    program_error: bool = False
+    """An exception of the program came first: restarting the same nodes is enough."""
+    cause: Cause | None = None
+    """Explanation that is no fault."""
+    probe: str = ""
+    """Probe that would decide."""
+    shown: tuple[str, ...] = ()
+    """What the verdict rests on, for people."""
+    over: bool = False
+    """The disturbance has ended by itself, as of `at_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +165,108 @@ class Situation:
     """Names of healthy nodes that are free for a job at once."""
     heard_share: float = 1.0
     """Share of the expected heartbeats that arrive: an analyser that hears little blames nobody."""
+
+
+AHEAD_S = 5.0
+"""Most that evidence may be ahead of the controller's clock; a forged instant would outlive every closing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Defaults are the proposals of docs/health.md; each is chosen unless a source is named."""
+
+    job_quarantines: int = 2
+    """Nodes taken from one job within `job_window_s`."""
+    job_window_s: float = 1800.0
+    cluster_share: float = 0.02
+    """Share of all nodes taken out within `cluster_window_s`; one node is always allowed."""
+    cluster_window_s: float = 600.0
+    out_share: float = 0.10
+    """Share of all nodes that may be out by our hand at any time; one node is always allowed."""
+    domain_share: float = 0.25
+    """Share of a failure domain's nodes that may be out by our hand; one node is always allowed."""
+    domain_suspects: int = 2
+    """Suspects in one failure domain within `domain_window_s` that make one domain incident."""
+    domain_window_s: float = 120.0
+    restarts: int = 3
+    """Restarts of one job within `restart_window_s` without a checkpoint, from which on it is restarted in place before
+    another node is taken from it; after twice as many, a person is asked."""
+    restart_window_s: float = 3600.0
+    heard_share: float = 0.9
+    """Least share of heartbeats; below it nothing new is done."""
+    confirm_s: float = 30.0
+    """Time that a probe has to decide where a verdict leaves something open."""
+    probation_s: float = 4 * 3600.0
+    """Time of low-value work after a repair, before the node is trusted."""
+    forget_s: float = 7 * 86_400.0
+    """Time for which a closed incident counts against its node; 43 % of repeats come within 7 days (StepFun trace)."""
+    avoid_s: float = 86_400.0
+    """Time for which a job that has left nodes untainted, such as both ends of a link, is not placed on them again."""
+    stale_s: float = 300.0
+    """Age up to which evidence may open an incident."""
+    innocent_out_s: float = 1800.0
+    """Time that a healthy node spends in quarantine, test and release when it is taken out by mistake."""
+    node_back_s: float = 20.4 * 3600.0
+    """Time until a job that went on with fewer pods has its size again: the median repair of the StepFun trace."""
+    remediate: bool = True
+    """False: incidents are opened and costs shown, nothing is done."""
+
+
+def is_relevant(evidence: Evidence, situation: Situation, policy: Policy) -> bool:
+    """Whether evidence may change an incident."""
+    now_s = situation.now_s
+    if not now_s - policy.stale_s <= evidence.at_s <= now_s + AHEAD_S or evidence.since_s > evidence.at_s:
+        return False
+    if not all(_is_present(key, situation) for key in evidence.nodes):
+        return False
+    job = situation.jobs.get(evidence.job)
+    if evidence.source is Source.JOB:
+        hears = situation.heard_share >= policy.heard_share
+        return hears and job is not None and _is_of_this_run(evidence, job)
+    return bool(evidence.nodes)
+
+
+def _is_present(key: NodeKey, situation: Situation) -> bool:
+    node = situation.nodes.get(key.name)
+    return node is not None and node.key == key
+
+
+def _is_of_this_run(evidence: Evidence, job: JobFacts) -> bool:
+    """A job testifies about its own pods and the nodes under them, while they live."""
+    pods = {pod.uid: pod for pod in job.pods}
+    blamed = [pods[uid] for uid in evidence.pods if uid in pods]
+    under = {pod.node for pod in blamed}
+    return (
+        evidence.incarnation == job.incarnation
+        and evidence.at_s >= job.started_s
+        and len(blamed) == len(evidence.pods)
+        and all(evidence.at_s >= pod.created_s for pod in blamed)
+        and all(key.name in under for key in evidence.nodes)
+    )
+
+
+_ONE_NODE = (Part.RANK, Part.NODE, Part.NIC)
+
+
+def subject_of(evidence: Evidence) -> str:
+    """Id of the incident that evidence belongs to, from what it blames alone."""
+    if evidence.part in _ONE_NODE and len(evidence.nodes) == 1:
+        return node_subject(evidence.nodes[0])
+    if evidence.part in (Part.LINK, Part.GROUP) and evidence.nodes:
+        keys = sorted(evidence.nodes, key=lambda key: key.name)
+        return _id(str(evidence.part), keys[0].name, *(f"{key.name}/{key.uid}" for key in keys))
+    return _id("job", evidence.job, evidence.job)
+
+
+def node_subject(key: NodeKey) -> str:
+    return _id("node", key.name, f"{key.name}/{key.uid}")
+
+
+def domain_subject(domain: str) -> str:
+    return _id("domain", domain, domain)
+
+
+def _id(kind: str, shown: str, *whole: str) -> str:
+    """A name that Kubernetes accepts: kind, a readable part, and a digest that tells subjects apart."""
+    readable = re.sub(r"[^a-z0-9]+", "-", shown.lower()).strip("-")[:40].strip("-")
+    return f"{kind}-{readable}-{sha256('|'.join((kind, *whole)).encode()).hexdigest()[:10]}"

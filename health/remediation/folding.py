@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from health.remediation.evidence import Evidence, Source
-from health.remediation.facts import NodeFacts, OurTaint, Situation
+from health.remediation.facts import Evidence, NodeFacts, OurTaint, Situation, Source, subject_of
 from health.remediation.incidents import Incident, Phase, Remedy, Run
-from health.remediation.subjects import subject_of
 from health.verdicts.verdict import Cause, Part, Syndrome
 
 PROGRAM_CAUSES = (Cause.CALL_ORDER,)

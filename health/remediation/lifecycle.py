@@ -5,15 +5,11 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from health.remediation import breakers, costs
-from health.remediation.breakers import Harm
+from health.remediation.breakers import Harm, Places
 from health.remediation.costs import Seats
-from health.remediation.evidence import NodeKey, Source
-from health.remediation.facts import JobFacts, NodeFacts, Situation
+from health.remediation.facts import JobFacts, NodeFacts, NodeKey, Policy, Situation, Source
 from health.remediation.folding import closed
-from health.remediation.incidents import Incident, Phase, Remedy
-from health.remediation.intents import Alternative, JobDo
-from health.remediation.places import Places
-from health.remediation.policy import Policy
+from health.remediation.incidents import Alternative, Incident, JobDo, Phase, Remedy
 from health.verdicts.verdict import Part
 
 _ONE_NODE = (Part.RANK, Part.NODE, Part.NIC)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from health.analysis.excess import Baseline, transfer_excess
-from health.analysis.windows import Tier, standing
+from health.analysis.excess import Baseline, Tier, standing, transfer_excess
 from health.records.layout import Layout
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 

@@ -1,13 +1,12 @@
 """Slow ranks: the rank or node that computes longer than before, and imbalances that look alike."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from health.analysis.excess import Baseline, compute_excess, compute_pace
-from health.analysis.windows import Standing, Tier, standing
+from health.analysis.excess import Baseline, Standing, Tier, compute_excess, compute_pace, standing
 from health.records.layout import Layout
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 
@@ -116,7 +115,7 @@ def _covers(ranks: IntArray, whole: BoolArray) -> bool:
 
 
 def capped(
-    compute_s: FloatArray, baseline: Baseline, speed_share: FloatArray, tier: Tier, causes: tuple[Cause | None, ...]
+    compute_s: FloatArray, baseline: Baseline, speed_share: FloatArray, tier: Tier, causes: Sequence[Cause | None]
 ) -> Iterator[tuple[Cause, IntArray]]:
     """Ranks that our own limits slow as much as expected, by limit."""
     if len(compute_s) < tier.steps:

@@ -5,13 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from health.analysis import stacks
-from health.analysis.deaths import Lost
-from health.analysis.stacks import Stack
-from health.analysis.waits import Absent, Order, Stuck
+from health.analysis import waits
+from health.analysis.waits import Absent, Lost, Order, Stack, Stuck
 from health.records.layout import Layout
-from health.verdicts.facts import NETWORK, Fact, FactKind
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import NETWORK, Cause, Fact, FactKind, Part, Syndrome, Verdict
 from tonnage.records import Phase
 
 PHASE_CAUSES = {
@@ -38,12 +35,12 @@ def on_hang(
     if isinstance(found, Absent) and (alone := _alone(found, sampled)) is not None:
         found = replace(found, ranks=(alone,))
     verdict = _on_waits(found, layout, facts, at_s, causes=causes)
-    return replace(verdict, evidence=(*verdict.evidence, *stacks.shown(sampled)))
+    return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
 
 
 def _alone(found: Absent, sampled: Mapping[int, Stack]) -> int | None:
     """The one of several absent ranks that waits for no other process: the others wait in what is not recorded."""
-    return stacks.idle_alone(found.ranks, sampled) if len(found.ranks) > 1 and not found.silent else None
+    return waits.idle_alone(found.ranks, sampled) if len(found.ranks) > 1 and not found.silent else None
 
 
 def _on_waits(

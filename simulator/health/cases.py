@@ -5,13 +5,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from controller.parts.health.probing import DEADLINE_S
-from health.probing.answer import Found, Measured, answer, bad_pairs, narrowed_ranks
-from health.probing.pairs import CONTROLS, Pair, pairs_of, rounds_of
-from health.probing.question import question_of
+from controller.loops.health.probing import DEADLINE_S
+from health.probing import (
+    CONTROLS,
+    Found,
+    Measured,
+    Pair,
+    answer,
+    bad_pairs,
+    narrowed_ranks,
+    pairs_of,
+    question_of,
+    rounds_of,
+)
 from health.records.layout import Layout, layout_from
-from health.verdicts.facts import Fact, FactKind
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome, Verdict
 from simulator.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, Happening, Job
 from simulator.health.recorder_frames import Transcript, clocks_of, told
 from simulator.health.training_steps import Steps, Timeline, step_length_s

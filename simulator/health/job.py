@@ -6,7 +6,7 @@ from enum import StrEnum
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from health.records.decoding import HEADER, RECORD, Records
+from health.records.frames import HEADER, RECORD, Records
 from tonnage import records
 from tonnage.records import Kind, Role
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.arrays import Array
-from health.records.decoding import RECORD, Records
+from health.records.frames import RECORD, Records
 from simulator.health.job import introductions, members, places
 from simulator.health.recorder_frames import Sent, Transcript, transcript
 from tonnage import records

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from health.records.decoding import HEADER, RECORD, Records
+from health.records.frames import HEADER, RECORD, Records
 from simulator.health.job import NUMBERS, Disturbance, Happening, Job
 from simulator.health.training_steps import Timeline
 from tonnage.records import MAGIC, NO_PEER, VERSION, Failure, Kind, Role

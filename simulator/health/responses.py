@@ -10,11 +10,18 @@ from typing import Protocol
 import numpy as np
 
 from health.remediation.decision import decide
-from health.remediation.evidence import Evidence, NodeKey, Source
-from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
-from health.remediation.incidents import Incident
-from health.remediation.intents import JobDo, JobIntent, NodeDo, NodeIntent, Page
-from health.remediation.policy import Policy
+from health.remediation.facts import (
+    Evidence,
+    JobFacts,
+    NodeFacts,
+    NodeKey,
+    OurTaint,
+    PodFacts,
+    Policy,
+    Situation,
+    Source,
+)
+from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent, Page
 from health.verdicts.verdict import Part, Syndrome
 from simulator.health.training_run import DAY_S, SLOW, Kind, NodeFault, Setup, TrainingRun, faults
 

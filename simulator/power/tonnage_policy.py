@@ -17,8 +17,8 @@ from cluster.power import (
     PowerTable,
 )
 from controller.api.power_domain import PowerDomainSpec
-from controller.parts.power.domain_tree import CLASS_LABEL, PoweredNode
-from controller.parts.power.power_table import power_table
+from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode
+from controller.loops.power.power_table import power_table
 from power.control.state import AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
 from power.leases.messages import DeviceInventory, Inventory

@@ -9,12 +9,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from isolation import actions as act
+from isolation import state as act
 from isolation.arbiter import next_timer_s, step
-from isolation.events import Asked, Ended, Event, ReachedLease, SandboxEnded, SandboxStarted, Used
 from isolation.ledger import MIB, Ledger, Sandbox
 from isolation.settings import Settings
-from isolation.state import Request, State
+from isolation.state import Asked, Ended, Event, ReachedLease, Request, SandboxEnded, SandboxStarted, State, Used
 from nodeagent.sandboxes.enforcer import SHORTAGE_TICK_S
 from simulator.sandboxes.runs import OURS, AgentResult, Policy, Result, Run
 from simulator.sandboxes.traces import AgentTrace, CallTrace

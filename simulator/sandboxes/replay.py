@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isolation import actions as act
+from isolation import state as act
 from isolation.cgroupfs import CgroupFs
 from isolation.launcher import run_in
 from isolation.ledger import MIB, Sandbox

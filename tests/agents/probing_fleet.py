@@ -10,13 +10,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from controller.parts.health.mailbox import ReportMailbox
-from controller.parts.health.stream import HealthStream
-from controller.parts.power.domain_tree import PoweredNode
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.watcher import PowerView
-from health.probing.question import Question
-from health.remediation.evidence import Evidence, NodeKey
+from controller.loops.health.loop import ReportMailbox
+from controller.loops.health.stream import HealthStream
+from controller.loops.power.domain_tree import PoweredNode
+from controller.loops.power.loop import PowerLoop, PowerView
+from health.probing import Question
+from health.remediation.facts import Evidence, NodeKey
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.__main__ import clock
 from power.leases.messages import Keys

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from controller.parts.power.agent_server import AgentServer
-from controller.parts.power.agent_tls import MountedTls
-from controller.parts.power.term import PowerTerm
+from controller.loops.power.agent_server import AgentServer
+from controller.loops.power.agent_tls import MountedTls
+from controller.loops.power.term import PowerTerm
 from nodeagent.controller_link import ControllerLink, Tls
 from power.leases.messages import Inventory, Keys, sealed
 from power.leases.mounted_keys import keys_of_node

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from health.records.probes import KIND, Peer, ProbeOrder, packed_order
-from health.remediation.evidence import Evidence, Source
+from health.records.frames import PROBE_KIND, Peer, ProbeOrder, packed_order
+from health.remediation.facts import Evidence, Source
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.health.probe_wire import MAGIC, ProbeListener
 from nodeagent.health.prober import MOST_A_MINUTE, Prober, measured_with
@@ -98,7 +98,7 @@ class Ordered:
         self.prober = Prober("a", "life", lambda: self.keys, listener, self.clock, self.sent.get)
 
     def hear(self, order: ProbeOrder, keys: Keys | None = None, node: str = "a") -> bool:
-        return self.prober.receive(sealed_text(KIND, packed_order(order), keys or self.keys, node))
+        return self.prober.receive(sealed_text(PROBE_KIND, packed_order(order), keys or self.keys, node))
 
 
 ORDER = ProbeOrder("a", "life", 7, "n", (), (TOKEN,))
@@ -135,7 +135,7 @@ def test_what_is_not_signed_for_this_node_is_no_order(listener: ProbeListener) -
 def test_an_order_that_cannot_be_read_or_asks_too_much_is_refused(listener: ProbeListener) -> None:
     node = Ordered(listener)
 
-    assert node.prober.receive(sealed_text(KIND, b"\x80\x04.", node.keys, "a"))  # a pickle
+    assert node.prober.receive(sealed_text(PROBE_KIND, b"\x80\x04.", node.keys, "a"))  # a pickle
     node.hear(replace(ORDER, admit=("zz",)))
     node.hear(replace(ORDER, measure=(Peer("b", "127.0.0.1", 1, TOKEN),) * 5))
 
@@ -148,7 +148,7 @@ def test_an_agent_measures_so_many_pairs_a_minute_whatever_it_is_ordered(listene
     for _ in range(MOST_A_MINUTE):
         node.prober._begun.append(100.0)
 
-    assert node.prober._of(order, peer(listener)).failure == "too many"
+    assert node.prober._measured(order, peer(listener)).failure == "too many"
 
 
 def test_agents_on_loopback_probe_each_other_when_the_controller_says_so(tmp_path: Path) -> None:

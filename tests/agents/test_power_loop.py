@@ -15,15 +15,13 @@ from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube_world.observer import NODES
+from controller.loops.power.control import learned_in
+from controller.loops.power.domain_facts import facts_of, held_of
+from controller.loops.power.domain_status import spikes_of
+from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerWatcher
+from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
-from controller.parts.power.domain_facts import facts_of, held_of
-from controller.parts.power.domain_status import spikes_of
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.metrics import PowerLoopMetrics, samples_of
-from controller.parts.power.reporter import PowerReporter
-from controller.parts.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
-from controller.process.wire_power import learned_in
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules
@@ -84,7 +82,7 @@ class Cluster:
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
-        self.said: list[Decision] = []
+        self.said: list[ReportedDecision] = []
         self.samples: tuple[Sample, ...] = ()
         self.reporter = PowerReporter(
             self.domains,
@@ -107,7 +105,7 @@ class Cluster:
             self.written.append((job.about, dict(job.write.body["status"])))
         return [b"{}"] * len(jobs)
 
-    def _say(self, several: Iterable[Decision]) -> None:
+    def _say(self, several: Iterable[ReportedDecision]) -> None:
         self.said += several
 
     def _publish(self, samples: Iterable[Sample]) -> None:

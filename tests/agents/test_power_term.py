@@ -21,8 +21,8 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from controller.parts.power.agent_server import AgentServer
-from controller.parts.power.term import PowerTerm
+from controller.loops.power.agent_server import AgentServer
+from controller.loops.power.term import PowerTerm
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules

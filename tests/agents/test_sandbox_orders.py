@@ -3,9 +3,8 @@
 import asyncio
 from contextlib import suppress
 
-from controller.parts.isolation.courier import SandboxCourier
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.watcher import PowerView
+from controller.loops.isolation.coverage import SandboxCourier
+from controller.loops.power.loop import PowerLoop, PowerView
 from isolation.orders import SandboxOrder
 from nodeagent.__main__ import clock
 from power.leases.messages import Keys

@@ -4,11 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from health.remediation.decision import Decision, decide
-from health.remediation.evidence import Evidence, NodeKey, Source
-from health.remediation.facts import JobFacts, NodeFacts, OurTaint, PodFacts, Situation
-from health.remediation.incidents import Incident
-from health.remediation.intents import Intent, JobDo, JobIntent, NodeDo, NodeIntent
-from health.remediation.policy import Policy
+from health.remediation.facts import (
+    Evidence,
+    JobFacts,
+    NodeFacts,
+    NodeKey,
+    OurTaint,
+    PodFacts,
+    Policy,
+    Situation,
+    Source,
+)
+from health.remediation.incidents import Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent
 from health.verdicts.verdict import Part, Syndrome
 
 START_S = 1_000_000.0

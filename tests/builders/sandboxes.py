@@ -3,22 +3,28 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from isolation.actions import (
+from isolation.arbiter import step
+from isolation.ledger import MIB, Ledger, Sandbox
+from isolation.settings import Settings
+from isolation.state import (
     Action,
     Admit,
+    Asked,
+    Ended,
+    Event,
     Freeze,
     Kill,
     KillAgent,
+    ReachedLease,
     Refuse,
+    Request,
+    SandboxStarted,
     SetAgentLease,
     SetLease,
+    State,
     Thaw,
+    Used,
 )
-from isolation.arbiter import step
-from isolation.events import Asked, Ended, Event, ReachedLease, SandboxStarted, Used
-from isolation.ledger import MIB, Ledger, Sandbox
-from isolation.settings import Settings
-from isolation.state import Request, State
 
 TICK_S = 0.05
 

@@ -11,8 +11,8 @@ from threading import Event, Thread
 from typing import Any
 
 from controller.brain.launcher import RemoteBrain, secret_from
+from controller.brain.link import Link
 from controller.brain.remote import RayBrain
-from controller.brain.supervisor import Link
 from controller.deciders.decisions import Decisions
 from placement.mix.planner import MixSettings
 from tests.builders.random_clusters import random_cluster

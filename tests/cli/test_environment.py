@@ -13,10 +13,9 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.inputs.report_file import obstacle, save_report, write_report
+from cli.inputs.runs import obstacle, save_report, write_report
 from cli.main import run, tonnage
-from cli.printing.errors import FAILED, INTERRUPTED, UNREAD, WRONG_INPUT, stopped_status
-from cli.printing.streams import ESCAPED, make_safe
+from cli.printing.terminal import ESCAPED, FAILED, INTERRUPTED, UNREAD, WRONG_INPUT, make_safe, stopped_status
 from cluster.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.inputs.cluster import seconds_from
-from cli.kubectl_completion import completions
-from cli.main import program_name, tonnage
-from cli.printing.ages import human_duration, since
+from cli.main import completions, program_name, tonnage
+from cli.printing.columns import human_duration, since
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5", 5.0), ("1m30s", 90.0), ("500ms", 0.5), ("1h", 3600.0), ("0", 0.0)])

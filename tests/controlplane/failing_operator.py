@@ -11,10 +11,10 @@ import structlog
 from cluster.snapshot import Snapshot
 from controller.api.model_service import KIND as SERVICE
 from controller.process.main import Operator, operate
-from controller.process.parts import PRODUCT
+from controller.process.registries import PRODUCT
 from controller.report.logs import configure_logs
 from controller.settings import read_settings
-from controller.snapshot.fact import OwnReads
+from controller.snapshot.scalers import OwnReads
 
 
 def broken(snapshot: Snapshot, own: OwnReads) -> Snapshot:

@@ -16,9 +16,9 @@ import yaml
 
 from cluster.errors import ControlPlaneError
 from controller.api.kinds import OWN_KINDS
-from deploy import release
+from deploy import release_files
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import HOST
 from simulator.controlplane.server import SOURCES, ControlPlane
 from tests.controlplane.schedulers import Running, free_ports, fresh_log, says_ok, wait_until
@@ -52,10 +52,10 @@ class Site:
 def installed_on(server: ControlPlane, programs: Programs, values: Mapping[str, Any] | None = None) -> Site:
     """The chart on a server, with its default values besides these. Raises ControlPlaneError."""
     site = Site(server, programs)
-    site.kubectl("create", "namespace", release.NAMESPACE)
+    site.kubectl("create", "namespace", release_files.NAMESPACE)
     try:
-        release.install(server.kubeconfig, values)
-    except (release.NoHelmError, release.RefusedError) as error:
+        release_files.install(server.kubeconfig, values)
+    except (release_files.NoHelmError, release_files.HelmRefusedError) as error:
         raise ControlPlaneError(f"installing the chart: {error}") from error
     for kind in OWN_KINDS:
         site.kubectl("wait", "--for=condition=Established", f"crd/{kind.definition}", "--timeout=60s")
@@ -87,7 +87,7 @@ def operator_of(site: Site, overrides: Mapping[str, object] | None = None) -> It
 
 def chart_settings() -> dict[str, Any]:
     """Settings of the operator that the chart writes at its default values."""
-    objects = release.rendered()
+    objects = release_files.rendered()
     found: dict[str, Any] = yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"]) or {}
     return found
 
@@ -95,7 +95,7 @@ def chart_settings() -> dict[str, Any]:
 def _account(site: Site) -> Path:
     """Kubeconfig of the operator's service account."""
     config = yaml.safe_load(site.server.kubeconfig.read_text(encoding="utf-8"))
-    token = site.kubectl("create", "token", ACCOUNT, "--namespace", release.NAMESPACE, "--duration=8h").strip()
+    token = site.kubectl("create", "token", ACCOUNT, "--namespace", release_files.NAMESPACE, "--duration=8h").strip()
     config["users"][0]["user"] = {"token": token}
     path = site.server.folder.path / "account.kubeconfig"
     path.touch(mode=0o600)

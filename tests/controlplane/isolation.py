@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from isolation.capability import Level
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxReport
+from isolation.tree import Level
 from nodeagent.controller_link import ControllerLink
 from power.leases.messages import Inventory, Keys, Refusal, opened_text, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cluster.arrays import column
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from controller.api.notation import quantity
 from placement.policies.fgd import Fragmentation, PodMix, class_of
 from tests.builders.whole_gpu_pods import GPU, usual_shapes

@@ -17,10 +17,10 @@ from controller.api.scaling_policy import ScalingPolicy
 from controller.kube.connection import connect
 from controller.kube.credentials import Access
 from controller.kube.loop_thread import LoopThread
+from controller.loops.autoscaler.endpoints import open_endpoints
+from controller.loops.autoscaler.measured import Measured
+from controller.loops.loop import Clocks
 from controller.metrics.registry import Meter
-from controller.parts.autoscaler.measured import Measured
-from controller.process.part import Clocks
-from controller.process.wire_endpoints import open_endpoints
 from controller.settings import AutoscalerSettings, ExternalMetricsSettings, PushSettings, ServingTlsSettings
 from simulator.controlplane.server import ControlPlane
 from tests.builders.certificates import Authority

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import yaml
 
-from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT
-from health.records.report import KIND, Evidence, HealthReport, Source, packed
+from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT
+from health.records.frames import REPORT_KIND, Evidence, HealthReport, Source, packed
 from power.leases.messages import Inventory, Lease, Refusal, Report, framed, opened, read_frame, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node, read_keys
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.agents.agent_process import write_keys
@@ -106,7 +106,7 @@ class Agent:
         try:
             while True:
                 lease = opened(Lease, await read_frame(reader), self._keys, self._node)
-                self.is_heard = not isinstance(lease, Refusal) and KIND in lease.hears
+                self.is_heard = not isinstance(lease, Refusal) and REPORT_KIND in lease.hears
         except EOFError:
             return
         finally:
@@ -128,7 +128,7 @@ class Agent:
         self._sequence += 1
         report = HealthReport(self._node, "life", self._sequence, frames or {}, evidence)
         if self._writer is not None:
-            self._writer.write(framed(sealed_text(KIND, packed(report), self._keys, self._node)))
+            self._writer.write(framed(sealed_text(REPORT_KIND, packed(report), self._keys, self._node)))
 
 
 class Agents:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.agents import agent_process
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 NODES = {"n1": "a", "n2": "b"}
 """Node → its rack. Two fake H100s each: 200 to 700 W, floor 350 W, and their work would draw 600 W."""
 WORST = 1.05
-"""A limiter passes its limit by 5 % at worst (controller/parts/power/power_table.py)."""
+"""A limiter passes its limit by 5 % at worst (controller/loops/power/power_table.py)."""
 AMPLE_W, TIGHT_W, MIDDLE_W = 3200.0, 1900.0, 2400.0
 """4 × 700 × 1.05 = 2940 W fit the first; 4 × 350 × 1.05 = 1470 W of floors fit all."""
 

@@ -10,18 +10,16 @@ from typing import Any, TypeVar
 import pytest
 
 from autoscaler.demand.lengths import demand_from, lengths_from, shares_of
-from autoscaler.demand.loads import Load, load_from, quantities
-from autoscaler.demand.presets import PRESETS, VLLM, Preset
+from autoscaler.demand.presets import PRESETS, VLLM, Load, Preset, load_from, quantities
 from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query, service_of
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError
 from controller.api.scaling_policy import ScalingPolicy
-from controller.parts.autoscaler.measured import Measured, Sample
-from controller.parts.autoscaler.sources.collector import Collector, Pace
-from controller.parts.autoscaler.sources.prometheus import PrometheusAccess, PrometheusClient
-from controller.parts.autoscaler.sources.prometheus_answer import Series, SourceError
-from controller.parts.autoscaler.sources.readings import Allowed, CustomReading
-from simulator.controlplane.binaries.prometheus import prometheus_program
+from controller.loops.autoscaler.collector import Collector, Pace
+from controller.loops.autoscaler.measured import Measured, Sample
+from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, Series, SourceError
+from controller.loops.autoscaler.readings import Allowed, CustomReading
+from simulator.controlplane.prometheus import prometheus_program
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
 from tests.builders.prometheus_history import import_history

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from health.records.report import HealthReport
+from health.records.frames import HealthReport
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
 from nodeagent.health.processes import NodeProcess, ProcessTable, Ranks, Senders

@@ -6,14 +6,14 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from deploy import release
-from deploy.release import CHART, NAMESPACE, RELEASE, RefusedError, Values
+from deploy import release_files
+from deploy.release_files import CHART, NAMESPACE, RELEASE, HelmRefusedError, Values
 
 __all__ = [
     "CHART",
     "NAMESPACE",
     "RELEASE",
-    "RefusedError",
+    "HelmRefusedError",
     "Values",
     "install",
     "lint_findings",
@@ -31,15 +31,15 @@ def _or_skip(work: Callable[P, R]) -> Callable[P, R]:
     def tried(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return work(*args, **kwargs)
-        except release.NoHelmError as missing:
+        except release_files.NoHelmError as missing:
             pytest.skip(str(missing))
 
     return tried
 
 
 install, lint_findings, rendered = (
-    _or_skip(release.install),
-    _or_skip(release.lint_findings),
-    _or_skip(release.rendered),
+    _or_skip(release_files.install),
+    _or_skip(release_files.lint_findings),
+    _or_skip(release_files.rendered),
 )
-uninstall, upgrade = _or_skip(release.uninstall), _or_skip(release.upgrade)
+uninstall, upgrade = _or_skip(release_files.uninstall), _or_skip(release_files.upgrade)

@@ -9,8 +9,7 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from cluster.actions import Action, Bind
-from cluster.autoscaling import ForecastSkill, Scaler
-from cluster.concurrency import ConcurrencyTuning, Context, Observation
+from cluster.autoscaling import ConcurrencyTuning, Context, ForecastSkill, Observation, Scaler
 from cluster.errors import ObservationError
 from cluster.plans import Finding, Plan, Reason
 from cluster.snapshot import Snapshot
@@ -19,11 +18,11 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
+from controller.loops.isolation.policy_status import PolicyFacts
+from controller.loops.isolation.policy_status import samples_of as sandbox_samples
+from controller.loops.power.domain_facts import DomainFacts
+from controller.loops.power.reporter import samples_of
 from controller.metrics.registry import Meter, Sample, count_request
-from controller.parts.isolation.policy_status import PolicyFacts
-from controller.parts.isolation.policy_status import samples_of as sandbox_samples
-from controller.parts.power.domain_facts import DomainFacts
-from controller.parts.power.metrics import samples_of
 from controller.ports import Brain
 from controller.report.cycle_reporter import CycleReporter
 from isolation.orders import NodeReport

@@ -8,11 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from isolation.capability import capability_of
 from isolation.cgroupfs import CgroupFs, host_facts
 from isolation.launcher import run_in
 from isolation.ledger import MIB
-from isolation.tree import Limits, SandboxTree
+from isolation.tree import Limits, SandboxTree, capability_of
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "machine"

@@ -20,8 +20,8 @@ from isolation.cgroupfs import CgroupFs
 from isolation.launcher import run_in
 from isolation.ledger import MIB
 from isolation.orders import NodeReport, Orders, SandboxOrder
-from isolation.pod_cgroups import pod_groups
 from isolation.settings import Settings
+from isolation.tree import pod_groups
 from nodeagent.sandboxes import process, server
 from nodeagent.sandboxes.process import ProcessSettings, serve
 from tonnage import sandbox

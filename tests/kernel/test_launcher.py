@@ -6,7 +6,9 @@ SETUP = """
 import os, sys, pathlib
 sys.path.insert(0, {root!r})
 from isolation.cgroupfs import CgroupFs, host_facts
-from isolation.capability import capability_of
+from isolation.tree import capability_of
+from isolation.launcher import run_in, start_in
+from isolation.tree import capability_of
 from isolation.launcher import run_in
 root = pathlib.Path("/sys/fs/cgroup")
 files = CgroupFs(root)

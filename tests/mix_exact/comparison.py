@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cli.inputs.planning import decider
+from cluster.changes import instance_type_of
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import InstanceType
 from controller.objects.manifests import read_manifests
 from controller.settings import OperatorSettings, settings_from

@@ -6,9 +6,9 @@ from functools import partial
 from random import Random
 
 from controller.api.power_domain import PowerDomainSpec
-from controller.parts.power.domain_tree import PoweredNode
-from controller.parts.power.power_table import OVERSHOOT_SHARE, power_table
-from controller.parts.power.term import PowerTerm
+from controller.loops.power.domain_tree import PoweredNode
+from controller.loops.power.power_table import OVERSHOOT_SHARE, power_table
+from controller.loops.power.term import PowerTerm
 from power.leases.messages import Inventory, Refusal, Report, opened, sealed
 from power.rules import PowerRules
 from tests.power_histories.hardware import MAX_W

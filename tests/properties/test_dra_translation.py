@@ -117,4 +117,4 @@ def test_a_book_that_was_patched_says_what_a_new_one_says(batches: list[list[Any
         assert comparable(nodes, pods) == comparable(fresh_nodes, fresh_pods)
         assert patched.reasons == fresh.reasons
         assert patched.mistakes == fresh.mistakes
-        assert patched.claims_of_unbound_pods() == fresh.claims_of_unbound_pods()
+        assert patched.known.claims_of_unbound_pods() == fresh.known.claims_of_unbound_pods()

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from cluster.arrays import FloatArray
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 
 STEP_S = 600.0
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isolation.actions import Kill, KillAgent
 from isolation.ledger import MIB
 from isolation.settings import Settings
+from isolation.state import Kill, KillAgent
 from tests.builders.sandboxes import PretendNode, Work, sandbox
 
 PATIENT = Settings(longest_wait_s=1e9, frozen_s=1e9, starvation_s=1.0, settle_s=0.05, ask_s=0.1)

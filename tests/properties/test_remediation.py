@@ -7,11 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from health.remediation.decision import Decision
-from health.remediation.evidence import Evidence, NodeKey, Source
-from health.remediation.facts import PodFacts
-from health.remediation.incidents import Incident, Phase
-from health.remediation.intents import JobDo, JobIntent, NodeIntent
-from health.remediation.policy import Policy
+from health.remediation.facts import Evidence, NodeKey, PodFacts, Policy, Source
+from health.remediation.incidents import Incident, JobDo, JobIntent, NodeIntent, Phase
 from health.verdicts.verdict import Part, Syndrome
 from tests.builders.remedies import PretendFleet, evidence, job, node
 

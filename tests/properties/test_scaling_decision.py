@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.decision.behavior import within_steps
-from autoscaler.decision.decide import decide
+from autoscaler.decision.decide import decide, within_steps
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.autoscaling import (
     UNLIMITED,
@@ -20,7 +19,7 @@ from cluster.autoscaling import (
     ScalingRules,
     ScalingStep,
 )
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from tests.builders.scalers import LEVELS, NOW_S, scaler
 
 BOUNDS = {"min", "max", "schedule", "disabled"}

@@ -10,16 +10,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+<<<<<<< HEAD
 from cli.inputs.bundles import brain_with
+=======
+from benchmarks.random_clusters import random_cluster
+>>>>>>> main
 from cli.printing.bundle_output import plan_lines
+from cli.verbs.bundle import brain_with
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle, run_cycle, stopped
 from controller.guard import Limits
 from controller.objects.manifests import read_manifests
 from controller.ports import Brain
-from controller.recording.bundle import about, files_of, write_tar_gz
-from controller.recording.shown_settings import settings_from, shown
+from controller.recording.bundle import about, files_of, settings_from, shown, write_tar_gz
 from controller.settings import OperatorSettings
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.day.simulation import DaySettings, live

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.inputs.bundles import brain_with, bundle_in
+from cli.verbs.bundle import brain_with, bundle_in
 from controller.cycle import stopped
 from controller.guard import Limits
+from controller.recording.bundle import settings_from
 from controller.recording.replay import replayed
-from controller.recording.shown_settings import settings_from
 from tests.replay.record import BUNDLES, DEADLINE_S, golden
 
 HERE = Path(__file__).parent

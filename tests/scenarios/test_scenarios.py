@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec import ValidationError
 
-from cli.inputs.bundles import brain_with
 from cli.printing.plan_figures import named
+from cli.verbs.bundle import brain_with
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -19,7 +19,7 @@ from controller.brain.from_settings import limits_from
 from controller.cycle import stopped
 from controller.guard import guard
 from controller.objects.manifests import read_manifests
-from controller.recording.shown_settings import settings_from
+from controller.recording.bundle import settings_from
 from controller.snapshot.from_manifests import snapshot_from
 from tests.scenarios.vocabulary import Expected, Given, NodeWords, PodWords, manifests_of, qualified, scenario_in
 

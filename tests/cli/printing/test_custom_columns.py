@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cli.printing.custom_columns import custom_columns
-from cli.printing.server_table import Look, Sheet
+from cli.printing.columns import Look, Sheet
+from cli.printing.fields import custom_columns
 from cluster.errors import ConfigError
 
 OBJECT: Any = {

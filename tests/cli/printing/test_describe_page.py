@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cli.printing.describe_page import Related, page
+from cli.printing.object_pages import Related, page
 
 SERVICE: dict[str, Any] = {
     "apiVersion": "tonnage.dev/v1alpha1",

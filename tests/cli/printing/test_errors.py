@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.printing.errors import print_error
+from cli.printing.terminal import print_error
 from controller.kube.request import KubeReadError, Refusal
 
 

@@ -1,6 +1,6 @@
 """Documentation of fields: from the chart's definitions where they are, else from the models."""
 
-from cli.inputs.definitions import definitions, made
+from cli.inputs.shipped import definitions, made
 from cli.printing.field_documentation import field_text
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.printing.jsonpath import jsonpath
+from cli.printing.fields import jsonpath
 from cluster.errors import ConfigError
 
 LIST: Any = {

@@ -3,8 +3,8 @@
 from typing import Any
 
 from cli.printing.power_domain_output import as_data, domains_of, rows, why
-from controller.parts.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
-from controller.parts.power.domain_status import StatusInputs, status_after
+from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
+from controller.loops.power.domain_status import StatusInputs, status_after
 
 AT_S = 1_700_000_000.0
 HELD = HeldBackDevice("g1", "n1", "low", 400.0, 640.0, "row", AT_S, 0.1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.printing.routing_output import Backends, as_json, as_table, config_map, fractions, http_route, weights
+from cli.verbs.routing import Backends, as_json, as_table, config_map, fractions, http_route, weights
 from cluster.errors import ConfigError, TonnageError
 
 SERVICE: dict[str, Any] = {

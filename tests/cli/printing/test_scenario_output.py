@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from cli.inputs.scenarios import WhatIfResult
+from cli.inputs.sweeps import WhatIfResult
 from cli.printing.scenario_output import as_html, as_json, as_table, headline
 from simulator.scenarios import Answer, Scenario, change_per_hour
 from simulator.sweep.runner import Swept

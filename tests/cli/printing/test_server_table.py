@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.printing.server_table import Look, Sheet, cell_text
+from cli.printing.columns import Look, Sheet, cell_text
 
 
 def table(*rows: list[Any], columns: tuple[str, ...] = ("Name", "Age")) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.printing.sorting import in_order
+from cli.printing.fields import in_order
 from cluster.errors import ConfigError
 
 

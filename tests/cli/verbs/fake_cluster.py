@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.inputs.cluster import Cluster
+from cli.inputs.cluster import LiveCluster
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.request import KubeReadError, KubeWriteError, Refusal
 
@@ -41,8 +41,8 @@ class FakeConnection:
     after: Callable[[Sent], None] = lambda _: None
 
     @property
-    def cluster(self) -> Cluster:
-        return Cluster(self, RESOURCES, "ns")  # type: ignore[arg-type]
+    def cluster(self) -> LiveCluster:
+        return LiveCluster(self, RESOURCES, "ns")  # type: ignore[arg-type]
 
     async def read(self, path: str, query: Mapping[str, str] | None = None, accept: str = "") -> bytes:
         if path in self.objects:

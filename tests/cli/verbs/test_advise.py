@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.inputs.price_catalogue import read_catalogue
 from cli.main import tonnage
+from cli.verbs.advise import read_catalogue
 from cluster.errors import ConfigError
 from tests.builders.manifests import Object, having, node, pod
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.inputs.manifest_objects import Manifest, manifests_in
+from cli.inputs.resources import Manifest, manifests_in
 from cli.main import tonnage
-from cli.verbs.apply import _apply_all
+from cli.verbs.apply import apply_all
 from controller.kube.request import Refusal
 from tests.cli.verbs.fake_cluster import FakeConnection, Sent
 
@@ -31,7 +31,7 @@ def manifests(tmp_path: Path) -> tuple[Manifest, ...]:
 def applied(
     connection: FakeConnection, manifests: tuple[Manifest, ...], dry_run: str = "none", *, force: bool = False
 ) -> bool:
-    return asyncio.run(_apply_all(connection.cluster, manifests, None, dry_run, "name", force=force))
+    return asyncio.run(apply_all(connection.cluster, manifests, None, dry_run, "name", force=force))
 
 
 def test_a_client_dry_run_sends_nothing(manifests: tuple[Manifest, ...]) -> None:
@@ -110,7 +110,7 @@ def test_a_manifest_of_another_namespace_than_the_options_is_an_error_before_any
     connection = FakeConnection()
 
     with pytest.raises(Exception, match="is in namespace elsewhere, but -n is ns"):
-        asyncio.run(_apply_all(connection.cluster, manifests_in([str(manifest)]), "ns", "none", "name", force=False))
+        asyncio.run(apply_all(connection.cluster, manifests_in([str(manifest)]), "ns", "none", "name", force=False))
 
     assert connection.sent == []
 

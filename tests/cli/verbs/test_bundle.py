@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.inputs.bundles import brain_with
 from cli.main import tonnage
+from cli.verbs.bundle import brain_with
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.cycle import Cycle, run_cycle, stopped
 from controller.guard import Limits
 from controller.ports import Outcome
-from controller.process.probes import probes_endpoint
-from controller.process.record import recorder_of
-from controller.recording.shown_settings import settings_from
+from controller.process.probes import probes_endpoint, recorder_of
+from controller.recording.bundle import settings_from
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from cli.verbs.drain import _drain
+from cli.verbs.drain import drain_node
 from controller.kube.request import Refusal
-from controller.queries.drain import Consent, NodePod
-from controller.queries.evict_node import evict_all
+from controller.queries.drain import Consent, NodePod, evict_all
 from tests.cli.verbs.fake_cluster import FakeConnection, Sent
 
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "resourceVersion": "1"}, "spec": {}, "status": {}}
@@ -33,7 +32,7 @@ def connection(*pods: dict[str, Any]) -> FakeConnection:
 
 
 def drained(made: FakeConnection, dry_run: str = "none") -> bool:
-    return asyncio.run(_drain(made.cluster, "a", Consent(), "tonnage", dry_run, None, 0.0))
+    return asyncio.run(drain_node(made.cluster, "a", Consent(), "tonnage", dry_run, None, 0.0))
 
 
 def evicted(made: FakeConnection) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.inputs.flight_recorder import ticks_of_dumps
+from cli.inputs.recorded_job import ticks_of_dumps
 from cli.main import tonnage
 from cluster.errors import ConfigError
 

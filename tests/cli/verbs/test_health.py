@@ -10,9 +10,8 @@ from click.testing import CliRunner, Result
 
 from cli.inputs.recorded_job import compute_times, introductions_of, operations_of
 from cli.main import tonnage
-from cli.printing.health_output import explanation, incident_rows, is_open
-from cli.printing.straggler_map import relative
-from cli.verbs.health import _release
+from cli.printing.job_pictures import relative
+from cli.verbs.health import explanation, incident_rows, is_open, release_node
 from controller.kube.request import KubeReadError
 from simulator.health.cases import Case, case
 from simulator.health.job import Happening
@@ -128,7 +127,7 @@ def test_a_release_tells_whether_health_kept_the_node_out(key: str, *, is_out: b
     taints = [{"key": key, "value": "i.1", "effect": "NoSchedule"}]
     connection = FakeConnection({"/api/v1/nodes/gpu-7": {"metadata": {"name": "gpu-7"}, "spec": {"taints": taints}}})
 
-    assert asyncio.run(_release(connection.cluster, "gpu-7", "none")) == is_out
+    assert asyncio.run(release_node(connection.cluster, "gpu-7", "none")) == is_out
     (write,) = connection.sent
     assert list((write.body or {})["metadata"]["annotations"]) == ["tonnage.dev/released-at"]
 
@@ -137,6 +136,6 @@ def test_a_dry_run_of_a_release_names_a_node_that_does_not_exist() -> None:
     connection = FakeConnection()
 
     with pytest.raises(KubeReadError):
-        asyncio.run(_release(connection.cluster, "a", "client"))
+        asyncio.run(release_node(connection.cluster, "a", "client"))
 
     assert connection.sent == []

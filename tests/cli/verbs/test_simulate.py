@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from cli.inputs.contest import prices_from, seeds_from
+from cli.inputs.sweeps import prices_from, seeds_from
 from cli.main import tonnage
-from cli.printing.errors import INTERRUPTED
 from cli.printing.placement_output import widest_that_fits
+from cli.printing.terminal import INTERRUPTED
 from cli.verbs import simulate_day
 from cluster.errors import ConfigError
 from simulator.day.simulation import Moment

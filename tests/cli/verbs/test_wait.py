@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from cli.inputs.manifest_objects import Manifest
-from cli.inputs.resource_arguments import named_by
+from cli.inputs.resources import Manifest, named_by
+from cli.printing.columns import Look
 from cli.printing.object_output import Output
-from cli.printing.server_table import Look
-from cli.verbs.cordon import _set
+from cli.verbs.drain import set_one
 from cli.verbs.get import GetOptions, print_named, print_objects
-from cli.verbs.wait import wait_for_all
-from cli.verbs.wait_condition import has_condition, wait_condition
+from cli.verbs.wait import has_condition, wait_condition, wait_for_all
 from cluster.errors import TonnageError
 from tests.cli.verbs.fake_cluster import FakeConnection
 
@@ -68,7 +66,7 @@ def test_a_wait_that_ends_without_it_fails(capsys: pytest.CaptureFixture[str]) -
 
 
 def cordoned(connection: FakeConnection, dry_run: str = "none", *, closed: bool) -> bool:
-    return asyncio.run(_set(connection.cluster, "n", dry_run, closed=closed))
+    return asyncio.run(set_one(connection.cluster, "n", dry_run, closed=closed))
 
 
 def test_a_node_is_closed_and_opened_and_nothing_is_written_twice(capsys: pytest.CaptureFixture[str]) -> None:

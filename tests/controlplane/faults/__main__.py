@@ -13,10 +13,9 @@ import click
 from rich.console import Console
 
 from cluster.errors import BuildError
-from deploy import release
+from deploy import release_files
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import control_plane_programs
+from simulator.controlplane.binaries import control_plane_programs, progress_on
 from tests.controlplane.faults.report import SCENARIOS, Result, played, table_of, why
 from tests.controlplane.faults.stage import Stage, stage
 from tests.controlplane.keeper import keep
@@ -55,8 +54,8 @@ def main(only: str, nodes: int, pods: int, rounds: int, seed: int, json_to: Path
 
 def _helm_missing() -> str:
     try:
-        release.rendered()
-    except release.NoHelmError as error:
+        release_files.rendered()
+    except release_files.NoHelmError as error:
         return str(error)
     return ""
 

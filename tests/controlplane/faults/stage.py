@@ -16,10 +16,9 @@ from typing import Any
 import yaml
 
 from controller.api.kinds import OWN_KINDS
-from deploy import release
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import Settings
-from simulator.controlplane.folder import Folder
+from deploy import release_files
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import Folder, Settings
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.faults.canaries import Canaries
 from tests.controlplane.faults.proxy import Proxy, ProxyThread
@@ -30,7 +29,7 @@ from tests.controlplane.operators import ROOT, OperatorProcess, create_all, oper
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
 from tests.until import comes_true
 
-SYSTEM = release.NAMESPACE
+SYSTEM = release_files.NAMESPACE
 CONVERGES_WITHIN_S = 150.0
 """A bind that was answered 500 may have happened, so it counts as done for 30 s; one that meets three such answers in a
 row takes that three times."""
@@ -111,7 +110,7 @@ def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[S
         admin = Kubectl(programs["kubectl"], plane.kubeconfig)
         admin("create", "namespace", SYSTEM)
         # Its operators run as processes beside, with the account, the rights and the policies of the chart.
-        release.install(plane.kubeconfig, {"settings": {"pools": POOLS}})
+        release_files.install(plane.kubeconfig, {"settings": {"pools": POOLS}})
         admin.within(SYSTEM)("delete", "deployment", "tonnage")
         for kind in OWN_KINDS:
             admin.wait("condition=Established", f"crd/{kind.definition}")

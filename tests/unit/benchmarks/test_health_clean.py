@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks import health_clean
 from benchmarks.health_clean import BASELINE, LONGEST, STEP_S, Block, InUse, job_looked_at
-from health.analysis.windows import Tier
+from health.analysis.excess import Tier
 from health.verdicts.verdict import Part
 
 

@@ -6,9 +6,9 @@ from cluster.plans import Finding, Plan, Reason, ServicePlan
 from controller.brain.frames import snapshot_frame, snapshot_from_frame
 from controller.brain.from_settings import brain_from
 from controller.ports import Outcome
-from controller.process.parts import PRODUCT
+from controller.process.registries import PRODUCT
 from controller.report.own_statuses import reports_on
-from controller.report.statuses import status_jobs
+from controller.report.service_status import status_jobs
 from controller.settings import OperatorSettings
 from placement.budget import stopped
 from tests.builders.fleet import node as node_row

@@ -3,8 +3,7 @@
 import numpy as np
 
 from health.stream import Analyser, Options
-from health.verdicts.facts import Fact
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import Fact, Verdict
 from simulator.health.cases import Case, case
 from simulator.health.job import Happening
 

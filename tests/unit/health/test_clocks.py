@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.clocks import alignment
-from health.clocks.alignment import Bounds, Clocks, refitted
+from health.clocks import Bounds, Clocks, refitted, started
 
 
 def ring_of_bounds(offset_s: np.ndarray, latency_s: np.ndarray) -> Bounds:
@@ -28,7 +27,7 @@ def test_every_clocks_error_is_within_its_stated_bound(ranks: int, seed: int) ->
     offset_s = random.uniform(-0.05, 0.05, ranks)
     bounds = ring_of_bounds(offset_s, random.uniform(1e-5, 1e-2, 2 * ranks))
 
-    clocks = refitted(alignment.started(np.zeros(ranks)), bounds, np.zeros(ranks), 5.0)
+    clocks = refitted(started(np.zeros(ranks)), bounds, np.zeros(ranks), 5.0)
 
     assert clocks.fits == 1
     assert np.all(np.abs(aligned_offsets(clocks, offset_s)) <= clocks.bound_s + 1e-9)
@@ -36,7 +35,7 @@ def test_every_clocks_error_is_within_its_stated_bound(ranks: int, seed: int) ->
 
 def test_bounds_that_contradict_each_other_are_dropped_and_counted() -> None:
     stepped = Bounds(np.array([0, 1]), np.array([1, 0]), np.array([0.01, -0.05]))
-    before = alignment.started(np.zeros(2))
+    before = started(np.zeros(2))
 
     after = refitted(before, stepped, np.zeros(2), 5.0)
 
@@ -47,14 +46,14 @@ def test_bounds_that_contradict_each_other_are_dropped_and_counted() -> None:
 def test_a_rank_that_no_operation_reaches_has_no_bound() -> None:
     bounds = Bounds(np.array([0, 1]), np.array([1, 0]), np.array([0.01, 0.01]))
 
-    clocks = refitted(alignment.started(np.zeros(3)), bounds, np.zeros(3), 5.0)
+    clocks = refitted(started(np.zeros(3)), bounds, np.zeros(3), 5.0)
 
     assert np.isfinite(clocks.bound_s).tolist() == [True, True, False]
 
 
 def test_drift_is_followed() -> None:
     drift = np.array([0.0, 20e-6, -20e-6])
-    clocks = alignment.started(np.zeros(3))
+    clocks = started(np.zeros(3))
 
     for window in range(1, 13):
         middle_s = np.full(3, window * 5.0)
@@ -67,6 +66,6 @@ def test_drift_is_followed() -> None:
 
 
 def test_the_bound_grows_with_the_age_of_the_fit() -> None:
-    clocks = refitted(alignment.started(np.zeros(2)), ring_of_bounds(np.zeros(2), np.full(4, 1e-3)), np.zeros(2), 5.0)
+    clocks = refitted(started(np.zeros(2)), ring_of_bounds(np.zeros(2), np.full(4, 1e-3)), np.zeros(2), 5.0)
 
     assert np.all(clocks.error_s(10.0) > clocks.error_s(0.0))

@@ -5,9 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from health.analysis.deaths import Errors, lost
-from health.analysis.pulse import Pulse
-from health.records.decoding import RECORD
+from health.analysis.excess import Pulse
+from health.analysis.waits import Errors, lost
+from health.records.frames import RECORD
 from health.records.layout import Layout
 from tonnage.records import Failure, Kind, Role
 

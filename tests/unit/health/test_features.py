@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray
 from health.analysis import waits
-from health.analysis.excess import baseline_from
+from health.analysis.excess import TIERS, Pulse, baseline_from, noise_of, standing
 from health.analysis.matching import Finished, Matcher
-from health.analysis.pulse import Pulse
-from health.analysis.windows import TIERS, noise_of, standing
-from health.clocks import alignment
-from health.records.decoding import RECORD
+from health.clocks import started
+from health.records.frames import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
 from simulator.health.job import Job
@@ -35,7 +33,7 @@ def finished(*rows: tuple[int, int, float, float]) -> Finished:
 
 def test_an_operation_counts_once_all_its_members_have_reported() -> None:
     matcher = Matcher(layout_of(PAIR))
-    clocks = alignment.started(np.zeros(2))
+    clocks = started(np.zeros(2))
 
     first = matcher.match(finished((0, 1, 0.0, 3.0), (0, 2, 4.0, 5.0)), clocks)
     second = matcher.match(finished((1, 1, 2.0, 3.0)), clocks)
@@ -49,7 +47,7 @@ def test_operations_match_in_any_order_of_arrival(order: list[int], cut: int) ->
     rows = [(rank, seq, float(seq), seq + 0.5 + rank) for seq in (1, 2, 3) for rank in (0, 1)]
     shuffled = [rows[at] for at in order]
     matcher = Matcher(layout_of(PAIR))
-    clocks = alignment.started(np.zeros(2))
+    clocks = started(np.zeros(2))
 
     found = [matcher.match(finished(*part), clocks) for part in (shuffled[:cut], shuffled[cut:]) if part]
 

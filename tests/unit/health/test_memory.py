@@ -7,7 +7,7 @@ import pytest
 
 from health.analysis import matching
 from health.analysis.matching import Finished, Matcher, most_pending
-from health.clocks.alignment import started
+from health.clocks import started
 from health.records.layout import layout_from
 from health.stream import Analyser
 from simulator.health.cases import case

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.records.decoding import decoded
+from health.records.frames import decoded
 from health.records.layout import MOST_PAIRS, SMALL_GROUP, Layout, layout_from
 from simulator.health.job import NUMBERS, Job
 from tonnage import records

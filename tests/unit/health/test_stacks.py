@@ -6,10 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from health.analysis import stacks
-from health.analysis.stacks import Stack, Stacks
-from health.analysis.waits import Absent
-from health.records.decoding import decoded
+from health.analysis import waits
+from health.analysis.waits import Absent, Stack, Stacks
+from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.verdicts.stopped import on_hang
 from health.verdicts.verdict import Part, Syndrome, Verdict
@@ -81,7 +80,7 @@ def test_what_a_job_writes_is_shown_without_control_characters() -> None:
 def test_a_rank_that_hangs_is_shown_with_its_stack() -> None:
     verdict = hang_of((3,), {0: IN_STORE, 1: IN_STORE, 2: IN_STORE, 3: LOADING})
     assert (verdict.part, verdict.ranks) == (Part.RANK, (3,))
-    found = [line for line in verdict.evidence if stacks.is_stack(line)]
+    found = [line for line in verdict.evidence if waits.is_stack(line)]
     assert found == [
         "stack: rank 3 in loader.py:88 read < train.py:12 step",
         "stack: 3 ranks, 0 among them, in distributed/distributed_c10d.py:410 wait < train.py:12 step",

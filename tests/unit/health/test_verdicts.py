@@ -6,11 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from health.analysis.deaths import Lost
+from health.analysis.waits import Lost
 from health.stream import REPEAT_S, Analyser, Options
-from health.verdicts.facts import Fact, FactKind
 from health.verdicts.stopped import on_death
-from health.verdicts.verdict import Cause, Part, Syndrome
+from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome
 from simulator.health.cases import Case, case
 from simulator.health.job import NO_FAULTS, STOPS, Happening
 from tests.unit.health.jobs import blames, drawn, judged

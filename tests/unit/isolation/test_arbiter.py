@@ -4,24 +4,31 @@ from dataclasses import replace
 
 import pytest
 
-from isolation.actions import (
+from isolation.arbiter import next_timer_s, step
+from isolation.ledger import MIB, Ledger
+from isolation.settings import Settings
+from isolation.state import (
     Admit,
+    Asked,
     AskToShrink,
+    Ended,
+    FeedsRunner,
     Freeze,
     Kill,
     KillAgent,
     Queue,
+    ReachedLease,
     Reclaim,
     Refuse,
+    SandboxEnded,
+    SandboxStarted,
     SetCpuWeight,
     SetLease,
+    State,
     Thaw,
+    Used,
+    Withdrawn,
 )
-from isolation.arbiter import next_timer_s, step
-from isolation.events import Asked, Ended, FeedsRunner, ReachedLease, SandboxEnded, SandboxStarted, Used, Withdrawn
-from isolation.ledger import MIB, Ledger
-from isolation.settings import Settings
-from isolation.state import State
 from tests.builders.sandboxes import PretendNode, Work, request, sandbox
 
 SETTINGS = Settings(leases="growing", settle_s=0.1, ask_s=1.0, frozen_s=60.0, starvation_s=5.0)

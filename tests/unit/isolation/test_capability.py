@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from isolation.capability import HostFacts, capability_of
 from isolation.cgroupfs import host_facts
+from isolation.tree import HostFacts, capability_of
 
 FULL = HostFacts(
     is_v2=True,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isolation.pod_cgroups import container_group, is_below, is_uid, pod_groups
+from isolation.tree import container_group, is_below, is_uid, pod_groups
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-1234567890ab"
 ID = "4f" * 32

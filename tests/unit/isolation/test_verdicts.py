@@ -3,9 +3,9 @@
 import json
 from dataclasses import asdict
 
-from isolation.reasons import ADVICE
+from isolation.orders import ended, refused
+from isolation.state import ADVICE
 from isolation.tree import MemoryEvents
-from isolation.verdicts import ended, refused
 
 CALM = MemoryEvents(high=3)
 

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from health.records.decoding import decoded
+from health.records.frames import decoded
 from tonnage.recorder import Recorder
-from tonnage.records import Failure, Kind, Op, Role
-from tonnage.roles import role_of
+from tonnage.records import Failure, Kind, Op, Role, role_of
 
 
 class Future:

@@ -155,7 +155,7 @@ def test_devices_must_agree_in_a_shared_attribute() -> None:
 @pytest.mark.parametrize(
     ("wants", "code"),
     [
-        (claim("c", request(1, "gpus", "cel.bind(x, 1, true)")), "ClaimUnsupported"),
+        (claim("c", request(1, "gpus", "nobody.knows == 1")), "ClaimUnsupported"),
         (claim("c", request(1, "gpus", adminAccess=True)), "ClaimUnsupported"),
         (claim("c", request(1, "gpus", capacity={"requests": {"memory": "10Gi"}})), "ClaimUnsupported"),
         (
@@ -329,7 +329,7 @@ def test_only_allocations_of_tonnage_whose_pods_have_no_node_are_half_made() -> 
 
     known = book(node("a"), slice_on("a", devices(8)), *held, *pods)
 
-    assert list(known.claims_of_unbound_pods()) == ["ns/ours"]
+    assert list(known.known.claims_of_unbound_pods()) == ["ns/ours"]
 
 
 def test_nothing_is_kept_of_claims_and_pods_that_are_gone() -> None:

@@ -9,9 +9,8 @@ from structlog.testing import capture_logs
 from cluster.plans import Plan
 from controller.cycle import Cycle
 from controller.ports import Outcome
-from controller.process.record import PATH, recorder_of
-from controller.recording.bundle import read_bundle
-from controller.recording.shown_settings import settings_from
+from controller.process.probes import PATH, recorder_of
+from controller.recording.bundle import read_bundle, settings_from
 from tests.builders.fleet import node, world
 
 QUIET = Cycle(world([node("a", gpus=1)]), Plan(), Outcome())

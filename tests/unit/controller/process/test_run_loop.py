@@ -17,7 +17,7 @@ from controller.kube_world.reservations import Reservations
 from controller.metrics.registry import Meter
 from controller.ports import Outcome
 from controller.process.main import Heart, Operator, identity_of, run_loop
-from controller.recording.shown_settings import settings_from
+from controller.recording.bundle import settings_from
 from controller.report.cycle_reporter import CycleReporter
 from tests.builders.fleet import node, world
 

@@ -15,9 +15,19 @@ from controller.brain.frames import snapshot_frame
 from controller.cycle import Cycle
 from controller.guard import Limits
 from controller.ports import Outcome
-from controller.recording.bundle import About, Bundle, about, files_of, merged, read_bundle, write_tar, write_tar_gz
+from controller.recording.bundle import (
+    About,
+    Bundle,
+    about,
+    files_of,
+    merged,
+    read_bundle,
+    settings_from,
+    shown,
+    write_tar,
+    write_tar_gz,
+)
 from controller.recording.replay import compared, replayed
-from controller.recording.shown_settings import settings_from, shown
 from controller.settings import OperatorSettings
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types

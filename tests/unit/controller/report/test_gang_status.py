@@ -8,7 +8,7 @@ import pytest
 from cluster.plans import Plan, Reason, Unplaced
 from cluster.workloads import Gang
 from controller.api.conditions import DEGRADED, PLANNED, READY
-from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
+from controller.report.own_statuses import GangFacts, facts_of_gangs, gang_status_after
 from tests.builders.fleet import node, pod, world
 
 NOON_S = 1_772_366_400.0

@@ -11,8 +11,7 @@ from cluster.errors import Mistake
 from cluster.plans import Plan
 from controller.api.kinds import OWN_KINDS
 from controller.api.structs import OwnObject
-from controller.report.gang_status import GangFacts
-from controller.report.own_statuses import Settled, own_status_jobs, reports_on
+from controller.report.own_statuses import GangFacts, Settled, own_status_jobs, reports_on
 from tests.builders.crd_cases import FULL, having
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, node, pod, profile

@@ -8,7 +8,7 @@ import pytest
 from cluster.autoscaling import Behavior, ForecastSkill, LeadTime, Scaler, ScalingRules, ScalingStep
 from cluster.plans import Reason
 from controller.deciders import autoscaling
-from controller.report.scaling_metrics import samples_of_scaling
+from controller.report.fleet_metrics import samples_of_scaling
 from controller.report.scaling_status import FIGURES_EVERY_S, scaling_status_after
 from tests.builders.fleet import node, world
 from tests.builders.mix import demand

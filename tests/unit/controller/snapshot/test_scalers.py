@@ -11,11 +11,18 @@ from autoscaler.decision.decide import decide
 from cluster.autoscaling import MOST_ORDERED, Behavior, Replicas, Scaler
 from controller.api.scaling_policy import MOST_REPLICAS, PolicyBehavior, ScalingPolicy
 from controller.objects.manifests import read_manifests
-from controller.report.scaling_metrics import samples_of_scaling
+from controller.report.fleet_metrics import samples_of_scaling
 from controller.report.scaling_status import scaling_status_after
 from controller.snapshot.from_manifests import snapshot_from
-from controller.snapshot.scalers import MOST_POLICIES, PolicyState, _rules, is_past_bound, recommended_in, scaler_of
-from controller.snapshot.schedules import bounds_at
+from controller.snapshot.scalers import (
+    MOST_POLICIES,
+    PolicyState,
+    _rules,
+    bounds_at,
+    is_past_bound,
+    recommended_in,
+    scaler_of,
+)
 from tests.builders.crd_cases import OTHERS, Object
 from tests.builders.fleet import node as seen_node
 from tests.builders.fleet import world

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.probing.answer import Found, Measured, answer, bad_pairs
-from health.probing.pairs import pairs_of, rounds_of
-from health.probing.question import Question, question_of
+from health.probing import Found, Measured, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
 from health.verdicts.verdict import Part, Syndrome, Verdict
 from simulator.health.job import Happening
 from tests.unit.health.jobs import drawn

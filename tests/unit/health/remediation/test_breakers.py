@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from health.remediation.evidence import Source
-from health.remediation.incidents import Phase, Remedy
-from health.remediation.intents import JobDo, JobIntent, NodeDo
+from health.remediation.facts import Source
+from health.remediation.incidents import JobDo, JobIntent, NodeDo, Phase, Remedy
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, slow
 
 AT_S = START_S + 100.0

@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from health.remediation.decision import Decision
-from health.remediation.evidence import NodeKey, Source
-from health.remediation.facts import OurTaint
-from health.remediation.incidents import Incident, Phase, Remedy
-from health.remediation.intents import Intent, JobDo, JobIntent, NodeDo, Page
+from health.remediation.facts import NodeKey, OurTaint, Source
+from health.remediation.incidents import Incident, Intent, JobDo, JobIntent, NodeDo, Page, Phase, Remedy
 from health.verdicts.verdict import Cause, Part, Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
 

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from health.remediation.decision import Decision
-from health.remediation.evidence import Source
-from health.remediation.intents import JobDo, JobIntent, NodeDo
-from health.remediation.policy import Policy
+from health.remediation.facts import Policy, Source
+from health.remediation.incidents import JobDo, JobIntent, NodeDo
 from health.verdicts.verdict import Part, Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, job, node
 

@@ -4,8 +4,7 @@ from math import isclose, sqrt
 
 import pytest
 
-from health.remediation.checkpoints import advised_interval_s, lost_share, mtbf_s
-from health.remediation.spares import mean_out_s, spares
+from health.remediation.costs import advised_interval_s, lost_share, mean_out_s, mtbf_s, spares
 
 
 def test_the_advised_interval_loses_less_than_half_and_twice_of_it() -> None:

@@ -2,16 +2,12 @@
 
 from dataclasses import replace
 
-from health.remediation.breakers import Harm
-from health.remediation.evidence import NodeKey, Source
-from health.remediation.facts import OurTaint
+from health.remediation.breakers import Harm, places
+from health.remediation.decision import intents
+from health.remediation.facts import NodeKey, OurTaint, Source, is_relevant
 from health.remediation.folding import folded, with_taint
-from health.remediation.incidents import Incident, Phase, Remedy
-from health.remediation.intents import JobIntent, NodeIntent
-from health.remediation.levels import intents
+from health.remediation.incidents import Incident, JobIntent, NodeIntent, Phase, Remedy
 from health.remediation.lifecycle import Around
-from health.remediation.places import places
-from health.remediation.relevance import is_relevant
 from health.verdicts.verdict import Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
 

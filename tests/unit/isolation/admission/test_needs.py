@@ -4,9 +4,7 @@ import math
 
 import pytest
 
-from isolation.admission.command_class import command_class
-from isolation.admission.learning import PRIOR_BYTES, Learned
-from isolation.admission.needs import bytes_from, claim_bytes
+from isolation.admission import PRIOR_BYTES, Learned, bytes_from, claim_bytes, command_class
 from isolation.ledger import MIB
 from tests.builders.sandboxes import sandbox
 

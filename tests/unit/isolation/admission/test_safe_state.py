@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from isolation.admission.safe_state import finishing_order, is_safe
+from isolation.admission import finishing_order, is_safe
 from isolation.ledger import MIB, Ledger, Reservation
 from tests.builders.sandboxes import sandbox
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from health.records.report import Evidence
+from health.records.frames import Evidence
 
 
 class ScriptedEvidence:

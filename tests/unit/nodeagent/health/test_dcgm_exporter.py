@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from cluster.errors import ConfigError
-from controller.parts.health.stream import HealthStream
-from health.records.report import Evidence, Source, packed
-from health.remediation.subjects import subject_of
+from controller.loops.health.stream import HealthStream
+from health.records.frames import Evidence, Source, packed
+from health.remediation.facts import subject_of
 from nodeagent.health.dcgm_exporter import EVERY_S, DcgmExporter, PageError, fetched, own_gpus, page_of
 from nodeagent.health.dcgm_metrics import LONGEST_LINE, MOST_LINES, samples_in
 from nodeagent.health.feed import HealthFeed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from health.records.report import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
+from health.records.frames import LONGEST_FRAMES, Evidence, HealthReport, Source, packed, unpacked
 from nodeagent.health.feed import GATHER_S, GATHERED_BYTES, HealthFeed, Outbox
 from nodeagent.health.pod_sockets import SOCKET, PodSockets
 from nodeagent.health.processes import ProcessTable, Ranks, Senders

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isolation.verdicts import refused
+from isolation.orders import refused
 from nodeagent.sandboxes.sockets import (
     LONGEST_BYTES,
     BadMessageError,

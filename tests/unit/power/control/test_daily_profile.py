@@ -10,10 +10,9 @@ from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
 from controller.api.power_domain import Learned, LearnedHours
-from controller.parts.power.domain_tree import power_tree
-from controller.parts.power.loop_state import PowerLoopState
-from controller.parts.power.watcher import PowerView
-from controller.process.wire_power import LEARN_EVERY_S, PlannedPods
+from controller.loops.power.control import LEARN_EVERY_S, PlannedPods
+from controller.loops.power.domain_tree import power_tree
+from controller.loops.power.loop import PowerLoopState, PowerView
 from power.control.daily_profile import (
     HOURS,
     MOST_PACKED,
@@ -237,14 +236,14 @@ def test_a_device_that_its_cap_holds_back_wants_what_it_needs_and_of_one_unheard
     state = first_state(allocator)
     readings = allocator.tree.table.readings
     for at_s in np.arange(0.0, 60.0, 2.0):
-        cap_w = np.minimum(state.book.cap_w, 400.0)
+        cap_w = np.minimum(state.ledger.cap_w, 400.0)
         heard_s = np.array([at_s, at_s, 0.0])
         readings = replace(
             readings,
             at_s=heard_s,
             draw_w=np.array([150.0 + 0.01 * at_s % 0.05, cap_w[1], 150.0]),
             cap_w=cap_w,
-            sequence=state.book.sequence,
+            sequence=state.ledger.sequence,
         )
         state, _ = step(allocator, state, readings, float(at_s))
     loop_state = PowerLoopState(

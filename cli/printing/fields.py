@@ -1,0 +1,385 @@
+"""kubectl's dialect of JSONPath in its commonly used parts, for `-o jsonpath=`.
+
+jsonpath-ng, the best maintained library, implements another dialect: no text around expressions, no `{range}`, no
+escapes in names, and different filters. Scripts written for kubectl would mean something else.
+Source: kubernetes.io, "JSONPath Support". A missing key or index prints nothing. One difference: integers and floats
+are comparable, where kubectl fails.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cmp_to_key
+from typing import Any, TypeVar
+
+from cli.printing.columns import NONE, float_text
+from cluster.errors import ConfigError, Mistake
+
+Select = Callable[[Any, Any], Iterator[Any]]
+"""(root, value) → values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    steps: tuple[Select, ...]
+
+    def values(self, root: Any, here: Any) -> list[Any]:
+        found = [here]
+        for step in self.steps:
+            found = [value for each in found for value in step(root, each)]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    over: Path
+    body: "tuple[Part, ...]"
+
+
+Part = Text | Path | Range
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+}
+_SPLIT = re.compile(r"\{((?:[^{}'\"]|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")*)\}")
+_NAME = re.compile(r"(?:\\.|[^.\[\]\\\s])+")
+_FILTER = re.compile(r"""((?:'[^']*'|"[^"]*"|[^'"=!<>])+?)\s*(?:(==|!=|<=|>=|<|>)\s*(.+))?$""", re.DOTALL)
+_RELAXED = re.compile(r"\{\.?([^{}]+)\}|\.?([^{}]+)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def jsonpath(template: str) -> Callable[[Any], str]:
+    """Function that prints an object by this template. Raises ConfigError if the template is invalid."""
+    tokens = list(_tokens(template))
+    parts, rest = _parts(tokens, template, is_range=False)
+    if rest:
+        raise _wrong(template, "{end} without {range}")
+    return lambda root: _printed(parts, root, root)
+
+
+def field_values(expression: str, *, option: str) -> Callable[[Any], list[Any]]:
+    """Function that returns the values of one field of an object. Raises ConfigError.
+
+    expression: a path whose braces and first dot are optional, as in `--sort-by` and custom columns.
+    option: the option that has this value, for error messages.
+    """
+    match = _RELAXED.fullmatch(expression.strip())
+    try:
+        path = _path(f".{match[1] or match[2]}", expression) if match else None
+    except ConfigError:
+        path = None
+    if path is None:
+        raise ConfigError(Mistake(f"{option} {expression}", "is not a field path", "write it like .metadata.name"))
+    values = path.values
+    return lambda root: values(root, root)
+
+
+def _tokens(template: str) -> Iterator[tuple[bool, str]]:
+    """(is an expression, its text)."""
+    at = 0
+    for match in _SPLIT.finditer(template):
+        if "{" in template[at : match.start()]:
+            break
+        if match.start() > at:
+            yield False, template[at : match.start()]
+        yield True, match[1].strip()
+        at = match.end()
+    if "{" in template[at:]:
+        raise _wrong(template, "a { is not closed")
+    if at < len(template):
+        yield False, template[at:]
+
+
+def _parts(
+    tokens: Sequence[tuple[bool, str]], template: str, *, is_range: bool
+) -> tuple[tuple[Part, ...], Sequence[tuple[bool, str]]]:
+    made: list[Part] = []
+    while tokens:
+        (is_expression, text), tokens = tokens[0], tokens[1:]
+        if not is_expression:
+            made.append(Text(text))
+        elif text == "end":
+            if not is_range:
+                return tuple(made), [(True, text)]
+            return tuple(made), tokens
+        elif text.startswith("range ") or text == "range":
+            body, tokens = _parts(tokens, template, is_range=True)
+            made.append(Range(_path(text.removeprefix("range").strip(), template), body))
+        elif text[:1] in ("'", '"'):
+            made.append(Text(_unquoted(text)))
+        else:
+            made.append(_path(text, template))
+    return tuple(made), ()  # as in kubectl, an open {range} extends to the end of the template
+
+
+def _path(text: str, template: str) -> Path:
+    """Path of `.spec.containers[*]['name']`, with or without a leading `$` or `@`."""
+    steps: list[Select] = []
+    rest = text
+    if rest[:1] == "$":
+        rest = rest[1:]
+        steps.append(lambda root, _: iter((root,)))
+    elif rest[:1] == "@":
+        rest = rest[1:]
+    while rest and rest != ".":
+        if rest.startswith(".."):
+            rest = rest[2:]
+            steps.append(lambda _, value: _deeper(value))
+            if rest[:1] in ("[", ""):
+                continue
+            rest = f".{rest}"
+        elif rest[0] == "[":
+            inside, rest = _bracket(rest, template)
+            steps.append(_selection(inside.strip(), template))
+        else:
+            name = _NAME.match(rest.removeprefix("."))
+            if name is None:
+                raise _wrong(template, f"cannot read {rest!r}")
+            rest = rest.removeprefix(".")[name.end() :]
+            steps.append(_named(re.sub(r"\\(.)", r"\1", name[0])))
+    return Path(tuple(steps))
+
+
+def _bracket(text: str, template: str) -> tuple[str, str]:
+    depth, quote = 0, ""
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in "[]":
+            depth += 1 if sign == "[" else -1
+            if not depth:
+                return text[1:at], text[at + 1 :]
+    raise _wrong(template, "a [ is not closed")
+
+
+def _selection(inside: str, template: str) -> Select:
+    if inside == "*":
+        return lambda _, value: _children(value)
+    if inside.startswith("?(") and inside.endswith(")"):
+        return _filter(inside[2:-1].strip(), template)
+    alternatives = re.findall(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|[^,]+", inside)
+    chosen = [_one(each.strip(), template) for each in alternatives]
+    return lambda root, value: (found for select in chosen for found in select(root, value))
+
+
+def _one(text: str, template: str) -> Select:
+    if text[:1] in ("'", '"'):
+        return _at(_path(f".{text[1:-1]}", template))  # as in kubectl, a dot in quotes separates unless escaped by \
+    numbers = text.split(":")
+    if len(numbers) > 3 or not all(re.fullmatch(r"-?\d+|", each.strip()) for each in numbers):
+        raise _wrong(template, f"[{text}] is not an index, slice, name or filter")
+    bounds = [int(each) if each.strip() else None for each in numbers]
+    if len(bounds) == 1:
+        index = bounds[0] or 0
+        return lambda _, value: iter(
+            value[index:][:1] if isinstance(value, list) and -len(value) <= index < len(value) else ()
+        )
+    return lambda _, value: iter(value[slice(*bounds)] if isinstance(value, list) else ())
+
+
+def _filter(text: str, template: str) -> Select:
+    match = _FILTER.match(text)
+    if match is None:
+        raise _wrong(template, f"cannot read the filter {text!r}")
+    left, operator, right = match[1].strip(), match[2], (match[3] or "").strip()
+
+    def operand(written: str) -> Callable[[Any, Any], list[Any]]:
+        if written[:1] in ("@", "$"):
+            return _path(written, template).values
+        value = _literal(written, template)
+        return lambda _, __: [value]
+
+    of_left = operand(left)
+    if not operator:
+        return lambda root, value: (each for each in _children(value) if of_left(root, each))
+    of_right, holds = operand(right), _OPERATORS[operator]
+
+    def keeps(root: Any, each: Any) -> bool:
+        lefts, rights = of_left(root, each), of_right(root, each)
+        return bool(lefts and rights) and _compared(holds, lefts[0], rights[0])
+
+    return lambda root, value: (each for each in _children(value) if keeps(root, each))
+
+
+def _compared(holds: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+    """Result of a comparison; false for values of different types, such as true and 1."""
+    numbers = (int, float)
+    same = type(left) is type(right) or (type(left) in numbers and type(right) in numbers)
+    return same and holds(left, right)
+
+
+def _literal(text: str, template: str) -> Any:
+    if text[:1] in ("'", '"'):
+        return _unquoted(text)
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise _wrong(template, f"{text!r} is not a value: put text in quotes") from None
+
+
+def _at(path: Path) -> Select:
+    return lambda root, value: iter(path.values(root, value))
+
+
+def _named(name: str) -> Select:
+    if name == "*":
+        return lambda _, value: _children(value)
+    return lambda _, value: iter((value[name],) if isinstance(value, dict) and name in value else ())
+
+
+def _children(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        return (value[key] for key in sorted(value))
+    return iter(value if isinstance(value, list) else ())
+
+
+def _deeper(value: Any) -> Iterator[Any]:
+    yield value
+    for each in _children(value):
+        yield from _deeper(each)
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
+
+
+def _printed(parts: Sequence[Part], root: Any, here: Any) -> str:
+    made: list[str] = []
+    for part in parts:
+        match part:
+            case Text():
+                made.append(part.text)
+            case Path():
+                made.append(" ".join(_written(value) for value in part.values(root, here)))
+            case Range():
+                made += [_printed(part.body, root, each) for each in part.over.values(root, here)]
+    return "".join(made)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
+def _wrong(template: str, problem: str) -> ConfigError:
+    return ConfigError(
+        Mistake(f"-o jsonpath={template}", problem, "see kubectl's JSONPath: '{.items[*].metadata.name}'")
+    )
+
+
+T = TypeVar("T")
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII)
+_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+def in_order(expression: str, things: Sequence[T], object_of: Callable[[T], Any]) -> list[T]:
+    """Things sorted by the first value of a field of their objects; those without the field come first.
+
+    expression: `.metadata.name`, with or without braces and the first dot. Raises ConfigError if it is invalid, no
+    object has the field, or its values cannot be compared.
+    """
+    values_of = field_values(expression, option="--sort-by")
+    keyed = [(found[0] if (found := values_of(object_of(thing))) else None, thing) for thing in things]
+    if things and all(value is None for value, _ in keyed):
+        problem = "is not a field of any object in the list"
+        raise ConfigError(Mistake(f"--sort-by {expression}", problem, "see -o json for their fields"))
+
+    def order(one: tuple[Any, T], other: tuple[Any, T]) -> int:
+        try:
+            return _order(one[0], other[0])
+        except TypeError as error:
+            raise ConfigError(Mistake(f"--sort-by {expression}", f"cannot be compared: {error}")) from error
+
+    return [thing for _, thing in sorted(keyed, key=cmp_to_key(order))]
+
+
+def _order(one: Any, other: Any) -> int:
+    if one is None or other is None:
+        return (one is not None) - (other is not None)
+    if isinstance(one, str) and isinstance(other, str):
+        # -1, 0 or 1: quantities by value if both are quantities (`900Mi` before `1Gi`), otherwise text order.
+        first, second = _quantity(one), _quantity(other)
+        if first is not None and second is not None:
+            return (first > second) - (first < second)
+        return (one > other) - (one < other)
+    if isinstance(one, list) and isinstance(other, list):
+        parts = (_order(a, b) for a, b in zip(one, other, strict=False))
+        return next((part for part in parts if part), len(one) - len(other))
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return (one > other) - (one < other)
+    raise TypeError(f"a {type(one).__name__} and a {type(other).__name__}")
+
+
+def _quantity(text: str) -> Fraction | None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    number, exponent, suffix = match.groups(default="")
+    if suffix.endswith("i"):
+        unit: Fraction = Fraction(2) ** (10 * "KMGTPE".index(suffix[0]) + 10)
+        return Fraction(number) * unit
+    scale: Fraction = Fraction(10) ** (int(exponent) if exponent else _POWERS.get(suffix, 0))
+    return Fraction(number) * scale
+
+
+OPTION = "-o custom-columns="
+
+
+@dataclass(frozen=True, slots=True)
+class CustomColumns:
+    headers: tuple[str, ...]
+    values_of: tuple[Callable[[Any], list[Any]], ...]
+    """Function of each column that returns its values in an object."""
+
+    def table(self, objects: Iterable[Any]) -> dict[str, object]:
+        """Rows in the form of a server's table, for a Sheet."""
+        rows = [{"cells": [_cell(values(obj)) for values in self.values_of]} for obj in objects]
+        return {"columnDefinitions": [{"name": header} for header in self.headers], "rows": rows}
+
+
+def custom_columns(spec: str) -> CustomColumns:
+    """Columns of `NAME:.metadata.name,GPUS:.spec.gpus`. Raises ConfigError."""
+    parts = [part.partition(":") for part in spec.split(",")]
+    wrong = [f"{header}{colon}{path}" for header, colon, path in parts if not (header and colon and path)]
+    if wrong:
+        raise ConfigError(Mistake(OPTION + spec, f"{wrong[0]!r} is not a column", "write HEADER:.path.of.field"))
+    return CustomColumns(
+        tuple(header for header, _, _ in parts), tuple(field_values(path, option=OPTION) for _, _, path in parts)
+    )
+
+
+def _cell(values: Sequence[Any]) -> str:
+    return ",".join(_as_go(value) for value in values) if values else NONE
+
+
+def _as_go(value: Any) -> str:
+    """JSON value as Go prints it (%v)."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return str(value).lower()
+        case float():
+            return float_text(value)
+        case dict():
+            return f"map[{' '.join(f'{key}:{_as_go(value[key])}' for key in sorted(value))}]"
+        case list():
+            return f"[{' '.join(_as_go(each) for each in value)}]"
+        case _:
+            return str(value)

@@ -1,0 +1,106 @@
+"""Pictures of a recorded job: the computing time of each rank, and its operations over time."""
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cli.inputs.recorded_job import VERDICT_HEADERS, Operations, TimedVerdict
+from cluster.arrays import FloatArray
+from tonnage.records import Op
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>body {{ font-family: sans-serif }} td, th {{ padding: 0.2em 1em; text-align: left }}</style></head>
+<body><h1>{title}</h1><img alt="{title}" src="data:image/png;base64,{picture}">
+<table><tr>{header}</tr>{rows}</table></body></html>
+"""
+
+
+def canvas(height: float) -> tuple[Any, Any]:
+    """A figure of ten inches by this height, and its axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def save(figure: Any, out: Path, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Writes the figure in the form that the file's name asks for; the table is in the page alone."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        figure.savefig(out, dpi=120)
+        return
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120, format="png")
+    picture = base64.b64encode(drawn.getvalue()).decode("ascii")
+    page = _PAGE.format(
+        title=escape(title),
+        picture=picture,
+        header=_html_cells("th", header),
+        rows="".join(f"<tr>{_html_cells('td', row)}</tr>" for row in rows),
+    )
+    out.write_text(page, encoding="utf-8")
+
+
+def _html_cells(tag: str, texts: Sequence[str]) -> str:
+    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+
+
+def relative(compute_s: FloatArray) -> FloatArray:
+    """Shape (ranks, steps): computing time divided by that of the median rank in the same step; 1 where unknown."""
+    known = np.where(compute_s > 0, compute_s, np.nan)
+    with np.errstate(all="ignore"):
+        middle = np.nanmedian(
+            np.where(np.isfinite(known).any(axis=1, keepdims=True), known, 1.0), axis=1, keepdims=True
+        )
+    return np.nan_to_num(known / middle, nan=1.0).T
+
+
+def draw_stragglers(compute_s: FloatArray, out: Path) -> None:
+    """Writes the map as a picture, or as a page with it. compute_s: shape (steps, ranks)."""
+    from matplotlib.ticker import MaxNLocator
+
+    shown = relative(compute_s)
+    figure, axes = canvas(2 + 0.12 * min(len(shown), 128))
+    image = axes.imshow(shown, aspect="auto", interpolation="nearest", vmin=0.5, vmax=2.0, cmap="inferno")
+    axes.set_xlabel("step")
+    axes.set_ylabel("rank")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title("Computing time ÷ median rank's, by step", loc="left", fontsize="medium")
+    figure.colorbar(image, ax=axes)
+    slowest = np.argsort(-np.median(shown, axis=1), kind="stable")[:10]
+    rows = [(str(rank), f"{np.median(shown[rank]):.2f}", f"{shown[rank].max():.2f}") for rank in slowest.tolist()]
+    header = ("RANK", "MEDIAN OF ITS STEPS", "SLOWEST STEP")
+    save(figure, out, "Computing time of each rank over the median of the step", header, rows)
+
+
+MOST_RANKS = 256
+COLOURS = {"collective": "#4477aa", "send or receive": "#ee7733", "never ended": "#cc3311"}
+
+
+def draw_timeline(made: Operations, found: Sequence[TimedVerdict], last_s: float, out: Path) -> None:
+    """Draws the last seconds. Gaps are computing; a bar to the right edge is an operation that did not end."""
+    end_s = float(np.nanmax(np.where(np.isfinite(made.exit_s), made.exit_s, made.enter_s), initial=0.0))
+    first_s = max(0.0, end_s - last_s)
+    exit_s = np.where(np.isfinite(made.exit_s), made.exit_s, end_s)
+    kept = (exit_s >= first_s) & (made.rank < MOST_RANKS)
+    kind = np.where(~np.isfinite(made.exit_s), 2, np.where(made.op >= Op.SEND, 1, 0))
+    ranks = int(made.rank[kept].max(initial=0)) + 1
+    figure, axes = canvas(1.5 + 0.15 * min(ranks, 128))
+    for number, (label, colour) in enumerate(COLOURS.items()):
+        of = np.flatnonzero(kept & (kind == number))
+        axes.barh(made.rank[of], exit_s[of] - made.enter_s[of], left=made.enter_s[of], color=colour, label=label)
+    for each in found:
+        if each.at_s >= first_s:
+            axes.axvline(each.at_s, color="black" if each.verdict.blames else "grey", linestyle="--", linewidth=0.8)
+    axes.set_xlim(first_s, max(end_s, *(each.at_s for each in found), first_s + 1e-3) if found else end_s)
+    axes.set_xlabel("seconds since the first record; dashed: something was found")
+    axes.set_ylabel("rank")
+    axes.legend(loc="upper left", fontsize="small")
+    save(figure, out, "Operations of each rank over time", VERDICT_HEADERS, [each.cells for each in found])

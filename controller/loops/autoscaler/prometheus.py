@@ -1,0 +1,285 @@
+"""Answers of Prometheus' query API, checked: a value that is not finite is missing, never zero."""
+
+import asyncio
+import math
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from cluster.clock import Clock
+from cluster.errors import UNREADABLE
+
+REFUSALS = (400, 422)
+"""HTTP status codes of refused queries, whose answers say why."""
+
+
+class SourceError(Exception):
+    """A source could not be read."""
+
+    def __init__(self, code: str, words: str) -> None:
+        """code: CamelCase, as in a condition's reason."""
+        super().__init__(words)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Series of an answer: its labels, and its finite values as (instant, value), oldest first."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+class _Result(msgspec.Struct):
+    metric: dict[str, str] = {}
+    value: tuple[float, str] | None = None
+    values: tuple[tuple[float, str], ...] = ()
+
+
+class _Data(msgspec.Struct):
+    resultType: str  # noqa: N815 - the API's name
+    result: msgspec.Raw
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data | None = None
+    errorType: str = ""  # noqa: N815 - the API's name
+    error: str = ""
+    warnings: list[str] = []
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+_RESULTS = msgspec.json.Decoder(tuple[_Result, ...])
+_SCALAR = msgspec.json.Decoder(tuple[float, str])
+
+
+def series_in(body: bytes) -> tuple[Series, ...]:
+    """Series of an answer, of an instant query or of one over a range. Raises SourceError.
+
+    A warning is an error: an answer in which a store is missing would look like less load.
+    """
+    try:
+        answer = _ANSWER.decode(body)
+        if answer.status != "success" or answer.data is None:
+            raise SourceError("QueryRefused", f"Prometheus refused the query: {_short(answer.error or answer.status)}")
+        if answer.warnings:
+            raise SourceError("PartialAnswer", f"Prometheus warned: {_short(answer.warnings[0])}")
+        return _series(answer.data)
+    except UNREADABLE as error:
+        raise SourceError("AnswerMalformed", f"this is no answer of Prometheus: {_short(str(error))}") from error
+
+
+def _series(data: _Data) -> tuple[Series, ...]:
+    if data.resultType == "scalar":
+        return (Series({}, _finite([_SCALAR.decode(data.result)])),)
+    if data.resultType not in ("vector", "matrix"):
+        raise SourceError("AnswerMalformed", f"the result is a {_short(data.resultType)}, not numbers")
+    results = _RESULTS.decode(data.result)
+    return tuple(Series(each.metric, _finite([each.value] if each.value else each.values)) for each in results)
+
+
+def _finite(values: Any) -> tuple[tuple[float, float], ...]:
+    points = []
+    for at_s, text in values:
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise SourceError("AnswerMalformed", f"{_short(text)!r} is no number") from error
+        if math.isfinite(value):
+            points.append((float(at_s), value))
+    return tuple(points)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+class FairTurns:
+    """At most `limit` turns at once, and at most half of them for one namespace."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._of_one = limit, max(1, limit // 2)
+        self._taken: dict[str, int] = {}
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """Waiters by namespace; the namespace whose turn is next comes first."""
+
+    @asynccontextmanager
+    async def turn(self, namespace: str) -> AsyncIterator[None]:
+        """Waits for a turn, and gives it back at the end."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, deque()).append(waiter)
+        self._grant()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._give_back(namespace)
+            raise
+        try:
+            yield
+        finally:
+            self._give_back(namespace)
+
+    def _give_back(self, namespace: str) -> None:
+        self._taken[namespace] -= 1
+        if not self._taken[namespace]:
+            del self._taken[namespace]
+        self._grant()
+
+    def _grant(self) -> None:
+        while sum(self._taken.values()) < self._limit and (namespace := self._next()) is not None:
+            waiters = self._waiting.pop(namespace)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[namespace] = waiters  # behind all others
+            if not waiter.done():
+                self._taken[namespace] = self._taken.get(namespace, 0) + 1
+                waiter.set_result(None)
+
+    def _next(self) -> str | None:
+        return next((name for name in self._waiting if self._taken.get(name, 0) < self._of_one), None)
+
+
+MOST_POINTS = 10_000
+"""Most points of one series in an answer. Source: Prometheus refuses more than 11,000."""
+TOKEN_FOR_S = 60.0
+"""Time after which a token is read again from its file; the kubelet replaces one minutes before it expires."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusAccess:
+    """Where a server is, and how it is asked."""
+
+    url: str
+    """`https://prometheus.monitoring:9090`, with a path prefix where there is one."""
+    ca_file: str = ""
+    """PEM file of the CA certificates that the server's one is checked with; empty: those of the system."""
+    token_file: str = ""
+    """File with a bearer token; empty: none."""
+    namespace_parameter: str = ""
+    """URL parameter with the policy's namespace, as prom-label-proxy enforces it; empty: none."""
+    timeout_s: float = 10.0
+    most_bytes: int = 8 * 2**20
+    """Largest answer that is read."""
+    concurrency: int = 8
+    """Most queries at once."""
+
+
+class PrometheusClient:
+    """Queries to one server. One instance per event loop; close it when done."""
+
+    def __init__(self, access: PrometheusAccess, clock: Callable[[], float]) -> None:
+        """clock: monotonic, seconds. Raises OSError and ssl.SSLError for a CA file that cannot be used."""
+        self._access, self._clock = access, clock
+        self._turns = FairTurns(access.concurrency)
+        context = ssl.create_default_context(cafile=access.ca_file or None)
+        # No cookies, no .netrc and no proxy of the environment: nothing but the address of the settings is asked.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=access.concurrency, ssl=context),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=access.timeout_s),
+        )
+        self._token, self._token_at_s = "", -TOKEN_FOR_S
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def now(self, query: str, namespace: str, at_s: float, max_age_s: float) -> tuple[Series, ...]:
+        """Results of a query at an instant, without values older than `max_age_s`. Raises SourceError."""
+        # Prometheus otherwise repeats a gauge for five minutes after its server has gone away.
+        form = {"query": query, "time": f"{at_s:.3f}", "lookback_delta": _duration(max_age_s)}
+        return series_in(await self._answer("query", form, namespace))
+
+    async def over(
+        self, query: str, namespace: str, start_s: float, end_s: float, step_s: float, max_age_s: float
+    ) -> tuple[Series, ...]:
+        """Results of a query at each step of a time span, at most MOST_POINTS. Raises SourceError."""
+        form = {
+            "query": query,
+            "start": f"{start_s:.3f}",
+            "end": f"{end_s:.3f}",
+            "step": _duration(step_s),
+            "lookback_delta": _duration(max_age_s),
+        }
+        return series_in(await self._answer("query_range", form, namespace))
+
+    async def _answer(self, path: str, form: Mapping[str, str], namespace: str) -> bytes:
+        """Body of the answer to a query."""
+        access = self._access
+        parameters = {access.namespace_parameter: namespace} if access.namespace_parameter else {}
+        sent = {**form, "timeout": _duration(access.timeout_s), "partial_response": "false"}
+        async with self._turns.turn(namespace):
+            try:
+                async with self._session.post(
+                    f"{access.url.rstrip('/')}/api/v1/{path}",
+                    data=sent,
+                    params=parameters,
+                    headers=self._headers(),
+                    # A redirect would carry the token, and the tenant's query, to another server.
+                    allow_redirects=False,
+                ) as answer:
+                    return await self._body(answer)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                words = f"{type(error).__name__} {error}".strip()
+                raise SourceError("PrometheusUnreachable", f"asking {access.url}: {words}") from error
+
+    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+        body = bytearray()
+        async for chunk in answer.content.iter_chunked(65_536):
+            body += chunk
+            if len(body) > self._access.most_bytes:
+                answer.close()
+                raise SourceError("AnswerTooLarge", f"the answer has more than {self._access.most_bytes} bytes")
+        if answer.status in (200, *REFUSALS):
+            return bytes(body)
+        raise SourceError("PrometheusUnreachable", f"asking {self._access.url}: status {answer.status}")
+
+    def _headers(self) -> dict[str, str]:
+        # Uncompressed: the limit on the answer's size also bounds what it would expand to.
+        headers = {"Accept-Encoding": "identity"}
+        if self._access.token_file:
+            headers["Authorization"] = f"Bearer {self._current_token()}"
+        return headers
+
+    def _current_token(self) -> str:
+        if self._clock() - self._token_at_s >= TOKEN_FOR_S:
+            self._token = Path(self._access.token_file).read_text(encoding="utf-8").strip()
+            self._token_at_s = self._clock()
+        return self._token
+
+
+def _duration(length_s: float) -> str:
+    return f"{round(length_s * 1000)}ms"
+
+
+class PrometheusServers:
+    """Clients by URL. They live in one event loop; close them there."""
+
+    def __init__(self, access: PrometheusAccess, clock: Clock) -> None:
+        """access: of the operator's own server. clock: monotonic, seconds."""
+        self._access, self._clock = access, clock
+        self._clients: dict[str, PrometheusClient] = {}
+
+    def of(self, url: str) -> PrometheusClient:
+        """Client of a server; only the operator's own one is shown the token. Raises SourceError."""
+        if url not in self._clients:
+            own = url == self._access.url
+            access = self._access if own else replace(self._access, url=url, token_file="", ca_file="")
+            try:
+                self._clients[url] = PrometheusClient(access, self._clock)
+            except OSError as error:  # ssl.SSLError is one
+                raise SourceError("PrometheusUnreachable", f"{access.ca_file}: {error}") from error
+        return self._clients[url]
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+        self._clients.clear()

@@ -1,0 +1,330 @@
+"""Stream of one job: frames of its ranks, the layout that they introduce, and the analysis of its present run.
+
+Everything in a frame was written by the job, so that a lie concerns the job alone: a rank belongs to the first pod that
+speaks for it, nodes come from the API server, and a job whose records the analysis cannot bear is left out for a while.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.arrays import Array, BoolArray
+from controller.loops.health.analyser_process import Analysis, AnalysisOf
+from health.records.frames import HEADER, RECORD, Records, decoded, frame_starts
+from health.records.layout import Layout, layout_from
+from health.stream import Analyser
+from health.verdicts.verdict import Fact, Verdict
+from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, RECORD_BYTES, Kind, Phase
+
+MOST_GROUPS = 128
+"""Process groups of one rank; more are not followed."""
+INTRODUCED_BYTES = 400
+"""Memory for what a rank says of itself or of one of its groups."""
+RANKS_PER_POD = 16
+SETTLE_S = 1.0
+"""Time after the last introduction until the layout counts as complete."""
+MOST_WAITING_BYTES = 4 * 1024 * 1024
+"""Frames of a job that wait for its layout."""
+DIGESTED_BYTES = 8 * 1024 * 1024
+"""Frames that are looked at together at most: a quarter of a second of 10,000 ranks at 100 operations a second."""
+PACE_STEPS = 64
+MOST_RANKS = 1 << 17
+"""Ranks of a job whose frames are looked at together."""
+_HEAD = struct.Struct("<BBHIqqII")
+_Chunk = tuple[str, str, bytes]
+"""Pod, node, and frames one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a rank runs."""
+
+    pod: str
+    """UID."""
+    node: str
+
+
+@dataclass(slots=True)
+class Pace:
+    """Step times as one rank shows them, to tell how much speed a slow job has lost."""
+
+    begins_s: dict[int, float] = field(default_factory=dict)
+
+    def add(self, steps: Sequence[int], enters_s: Sequence[float]) -> None:
+        for step, enter_s in zip(steps, enters_s, strict=True):
+            self.begins_s.setdefault(step, enter_s)
+        for step in sorted(self.begins_s)[:-PACE_STEPS]:
+            del self.begins_s[step]
+
+    def lost_share(self) -> float:
+        """Share of the speed lost in the last eighth of the steps, against the first half; 0 where it is not known."""
+        length_s = np.diff([self.begins_s[step] for step in sorted(self.begins_s)])
+        if len(length_s) < 16:
+            return 0.0
+        before, now = (
+            float(np.median(length_s[: len(length_s) // 2])),
+            float(np.median(length_s[-len(length_s) // 8 :])),
+        )
+        return max(0.0, 1 - before / now) if now > 0 else 0.0
+
+
+class JobStream:
+    """Present run of one job."""
+
+    def __init__(self, job: str, incarnation: str, analysis_of: AnalysisOf = Analyser) -> None:
+        """analysis_of: begins the analysis of a run."""
+        self.job, self.incarnation, self._analysis_of = job, incarnation, analysis_of
+        self.seats: dict[int, Seat] = {}
+        """Pod and node of each rank that has spoken."""
+        self.refused = 0
+        """Frames that were not taken: of a rank that another pod holds, or beyond what a pod may have."""
+        self.records = 0
+        """Records that were looked at."""
+        self.progressed_s = float("-inf")
+        """When the newest finished operation arrived."""
+        self.checkpoint_s = float("-inf")
+        """When a checkpoint was last seen under way."""
+        self._run = -1
+        self._introduced: dict[tuple[int, int, int], np.void] = {}
+        self._introduced_s = float("-inf")
+        self._ranks: int | None = 0
+        """Ranks that it introduces itself with; None after a change of that."""
+        self._arrived: list[_Chunk] = []
+        """Frames that were not looked at yet, their length, and when the last of them came."""
+        self._arrived_bytes, self._arrived_s = 0, float("-inf")
+        self._ranks_of: Counter[str] = Counter()
+        """Ranks of each pod."""
+        self._pod_number: dict[str, int] = {}
+        self._seated = np.zeros(0, np.int64)
+        """Number of the pod that each rank belongs to; -1 for none."""
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._analyser: Analysis | None = None
+        self._lost = 0
+        """Batches that it had given up at the last look."""
+        self.pace = Pace()
+
+    @property
+    def is_analysed(self) -> bool:
+        """Whether the layout is known."""
+        return self._analyser is not None
+
+    @property
+    def layout(self) -> Layout | None:
+        """Layout of the present run; None while it is not complete."""
+        return self._analyser.layout if self._analyser is not None else None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes."""
+        analysis = self._analyser.held_bytes if self._analyser is not None else 0
+        return analysis + INTRODUCED_BYTES * len(self._introduced) + self._waiting_bytes + self._arrived_bytes
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the layout's nodes."""
+        return tuple(sorted({seat.node for seat in self.seats.values()}))
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in the job, as it introduces itself; 0 while unknown."""
+        if self._ranks is None:
+            places = (int(row["step"]) for (_, kind, _), row in self._introduced.items() if kind == Kind.PLACE)
+            self._ranks = max(places, default=0)
+        return self._ranks
+
+    def take(self, pod: str, node: str, frames: bytes, now_s: float) -> None:
+        """Frames of one pod, one after another; they are looked at together with those of others."""
+        self._arrived.append((pod, node, frames))
+        self._arrived_bytes += len(frames)
+        self._arrived_s = now_s
+        if self._arrived_bytes > DIGESTED_BYTES:
+            self._digest()
+
+    def take_recorded(self, frames: bytes, now_s: float) -> None:
+        """Frames of all ranks of a recorded job, whose pods are unknown: each rank counts as its own."""
+        for rank, _, frame in frames_in(frames):
+            self.take(f"rank-{rank}", f"rank-{rank}", frame, now_s)
+
+    def _digest(self) -> None:
+        """Looks at everything that has arrived: one look at a thousand pods costs little more than at one."""
+        arrived, now_s = self._arrived, self._arrived_s
+        self._arrived, self._arrived_bytes = [], 0
+        joined = self._admitted(arrived)
+        if not joined:
+            return
+        records = decoded(joined)
+        self.records += len(records.rows)
+        self._introduce(records, now_s)
+        self._note(records, now_s)
+        if self._analyser is not None:
+            self._analyser.take(joined, now_s)
+            return
+        self._waiting.append(joined)
+        self._waiting_bytes += len(joined)
+        while self._waiting_bytes > MOST_WAITING_BYTES:
+            self._waiting_bytes -= len(self._waiting.pop(0))
+
+    def _admitted(self, arrived: Sequence[_Chunk]) -> bytes:
+        """Frames of ranks of the present run that the pods may speak for, in the order of their arrival.
+
+        Chunks of whole frames, of ranks that have their seats, are looked at together; the others one by one.
+        """
+        run, kept = self._run, list[bytes]()
+        known = self._known(arrived)
+        for (pod, node, frames), is_known in zip(arrived, known, strict=True):
+            if is_known and self._run == run:
+                kept.append(frames)
+                continue
+            for rank, of_run, frame in frames_in(frames):
+                if of_run > self._run:
+                    self._restart(of_run)
+                    kept.clear()  # those were of the run before
+                if self._admits(pod, node, rank, of_run):
+                    kept.append(frame)
+        return b"".join(kept)
+
+    def _known(self, arrived: Sequence[_Chunk]) -> Sequence[bool]:
+        """Whether each chunk holds whole frames of the present run alone, of ranks that have their seats in its pod."""
+        lengths = np.array([len(frames) for _, _, frames in arrived], dtype=np.int64)
+        if not lengths.all() or (lengths % RECORD_BYTES).any():
+            return [False] * len(arrived)
+        starts = np.concatenate([[0], np.cumsum(lengths // RECORD_BYTES)[:-1]]).astype(np.int64)
+        joined = b"".join(frames for _, _, frames in arrived)
+        at = frame_starts(joined, starts)
+        if at is None:
+            return [False] * len(arrived)
+        headers = np.frombuffer(joined, dtype=HEADER)[at]
+        chunk = np.searchsorted(starts, at, side="right") - 1
+        pod = np.array([self._pod_number.get(name, -2) for name, _, _ in arrived], dtype=np.int64)[chunk]
+        rank = headers["rank"].astype(np.int64)
+        seated = rank < len(self._seated)
+        seated[seated] = self._seated[rank[seated]] == pod[seated]
+        known = seated & (headers["incarnation"] == self._run)
+        return [bool(each) for each in np.bincount(chunk, ~known, len(arrived)) == 0]
+
+    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
+        """New verdicts; none before the layout is complete."""
+        self._digest()
+        if self._analyser is None and not self._begin(now_s):
+            return ()
+        assert self._analyser is not None  # noqa: S101 - _begin made it
+        return self._analyser.judge(now_s, [fact for fact in facts if fact.rank < len(self.seats)])
+
+    def ended(self, now_s: float) -> tuple[Verdict, ...]:
+        """Verdicts on slow parts that are as fast as before again; each once."""
+        return self._analyser.ended(now_s) if self._analyser is not None else ()
+
+    def newly_lost(self) -> int:
+        """Batches of frames that the analysis has given up unread since the last call, since it cannot keep up."""
+        before, self._lost = self._lost, self._analyser.lost if self._analyser is not None else 0
+        return max(self._lost - before, 0)
+
+    def _admits(self, pod: str, node: str, rank: int, run: int) -> bool:
+        """Whether this pod may speak for a rank; a rank that has no seat yet gets one in it."""
+        seat = self.seats.get(rank)
+        if run < self._run or (seat is None and self._ranks_of[pod] >= RANKS_PER_POD):
+            self.refused += 1
+            return False
+        if seat is None:
+            seat = self.seats[rank] = Seat(pod, node)
+            self._ranks_of[pod] += 1
+            self._seat(rank, self._pod_number.setdefault(pod, len(self._pod_number)))
+        if seat.pod != pod:
+            self.refused += 1
+            return False
+        return True
+
+    def _seat(self, rank: int, pod_number: int) -> None:
+        if rank >= MOST_RANKS:
+            return  # a job of that many is looked at frame by frame
+        if rank >= len(self._seated):
+            more = np.full(max(rank + 1, 2 * len(self._seated)) - len(self._seated), -1, np.int64)
+            self._seated = np.concatenate([self._seated, more])
+        self._seated[rank] = pod_number
+
+    def _restart(self, run: int) -> None:
+        """The same pods began another run: its ranks and groups are new."""
+        self._run = run
+        self.seats, self._introduced, self._waiting, self._ranks = {}, {}, [], 0
+        self._ranks_of, self._pod_number, self._seated = Counter(), {}, np.zeros(0, np.int64)
+        self._waiting_bytes, self._analyser, self.pace = 0, None, Pace()
+
+    def _introduce(self, records: Records, now_s: float) -> None:
+        about = (records.rows["kind"] == Kind.PLACE) | (records.rows["kind"] == Kind.MEMBER)
+        if not about.any():
+            return
+        for rank, row in zip(records.rank[about].tolist(), records.rows[about], strict=True):
+            number = int(row["group"])
+            if number >= MOST_GROUPS:
+                continue
+            key = (rank, int(row["kind"]), number)
+            known = self._introduced.get(key)
+            if known is None or known.tobytes() != row.tobytes():
+                self._introduced[key] = row
+                self._introduced_s, self._ranks = now_s, None
+                self._analyser = None  # groups that are joined later make another layout
+
+    def _note(self, records: Records, now_s: float) -> None:
+        done = records.rows["kind"] == Kind.OPERATION
+        if done.any():
+            self.progressed_s = now_s
+            first = done & (records.rank == min(self.seats))
+            self.pace.add(records.rows["step"][first].tolist(), (records.rows["at_ns"][first] * 1e-9).tolist())
+        if (records.rows["phase"] == Phase.CHECKPOINT).any():
+            self.checkpoint_s = now_s
+
+    def _begin(self, now_s: float) -> bool:
+        """Starts the analysis once all ranks have introduced themselves."""
+        ranks = self.ranks
+        complete = ranks > 0 and len(self.seats) == ranks and max(self.seats) == ranks - 1
+        if not complete or now_s - self._introduced_s < SETTLE_S:
+            return False
+        rows = np.array([*self._introduced.values()], dtype=RECORD)
+        known = ~_is_of_part(rows)
+        if not (rows["kind"][known] == Kind.MEMBER).any():
+            return False
+        rank = np.array([rank for rank, *_ in self._introduced], dtype=np.int64)
+        self._analyser = self._analysis_of(self._layout(Records(rows[known], rank[known], np.zeros(0)), ranks))
+        for waiting in self._waiting:
+            self._analyser.take(waiting, now_s)
+        self._waiting, self._waiting_bytes = [], 0
+        return True
+
+    def _layout(self, introductions: Records, ranks: int) -> Layout:
+        number = {node: index for index, node in enumerate(self.nodes)}
+        node = np.array([number[self.seats[each].node] for each in range(ranks)], dtype=np.int64)
+        return layout_from(introductions, node=node, nic=np.arange(ranks, dtype=np.int64))
+
+
+def _is_of_part(rows: Array) -> BoolArray:
+    """Memberships of groups of which other members have not introduced themselves; operations of them are no help."""
+    is_member = rows["kind"] == Kind.MEMBER
+    _, group = np.unique(np.where(is_member, rows["at_ns"], 0), return_inverse=True)
+    seen = np.bincount(group[is_member], minlength=len(rows))
+    return np.asarray(is_member & ((seen[group] != rows["step"]) | (rows["seq"] >= rows["step"])))
+
+
+def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Rank, run and bytes of each frame; what follows a frame that contradicts itself is left out."""
+    at = 0
+    while at + RECORD_BYTES <= len(frames):
+        magic, _, count, rank, _, _, run, _ = _HEAD.unpack_from(frames, at)
+        end = at + RECORD_BYTES * (1 + count)
+        if magic != MAGIC or count > FRAME_RECORDS or end > len(frames):
+            return
+        kinds = frames[at + RECORD_BYTES : end : RECORD_BYTES]
+        if kinds and max(kinds) > LAST_KIND:
+            return
+        yield rank, run, frames[at:end]
+        at = end
+
+
+def facts_on(seats: Mapping[int, Seat], of_rank: Mapping[tuple[str, int], Sequence[Fact]]) -> tuple[Fact, ...]:
+    """Facts about the ranks of a job, from those by pod and rank that agents report."""
+    if not of_rank:
+        return ()
+    return tuple(fact for rank, seat in seats.items() for fact in of_rank.get((seat.pod, rank), ()))

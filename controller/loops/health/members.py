@@ -1,0 +1,164 @@
+"""Members of jobs: which pods a training job consists of, on which nodes, as the API server has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from cluster.snapshot import PENDING, Snapshot
+from controller.api.foreign_kinds import FOREIGN_GANG
+from controller.api.notation import instant
+from controller.api.structs import Meta, Node, Page, Pod, Slim
+from controller.deciders.remediation import incarnation_of
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One running pod of a gang."""
+
+    uid: str
+    name: str
+    """`namespace/name`."""
+    job: str
+    """Its gang, `namespace/name`."""
+    node: str
+    node_uid: str
+    created_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """All members of all gangs at one instant."""
+
+    by_uid: Mapping[str, Member] = field(default_factory=dict)
+    jobs: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
+    """Members of each gang, by the pods' names."""
+
+    def incarnation(self, job: str) -> str:
+        """Name of the job's present run: another one once any pod was replaced."""
+        return incarnation_of(member.uid for member in self.jobs.get(job, ()))
+
+
+def members_from(
+    pods: Mapping[str, Pod], nodes: Mapping[str, Node], gang_of: Mapping[str, str] = MappingProxyType({})
+) -> Members:
+    """Members among these pods: bound, not ended, and not being deleted.
+
+    gang_of: gang of pods of other projects' kinds, by the pods' names, as the operator recognises them.
+    """
+    by_uid: dict[str, Member] = {}
+    jobs: dict[str, list[Member]] = {}
+    for name, pod in sorted(pods.items()):
+        meta, node = pod.metadata, nodes.get(pod.spec.node_name)
+        job = f"{meta.namespace}/{meta.labels.gang}" if meta.labels.gang else gang_of.get(name, "")
+        if not job or node is None or meta.deletion_timestamp or pod.holds_nothing:
+            continue
+        created_s = instant(meta.creation_timestamp) if meta.creation_timestamp else None
+        member = Member(meta.uid, name, job, node.metadata.name, node.metadata.uid, created_s or 0.0)
+        by_uid[meta.uid] = member
+        jobs.setdefault(job, []).append(member)
+    return Members(by_uid, {job: tuple(each) for job, each in jobs.items()})
+
+
+def gangs_of_others(snapshot: Snapshot) -> dict[str, str]:
+    """Gang of each bound pod whose gang is of another project's kind, such as a Job or a JobSet, by the pod's name."""
+    pods = snapshot.pods
+    is_others = np.array([FOREIGN_GANG in gang.name for gang in snapshot.gangs], dtype=np.bool_)
+    if not is_others.any():
+        return {}
+    rows = np.flatnonzero((pods.gang >= 0) & (pods.node != PENDING))
+    rows = rows[is_others[pods.gang[rows]]]
+    return {pods.names[row]: snapshot.gangs[int(pods.gang[row])].name for row in rows.tolist()}
+
+
+EVERY_S = 5.0
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+class _Requirement(Slim, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class _Selector(Slim, frozen=True):
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[_Requirement, ...] = ()
+
+
+class _Spec(Slim, frozen=True):
+    selector: _Selector | None = None
+
+
+class _Status(Slim, frozen=True):
+    disruptions_allowed: int = 0
+
+
+class DisruptionBudget(Slim, frozen=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _Named(Slim, frozen=True):
+    metadata: Meta
+
+
+class Reads(Protocol):
+    """Part of a connection that this needs."""
+
+    async def read(self, path: str, query: Mapping[str, str] | None = None, accept: str = ...) -> bytes:
+        """Response body of a GET. Raises KubeReadError."""
+        ...
+
+
+async def allowed_disruptions(connection: Reads, members: Members) -> dict[str, int]:
+    """Pods of each job that its budgets allow to be evicted together; jobs without a budget are left out.
+
+    Raises KubeReadError.
+    """
+    allowed: dict[str, int] = {}
+    for namespace in sorted({job.partition("/")[0] for job in members.jobs}):
+        for budget in await _budgets(connection, namespace):
+            covered = await _covered(connection, namespace, budget)
+            for job, pods in members.jobs.items():
+                mine = sum(member.uid in covered for member in pods)
+                if mine:
+                    may = budget.status.disruptions_allowed + len(pods) - mine
+                    allowed[job] = min(allowed.get(job, len(pods)), may)
+    return allowed
+
+
+async def _budgets(connection: Reads, namespace: str) -> list[DisruptionBudget]:
+    body = await connection.read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+    return msgspec.json.decode(body, type=Page[DisruptionBudget]).items or []
+
+
+async def _covered(connection: Reads, namespace: str, budget: DisruptionBudget) -> frozenset[str]:
+    """UIDs of the pods that a budget selects. An empty selector selects all, a missing one none."""
+    if budget.spec.selector is None:
+        return frozenset()
+    query = {"labelSelector": selector_text(budget.spec.selector)}
+    body = await connection.read(f"/api/v1/namespaces/{namespace}/pods", query, accept=_METADATA)
+    return frozenset(each.metadata.uid for each in msgspec.json.decode(body, type=Page[_Named]).items or [])
+
+
+def selector_text(selector: _Selector) -> str:
+    """A selector as the API server reads it in a query."""
+    parts = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
+    for each in selector.match_expressions:
+        values = f"({','.join(each.values)})"
+        parts.append(
+            {
+                "In": f"{each.key} in {values}",
+                "NotIn": f"{each.key} notin {values}",
+                "Exists": each.key,
+                "DoesNotExist": f"!{each.key}",
+            }[each.operator]
+        )
+    return ",".join(parts)

@@ -1,0 +1,235 @@
+"""Pair probes of all jobs: questions that verdicts leave open, rounds of orders to agents, and answers as evidence.
+
+Everything about one question ends within half a minute. An agent measures only peers that an order names, and its word
+alone accuses no other node (health/probing.py).
+"""
+
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+
+from health.probing import CONTROLS, Answer, Found, Measured, Pair, Question, answer, bad_pairs, pairs_of, rounds_of
+from health.records.frames import LOST, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed_order
+from health.remediation.facts import Evidence, NodeKey, Source
+from health.remediation.incidents import STOPS
+from health.verdicts.verdict import Part
+
+DEADLINE_S = 25.0
+"""Time from a question to its answer, with whatever was measured by then: remediation waits for 30 s."""
+ROUND_S = 7.0
+"""Longest round: an idle agent gets its order within 5 s, a pair takes 1 to 4 s."""
+AT_ONCE = 4
+"""Questions that are probed at the same time."""
+REST_S = 120.0
+"""Time after which a job may ask again."""
+HEARD_S = 10.0
+"""Silence of an agent after which its node is no control."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What an order to a node's agent needs."""
+
+    life: str
+    sequence: int
+    """Number of its newest report."""
+    heard_s: float
+    address: ProbeAddress | None
+
+
+@dataclass(slots=True)
+class Asked:
+    """One question under way."""
+
+    question: Question
+    evidence: Evidence
+    """The verdict that asks."""
+    pods: Mapping[str, tuple[str, ...]]
+    """UIDs of the suspected ranks' pods by node."""
+    asked_s: float
+    controls: tuple[str, ...] = ()
+    rounds: deque[tuple[Pair, ...]] = field(default_factory=deque)
+    under_way: dict[Pair, str] = field(default_factory=dict)
+    """Pairs of the present round, and its number."""
+    orders: dict[str, bytes] = field(default_factory=dict)
+    round_s: float = 0.0
+    measured: dict[Pair, Measured] = field(default_factory=dict)
+    seen_s: float = 0.0
+    """Instant of the newest measurement."""
+    has_checked: bool = False
+    """Whether bad pairs were measured a second time."""
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Nodes of the present round."""
+        return frozenset(node for pair in self.under_way for node in pair)
+
+
+class Probing:
+    """Questions of all jobs. For one thread at a time."""
+
+    def __init__(self, token: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+        self._token = token
+        self._asked: list[Asked] = []
+        self._last_s: dict[str, float] = {}
+        self.answered: Counter[str] = Counter()
+        """Answers since the start, by kind."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no question is under way."""
+        return not self._asked
+
+    @property
+    def orders(self) -> dict[str, bytes]:
+        """Orders of all present rounds by node."""
+        return {node: order for each in self._asked for node, order in each.orders.items()}
+
+    def ask(self, question: Question, evidence: Evidence, pods: Mapping[str, tuple[str, ...]], now_s: float) -> None:
+        """Takes up a question, unless its job asked of late."""
+        if now_s - self._last_s.get(evidence.job, float("-inf")) < REST_S:
+            return
+        self._last_s[evidence.job] = now_s
+        self._asked.append(Asked(question, evidence, pods, now_s))
+
+    def forget(self, runs: Mapping[str, str]) -> None:
+        """Drops questions of runs that are over. runs: present run of each job."""
+        self._asked = [each for each in self._asked if runs.get(each.evidence.job) == each.evidence.incarnation]
+        self._last_s = {job: at_s for job, at_s in self._last_s.items() if job in runs}
+
+    def take(self, node: str, results: Iterable[ProbeResult], now_s: float) -> None:
+        """Results that an agent reports; those of no present round count for nothing."""
+        for result in results:
+            pair = (node, result.peer)
+            for each in self._asked:
+                if each.under_way.get(pair) == result.number:
+                    del each.under_way[pair]
+                    _note(each, pair, result)
+                    each.seen_s = max(each.seen_s, min(now_s, now_s - result.age_s))
+
+    def turn(
+        self,
+        agents: Mapping[str, Agent],
+        trusted: Sequence[str],
+        keys: Mapping[str, str],
+        now_s: float,
+    ) -> tuple[Evidence, ...]:
+        """Begins rounds and answers what is complete.
+
+        trusted: nodes that may be controls, the best first. keys: UID of each node.
+        """
+        found: list[Evidence] = []
+        for each in list(self._asked[:AT_ONCE]):
+            if not each.controls:
+                self._begin(each, agents, trusted, now_s)
+            if each.under_way and now_s - each.round_s > ROUND_S:
+                each.under_way.clear()  # its agents are not heard: nothing is known of these pairs
+            if not each.under_way:
+                self._go_on(each, agents, now_s)
+            if not each.under_way and (not each.rounds or now_s - each.asked_s > DEADLINE_S):
+                self._asked.remove(each)
+                found += self._answered(each, keys, now_s)
+        return tuple(found)
+
+    def _begin(self, asked: Asked, agents: Mapping[str, Agent], trusted: Sequence[str], now_s: float) -> None:
+        fit = [
+            node
+            for node in trusted
+            if node not in asked.question.suspects
+            and (agent := agents.get(node)) is not None
+            and agent.address is not None
+            and now_s - agent.heard_s <= HEARD_S
+        ]
+        asked.controls = tuple(fit[:CONTROLS])
+        known = [
+            pair
+            for pair in pairs_of(asked.question, asked.controls)
+            if all((agent := agents.get(node)) is not None and agent.address is not None for node in pair)
+        ]
+        asked.rounds = deque(rounds_of(known))
+
+    def _go_on(self, asked: Asked, agents: Mapping[str, Agent], now_s: float) -> None:
+        """Begins the next round, where its nodes are in no other's."""
+        asked.orders = {}
+        if not asked.rounds and not asked.has_checked:
+            asked.has_checked = True
+            asked.rounds.extend(rounds_of(sorted(bad_pairs(asked.measured, asked.controls))))
+        if not asked.rounds or now_s - asked.asked_s > DEADLINE_S - 2.0:
+            asked.rounds.clear()
+            return
+        others = {node for each in self._asked if each is not asked for node in each.nodes}
+        wanted = asked.rounds[0]
+        if others & {node for pair in wanted for node in pair}:
+            return
+        asked.rounds.popleft()
+        number = self._token()
+        asked.under_way, asked.round_s = dict.fromkeys(wanted, number), now_s
+        asked.orders = dict(self._orders(wanted, number, agents))
+
+    def _orders(self, pairs: Iterable[Pair], number: str, agents: Mapping[str, Agent]) -> Iterable[tuple[str, bytes]]:
+        for a, b in pairs:
+            token, peer = self._token(), agents[b].address
+            assert peer is not None  # noqa: S101 - pairs without an address are left out
+            measures = ProbeOrder(
+                a, agents[a].life, agents[a].sequence, number, (Peer(b, peer.host, peer.port, token),)
+            )
+            admits = ProbeOrder(b, agents[b].life, agents[b].sequence, number, (), (token,))
+            yield from ((a, packed_order(measures)), (b, packed_order(admits)))
+
+    def _answered(self, asked: Asked, keys: Mapping[str, str], now_s: float) -> list[Evidence]:
+        found = answer(asked.question, asked.controls, asked.measured)
+        self.answered[str(found.found)] += 1
+        return list(evidence_of(asked, found, keys, asked.seen_s or now_s))
+
+
+def is_elsewhere(at: ProbeAddress) -> bool:
+    """Whether other agents may be sent there: to an address of a node, and not to names, to themselves, or to what is
+    on each node alone, such as a cloud's metadata server."""
+    try:
+        host = ip_address(at.host)
+    except ValueError:
+        return False
+    is_own = host.is_loopback or host.is_link_local or host.is_unspecified or host.is_multicast
+    return not is_own and 0 < at.port < 65536
+
+
+def _note(asked: Asked, pair: Pair, result: ProbeResult) -> None:
+    """The better of two measurements of a pair; what failed for no fault of the network is no measurement."""
+    lost = result.failure in LOST
+    if result.failure and not lost:
+        return
+    made = Measured(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
+    before = asked.measured.get(pair)
+    if before is None or before.lost or (not made.lost and made.bytes_per_s > before.bytes_per_s):
+        asked.measured[pair] = made
+
+
+def evidence_of(asked: Asked, found: Answer, keys: Mapping[str, str], at_s: float) -> Iterable[Evidence]:
+    """What an answer says to remediation: whom it accuses, and that the open question is closed."""
+    first = asked.evidence
+    opens = first.part in (Part.NOTHING, Part.GROUP)
+    if found.found in (Found.NIC, Found.LINK):
+        nodes = tuple(NodeKey(node, keys.get(node, "")) for node in found.nodes)
+        accused = replace(
+            first,
+            part=Part.NIC if found.found is Found.NIC else Part.LINK,
+            nodes=nodes,
+            pods=tuple(pod for node in found.nodes for pod in asked.pods.get(node, ())),
+            at_s=at_s,
+            confidence=0.95,
+            source=Source.NODE,
+            probe="",
+            shown=(*first.shown, found.note),
+        )
+        yield accused
+        if (accused.part, accused.nodes) != (first.part, first.nodes):
+            yield replace(first, at_s=at_s, over=True, shown=(f"answered: {found.note}",))
+    elif found.found is Found.SOUND and opens and first.syndrome in STOPS:
+        # It stands still on a sound network: a restart in place is enough, or shows that it is not.
+        yield replace(first, at_s=at_s, program_error=True, probe="", shown=(*first.shown, found.note))
+    elif found.found is Found.SOUND and opens:
+        yield replace(first, at_s=at_s, over=True, shown=(f"no fault of the network: {found.note}",))
+    else:
+        yield replace(first, shown=(*first.shown, found.note))

@@ -1,0 +1,334 @@
+"""Reporter of health: FaultIncident objects, statuses of HealthPolicies, and the condition of suspected nodes."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from pydantic import ValidationError
+
+from cluster.errors import UNREADABLE, ActionError
+from controller.api.conditions import ACCEPTED, READY, set_condition
+from controller.api.fault_incident import KIND, AlternativeStatus, FaultIncidentStatus
+from controller.api.fault_incident import KIND as INCIDENT
+from controller.api.health_policy import KIND as POLICY
+from controller.api.health_policy import HealthPolicyStatus
+from controller.api.labels import HEALTHY_CONDITION
+from controller.api.notation import rfc3339
+from controller.api.structs import Node, OwnObject
+from controller.deciders.remediation import HealthOutcome, HealthRules
+from controller.kube.cache import Cache
+from controller.kube.request import STRATEGIC_PATCH
+from controller.kube.sender import Job, Sent, Write
+from controller.metrics.registry import Sample
+from controller.report.service_status import each_alone, status_write
+from health.probing import Found
+from health.remediation.facts import Situation
+from health.remediation.incidents import Incident, JobIntent, Phase
+from health.verdicts.verdict import Syndrome
+
+ACTIVE, WAITING = "Active", "Waiting"
+_INFINITIES = ("acted_s", "closed_s")
+"""Fields of an incident that may be infinite, which JSON cannot hold: absent then, and so at their defaults."""
+
+
+def record_of(incident: Incident) -> str:
+    """The incident as JSON."""
+    plain = msgspec.to_builtins(incident)
+    kept = {key: value for key, value in plain.items() if not (key in _INFINITIES and math.isinf(value))}
+    return json.dumps(kept, separators=(",", ":"), allow_nan=False)
+
+
+def incident_in(obj: OwnObject) -> Incident | None:
+    """The incident in an object's status; None without a readable one, or under another's name."""
+    try:
+        status = msgspec.json.decode(obj.status)
+        record = status.get("record") if isinstance(status, dict) else None
+        found = msgspec.json.decode(record, type=Incident) if record else None
+    except UNREADABLE:
+        return None
+    return found if found is not None and found.id == obj.metadata.name else None
+
+
+def manifest_of(incident: Incident) -> dict[str, Any]:
+    """The object as it is created."""
+    nodes = [key.name for key in incident.nodes]
+    spec = {"nodes": nodes} | ({"domain": incident.domain} if incident.domain else {})
+    return {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": incident.id}, "spec": spec}
+
+
+def status_after(
+    before: Mapping[str, Any],
+    incident: Incident,
+    intents: Sequence[JobIntent],
+    jobs: Sequence[str] = (),
+    *,
+    generation: int,
+    at_s: float,
+) -> dict[str, Any]:
+    """Status as plain data; equal to `before` where nothing changed.
+
+    intents: of remediation, for all incidents. jobs: that it has disturbed.
+    generation: of the observed object. at_s: now, seconds since the epoch.
+    """
+    try:
+        old = FaultIncidentStatus.model_validate(before)
+    except ValidationError:
+        old = FaultIncidentStatus()
+    conditions = old.conditions
+    for kind, holds, reason, words in _claims(incident):
+        status = "True" if holds else "False"
+        conditions = set_condition(conditions, kind, status, reason, words, generation=generation, at_s=at_s)  # type: ignore[arg-type]
+    prices = next((each.alternatives for each in intents if each.incident == incident.id), ())
+    alternatives = tuple(
+        AlternativeStatus(
+            do=str(each.do),
+            gpu_hours=None if math.isinf(each.gpu_hours) else round(each.gpu_hours, 3),
+            note=each.note[:1000],
+        )
+        for each in prices
+    )
+    return FaultIncidentStatus(
+        observed_generation=generation,
+        conditions=conditions,
+        phase=str(incident.phase),  # type: ignore[arg-type]
+        generation=incident.generation,
+        syndrome=str(incident.syndrome),
+        part=str(incident.part),
+        jobs=tuple(jobs)[:64] or old.jobs,
+        confidence=round(incident.confidence, 3),
+        evidence=tuple(each[:1000] for each in incident.shown[:32]),
+        sources=tuple(map(str, incident.sources)),
+        remedy=str(incident.remedy),
+        waits_for=incident.waits_for[:1000],
+        probe=incident.probe[:1000],
+        since=_instant(incident.since_s),
+        seen=_instant(incident.seen_s),
+        alternatives=alternatives or old.alternatives,
+        record=record_of(incident),
+    ).plain()
+
+
+def _claims(incident: Incident) -> tuple[tuple[str, bool, str, str], ...]:
+    waits = incident.waits_for if incident.is_open else ""
+    return (
+        (ACTIVE, incident.is_open, str(incident.phase), incident.waits_for or "; ".join(incident.shown)[:1000]),
+        (WAITING, bool(waits), waiting_reason(waits), waits or "nothing keeps it from acting"),
+    )
+
+
+def waiting_reason(waits: str) -> str:
+    """Machine-readable cause of waiting: the first words, in CamelCase."""
+    head = waits.partition(":")[0]
+    words = "".join(part[:1].upper() + part[1:] for part in head.replace("-", " ").split()) if waits else "Nothing"
+    return "".join(each for each in words if each.isascii() and each.isalnum())[:64] or "Waiting"
+
+
+def _instant(at_s: float) -> float | None:
+    return float(int(at_s)) if 0 < at_s < math.inf else None
+
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What one cycle decided, and what it decided from."""
+
+    outcome: HealthOutcome
+    situation: Situation
+    rules: tuple[HealthRules, ...]
+    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Jobs that each incident has disturbed, also those that have been restarted since."""
+
+
+class HealthReporter:
+    """Writes what has changed. Belongs to the event loop of the Kubernetes connection."""
+
+    def __init__(
+        self,
+        incidents: Cache[OwnObject],
+        policies: Cache[OwnObject],
+        nodes: Cache[Node],
+        send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
+        wall: Callable[[], float],
+    ) -> None:
+        self._incidents, self._policies, self._nodes = incidents, policies, nodes
+        self._send, self._wall = send, wall
+        self._known: dict[str, tuple[str, dict[str, Any]]] = {}
+        """resourceVersion that the last status of each object was based on, and that status."""
+        self._conditions: dict[str, tuple[str, str]] = {}
+        """Node's UID and status of the condition that was last written, by node."""
+
+    async def report(self, reported: Reported) -> None:
+        """Writes all that differs from what the caches show."""
+        at_s = self._wall()
+        jobs = [
+            *self._objects(reported.outcome),
+            *self._statuses(reported, at_s),
+            *self._policy_statuses(reported, at_s),
+            *self._node_conditions(reported, at_s),
+        ]
+        for job, answer in zip(jobs, await self._send(jobs), strict=True):
+            if isinstance(answer, ActionError):
+                log.warning("a report on health was not written", about=job.about, why=str(answer))
+                self._known.pop(job.about, None)
+                self._conditions.pop(job.about.removeprefix("Node/"), None)
+
+    def _objects(self, outcome: HealthOutcome) -> Iterator[Job]:
+        """Objects of new incidents, and the removal of forgotten ones."""
+        present = self._incidents.all()
+        wanted = {incident.id: incident for incident in outcome.incidents}
+        for name, incident in wanted.items():
+            if name not in present:
+                yield Job(f"{INCIDENT.name}/{name}", Write("POST", INCIDENT.path, manifest_of(incident)))
+        for name, obj in present.items():
+            if name not in wanted and not obj.metadata.deletion_timestamp:
+                body = {"preconditions": {"uid": obj.metadata.uid}}
+                yield Job(f"{INCIDENT.name}/{name}", Write("DELETE", INCIDENT.path_of(name), body))
+
+    def _statuses(self, reported: Reported, at_s: float) -> Iterator[Job]:
+        present = self._incidents.all()
+        for incident in reported.outcome.incidents:
+            if (obj := present.get(incident.id)) is not None and not obj.metadata.deletion_timestamp:
+                work = partial(self._incident_status, incident, obj, reported, at_s)
+                yield from each_alone(INCIDENT.name, incident.id, work)
+
+    def _incident_status(self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float) -> Iterator[Job]:
+        before = self._before(f"{INCIDENT.name}/{incident.id}", obj)
+        after = status_after(
+            before,
+            incident,
+            reported.outcome.jobs,
+            reported.jobs.get(incident.id, ()),
+            generation=obj.metadata.generation,
+            at_s=at_s,
+        )
+        yield from self._status(INCIDENT, incident.id, obj, before, after)
+
+    def _policy_statuses(self, reported: Reported, at_s: float) -> Iterator[Job]:
+        rules = {each.name: each for each in reported.rules}
+        for name, obj in self._policies.all().items():
+            before = self._before(f"{POLICY.name}/{name}", obj)
+            after = _policy_status(before, rules.get(name), reported, obj.metadata.generation, at_s)
+            yield from self._status(POLICY, name, obj, before, after)
+
+    def _status(
+        self, kind: Any, name: str, obj: OwnObject, before: dict[str, Any], after: dict[str, Any]
+    ) -> Iterator[Job]:
+        if after != before:
+            self._known[f"{kind.name}/{name}"] = (obj.metadata.resource_version, after)
+            yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, after))
+
+    def _before(self, about: str, obj: OwnObject) -> dict[str, Any]:
+        version, status = self._known.get(about, ("", {}))
+        if version == obj.metadata.resource_version:
+            return status  # the watch does not show the last write yet
+        made: dict[str, Any] = msgspec.json.decode(obj.status)
+        return made
+
+    def _node_conditions(self, reported: Reported, at_s: float) -> Iterator[Job]:
+        """The condition of nodes that policies in mode Act govern: False while an incident suspects one."""
+        governed = {node for rules in reported.rules if rules.acts for node in rules.nodes}
+        suspected: dict[str, Incident] = {}
+        for incident in reported.outcome.incidents:
+            if incident.is_open and incident.phase is not Phase.PAGED:
+                suspected.update((key.name, incident) for key in incident.nodes if key.name in governed)
+        for name, node in self._nodes.all().items():
+            suspect, uid = suspected.get(name), node.metadata.uid
+            shown = next((each.status for each in node.status.conditions if each.type == HEALTHY_CONDITION), None)
+            written = self._conditions.get(name)
+            known = written[1] if written is not None and written[0] == uid else shown
+            wanted = "False" if suspect is not None else "True"
+            if known == wanted or (known is None and suspect is None):
+                continue
+            self._conditions[name] = (uid, wanted)
+            yield Job(f"Node/{name}", node_condition_write(name, uid, suspect, at_s))
+
+
+def node_condition_write(name: str, uid: str, incident: Incident | None, at_s: float) -> Write:
+    """Condition CollectiveHealthy of the node object with this UID."""
+    reason, words = ("NoIncident", "no incident suspects the node")
+    if incident is not None:
+        reason, words = str(incident.phase), f"FaultIncident {incident.id}: {'; '.join(incident.shown)}"[:1024]
+    condition = {
+        "type": HEALTHY_CONDITION,
+        "status": "True" if incident is None else "False",
+        "reason": reason,
+        "message": words,
+        "lastHeartbeatTime": rfc3339(at_s),
+        "lastTransitionTime": rfc3339(at_s),
+    }
+    body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+    return Write("PATCH", f"/api/v1/nodes/{name}/status", body, STRATEGIC_PATCH)
+
+
+def _policy_status(
+    before: Mapping[str, Any], rules: HealthRules | None, reported: Reported, generation: int, at_s: float
+) -> dict[str, Any]:
+    old = HealthPolicyStatus.model_validate(before)
+    nodes = rules.nodes if rules is not None else frozenset[str]()
+    heard = reported.situation.heard_share
+    is_heard = rules is not None and heard >= rules.policy.heard_share
+    ready, reason, words = "True", "Watching", "agents under jobs are heard"
+    if rules is None:
+        ready, reason, words = "False", "Off", "its mode is Off"
+    elif not is_heard:
+        ready, reason, words = "False", "Blind", "too few agents are heard: nothing new is begun"
+    conditions = set_condition(
+        old.conditions, ACCEPTED, "True", "Valid", "its fields are valid", generation=generation, at_s=at_s
+    )
+    conditions = set_condition(conditions, READY, ready, reason, words, generation=generation, at_s=at_s)  # type: ignore[arg-type]
+    return HealthPolicyStatus(
+        observed_generation=generation,
+        conditions=conditions,
+        nodes=len(nodes),
+        quarantined=sum(name in nodes and node.taint is not None for name, node in reported.situation.nodes.items()),
+        incidents=sum(
+            incident.is_open and any(key.name in nodes for key in incident.nodes)
+            for incident in reported.outcome.incidents
+        ),
+    ).plain()
+
+
+FAULTS = tuple(str(syndrome) for syndrome in Syndrome if syndrome is not Syndrome.NONE)
+"""Verdicts that stand at 0 before the first one, so that the first is visible."""
+
+
+def samples_of(
+    reported: Reported | None,
+    verdicts: Mapping[str, int],
+    refused: Mapping[str, int],
+    probed: Mapping[str, int],
+    unread: int,
+) -> Iterator[Sample]:
+    """Gauges of the last cycle and of the stream.
+
+    probed: answers of pair probes by kind. unread: reports that were dropped before they were read.
+    """
+    for found in Found:
+        yield Sample("tonnage_health_probes", (str(found),), float(probed.get(str(found), 0)))
+    for verdict, count in {**dict.fromkeys(FAULTS, 0), **verdicts}.items():
+        yield Sample("tonnage_health_verdicts", (verdict,), float(count))
+    for cause, count in {**refused, "not read in time": unread}.items():
+        yield Sample("tonnage_health_refused", (cause,), float(count))
+    if reported is None:
+        return
+    incidents = [incident for incident in reported.outcome.incidents if incident.is_open]
+    phases = Counter(str(incident.phase) for incident in incidents)
+    for phase in Phase:
+        if phase is not Phase.CLOSED:
+            yield Sample("tonnage_health_incidents", (str(phase),), float(phases[str(phase)]))
+    waiting = Counter(waiting_reason(incident.waits_for) for incident in incidents)
+    for reason, count in {"Nothing": 0, "DrainBlocked": 0, **waiting}.items():
+        yield Sample("tonnage_health_waiting", (reason,), float(count))
+    taints = [node.taint for node in reported.situation.nodes.values() if node.taint is not None]
+    on_probation = sum(taint.on_probation for taint in taints)
+    yield Sample("tonnage_health_nodes_out", ("probation",), float(on_probation))
+    yield Sample("tonnage_health_nodes_out", ("quarantine",), float(len(taints) - on_probation))
+    yield Sample("tonnage_health_heard_share", (), reported.situation.heard_share)

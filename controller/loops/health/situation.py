@@ -1,0 +1,273 @@
+"""Situation: what remediation needs to know about jobs, nodes and limits, from objects and the stream."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from cluster.changes import OUR_TAINTS, PROBATION_TAINT
+from cluster.power import PowerTable
+from cluster.snapshot import PENDING, Snapshot
+from controller.api.health_policy import Detector, HealthPolicySpec, Owner
+from controller.api.notation import instant
+from controller.api.structs import Node, Taint
+from controller.deciders.remediation import HealthRules
+from controller.dra.objects import ResourceSlice
+from controller.loops.health.members import Members
+from controller.loops.health.stream import HealthStream, OwnLimit
+from health.remediation.facts import (
+    Evidence,
+    JobFacts,
+    NodeFacts,
+    NodeKey,
+    OurTaint,
+    PodFacts,
+    Policy,
+    Situation,
+    Source,
+)
+from health.remediation.incidents import Incident
+from health.verdicts.verdict import Part, Syndrome
+from power.control.admission import speed_of
+
+OWNERS = (
+    Owner(name="nvsentinel", label="dgxc.nvidia.com/nvsentinel-state"),
+    Owner(name="cluster-autoscaler", taint="ToBeDeletedByClusterAutoscaler"),
+    Owner(name="karpenter", taint="karpenter.sh/disrupted"),
+)
+"""Known remediations. Source: NVSentinel, "Node states"; Karpenter and cluster autoscaler, documentation of taints."""
+DETECTORS = tuple(
+    Detector(name="node-problem-detector", condition=condition)
+    for condition in ("KernelDeadlock", "ReadonlyFilesystem", "XfsShutdown")
+)
+"""Known detectors. Source: node-problem-detector, configuration of its kernel monitor."""
+
+
+def owner_of(node: Node, spec: HealthPolicySpec) -> str:
+    """Name of another remediation that owns the node; empty for none."""
+    taints = {taint.key for taint in node.spec.taints}
+    for owner in (*OWNERS, *spec.owners):
+        if (owner.label and owner.label in node.metadata.labels) or (owner.taint and owner.taint in taints):
+            return owner.name
+    return ""
+
+
+def tainted_devices(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, list[str]]]:
+    """Devices that DRA drivers have tainted in their ResourceSlices: by node, and by the taint's key."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for each in slices:
+        for device in each.spec.devices:
+            for taint in device.taints:
+                by_key = found.setdefault(each.spec.node_name, {})
+                by_key.setdefault(taint.key, []).append(f"{each.spec.driver}/{device.name}")
+    return found
+
+
+def evidence_of(
+    node: Node, spec: HealthPolicySpec, now_s: float, devices: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Iterator[Evidence]:
+    """What other detectors say about the node, while they say it. devices: its tainted ones, by the taint's key."""
+    taints = {taint.key for taint in node.spec.taints}
+    conditions = {condition.type for condition in node.status.conditions if condition.status == "True"}
+    for detector in (*DETECTORS, *spec.detectors):
+        says = detector.condition if detector.condition in conditions else detector.taint
+        if says is None or says not in conditions | taints | devices.keys():
+            continue
+        on = f" on {', '.join(sorted(devices[says])[:4])}" if says in devices else ""
+        yield Evidence(
+            job="",
+            incarnation="",
+            syndrome=Syndrome.NONE,
+            part=Part.NODE,
+            nodes=(NodeKey(node.metadata.name, node.metadata.uid),),
+            pods=(),
+            since_s=now_s,
+            at_s=now_s,
+            confidence=0.8,
+            source=Source.NEIGHBOUR,
+            shown=(f"{detector.name}: {says}{on}",),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """What this leader has seen of a job over its runs."""
+
+    restarted_s: tuple[float, ...] = ()
+    disruptions_allowed: int | None = None
+
+
+def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[HealthRules, ...]:
+    """Limits by policy, each with the nodes that it governs: the first by name whose selector fits."""
+    left, made = dict(nodes), []
+    for name, spec in sorted(specs.items()):
+        governed = frozenset(node for node, obj in left.items() if _selects(spec, obj))
+        left = {node: obj for node, obj in left.items() if node not in governed}
+        if spec.mode != "Off":
+            made.append(HealthRules(name, _policy(spec), governed, acts=spec.mode == "Act"))
+    return tuple(made)
+
+
+def _selects(spec: HealthPolicySpec, node: Node) -> bool:
+    if spec.nodes is None:
+        return True
+    value = node.metadata.labels.get(spec.nodes.key)
+    return value is not None and (not spec.nodes.values or value in spec.nodes.values)
+
+
+def _policy(spec: HealthPolicySpec) -> Policy:
+    budget, breakers = spec.budget, spec.breakers
+    return Policy(
+        job_quarantines=budget.per_job,
+        job_window_s=budget.per_job_window,
+        cluster_share=budget.recent_share,
+        cluster_window_s=budget.recent_window,
+        out_share=budget.total_share,
+        domain_share=budget.domain_share,
+        domain_suspects=breakers.domain_suspects,
+        domain_window_s=breakers.domain_window,
+        restarts=breakers.restarts,
+        restart_window_s=breakers.restart_window,
+        heard_share=breakers.heard_share,
+        probation_s=spec.probation.lasts,
+        remediate=spec.mode == "Act",
+    )
+
+
+def situation_of(
+    snapshot: Snapshot,
+    nodes: Mapping[str, Node],
+    specs: Mapping[str, HealthPolicySpec],
+    rules: Iterable[HealthRules],
+    stream: HealthStream,
+    history: Callable[[str], JobHistory],
+    now_s: float,
+) -> Situation:
+    """The situation now. specs: by the policy's name; rules: made of them."""
+    spec_of = {node: specs[each.name] for each in rules for node in each.nodes}
+    jobs_on, gpus = _jobs_on(snapshot)
+    known = {
+        name: _node(node, spec_of.get(name, HealthPolicySpec()), stream, jobs_on.get(name, 0), gpus.get(name, 0), now_s)
+        for name, node in nodes.items()
+    }
+    min_members = {gang.name: gang.min_members for gang in snapshot.gangs}
+    jobs = {
+        job: _job(job, stream, min_members.get(job, 1), _spec(job, stream.members, spec_of), history(job))
+        for job in stream.members.jobs
+    }
+    return Situation(now_s, jobs, known, _spares(known, jobs_on), stream.heard_share(now_s))
+
+
+def _spec(job: str, members: Members, spec_of: Mapping[str, HealthPolicySpec]) -> HealthPolicySpec:
+    governed = (spec_of[member.node] for member in members.jobs[job] if member.node in spec_of)
+    return next(governed, HealthPolicySpec())
+
+
+def _jobs_on(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
+    """Number of jobs, with pods of none counted as one, that hold GPUs of each node; GPUs of each node."""
+    pods, names = snapshot.pods, snapshot.nodes.names
+    holds = np.array([shape.gpus > 0 or shape.gpu_milli > 0 for shape in pods.shapes], dtype=np.bool_)
+    rows = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
+    on: dict[str, set[int]] = {}
+    for row in rows.tolist():
+        on.setdefault(names[int(pods.node[row])], set()).add(int(pods.gang[row]))
+    gpus = {names[row]: int(snapshot.nodes.gpus[row]) for row in range(len(snapshot.nodes))}
+    return {node: len(gangs) + (-1 in gangs) for node, gangs in on.items()}, gpus
+
+
+def _node(node: Node, spec: HealthPolicySpec, stream: HealthStream, jobs: int, gpus: int, now_s: float) -> NodeFacts:
+    meta = node.metadata
+    limit = stream.limits.get(meta.name, OwnLimit(1.0, math.inf))
+    taint = our_taint(node.spec.taints, now_s)
+    tested = taint is not None and now_s - taint.at_s >= spec.probation.test and stream.is_clean(meta.name, now_s)
+    return NodeFacts(
+        key=NodeKey(meta.name, meta.uid),
+        gpus=gpus,
+        domains=tuple(f"{key}={meta.labels[key]}" for key in spec.failure_domains if key in meta.labels),
+        taint=taint,
+        owner=owner_of(node, spec),
+        ready=node.is_ready,
+        tested_s=now_s if tested else -math.inf,
+        released_s=_instant(meta.annotations.released, -math.inf),
+        shared=jobs > 1,
+        own_speed_share=limit.speed_share,
+        limited_since_s=limit.since_s,
+    )
+
+
+def our_taint(taints: Iterable[Taint], now_s: float) -> OurTaint | None:
+    """The taint that Tonnage set on a node, read back; one whose value was changed is not ours any more."""
+    for taint in taints:
+        incident, _, generation = taint.value.rpartition(".")
+        if taint.key in OUR_TAINTS and incident and generation.isdigit():
+            at_s = _instant(taint.time_added, now_s)
+            return OurTaint(incident, int(generation), at_s, on_probation=taint.key == PROBATION_TAINT)
+    return None
+
+
+def _instant(written: str | None, otherwise: float) -> float:
+    try:
+        return otherwise if written is None else instant(written)
+    except ValueError:
+        return otherwise
+
+
+def _job(job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpec, history: JobHistory) -> JobFacts:
+    members = stream.members.jobs[job]
+    started_s = max(member.created_s for member in members)
+    seen = stream.jobs.get(job)
+    checkpoint_s = seen.checkpoint_s if seen is not None else -math.inf
+    # A restart in place evicts as well, so that what blocks one blocks the other.
+    is_blocked = history.disruptions_allowed is not None and history.disruptions_allowed < len(members)
+    return JobFacts(
+        name=job,
+        incarnation=stream.members.incarnation(job),
+        started_s=started_s,
+        pods=tuple(PodFacts(member.uid, member.node, member.created_s) for member in members),
+        min_available=min_members,
+        restart_s=spec.jobs.restart,
+        in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
+        checkpoint_at_s=checkpoint_s,
+        checkpoint_interval_s=spec.jobs.checkpoint_interval,
+        restarted_s=history.restarted_s,
+        progressed_s=seen.progressed_s if seen is not None else -math.inf,
+        disruptions_allowed=history.disruptions_allowed,
+    )
+
+
+def _spares(nodes: Mapping[str, NodeFacts], jobs_on: Mapping[str, int]) -> tuple[str, ...]:
+    """Nodes with GPUs on which nothing runs and that speak for themselves."""
+    return tuple(
+        name
+        for name, node in sorted(nodes.items())
+        if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
+    )
+
+
+def controls_among(governed: Iterable[str], situation: Situation, incidents: Iterable[Incident]) -> frozenset[str]:
+    """Nodes that may serve as healthy controls: ready, no taint of anybody, and no open incident that names them."""
+    suspected = {key.name for each in incidents if each.is_open for key in each.nodes}
+    return frozenset(
+        name
+        for name in governed
+        if (node := situation.nodes.get(name)) is not None
+        and node.ready
+        and node.taint is None
+        and not node.owner
+        and name not in suspected
+    )
+
+
+def own_limits(power: PowerTable, before: Mapping[str, OwnLimit], now_s: float) -> dict[str, OwnLimit]:
+    """Speed that power caps leave each node: that of its slowest device, while it is below full speed."""
+    devices, leases = power.devices, power.leases
+    found: dict[str, float] = {}
+    for row in np.flatnonzero(devices.managed & (leases.cap_w > 0) & (leases.cap_w < devices.max_w)).tolist():
+        curve = speed_of(power.speeds, power.gpu_types[int(devices.gpu_type[row])], int(power.readings.phase[row]))
+        share = float(np.interp(leases.cap_w[row] / devices.max_w[row], curve.cap_share, curve.speed))
+        node = power.domains.names[int(devices.domain[row])]
+        if share < 1.0:
+            found[node] = min(found.get(node, 1.0), share)
+    return {node: OwnLimit(share, before[node].since_s if node in before else now_s) for node, share in found.items()}

@@ -1,0 +1,195 @@
+"""Status of a SandboxPolicy, Events about its pods, and gauges, from the nodes' reports. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from cluster.errors import Mistake
+from cluster.plans import Reason
+from controller.api.conditions import ACCEPTED, BAD_INPUT, READY, ConditionStatus, set_condition
+from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, SandboxTrouble
+from controller.api.validation import words_of
+from controller.loops.isolation.coverage import Coverage, Covered
+from controller.metrics.registry import Sample
+from controller.report.decisions import ReportedDecision
+from isolation.orders import NodeReport, SandboxReport
+from isolation.state import ADVICE
+from isolation.state import Reason as IsolationReason
+
+WORDS: Mapping[str, str] = {
+    "ToolCallKilled": "a tool call was killed",
+    "AgentKilled": "the agent was killed, after all tool calls",
+    "Frozen": "a tool call was frozen",
+    "Throttled": "a tool call got less CPU",
+    "Refused": "a tool call was not admitted",
+}
+"""What may happen, with its words in an Event."""
+REASONS = frozenset(get_args(IsolationReason))
+"""Codes that a node may report; others are dropped, so that no node can invent series and texts."""
+REPORTED = ("ToolCallKilled", "AgentKilled", "Frozen", "Throttled")
+"""Happenings with an Event. A refused call is its agent's own affair, and counts in the metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """State of one policy's pods."""
+
+    selected: int = 0
+    controlled: int = 0
+    running: int = 0
+    queued: int = 0
+    frozen: int = 0
+    agent_bytes: int = 0
+    calls_bytes: int = 0
+    troubles: tuple[SandboxTrouble, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """What happened to tool calls of a pod since the last look."""
+
+    covered: Covered
+    what: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Counts of earlier reports. The first report of a node's session is what later ones are compared with."""
+
+    counts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """(node's session, pod's UID, `what/reason`) → count, of newest sessions."""
+    lives: Mapping[str, str] = field(default_factory=dict)
+    """Newest session that was heard of each node."""
+
+
+def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, NodeReport]) -> PolicyFacts:
+    covered = coverage.of_policy(policy)
+    known = [(each, _report_of(each, reports)) for each in covered]
+    under = [report for _, report in known if isinstance(report, SandboxReport)]
+    troubles = [
+        SandboxTrouble(pod=each.pod, node=each.node, message=report[:512])
+        for each, report in known
+        if isinstance(report, str)
+    ]
+    return PolicyFacts(
+        len(covered),
+        len(under),
+        sum(each.running for each in under),
+        sum(each.queued for each in under),
+        sum(each.frozen for each in under),
+        sum(each.agent_bytes for each in under),
+        sum(each.calls_bytes for each in under),
+        tuple(troubles),
+    )
+
+
+def _report_of(covered: Covered, reports: Mapping[str, NodeReport]) -> SandboxReport | str:
+    """Report on a pod, or why there is none."""
+    node = reports.get(covered.node)
+    if covered.order is None:
+        return "its container does not run yet"
+    if node is None:
+        return "no node agent with isolation reports from its node"
+    if node.level != "full":
+        return f"its node allows isolation at level {node.level}: {node.why}"
+    report = node.sandboxes.get(covered.uid)
+    if report is None:
+        return "its node has not taken it over yet"
+    return report.trouble or report
+
+
+def happenings(coverage: Coverage, reports: Mapping[str, NodeReport], seen: Seen) -> tuple[tuple[Happening, ...], Seen]:
+    """What happened since the last look. A session that is heard from for the first time, as by a new leader, repeats
+    nothing.
+    """
+    lives = {**seen.lives, **{node: report.life for node, report in reports.items()}}
+    newest = set(lives.values())
+    counts = {key: count for key, count in seen.counts.items() if key[1] in coverage.pods and key[0] in newest}
+    found: list[Happening] = []
+    for node, report in reports.items():
+        is_known = seen.lives.get(node) == report.life
+        for uid, sandbox in report.sandboxes.items():
+            covered = coverage.pods.get(uid)
+            if covered is None or covered.node != node:
+                continue  # a node speaks for its own pods only
+            for key, count in sandbox.happened.items():
+                what, _, reason = key.partition("/")
+                if what not in WORDS or reason not in REASONS:
+                    continue  # nor is it remembered: a node may invent as many as it likes
+                counts[report.life, uid, key] = count
+                more = count - seen.counts.get((report.life, uid, key), 0)
+                if more > 0 and is_known:
+                    found.append(Happening(covered, what, reason, more))
+    return tuple(found), Seen(counts, lives)
+
+
+def events_of(several: Sequence[Happening]) -> Iterator[ReportedDecision]:
+    """Events about pods."""
+    for each in several:
+        if each.what in REPORTED:
+            advice = next((text for code, text in ADVICE.items() if code == each.reason), "")
+            times = f"{each.count} times: " if each.count > 1 else ""
+            words = f"{times}{WORDS[each.what]} ({each.reason})" + (f"; {advice}" if advice else "")
+            is_warning = each.what in ("ToolCallKilled", "AgentKilled")
+            reason = Reason(each.reason, words)
+            yield ReportedDecision("Pod", each.covered.pod, "Isolating", reason, is_warning=is_warning, event=each.what)
+
+
+def status_after(
+    before: Mapping[str, Any], generation: int, mistakes: Sequence[Mistake], facts: PolicyFacts, at_s: float
+) -> dict[str, Any]:
+    """The status as plain data; equal to `before` where nothing changed."""
+    try:
+        old = SandboxPolicyStatus.model_validate(before)
+    except ValidationError:
+        old = SandboxPolicyStatus()
+    conditions = old.conditions
+    for kind, (status, code, words) in _claims(mistakes, facts).items():
+        conditions = set_condition(conditions, kind, status, code, words, generation=generation, at_s=at_s)
+    return old.model_copy(
+        update={
+            "observed_generation": generation,
+            "conditions": conditions,
+            "selected": facts.selected,
+            "controlled": facts.controlled,
+            "running": facts.running,
+            "queued": facts.queued,
+            "frozen": facts.frozen,
+            "troubles": facts.troubles[:MOST_TROUBLES],
+        }
+    ).plain()
+
+
+def _claims(mistakes: Sequence[Mistake], facts: PolicyFacts) -> dict[str, tuple[ConditionStatus, str, str]]:
+    if mistakes:
+        words = words_of(mistakes)
+        return {ACCEPTED: ("False", BAD_INPUT, words), READY: ("False", BAD_INPUT, words)}
+    accepted: tuple[ConditionStatus, str, str] = ("True", "Valid", "")
+    if not facts.selected:
+        return {ACCEPTED: accepted, READY: ("True", "NoPods", "no running pod is selected")}
+    if facts.troubles:
+        first = facts.troubles[0]
+        words = f"{len(facts.troubles)} of {facts.selected} pods are not under control; {first.pod}: {first.message}"
+        return {ACCEPTED: accepted, READY: ("False", "NotControlled", words)}
+    return {ACCEPTED: accepted, READY: ("True", "Controlled", f"all {facts.selected} pods are under control")}
+
+
+def samples_of(facts: Mapping[str, PolicyFacts], reports: Mapping[str, NodeReport]) -> Iterator[Sample]:
+    """Gauges by policy, and of the nodes."""
+    for policy, each in facts.items():
+        yield Sample("tonnage_sandboxes", (policy, "controlled"), each.controlled)
+        yield Sample("tonnage_sandboxes", (policy, "uncontrolled"), each.selected - each.controlled)
+        for state, count in (("running", each.running), ("queued", each.queued), ("frozen", each.frozen)):
+            yield Sample("tonnage_sandbox_calls", (policy, state), count)
+        yield Sample("tonnage_sandbox_memory_bytes", (policy, "agents"), each.agent_bytes)
+        yield Sample("tonnage_sandbox_memory_bytes", (policy, "calls"), each.calls_bytes)
+    levels = Counter(report.level for report in reports.values())
+    for level in ("full", "observe", "none"):
+        yield Sample("tonnage_sandbox_nodes", (level,), levels[level])
+    yield Sample("tonnage_sandbox_node_bytes", ("budget",), sum(each.budget_bytes for each in reports.values()))
+    yield Sample("tonnage_sandbox_node_bytes", ("reserved",), sum(each.reserved_bytes for each in reports.values()))

@@ -1,0 +1,312 @@
+"""Status facts of each PowerDomain, computed from the columns of the loop's state. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.arrays import Array, BoolArray, FloatArray, IntArray
+from cluster.power import UNLIMITED_W, PowerTable
+from controller.loops.power.loop import PowerLoopState
+from power.control.admission import held_back, objections_to_floors, speed_at, tightest
+from power.control.state import Allocator, AllocatorState
+from power.safety.estimator import FAULTS, FINE, STALE
+from power.watching import AGREES
+from power.watching import FAULTS as METER_FAULTS
+from power.watching import STALE as METER_STALE
+
+SHOWN_CULPRITS = 16
+SHOWN_HELD = 128
+"""Numbers of entries for which the status has room."""
+LONGEST_UUID = 128
+METER = "meter"
+"""Placeholder for the device, where the node's own meter is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Device that is silent or not as requested, or meter that contradicts its devices."""
+
+    device: str
+    """UUID, or METER."""
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBackDevice:
+    """Device that is held back; instants by the loop's clock."""
+
+    device: str
+    node: str
+    service_class: str
+    cap_w: float
+    need_w: float
+    limited_by: str
+    since_s: float
+    slower_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DomainFacts:
+    """Facts of one PowerDomain now, watts at its feed."""
+
+    draw_w: float
+    worst_w: float
+    budget_w: float | None
+    headroom_w: float | None
+    devices: int
+    """Number of devices, GPUs of nodes that were never heard from included."""
+    managed: int
+    stale: int
+    """Number of silent devices, those GPUs included."""
+    suspects: int
+    """Number of devices that report and have a fault."""
+    held: int
+    unheard_nodes: tuple[str, ...]
+    culprits: tuple[Suspect, ...]
+    """Devices with faults, the gravest first; as many as are shown."""
+    meters: tuple[Suspect, ...] = ()
+    """Meters that contradict their devices or cannot be believed; as many as are shown."""
+    unaccounted_w: float = 0.0
+    """Metered power that no device and no known load accounts for; the budget is reduced by it."""
+    floors: str = ""
+    """Reason why not even the floors of its devices fit; empty where they do."""
+    is_braked: bool = False
+    """Whether a hardware brake seems to hold down what draws through it (power/watching/brake.py). Known for domains
+    with a budget."""
+    short_w: Mapping[str, float] = field(default_factory=dict)
+    """Class → watts that its devices need and do not get; every class in use."""
+
+    @property
+    def over_w(self) -> float:
+        """Excess over the budget of all grants that may still be held, in watts."""
+        return 0.0 if self.budget_w is None else max(0.0, self.worst_w - self.budget_w)
+
+    @property
+    def held_share(self) -> float | None:
+        return self.held / self.managed if self.managed else None
+
+
+def facts_of(loop_state: PowerLoopState) -> Mapping[str, DomainFacts]:
+    """Facts of every PowerDomain of the table in force; empty before there is one."""
+    table, reach = loop_state.table, loop_state.reach
+    if table is None or reach is None:
+        return {}
+    names = [name for name in loop_state.view.domains if name in table.domains.names]
+    rows = np.array([table.domains.names.row(name) for name in names], dtype=np.int64)
+    sums = _Sums(table, reach[:, rows])
+    allocator, state = loop_state.allocator, loop_state.state
+    columns = _columns(sums, allocator, state) if allocator is not None and state is not None else _nothing(sums)
+    headroom_w = loop_state.headroom_w()
+    unheard = _unheard(loop_state, table)
+    culprits = _culprits(sums, allocator, state)
+    meters = _meters(sums, loop_state)
+    unaccounted_w = _unaccounted_w(loop_state)
+    floors = objections_to_floors(allocator.tree) if allocator is not None else {}
+    braked = _braked(loop_state)
+    facts = {}
+    for number, name in enumerate(names):
+        silent = [node for node in unheard if sums.is_above(node, number)]
+        silent_gpus = sum(loop_state.nodes[node].gpus for node in silent)
+        budget_w = float(table.domains.budget_w[rows[number]])
+        facts[name] = DomainFacts(
+            draw_w=float(columns.draw_w[number]),
+            worst_w=float(columns.worst_w[number]),
+            budget_w=budget_w if budget_w < UNLIMITED_W else None,
+            headroom_w=headroom_w.get(name),
+            devices=int(columns.devices[number]) + silent_gpus,
+            managed=int(columns.managed[number]),
+            stale=int(columns.stale[number]) + silent_gpus,
+            suspects=int(columns.suspects[number]),
+            held=int(columns.held[number]),
+            unheard_nodes=tuple(silent),
+            culprits=culprits[number],
+            meters=meters[number],
+            unaccounted_w=unaccounted_w.get(name, 0.0),
+            floors=floors[name].words if name in floors else "",
+            is_braked=name in braked,
+            short_w={each: float(watts[number]) for each, watts in columns.short_w.items()},
+        )
+    return facts
+
+
+def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ...]]:
+    """PowerDomain → the devices on its immediate nodes that are held back, the largest shortfall first; as many as are
+    shown.
+
+    Evaluates curves one device at a time, so it is meant for occasional calls.
+    """
+    allocator, state = loop_state.allocator, loop_state.state
+    if allocator is None or state is None:
+        return {}
+    table = allocator.tree.table
+    short_w = np.where(held_back(allocator, state), state.need_w - state.ledger.cap_w, 0.0)
+    limit = tightest(allocator, state)
+    found: dict[str, list[HeldBackDevice]] = {}
+    for row in np.argsort(-short_w, kind="stable").tolist():
+        if short_w[row] <= 0:
+            break
+        node = table.domains.names[int(table.devices.domain[row])]
+        domains = [found.setdefault(each, []) for each in loop_state.tree.feeds_of_node.get(node, ())]
+        lacking = [each for each in domains if len(each) < SHOWN_HELD]
+        if lacking:
+            one = _held(allocator, state, row, node, int(limit[row]), int(phase_of(loop_state, row)))
+            for each in lacking:
+                each.append(one)
+    return {name: tuple(several) for name, several in found.items()}
+
+
+def phase_of(loop_state: PowerLoopState, row: int) -> int:
+    """Phase of work that a device's agent reported last."""
+    assert loop_state.table is not None  # noqa: S101 - an allocator exists
+    return int(loop_state.table.readings.phase[row])
+
+
+def _held(allocator: Allocator, state: AllocatorState, row: int, node: str, limit: int, phase: int) -> HeldBackDevice:
+    table = allocator.tree.table
+    cap_w, need_w = float(state.ledger.cap_w[row]), float(state.need_w[row])
+    return HeldBackDevice(
+        device=table.devices.names[row][:LONGEST_UUID],
+        node=node,
+        service_class=table.classes[int(table.devices.power_class[row])].name,
+        cap_w=cap_w,
+        need_w=need_w,
+        limited_by=table.domains.names[int(allocator.tree.limit[limit])] if limit >= 0 else "",
+        since_s=float(state.ledger.granted_at_s[row]),
+        slower_share=min(1.0, max(0.0, 1 - speed_at(allocator, row, phase, cap_w, need_w))),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Sums of devices over the reported domains."""
+
+    table: PowerTable
+    share: FloatArray
+    """Fraction of each one's draw that passes through each reported domain, shape (all domains and nodes, reported
+    domains)."""
+
+    def watts(self, of_device: Array) -> FloatArray:
+        """Watts through each domain, for watts at the feed per device."""
+        return np.asarray(self.share.T @ self._by_node(of_device), dtype=np.float64)
+
+    def count(self, which: BoolArray) -> IntArray:
+        """Number of these devices that draw through each domain, each counted whole."""
+        return np.asarray((self.share > 0).T @ self._by_node(which), dtype=np.int64)
+
+    def other_w(self) -> FloatArray:
+        return np.asarray(self.share.T @ self.table.domains.other_w, dtype=np.float64)
+
+    def is_above(self, node: str, domain: int) -> bool:
+        row = self.table.domains.names.row(node)
+        return row is not None and bool(self.share[row, domain] > 0)
+
+    def _by_node(self, of_device: Array) -> FloatArray:
+        made = np.bincount(self.table.devices.domain, of_device.astype(np.float64), len(self.table.domains))
+        return np.asarray(made, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """Sums per domain, shape (reported domains,) each."""
+
+    draw_w: FloatArray
+    worst_w: FloatArray
+    devices: IntArray
+    managed: IntArray
+    stale: IntArray
+    suspects: IntArray
+    held: IntArray
+    short_w: Mapping[str, FloatArray]
+
+
+def _columns(sums: _Sums, allocator: Allocator, state: AllocatorState) -> _Columns:
+    tree, devices, seen = allocator.tree, sums.table.devices, state.estimate
+    opted_out_w = np.maximum(devices.max_w, devices.default_w)
+    held = held_back(allocator, state)
+    short_w = np.where(held, state.need_w - state.ledger.cap_w, 0.0) * tree.overhead
+    everyone = np.ones(len(devices), dtype=np.bool_)
+    return _Columns(
+        draw_w=sums.other_w() + sums.watts(tree.overhead * seen.draw_w),
+        worst_w=sums.other_w() + sums.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),
+        devices=sums.count(everyone),
+        managed=sums.count(devices.managed),
+        stale=sums.count(seen.fault == STALE),
+        suspects=sums.count((seen.fault != FINE) & (seen.fault != STALE)),
+        held=sums.count(held),
+        short_w={
+            each.name: sums.watts(np.where(devices.power_class == number, short_w, 0.0))
+            for number, each in enumerate(sums.table.classes)
+        },
+    )
+
+
+def _nothing(sums: _Sums) -> _Columns:
+    """Sums while no agent reported a device."""
+    other_w, none = sums.other_w(), np.zeros(sums.share.shape[1], dtype=np.int64)
+    return _Columns(other_w, other_w, none, none, none, none, none, {})
+
+
+def _unheard(loop_state: PowerLoopState, table: PowerTable) -> list[str]:
+    """Nodes with GPUs that count entirely at their worst case, because nothing is known of their devices."""
+    there = [node for node in loop_state.tree.feeds_of_node if node in table.domains.names]
+    return [node for node in there if loop_state.nodes[node].gpus and node not in loop_state.heard]
+
+
+def _culprits(
+    sums: _Sums, allocator: Allocator | None, state: AllocatorState | None
+) -> tuple[tuple[Suspect, ...], ...]:
+    """First culprits of each reported domain: devices that report and do not obey come before silent ones."""
+    domains = sums.share.shape[1]
+    found: tuple[list[Suspect], ...] = tuple([] for _ in range(domains))
+    if allocator is None or state is None:
+        return tuple(() for _ in found)
+    fault, devices = state.estimate.fault, sums.table.devices
+    wrong = np.flatnonzero(fault != FINE)
+    for row in wrong[np.argsort(fault[wrong] == STALE, kind="stable")].tolist():
+        where = int(devices.domain[row])
+        mine = [each for each in np.flatnonzero(sums.share[where] > 0).tolist() if len(found[each]) < SHOWN_CULPRITS]
+        one = Suspect(devices.names[row][:LONGEST_UUID], sums.table.domains.names[where], FAULTS[int(fault[row])])
+        for domain in mine:
+            found[domain].append(one)
+    return tuple(tuple(each) for each in found)
+
+
+def _meters(sums: _Sums, loop_state: PowerLoopState) -> tuple[tuple[Suspect, ...], ...]:
+    """Meters with faults in each reported domain. A meter as silent as its node is omitted, since the devices are
+    reported.
+    """
+    found: tuple[list[Suspect], ...] = tuple([] for _ in range(sums.share.shape[1]))
+    if loop_state.meters is None or loop_state.state is None:
+        return tuple(() for _ in found)
+    silent = set(sums.table.devices.domain[loop_state.state.estimate.fault == STALE].tolist())
+    for row in np.flatnonzero(loop_state.meters.fault != AGREES).tolist():
+        fault = int(loop_state.meters.fault[row])
+        if fault == METER_STALE and row in silent:
+            continue
+        one = Suspect(METER, sums.table.domains.names[row], METER_FAULTS[fault])
+        for domain in np.flatnonzero(sums.share[row] > 0).tolist():
+            if len(found[domain]) < SHOWN_CULPRITS:
+                found[domain].append(one)
+    return tuple(tuple(each) for each in found)
+
+
+def _unaccounted_w(loop_state: PowerLoopState) -> Mapping[str, float]:
+    """Domains with a budget of which meters show more than is known → the excess in watts."""
+    if loop_state.meters is None or loop_state.allocator is None:
+        return {}
+    tree, excess_w = loop_state.allocator.tree, loop_state.meters.excess_w
+    return {
+        tree.table.domains.names[int(tree.limit[limit])]: float(excess_w[limit])
+        for limit in np.flatnonzero(excess_w > 0).tolist()
+    }
+
+
+def _braked(loop_state: PowerLoopState) -> frozenset[str]:
+    """Domains with a budget whose hardware brake seems to be engaged."""
+    if loop_state.state is None or loop_state.allocator is None:
+        return frozenset()
+    tree = loop_state.allocator.tree
+    holding = tree.limit[loop_state.state.braking.holding]
+    return frozenset(tree.table.domains.names[row] for row in holding.tolist())

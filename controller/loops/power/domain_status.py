@@ -1,0 +1,283 @@
+"""Status of a PowerDomain and when to write it: conditions at once, figures when they have moved."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.errors import Mistake
+from cluster.plans import Reason
+from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, ConditionStatus, condition_of, set_condition
+from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours, PowerDomainStatus
+from controller.api.validation import words_of
+from controller.loops.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
+from controller.report.decisions import ReportedDecision
+from power import watching
+from power.control.daily_profile import is_near
+from power.control.state import Fleet, LearnedSpikes
+from power.rules import PowerRules
+from power.safety.estimator import FAULT_WORDS, FAULTS
+
+MOVED_SHARE = 0.02
+"""Fraction of the budget by which a figure must move to be written again: an idle row would otherwise write for every
+ripple."""
+MOVED_HELD_SHARE = 0.05
+FIGURES_EVERY_S = 15.0
+"""Shortest interval between writes of figures alone; a busy row moves all the time, and metrics have the figures every
+second."""
+LEARNED_EVERY_S = 3600.0
+"""Shortest interval between two writes of what was learnt over days: a restart loses an hour of it."""
+MOVED_SPIKE = 0.05
+"""Fraction by which a spike must move to be written again."""
+SPIKE_MEMORY_S = PowerRules().spike_memory_s
+NAMED_NODES = 3
+OVER_LEAST_W = 1.0
+"""Resolution of caps: whole watts."""
+
+_ACTIONS = {ACCEPTED: "Accepting", READY: "Keeping", DEGRADED: "Keeping"}
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInputs:
+    """Inputs of one PowerDomain's status."""
+
+    generation: int
+    """metadata.generation of the spec in force."""
+    mistaken: Sequence[Mistake] = ()
+    facts: DomainFacts | None = None
+    """Facts; None while no table contains the domain."""
+    held: tuple[HeldBackDevice, ...] = ()
+    """Devices held back, with instants in seconds since the epoch."""
+    unusable: str = ""
+    """Reason why the domains together cannot be used at present."""
+    is_observed: bool = False
+    """Whether its mode, or that of a domain above it, forbids changing limits."""
+    learned: LearnedSpikes | None = None
+    """What this controller learnt of its rises; None until it has learnt for long enough to be believed."""
+    hours: Mapping[str, str] = field(default_factory=dict)
+    """Service → its hours (`daily_profile.packed`), where this domain keeps them."""
+
+
+def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *, may_refresh: bool) -> dict[str, Any]:
+    """The status as plain data; equal to `before` when nothing needs to be written.
+
+    at_s: now, seconds since the epoch. may_refresh: whether the last write of figures alone was long enough ago.
+    """
+    old = read(before)
+    conditions = old.conditions
+    for kind, (status, reason) in _claims(inputs).items():
+        conditions = set_condition(
+            conditions, kind, status, reason.code, reason.words, generation=inputs.generation, at_s=at_s
+        )
+    fresh = _figures(inputs)
+    learned = learned_after(old.learned, inputs, at_s)
+    is_news = conditions != old.conditions or learned != old.learned or _is_other(old, fresh)
+    if not is_news and not (may_refresh and _has_moved(old, fresh)):
+        return dict(before)
+    same = {"observed_generation": inputs.generation, "conditions": conditions, "learned": learned}
+    return fresh.model_copy(update=same).plain()
+
+
+def learned_after(old: Learned | None, inputs: StatusInputs, at_s: float) -> Learned | None:
+    """What the status keeps for the next controller: the new once an hour at most, and only where it says other things.
+
+    A spike that only fades is no change, since whoever reads it lets it fade.
+    """
+    new = inputs.learned
+    if new is None:
+        return old
+    if old is not None:
+        age_s = at_s - old.time
+        left = spikes_of(old).faded(age_s, SPIKE_MEMORY_S)
+        moved = max(abs(new.spike_w - left.spike_w), abs(new.excess_w - left.excess_w)) > MOVED_SPIKE * left.spike_w
+        same = not moved and new.fleet == left.fleet and is_near(hours_of(old), inputs.hours)
+        if same or 0 <= age_s < LEARNED_EVERY_S:
+            return old
+    return Learned(
+        time=float(int(at_s)),
+        products=new.fleet.products,
+        devices=new.fleet.devices,
+        spike_watts=float(round(new.spike_w)),
+        excess_watts=float(round(new.excess_w)),
+        services=tuple(LearnedHours(service=name, hours=hours) for name, hours in inputs.hours.items()),
+    )
+
+
+def spikes_of(learned: Learned) -> LearnedSpikes:
+    fleet = Fleet(learned.products, learned.devices)
+    return LearnedSpikes(fleet, learned.spike_watts, learned.excess_watts)
+
+
+def hours_of(learned: Learned) -> Mapping[str, str]:
+    return {each.service: each.hours for each in learned.services}
+
+
+def read(before: Mapping[str, Any]) -> PowerDomainStatus:
+    """The present status; an empty one where it is invalid because another writer changed it."""
+    try:
+        return PowerDomainStatus.model_validate(before)
+    except ValidationError:
+        return PowerDomainStatus()
+
+
+def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ReportedDecision]:
+    """Events for each condition that changed, and for each device that is newly named and reports."""
+    old, new = read(before), read(after)
+    for each in new.conditions:
+        was = condition_of(old.conditions, each.type)
+        if was is not None and (was.status, was.reason) == (each.status, each.reason):
+            continue
+        is_good = (each.status == "True") != (each.type == DEGRADED)
+        if was is None and is_good:
+            continue  # the first conditions of a healthy object are no news
+        yield ReportedDecision(
+            "PowerDomain", name, _ACTIONS[each.type], Reason(each.reason, each.message), is_warning=not is_good
+        )
+    known = {(each.device, each.reason) for each in old.culprits}
+    for culprit in new.culprits:
+        if (culprit.device, culprit.reason) not in known and culprit.reason != "Stale":
+            yield ReportedDecision(
+                "PowerDomain", name, "Watching", Reason(culprit.reason, _culprit_words(culprit)), is_warning=True
+            )
+
+
+Claim = tuple[ConditionStatus, Reason]
+
+_BRAKE_WORDS = (
+    "a hardware brake seems to hold clocks down: the draw came near the budget, and most working devices now draw far "
+    "less; bursts are off until it releases. If this recurs, lower budgetWatts or move work away"
+)
+
+
+def _claims(inputs: StatusInputs) -> dict[str, Claim]:
+    accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
+    if inputs.mistaken:
+        accepted = ("False", Reason(BAD_INPUT, words_of(inputs.mistaken)))
+    return {ACCEPTED: accepted, READY: _ready(inputs), DEGRADED: _degraded(inputs)}
+
+
+def _ready(inputs: StatusInputs) -> Claim:
+    facts = inputs.facts
+    if facts is None:
+        return "False", Reason("NotUsed", inputs.unusable or "it is not in the power tree yet")
+    if inputs.unusable:
+        return "False", Reason("NotUsed", f"the previous domains stay in force: {inputs.unusable}")
+    if facts.floors:
+        return "False", Reason("FloorsOverBudget", facts.floors)
+    if facts.over_w > OVER_LEAST_W:
+        left = "limits are not changed here" if inputs.is_observed else "caps are being lowered as far as possible"
+        return "False", Reason("OverBudget", f"at worst its devices may draw more than the budget; {left}")
+    if facts.unheard_nodes:
+        return "False", Reason("AgentsUnheard", f"no agent has reported from {_nodes(facts.unheard_nodes)}")
+    if facts.stale:
+        return "False", Reason("DevicesSilent", f"{facts.stale} of {facts.devices} devices do not report")
+    if inputs.is_observed:
+        return "True", Reason("Observed", "its devices report; their limits are not changed")
+    return "True", Reason("BudgetKept", "its devices report, and what they may draw fits the budget")
+
+
+def _degraded(inputs: StatusInputs) -> Claim:
+    facts = inputs.facts
+    if inputs.unusable:
+        return "True", Reason("NotUsed", inputs.unusable)
+    if facts is not None and facts.floors:
+        return "True", Reason("FloorsOverBudget", facts.floors)
+    if facts is not None and facts.is_braked:
+        return "True", Reason("BrakeHolds", _BRAKE_WORDS)
+    if facts is not None and facts.suspects:
+        heard = [each for each in facts.culprits if each.reason != FAULTS[1]]
+        return "True", Reason("DevicesDisobey", f"{facts.suspects} devices, first {_suspect_words(heard[0])}")
+    if facts is not None and facts.meters:
+        many = f"{len(facts.meters)} meters, first " if len(facts.meters) > 1 else ""
+        words = f"{many}the {_suspect_words(facts.meters[0])}"
+        if facts.unaccounted_w:
+            words += f"; the budget is reduced by {facts.unaccounted_w:.0f} W"
+        return "True", Reason("MetersDisagree", words)
+    if facts is not None and facts.stale:
+        words = f"{facts.stale} of {facts.devices} devices do not report and count at their worst case"
+        return "True", Reason("DevicesSilent", words)
+    return "False", Reason("AsAsked", "nothing is known to be worse than asked")
+
+
+def _figures(inputs: StatusInputs) -> PowerDomainStatus:
+    facts = inputs.facts
+    if facts is None:
+        return PowerDomainStatus()
+    return PowerDomainStatus(
+        draw_watts=_whole(facts.draw_w),
+        worst_watts=_whole(facts.worst_w),
+        headroom_watts=_whole(facts.headroom_w),
+        budget_watts=facts.budget_w,
+        devices=facts.devices,
+        stale_devices=facts.stale,
+        capped_share=None if facts.held_share is None else round(facts.held_share, 4),
+        culprits=tuple(
+            Culprit(device=e.device, node=e.node, reason=e.reason)
+            for e in (*facts.culprits, *facts.meters)[:SHOWN_CULPRITS]
+        ),
+        held_back_devices=facts.held,
+        held_back=tuple(_held(each) for each in inputs.held),
+    )
+
+
+def _held(each: HeldBackDevice) -> HeldBack:
+    return HeldBack(
+        device=each.device,
+        node=each.node,
+        service_class=each.service_class,
+        cap_watts=round(each.cap_w),
+        need_watts=round(each.need_w),
+        limited_by=each.limited_by,
+        since_time=float(int(each.since_s)),
+        slower_share=round(each.slower_share, 3),
+    )
+
+
+def _is_other(old: PowerDomainStatus, new: PowerDomainStatus) -> bool:
+    """Whether figures that do not ripple differ."""
+    counted = ("budget_watts", "devices", "stale_devices", "culprits")
+    return any(getattr(old, name) != getattr(new, name) for name in counted)
+
+
+def _has_moved(old: PowerDomainStatus, new: PowerDomainStatus) -> bool:
+    scale_w = new.budget_watts or max(new.worst_watts or 0.0, old.worst_watts or 0.0, 1.0)
+    watts = ("draw_watts", "worst_watts", "headroom_watts")
+    if any(_moved(getattr(old, name), getattr(new, name), MOVED_SHARE * scale_w) for name in watts):
+        return True
+    if (old.held_back_devices == 0) != (new.held_back_devices == 0):
+        return True
+    if _moved(old.capped_share, new.capped_share, MOVED_HELD_SHARE):
+        return True
+    return {(e.device, e.limited_by) for e in old.held_back} != {(e.device, e.limited_by) for e in new.held_back}
+
+
+def _moved(old: float | None, new: float | None, least: float) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return abs(new - old) >= least
+
+
+def _whole(watts: float | None) -> float | None:
+    return None if watts is None else float(round(watts))
+
+
+def _nodes(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_NODES} more" if len(names) > NAMED_NODES else ""
+    return ", ".join(names[:NAMED_NODES]) + more
+
+
+def _suspect_words(each: Suspect) -> str:
+    return f"{each.device} on {each.node}, which {fault_words(each.reason)}"
+
+
+def _culprit_words(each: Culprit) -> str:
+    return f"{each.device} on {each.node} {fault_words(each.reason)}"
+
+
+def fault_words(reason: str) -> str:
+    """Description of a fault of a device or a meter, as the end of a sentence that names it."""
+    return _FAULT_WORDS.get(reason, reason)
+
+
+_FAULT_WORDS = dict([*zip(FAULTS, FAULT_WORDS, strict=True), *zip(watching.FAULTS, watching.FAULT_WORDS, strict=True)])

@@ -1,0 +1,252 @@
+"""Power table of a live cluster as columns, from PowerDomain objects, nodes, and the agents' inventories. Pure."""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cluster.arrays import Names, column
+from cluster.errors import ConfigError
+from cluster.power import (
+    NEVER_S,
+    UNLIMITED_W,
+    BreakerCurve,
+    DomainTable,
+    FeedTable,
+    PowerClass,
+    PowerDeviceTable,
+    PowerLeases,
+    PowerTable,
+    never_read,
+)
+from cluster.workloads import MAX_GPUS_PER_NODE
+from controller.api.power_domain import Breaker
+from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
+from power.leases.messages import DeviceInventory, Inventory
+
+PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
+COUNT_LABEL = "nvidia.com/gpu.count"
+"""Label with the number of GPUs of a node, whose capacity may count shares of them (time slicing)."""
+NODE_LABELS = (*PRODUCT_LABELS, COUNT_LABEL)
+"""Labels of a node that its part of the table depends on."""
+SHARED_PRODUCTS = ("MIG", "SHARED")
+"""Words in a product's name where labels and capacity count parts of GPUs (MIG) or may do so."""
+UNHEARD_GPU_W = 1400.0
+"""Assumed draw of a GPU whose type no agent ever reported: the highest limit on any data sheet so far (B300)."""
+HIGHEST_GPU_W = 10_000.0
+"""Highest limit that is believed of a GPU: seven times that of any so far. An agent that names more would take the
+power of all others in its domains, and of GPUs of its product elsewhere that were not heard from."""
+OVERSHOOT_SHARE = 0.05
+"""Worst-case fraction by which a device exceeds its limit. Splitwise's measured DGX-H100 peaks exceeded it by up to 3
+%."""
+IDLE_SHARE = 0.1
+"""Idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.17 of it. Only used to recognise errors
+of meters in readings."""
+
+
+def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> PowerTable:
+    """The table without readings and leases: PowerDomains first, in the order of their names, then nodes.
+
+    In a node with GPUs whose agent was never heard from, every GPU counts at its highest limit.
+    Raises ConfigError with all errors that make the domains unusable.
+    """
+    tree = power_tree(domains, nodes)
+    if tree.fatal:
+        raise ConfigError(tree.fatal)
+    told, inventories = inventories, sound(inventories, nodes)
+    classes, class_rows = _classes(tree)
+    names = sorted(domains)
+    powered = sorted(tree.feeds_of_node)
+    row_of = {name: row for row, name in enumerate((*names, *powered))}
+    curves = [breaker for name in names if (breaker := domains[name].breaker) is not None]
+    devices = [
+        (node, uuid, found)
+        for node in powered
+        if node in inventories
+        for uuid, found in sorted(inventories[node].devices.items())
+    ]
+    other_w = [domains[name].other_watts for name in names]
+    other_w += [_other_w(domains, tree, node, nodes, told, inventories) for node in powered]
+    limited = [(domains[name].budget_watts or UNLIMITED_W) for name in names]
+    return PowerTable(
+        domains=DomainTable(
+            names=Names(row_of),
+            kind=(*(domains[name].type for name in names), *["node"] * len(powered)),
+            budget_w=column([*limited, *[UNLIMITED_W] * len(powered)], np.float64),
+            other_w=column(other_w, np.float64),
+            curve=column([*_curve_rows(domains, names), *[-1] * len(powered)], np.int64),
+        ),
+        feeds=_feeds(domains, tree, row_of),
+        classes=classes,
+        gpu_types=tuple(sorted({found.model for *_, found in devices})),
+        devices=_devices(
+            devices, tree, row_of, class_rows, {node: _overhead_share(domains, tree, node) for node in powered}
+        ),
+        readings=never_read(len(devices), len(row_of)),
+        leases=_no_leases(len(devices)),
+        curves=tuple(_curve(breaker) for breaker in curves),
+    )
+
+
+def unheard(tree: PowerTree, nodes: Mapping[str, PoweredNode], heard: Mapping[str, Inventory]) -> frozenset[str]:
+    """Nodes with GPUs in a domain whose agents were not heard from yet."""
+    return frozenset(node for node in tree.feeds_of_node if nodes[node].gpus and node not in heard)
+
+
+def sound(inventories: Mapping[str, Inventory], nodes: Container[str]) -> Mapping[str, Inventory]:
+    """Inventories with only valid devices, without those that have a device of another: one faulty agent must not stop
+    all others, nor one device without power management the rest of its node.
+
+    inventories: of two with one device the first has it. nodes: of the cluster now; a node that was renamed must not
+    keep its devices from itself.
+
+    A node that is left out counts as one that was never heard from, and a device that is left out as one that no agent
+    reported.
+    """
+    owners: dict[str, str] = {}
+    inventories = {node: each for node, each in inventories.items() if node in nodes}
+    for node, each in inventories.items():
+        for uuid in each.devices:
+            owners.setdefault(uuid, node)
+    return {
+        node: each
+        if all(map(_can_be, each.devices.values()))
+        else replace(each, devices={uuid: found for uuid, found in each.devices.items() if _can_be(found)})
+        for node, each in inventories.items()
+        if all(owners[uuid] == node for uuid in each.devices)
+    }
+
+
+def _can_be(found: DeviceInventory) -> bool:
+    figures = (found.min_w, found.max_w, found.default_w, found.previous_w)
+    is_plausible = bool(np.isfinite(figures).all()) and max(found.max_w, found.default_w) <= HIGHEST_GPU_W
+    return is_plausible and 0 < found.min_w <= found.max_w and found.default_w > 0
+
+
+def _other_w(
+    domains: Domains,
+    tree: PowerTree,
+    node: str,
+    nodes: Mapping[str, PoweredNode],
+    told: Mapping[str, Inventory],
+    inventories: Mapping[str, Inventory],
+) -> float:
+    """Worst-case draw of a node besides the devices in its inventory; with several domains the highest.
+
+    told: inventories as the agents sent them, of which `inventories` are the sound ones. A GPU that the node has and
+    that its agent did not report, or not in a valid way, counts at its highest limit: it may fail to answer, and draw.
+    """
+    matching = [asked.other_watts for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None]
+    known, sound_ones = nodes[node], len(inventories[node].devices) if node in inventories else 0
+    reported = len(told[node].devices) if node in inventories else 0
+    missing = max(_gpus(known, reported), reported) - sound_ones
+    devices_w = missing * _unheard_w(known, nodes, inventories) if missing > 0 else 0.0
+    return max(matching, default=0.0) + devices_w * (1 + OVERSHOOT_SHARE) * (1 + _overhead_share(domains, tree, node))
+
+
+def _overhead_share(domains: Domains, tree: PowerTree, node: str) -> float:
+    """Draw that fans and conversion add to each watt of a node's devices; with several domains the highest."""
+    matching = (asked.overhead_share for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None)
+    return max(matching, default=0.0)
+
+
+def _gpus(known: PoweredNode, reported: int) -> int:
+    """GPUs that a node has, from its labels or else its capacity; those that its agent reported where both count shares
+    of GPUs. A kubelet writes both, so no more count than nodes have.
+    """
+    products = (known.labels.get(label, "") for label in PRODUCT_LABELS)
+    if reported and any(word in product for product in products for word in SHARED_PRODUCTS):
+        return reported
+    count = known.labels.get(COUNT_LABEL, "")
+    return min(int(count) if count.isdecimal() else known.gpus, MAX_GPUS_PER_NODE)
+
+
+def _unheard_w(known: PoweredNode, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> float:
+    """Highest limit of a GPU that no agent reported: that of others of its product."""
+    products = {value for label in PRODUCT_LABELS if (value := known.labels.get(label))}
+    alike = [
+        max(found.max_w, found.default_w)
+        for node, inventory in inventories.items()
+        if node in nodes and products & {nodes[node].labels.get(label, "") for label in PRODUCT_LABELS}
+        for found in inventory.devices.values()
+    ]
+    return max(alike, default=UNHEARD_GPU_W)
+
+
+def _classes(tree: PowerTree) -> tuple[tuple[PowerClass, ...], Mapping[str, int]]:
+    """Classes in use and the row of each node's. Two domains may use one name for different classes."""
+    rows: dict[tuple[str, int, float], int] = {}
+    of_node = {}
+    for node, each in sorted(tree.class_of_node.items()):
+        of_node[node] = rows.setdefault((each.name, each.rank, each.weight), len(rows))
+    names = [name for name, *_ in rows]
+    made = (
+        PowerClass(name if names.count(name) == 1 else f"{name} (rank {rank}, weight {weight:g})", rank, weight)
+        for name, rank, weight in rows
+    )
+    return tuple(made) or (PowerClass("all", 0),), of_node
+
+
+def _feeds(domains: Domains, tree: PowerTree, row_of: Mapping[str, int]) -> FeedTable:
+    edges = [(row_of[name], row_of[feed.name], feed.share) for name in sorted(domains) for feed in domains[name].feeds]
+    edges += [(row_of[node], row_of[name], 1.0) for node, names in tree.feeds_of_node.items() for name in names]
+    return FeedTable(
+        child=column([child for child, *_ in edges], np.int64),
+        parent=column([parent for _, parent, _ in edges], np.int64),
+        share=column([share for *_, share in edges], np.float64),
+    )
+
+
+def _devices(
+    devices: Sequence[tuple[str, str, DeviceInventory]],
+    tree: PowerTree,
+    row_of: Mapping[str, int],
+    class_rows: Mapping[str, int],
+    overhead_share: Mapping[str, float],
+) -> PowerDeviceTable:
+    models = sorted({found.model for *_, found in devices})
+    each = [found for *_, found in devices]
+    low, high = (np.array([getattr(found, name) for found in each], dtype=np.float64) for name in ("min_w", "max_w"))
+    floor_share = np.array([tree.class_of_node[node].floor for node, *_ in devices], dtype=np.float64)
+    return PowerDeviceTable(
+        names=Names(uuid for _, uuid, _ in devices),
+        domain=column([row_of[node] for node, *_ in devices], np.int64),
+        gpu_type=column([models.index(found.model) for found in each], np.int64),
+        power_class=column([class_rows[node] for node, *_ in devices], np.int64),
+        min_w=column(low, np.float64),
+        max_w=column(high, np.float64),
+        default_w=column([found.default_w for found in each], np.float64),
+        previous_w=column([found.previous_w for found in each], np.float64),
+        floor_w=column(np.clip(floor_share * high, low, high), np.float64),
+        idle_w=column(IDLE_SHARE * high, np.float64),
+        overshoot_share=column(np.full(len(each), OVERSHOOT_SHARE), np.float64),
+        overhead_share=column([overhead_share[node] for node, *_ in devices], np.float64),
+        managed=column([found.managed and node not in tree.observed for node, _, found in devices], np.bool_),
+    )
+
+
+def _curve_rows(domains: Domains, names: Sequence[str]) -> Iterator[int]:
+    row = -1
+    for name in names:
+        if domains[name].breaker is None:
+            yield -1
+        else:
+            row += 1
+            yield row
+
+
+def _curve(breaker: Breaker) -> BreakerCurve:
+    return BreakerCurve(
+        over=tuple(point.over for point in breaker.curve),
+        for_s=tuple(point.seconds for point in breaker.curve),
+        cooling_s=breaker.cooling_seconds,
+    )
+
+
+def _no_leases(devices: int) -> PowerLeases:
+    return PowerLeases(
+        cap_w=np.zeros(devices),
+        ceiling_w=np.zeros(devices),
+        sequence=np.full(devices, -1),
+        expires_at_s=np.full(devices, NEVER_S),
+    )

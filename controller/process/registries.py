@@ -1,0 +1,45 @@
+"""Registries of the operator process: its kinds, facts, deciders and parts."""
+
+from dataclasses import dataclass, replace
+
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS
+from controller.deciders.decider import Entry
+from controller.deciders.pipeline import ORDER, Sections, sections_of
+from controller.loops.autoscaler import loop as autoscaler
+from controller.loops.health import loop as health
+from controller.loops.isolation import loop as isolation
+from controller.loops.loop import Part
+from controller.loops.power import control as power
+from controller.snapshot.builder import FACTS
+from controller.snapshot.scalers import Fact
+
+PARTS: tuple[Part, ...] = (
+    Part("power", power.enabled),
+    Part("autoscaler", autoscaler.enabled),
+    Part("health", health.enabled),  # behind power, whose caps are facts of health
+    Part("isolation", isolation.enabled),
+)
+"""Parts with watches or a fast loop of their own. A decider whose facts are objects of its kinds needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """All registries of an operator; a test adds to them what a new folder brings."""
+
+    kinds: tuple[Kind, ...] = KINDS
+    facts: tuple[Fact, ...] = FACTS
+    order: tuple[Entry, ...] = ORDER
+    parts: tuple[Part, ...] = PARTS
+
+    @property
+    def sections(self) -> Sections:
+        return sections_of(self.order)
+
+    def plus(self, *, kind: Kind, fact: Fact, decider: Entry) -> "Registries":
+        """These registries with one more line in each, as a new decider needs."""
+        order = (*self.order[:-1], decider, self.order[-1])
+        return replace(self, kinds=(*self.kinds, kind), facts=(*self.facts, fact), order=order)
+
+
+PRODUCT = Registries()

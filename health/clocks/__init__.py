@@ -1,1 +1,0 @@
-"""Clocks of the ranks, aligned by causality."""

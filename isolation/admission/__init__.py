@@ -1,1 +1,0 @@
-"""Admission: declared or learned needs become reservations that cannot dead-lock."""

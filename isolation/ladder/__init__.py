@@ -1,1 +1,0 @@
-"""Action ladder: what makes way, in which order, when memory is short."""
