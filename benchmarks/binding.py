@@ -13,31 +13,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-<<<<<<< HEAD
 from benchmarks.cases import CONTROL_PLANE, Row, case
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection
 from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import Programs, control_plane_programs
-from simulator.controlplane.commands import API_SERVER, ETCD
-from simulator.controlplane.folder import Folder
-from simulator.controlplane.server import ControlPlane, down, process_of
-=======
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.binding_pods import Workload, crowd, fitting, overload
-from benchmarks.binding_round import arrival_round, backlog_round
-from benchmarks.binding_steady_state import running_record
-from benchmarks.binding_testbed import Rig, rig_on, server_with, without_kubelets
-from benchmarks.schedulers import CONTENDERS, Contender
-from cluster.errors import ConfigError, ControlPlaneError, Mistake
-from controller.kube.request import KubeReadError
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
-from simulator.controlplane.commands import Folder
-from simulator.controlplane.server import ControlPlane, down
->>>>>>> main
+from simulator.controlplane.commands import API_SERVER, ETCD, Folder
+from simulator.controlplane.server import ControlPlane, down, process_of
 from simulator.openb.generator import generate
 from tests.builders.whole_gpu_pods import Workload, crowd, fitting, overload, pod_object
 from tests.controlplane.packed import packed

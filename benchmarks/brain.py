@@ -10,37 +10,19 @@ from threading import Event, Thread
 
 import numpy as np
 
-<<<<<<< HEAD
 from benchmarks.cases import RAY, Row, case, say
 from benchmarks.observe import filled, took_ms
-from cluster.errors import ControlPlaneError
-from cluster.pods import PENDING
-from cluster.scaling import without_pods
-from cluster.snapshot import Snapshot
-from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
-from controller.brain.inline import InlineBrain
-from controller.brain.launcher import ChildBrain
-from controller.brain.remote import RayBrain
-from controller.deciders.load_fits import fits_from_frame
-=======
-from benchmarks import arguments, observe
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.random_clusters import random_cluster
-from cluster.arrays import Names
 from cluster.changes import without_pods
-from cluster.plans import Certificate, Plan
+from cluster.errors import ControlPlaneError
 from cluster.snapshot import PENDING, Snapshot
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
-from controller.brain.link import Link
-from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
-from controller.deciders.decisions import Decisions
->>>>>>> main
+from controller.deciders.load_fits import ShardFits
 from controller.kube_world.observer import Observer, empty_caches, settle_heap
-from controller.parts.autoscaler.forecasting import Forecasts, LoadSeries
-from controller.parts.autoscaler.measured import Measured, Sample
+from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.loops.autoscaler.measured import Measured, Sample
 from simulator.scaling.traces import MINUTE_S, generated_trace
 from tests.builders.random_clusters import random_cluster
 from tests.chaos.recovery import outcomes
@@ -267,8 +249,9 @@ def _plan_ms(made: RayBrain, snapshot: Snapshot, plans: int, forecasts: Forecast
         began_s = time.monotonic()
         plan = made.plan(seen, 2.0)
         took.append(1e3 * (time.monotonic() - began_s))
-        for frame in plan.learned.values():
-            forecasts.put_fits(fits_from_frame(frame))
+        for shard in plan.fits:
+            if isinstance(shard, ShardFits):
+                forecasts.put_fits(shard.by_scaler())
         if len(took) % 60 == 0:
             say(f"{len(took)} plans, {len(forecasts.offered)} histories offered")
         done.wait(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))

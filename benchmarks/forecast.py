@@ -10,12 +10,12 @@ from autoscaler.forecast.fits import fit
 from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.linear import Course, course, fit_linear
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case
 from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
 from benchmarks.tables import grouped
 from cluster.arrays import BoolArray, FloatArray
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace, value_columns
 
 _WINDOW = 1440

@@ -13,12 +13,11 @@ import numpy as np
 from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
 from benchmarks.tables import grouped
-from health.analysis.windows import TIERS
-from health.probing.answer import Found
+from health.analysis.excess import TIERS
+from health.probing import Found
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
-from health.verdicts.facts import FactKind
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import Cause, FactKind, Part, Syndrome, Verdict
 from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
 from simulator.health.cases import case as drawn_case
 from simulator.health.job import LIMITS, Disturbance, Happening, Job

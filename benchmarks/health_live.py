@@ -19,16 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-<<<<<<< HEAD
 from benchmarks.cases import TORCH, Row, Rows, case
 from benchmarks.tables import grouped
 from cluster.errors import ConfigError, Mistake
-from controller.parts.health.job_stream import JobStream, frames_in
-=======
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
 from controller.loops.health.job_stream import JobStream, frames_in
->>>>>>> main
 from health.verdicts.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]

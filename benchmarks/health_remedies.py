@@ -10,19 +10,10 @@ import numpy as np
 from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
 from health.records.layout import Layout
-from health.remediation.checkpoints import advised_interval_s, mtbf_s
+from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
 from health.remediation.decision import Decision, decide
-<<<<<<< HEAD
-from health.remediation.evidence import Evidence, NodeKey
-from health.remediation.facts import JobFacts, NodeFacts, PodFacts, Situation
-from health.remediation.incidents import Incident
-from health.remediation.intents import NodeDo, NodeIntent
-from health.remediation.policy import Policy
-from health.remediation.spares import mean_out_s, spares
-=======
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation
 from health.remediation.incidents import Incident, NodeDo, NodeIntent
->>>>>>> main
 from health.verdicts.verdict import Syndrome, Verdict
 from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
 from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s

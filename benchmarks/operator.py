@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from benchmarks.cases import CONTROL_PLANE, DATA, Row, case, say
-from cli.inputs.bundles import bundle_at
+from cli.verbs.bundle import bundle_at
 from cluster.arrays import IntArray
 from cluster.errors import ControlPlaneError, ObservationError
 from cluster.snapshot import Snapshot
@@ -31,10 +31,8 @@ from placement.budget import stopped
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import control_plane_programs
-from simulator.controlplane.commands import HOST, Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import control_plane_programs, progress_on
+from simulator.controlplane.commands import HOST, Folder, Settings
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace

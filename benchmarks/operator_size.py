@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks.cases import CONTROL_PLANE, Row, case, say
 from benchmarks.operator import api_of, site_with
 from cluster.errors import ControlPlaneError
-<<<<<<< HEAD:benchmarks/operator_size.py
 from controller.kube.connection import Connection
 from simulator.controlplane.commands import HOST
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
@@ -23,13 +22,6 @@ from tests.controlplane.installation import Site, operator_of
 from tests.controlplane.processes import cpu_s, resident_mb
 from tests.controlplane.schedulers import Running, cycles
 from tests.controlplane.testbed import pods_path
-=======
-from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
-from simulator.controlplane.binaries import control_plane_programs, progress_on
-from simulator.controlplane.commands import HOST, Folder, Settings
-from simulator.controlplane.server import down, up
->>>>>>> main:benchmarks/operator/size.py
 
 NAMESPACE, STUCK = "running", "stuck"
 IN_FLIGHT = 32

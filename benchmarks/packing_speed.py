@@ -9,8 +9,7 @@ import numpy as np
 from benchmarks.cases import Row, case
 from cluster.arrays import FloatArray, IntArray, Names
 from cluster.nodes import NodeTable
-from cluster.pods import PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PodTable, Snapshot
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named

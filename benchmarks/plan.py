@@ -18,9 +18,8 @@ from cluster.actions import Bind
 from cluster.arrays import IntArray
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-from controller.brain.on_ray.join import EMBEDDED, joined
+from cluster.snapshot import PENDING, Snapshot
+from controller.brain.on_ray.ray_start import EMBEDDED, joined
 from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned

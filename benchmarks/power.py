@@ -26,7 +26,13 @@ SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
 LENGTHS = DATA / "power" / "azure_llm_2023_code.csv.gz"
 RIVALS = ("no-cap", "polca", "two-clocks", "tonnage")
 QUICK = {
-    "rate": None, "lengths": None, "days": 1, "above": 0.95, "servers": 8, "extra": (0.4,), "seeds": (1,),
+    "rate": None,
+    "lengths": None,
+    "days": 1,
+    "above": 0.95,
+    "servers": 8,
+    "extra": (0.4,),
+    "seeds": (1,),
     "policies": ("no-cap", "tonnage"),
 }
 SHIPPED = PowerRules()

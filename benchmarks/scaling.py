@@ -15,7 +15,7 @@ from autoscaler.decision.decide import WEIGHING, decide
 from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.forecast_scores import taken_out
 from benchmarks.tables import grouped

@@ -9,12 +9,7 @@ import numpy as np
 
 from benchmarks.cases import Row, case, numbers
 from cluster.actions import Bind
-<<<<<<< HEAD
 from cluster.arrays import FloatArray, IntArray, Names
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
-=======
-from cluster.arrays import Names
->>>>>>> main
 from cluster.nodes import NodeTable
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, PodTable, Snapshot
@@ -70,13 +65,12 @@ def traffic(
     near: share of gangs that prefer to share a leaf. held: of nodes that hold other pods. oversubscribed: NICs of a
     leaf over its uplinks.
     """
-<<<<<<< HEAD
     for seed in seeds:
         rng = np.random.default_rng(seed)
         fleet = fleet_of(rng, gangs, near, held)
         asked = PlanRequest(Decisions(), 600.0, float)
         packed = planned(fleet.snapshot, asked)
-        ordered = rank_order.edit(fleet.snapshot, packed, asked.decisions)
+        ordered = edits.order_ranks(fleet.snapshot, packed, asked.decisions)
         shuffled = {gang: list(rng.permutation(nodes)) for gang, nodes in rings_of(packed).items()}
         for name, rings in zip(ORDERS, (shuffled, rings_of(packed), rings_of(ordered)), strict=True):
             leaves = {gang: [fleet.leaf[node] for node in ring] for gang, ring in rings.items()}
@@ -98,39 +92,6 @@ def traffic(
                 "ring_speed": round(float(np.mean(speeds)), 3),
                 "slowest_ring": round(min(speeds), 3),
             }
-=======
-    records = [record for seed in seeds for record in records_of(seed, gangs, near, held, oversubscribed)]
-    if json_to:
-        write_lines(json_to, records)
-    Console(stderr=bool(json_to)).print(table_of(records))
-
-
-def records_of(seed: int, gangs: int, near: float, held: float, oversubscribed: float) -> Iterator[Record]:
-    """One record an order."""
-    rng = np.random.default_rng(seed)
-    fleet = fleet_of(rng, gangs, near, held)
-    asked = PlanRequest(Decisions(), 600.0, float)
-    packed = planned(fleet.snapshot, asked)
-    ordered = edits.order_ranks(fleet.snapshot, packed, asked.decisions)
-    shuffled = {gang: list(rng.permutation(nodes)) for gang, nodes in rings_of(packed).items()}
-    for name, rings in zip(ORDERS, (shuffled, rings_of(packed), rings_of(ordered)), strict=True):
-        crossing = {gang: _uplinks(fleet, ring) for gang, ring in rings.items()}
-        load = Counter[str]()
-        for gang, own in crossing.items():
-            load.update({leaf: edges * fleet.gpus[gang] for leaf, edges in own.items()})
-        capacity = NODES_PER_LEAF * GPUS / oversubscribed
-        speeds = [min([1.0, *(capacity / load[leaf] for leaf in own)]) for own in crossing.values()]
-        yield {
-            "seed": seed,
-            "order": name,
-            "gangs": len(rings),
-            "uplinks_per_gang": round(float(np.mean([sum(own.values()) for own in crossing.values()])), 2),
-            "uplinks_at_least": round(float(np.mean([_least(fleet, ring) for ring in rings.values()])), 2),
-            "busiest_uplink": max(load.values(), default=0),
-            "ring_speed": round(float(np.mean(speeds)), 3),
-            "slowest_ring": round(min(speeds), 3),
-        }
->>>>>>> main
 
 
 def fleet_of(rng: np.random.Generator, gangs: int, near: float, held: float) -> Fleet:

@@ -21,15 +21,14 @@ from typing import Any
 import yaml
 
 from benchmarks.health import job_of, read_job
-from controller.parts.health.analyser_process import BySize
-from controller.parts.health.job_stream import frames_in
-from controller.parts.health.mailbox import ReportMailbox
-from controller.parts.health.members import Member, Members
-from controller.parts.health.stream import HealthStream
-from controller.parts.power.domain_tree import PoweredNode
-from controller.parts.power.loop import PowerLoop
-from controller.parts.power.watcher import PowerView
-from health.records.report import KIND, packed
+from controller.loops.health.analyser_process import BySize
+from controller.loops.health.job_stream import frames_in
+from controller.loops.health.loop import ReportMailbox
+from controller.loops.health.members import Member, Members
+from controller.loops.health.stream import HealthStream
+from controller.loops.power.domain_tree import PoweredNode
+from controller.loops.power.loop import PowerLoop, PowerView
+from health.records.frames import REPORT_KIND, packed
 from nodeagent.__main__ import clock
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import EVERY_S, HealthFeed
@@ -146,7 +145,7 @@ class _Node:
             self.powered_s = now_s
             self.link.send(sealed(Report(self.node, "life", now_s, -1, self.number, {}), self.keys, self.node))
         if self.link.is_idle and (report := self.feed.next_report()) is not None:
-            self.link.send_bulk(sealed_text(KIND, packed(report), self.keys, self.node))
+            self.link.send_bulk(sealed_text(REPORT_KIND, packed(report), self.keys, self.node))
 
 
 def clients(pipe: Connection, folder: Path, nodes: Sequence[str], port: int) -> None:
@@ -322,7 +321,7 @@ class _Agents:
                         for frame in of_rank.get(number * self._per_node + index, ()):
                             feed.outbox.add(pod_of(node), frame)
                 if (report := feed.next_report()) is not None:
-                    sent.append((self._now_s, number, sealed_text(KIND, packed(report), keys, node)))
+                    sent.append((self._now_s, number, sealed_text(REPORT_KIND, packed(report), keys, node)))
         for at_s, number, message in sorted(sent, key=lambda each: each[:2]):
             file.write(_HEAD.pack(at_s, number, len(message)) + message)
 

@@ -26,8 +26,8 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from controller.parts.power.agent_server import AgentServer
-from controller.parts.power.term import PowerTerm
+from controller.loops.power.agent_server import AgentServer
+from controller.loops.power.term import PowerTerm
 from nodeagent.controller_link import ControllerLink
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
 from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed

@@ -10,22 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-<<<<<<< HEAD:tests/builders/plan_fleets.py
 from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
-from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, PodShape
-from placement.batch.ladder import BatchSettings, plan_batch, seated
-from placement.batch.lp.columns import Memory
-from simulator.openb.trace_reader import OPENB_PRICES, read_trace
-=======
-from cluster.arrays import IntArray, Names, column
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
->>>>>>> main:benchmarks/plan_cases.py
+from placement.batch.ladder import BatchSettings, plan_batch, seated
+from placement.batch.lp.columns import Memory
+from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 
 GIB = 2**30
 RACK = "topology.tonnage.dev/rack"

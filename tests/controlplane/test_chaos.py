@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-<<<<<<< HEAD
-from simulator.controlplane.binaries.programs import Programs
-=======
-from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
-from benchmarks.chaos_nodes import ray_nodes
 from simulator.controlplane.binaries import Programs
->>>>>>> main
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.chaos.faults import FAULTS, Fault, Scene, brain_server

@@ -5,13 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-=======
-from benchmarks.plan_check import Seat
 from cluster.snapshot import PENDING, Snapshot
->>>>>>> main
 from cluster.workloads import Gang
 from placement.batch.ladder import BatchPlan
 from placement.batch.problem import Batch

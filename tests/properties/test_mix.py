@@ -4,10 +4,10 @@ import math
 from typing import Any
 
 import numpy as np
-from benchmarks.mix import solve_textbook
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.mix import solve_textbook
 from cluster.plans import Reason
 from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.budget import stopped

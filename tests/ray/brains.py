@@ -13,9 +13,9 @@ import numpy as np
 from cluster.arrays import Names
 from cluster.plans import Certificate, Plan
 from controller.brain.launcher import ChildBrain
+from controller.brain.link import Link
 from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
-from controller.brain.supervisor import Link
 from controller.deciders.decisions import Decisions
 from placement.mix.planner import MixSettings
 

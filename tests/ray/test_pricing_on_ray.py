@@ -1,11 +1,6 @@
 """Pricing by actors on Ray gives the plans that pricing in turn gives."""
 
-<<<<<<< HEAD
 from benchmarks.plan import plan_pricing
-=======
-from benchmarks.pricing import case
-from controller.brain.on_ray.ray_start import EMBEDDED, joined
->>>>>>> main
 
 
 def test_plans_are_the_same_whoever_prices_cold_and_warm() -> None:

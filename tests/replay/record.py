@@ -10,11 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-<<<<<<< HEAD
-from cli.inputs.bundles import brain_with
-=======
-from benchmarks.random_clusters import random_cluster
->>>>>>> main
 from cli.printing.bundle_output import plan_lines
 from cli.verbs.bundle import brain_with
 from cluster.plans import Plan

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from tests.builders.plan_fleets import fleet, odd_asks, with_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from simulator.world import SimulatedWorld
 from tests.builders.fake_brain import INSTANCES, FakeBrain, Mood
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
+from tests.builders.plan_fleets import fleet, odd_asks, with_batch
 from tests.builders.snapshot_content import plain
 from tests.clock import RunningClock
 from tests.until import until

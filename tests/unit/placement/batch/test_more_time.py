@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+
 from benchmarks.plan import plans_of
 from tests.builders.plan_fleets import HeavyCase, heavy_batch, random_case
 

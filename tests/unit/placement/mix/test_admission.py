@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.builders.many_services import tight_manifests
 
 from placement.budget import Budget
 from placement.mix.admission import answer_shared
@@ -12,6 +11,7 @@ from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, _question, _valid_needs, plan_mix
 from placement.mix.problem import MixQuestion, Need
 from placement.mix.pulp_solver import Terms
+from tests.builders.many_services import tight_manifests
 from tests.mix_exact.comparison import compare, observed
 from tests.mix_exact.fleets import Switches
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.builders.many_services import definitions, fleet
 
 from cluster.snapshot import Snapshot
 from placement.mix.memory import MOST_RESTED, FoundMixes, SearchMemory, Standing
 from placement.mix.problem import MixQuestion
 from tests.builders.fleet import node, pod, world
+from tests.builders.many_services import definitions, fleet
 from tests.mix_exact.comparison import observed
 from tests.unit.placement.mix.test_search_memory import SETTINGS, cluster, gap, planned
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from benchmarks.scaling import BESIDE, idle_summary
 
+from benchmarks.scaling import BESIDE, idle_summary
 from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.replay import Leads, ReplaySettings, replay, scenario_of
 from simulator.scaling.rival_rules import Recommendation
