@@ -132,18 +132,14 @@ GPUs are ignored. Pending pods that require pod affinity, spread or such a resou
 def reference(kinds: Iterable[Kind] = KINDS) -> str:
     """Markdown of the whole page."""
     own = own_kinds(kinds)
-    parts = [HEAD, _cluster(own), *(_kind(kind) for kind in own), _core("Node", NODE), _core("Pod", POD), FOOT]
-    return "\n".join(parts)
-
-
-def _cluster(own: Iterable[Kind]) -> str:
-    rows = (
+    names = (
         f"| {kind.name} | {', '.join(f'`{name}`' for name in (kind.plural, *kind.short_names))} | "
         f"{'yes' if kind.is_namespaced else 'no'} |\n"
         for kind in own
     )
     conditions = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in CONDITIONS.items())
-    return CLUSTER.format(names="".join(rows), category=CATEGORY, conditions=conditions)
+    cluster = CLUSTER.format(names="".join(names), category=CATEGORY, conditions=conditions)
+    return "\n".join([HEAD, cluster, *map(_kind, own), _core("Node", NODE), _core("Pod", POD), FOOT])
 
 
 def _core(kind: str, read: Mapping[str, str]) -> str:
@@ -152,26 +148,23 @@ def _core(kind: str, read: Mapping[str, str]) -> str:
 
 
 def _kind(kind: Kind) -> str:
+    """Section of a kind: its fields, its rules with the messages of violations, and its status without defaults."""
     doc = " ".join((kind.model.__doc__ or "").split())
     scope = "Namespaced." if kind.is_namespaced else "Not namespaced."
-    head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n"
-    table = "| field | type | default | meaning |\n|---|---|---|---|\n"
-    rows = "".join(f"{row}\n" for row in _rows(_part(kind, "spec"), "spec"))
-    return head + table + rows + _rules(kind) + (_status(kind) if kind.has_status else "")
-
-
-def _status(kind: Kind) -> str:
-    rows = "".join(f"{row}\n" for row in _status_rows(_part(kind, "status")))
-    return "\nStatus, written by Tonnage:\n\n| field | type | meaning |\n|---|---|---|\n" + rows
-
-
-def _rules(kind: Kind) -> str:
-    """Rules between fields, with the messages that violations get."""
-    if not kind.rules:
-        return ""
-    lines = (f"- `{'.'.join(rule.at).replace('.[]', '[]')}`: {rule.message}\n" for rule in kind.rules if rule.at)
-    whole = (f"- {rule.message}\n" for rule in kind.rules if not rule.at)
-    return "\nRules between fields, with the messages of violations:\n\n" + "".join((*lines, *whole))
+    text = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n"
+    text += "| field | type | default | meaning |\n|---|---|---|---|\n"
+    text += "".join(f"| {' | '.join(row)} |\n" for row in _rows(_part(kind, "spec"), "spec"))
+    if kind.rules:
+        text += "\nRules between fields, with the messages of violations:\n\n"
+        text += "".join(
+            f"- `{'.'.join(rule.at).replace('.[]', '[]')}`: {rule.message}\n" for rule in kind.rules if rule.at
+        )
+        text += "".join(f"- {rule.message}\n" for rule in kind.rules if not rule.at)
+    if kind.has_status:
+        text += "\nStatus, written by Tonnage:\n\n| field | type | meaning |\n|---|---|---|\n"
+        rows = _rows(_part(kind, "status"), "status")
+        text += "".join(f"| {field} | {of_type} | {meaning} |\n" for field, of_type, _, meaning in rows)
+    return text
 
 
 def _part(kind: Kind, name: str) -> type[BaseModel]:
@@ -180,14 +173,8 @@ def _part(kind: Kind, name: str) -> type[BaseModel]:
     return part
 
 
-def _status_rows(status: type[BaseModel]) -> Iterator[str]:
-    """Table rows without defaults, because only Tonnage writes the status."""
-    for row in _rows(status, "status"):
-        field, kind, _, meaning = row.removeprefix("| ").removesuffix(" |").split(" | ")
-        yield f"| {field} | {kind} | {meaning} |"
-
-
-def _rows(model: type[BaseModel], path: str) -> Iterator[str]:
+def _rows(model: type[BaseModel], path: str) -> Iterator[tuple[str, str, str, str]]:
+    """Field, type, default and meaning of each field, those of inner models below it."""
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
     required = schema.get("required", ())
@@ -195,7 +182,7 @@ def _rows(model: type[BaseModel], path: str) -> Iterator[str]:
         name = f"{path}.{field.alias}"
         described = _resolved(schema["properties"][str(field.alias)], definitions)
         default = "required" if field.alias in required else _default(field, described)
-        yield f"| `{name}` | {_type(described, definitions)} | {default} | {field.description or ''} |"
+        yield f"`{name}`", _type(described, definitions), default, field.description or ""
         inner = model_in(field.annotation)
         if inner is not None:
             yield from _rows(inner, f"{name}[]" if described.get("type") == "array" else name)
