@@ -58,8 +58,9 @@ asks for that. `kubectl explain` shows the meaning and unit of each field.
 | kind | in kubectl | namespaced |
 |---|---|---|
 {names}
-`kubectl get {category}` shows objects of all kinds. Statuses have conditions, each with the `observedGeneration` that
-it describes, so `kubectl wait --for=condition=Ready modelservice/chat` waits for the latest change:
+`kubectl get {category}` shows objects of all kinds. Every status has the `observedGeneration` that it describes, and
+`conditions` (type, status, reason, message, `lastTransitionTime`), each with an `observedGeneration` of its own, so
+`kubectl wait --for=condition=Ready modelservice/chat` waits for the latest change:
 
 | condition | holds when |
 |---|---|
@@ -80,6 +81,9 @@ CONDITIONS = {
     CONFLICT: "another autoscaler scales the same target; then nothing is changed",
     FOUND: "a decider has a finding about the object; absent until then",
 }
+
+COMMON = ("observedGeneration", "conditions")
+"""Fields of every status."""
 
 NODE = {
     "`status.allocatable`, else `status.capacity`": (
@@ -132,14 +136,18 @@ GPUs are ignored. Pending pods that require pod affinity, spread or such a resou
 def reference(kinds: Iterable[Kind] = KINDS) -> str:
     """Markdown of the whole page."""
     own = own_kinds(kinds)
-    names = (
+    parts = [HEAD, _cluster(own), *(_kind(kind) for kind in own), _core("Node", NODE), _core("Pod", POD), FOOT]
+    return "\n".join(parts)
+
+
+def _cluster(own: Iterable[Kind]) -> str:
+    rows = (
         f"| {kind.name} | {', '.join(f'`{name}`' for name in (kind.plural, *kind.short_names))} | "
         f"{'yes' if kind.is_namespaced else 'no'} |\n"
         for kind in own
     )
     conditions = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in CONDITIONS.items())
-    cluster = CLUSTER.format(names="".join(names), category=CATEGORY, conditions=conditions)
-    return "\n".join([HEAD, cluster, *map(_kind, own), _core("Node", NODE), _core("Pod", POD), FOOT])
+    return CLUSTER.format(names="".join(rows), category=CATEGORY, conditions=conditions)
 
 
 def _core(kind: str, read: Mapping[str, str]) -> str:
@@ -148,23 +156,21 @@ def _core(kind: str, read: Mapping[str, str]) -> str:
 
 
 def _kind(kind: Kind) -> str:
-    """Section of a kind: its fields, its rules with the messages of violations, and its status without defaults."""
     doc = " ".join((kind.model.__doc__ or "").split())
     scope = "Namespaced." if kind.is_namespaced else "Not namespaced."
-    text = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n"
-    text += "| field | type | default | meaning |\n|---|---|---|---|\n"
-    text += "".join(f"| {' | '.join(row)} |\n" for row in _rows(_part(kind, "spec"), "spec"))
-    if kind.rules:
-        text += "\nRules between fields, with the messages of violations:\n\n"
-        text += "".join(
-            f"- `{'.'.join(rule.at).replace('.[]', '[]')}`: {rule.message}\n" for rule in kind.rules if rule.at
-        )
-        text += "".join(f"- {rule.message}\n" for rule in kind.rules if not rule.at)
-    if kind.has_status:
-        text += "\nStatus, written by Tonnage:\n\n| field | type | meaning |\n|---|---|---|\n"
-        rows = _rows(_part(kind, "status"), "status")
-        text += "".join(f"| {field} | {of_type} | {meaning} |\n" for field, of_type, _, meaning in rows)
-    return text
+    head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n`spec`:\n\n"
+    fields = "".join(f"{line}\n" for line in _fields(_part(kind, "spec")))
+    status = "".join(f"{line}\n" for line in _fields(_part(kind, "status"), written=True)) if kind.has_status else ""
+    return head + fields + _rules(kind) + (f"\n`status`, written by Tonnage:\n\n{status}" if status else "")
+
+
+def _rules(kind: Kind) -> str:
+    """Rules between fields, with the messages that violations get."""
+    if not kind.rules:
+        return ""
+    lines = (f"- `{'.'.join(rule.at).replace('.[]', '[]')}`: {rule.message}\n" for rule in kind.rules if rule.at)
+    whole = (f"- {rule.message}\n" for rule in kind.rules if not rule.at)
+    return "\nRules between fields, with the messages of violations:\n\n" + "".join((*lines, *whole))
 
 
 def _part(kind: Kind, name: str) -> type[BaseModel]:
@@ -173,19 +179,24 @@ def _part(kind: Kind, name: str) -> type[BaseModel]:
     return part
 
 
-def _rows(model: type[BaseModel], path: str) -> Iterator[tuple[str, str, str, str]]:
-    """Field, type, default and meaning of each field, those of inner models below it."""
+def _fields(model: type[BaseModel], indent: str = "", *, written: bool = False) -> Iterator[str]:
+    """A line for each field, those of an object below it, without what every status has.
+
+    written: of a status, which nobody but Tonnage writes and so has no defaults.
+    """
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
     required = schema.get("required", ())
     for field in model.model_fields.values():
-        name = f"{path}.{field.alias}"
+        if field.alias in COMMON:
+            continue
         described = _resolved(schema["properties"][str(field.alias)], definitions)
         default = "required" if field.alias in required else _default(field, described)
-        yield f"`{name}`", _type(described, definitions), default, field.description or ""
+        kind = ", ".join(filter(None, (_type(described, definitions), "" if written else default)))
+        yield f"{indent}- `{field.alias}` ({kind}): {field.description or ''}".rstrip(" :")
         inner = model_in(field.annotation)
         if inner is not None:
-            yield from _rows(inner, f"{name}[]" if described.get("type") == "array" else name)
+            yield from _fields(inner, f"{indent}  ", written=written)
 
 
 def _resolved(schema: Schema, definitions: Schema) -> Schema:
@@ -237,14 +248,14 @@ def _default(field: FieldInfo, described: Schema) -> str:
         case None | () | BaseModel():
             return ""
         case bool():
-            return f"`{str(field.default).lower()}`"
+            return f"default `{str(field.default).lower()}`"
         case "":
             return ""
         case Decimal() | str() | int():
-            return f"`{field.default}`"
+            return f"default `{field.default}`"
         case float():
             is_time = described.get("type") == "string"
-            return f"`{duration(field.default)}`" if is_time else f"`{field.default:g}`"
+            return f"default `{duration(field.default)}`" if is_time else f"default `{field.default:g}`"
     return ""
 
 
