@@ -10,7 +10,7 @@ from cli.inputs.options import files_option, output_choice, report_option, setti
 from cli.inputs.planning import complete_policies
 from cli.inputs.runs import command_line, executor_of, machine_description, resume_hint, save_report, sweep_options
 from cli.printing.terminal import VerbGroup, stopped_status
-from cli.verbs.scaling_replay import simulate_scaling
+from cli.verbs.scaling import simulate_scaling
 from cli.verbs.simulate_power import power
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
