@@ -16,11 +16,11 @@ from rich.table import Table
 from cli.inputs.sweeps import ContestResult
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
-from simulator.packing.policy_comparison import Rules
+from simulator.packing.policy_comparison import ReplayRules
 from simulator.packing.summary import PolicySummary, Spread, summarise
 from simulator.reports.sweep_report import (
     Circumstances,
-    Column,
+    FigureColumn,
     Trace,
     columns_for,
     headline,
@@ -66,7 +66,7 @@ def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Ta
     return next(fitting, tables[-1])
 
 
-def _table(summaries: Sequence[PolicySummary], columns: Sequence[Column], *, with_sd: bool) -> Table:
+def _table(summaries: Sequence[PolicySummary], columns: Sequence[FigureColumn], *, with_sd: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
     table.add_column("policy", no_wrap=True)
     table.add_column("seeds", justify="right", no_wrap=True)
@@ -154,7 +154,7 @@ def as_html(result: ContestResult, *, command: str, machine: str) -> str:
     return render_report(summaries_of(result), _traces(result), about)
 
 
-def _in_words(rules: Rules) -> tuple[str, ...]:
+def _in_words(rules: ReplayRules) -> tuple[str, ...]:
     renamed = ("node names are shuffled",) if rules.rename_nodes else ()
     moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
     return renamed + moves
