@@ -19,7 +19,7 @@ from cluster.errors import ControlPlaneError
 from controller.api.kinds import OWN_KINDS
 from deploy import release_files
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import HOST
 from simulator.controlplane.server import SOURCES, ControlPlane
 
@@ -55,7 +55,7 @@ def installed_on(server: ControlPlane, programs: Programs, values: Mapping[str, 
     site.kubectl("create", "namespace", release_files.NAMESPACE)
     try:
         release_files.install(server.kubeconfig, values)
-    except (release_files.NoHelmError, release_files.RefusedError) as error:
+    except (release_files.NoHelmError, release_files.HelmRefusedError) as error:
         raise ControlPlaneError(f"installing the chart: {error}") from error
     for kind in OWN_KINDS:
         site.kubectl("wait", "--for=condition=Established", f"crd/{kind.definition}", "--timeout=60s")

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Reason
-from cluster.suggestions import meant
 from controller.api import gang, gpu_type, model_profile, model_service, node, pod
 from controller.api.foreign_kinds import foreign_kind_of
 from controller.api.gang import Gang
@@ -105,7 +104,13 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     read: list[Read[Any]] = []
     ignored: Counter[Ignored] = Counter()
     owners: list[GroupObject] = []
-    makes_pods = any(_is_node(document.content) for document in documents)
+    makes_pods = any(
+        (
+            isinstance(document.content, Mapping)
+            and (document.content.get("apiVersion"), document.content.get("kind")) == ("v1", "Node")
+        )
+        for document in documents
+    )
     for document in documents:
         owners.extend(_group_objects(document.content))
         for each in _objects(document, kinds, makes_pods=makes_pods):
@@ -150,10 +155,6 @@ def _notes_of_ignored(counts: Counter[Ignored]) -> Iterator[Note]:
     for what, count in sorted(counts.items()):
         words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
         yield Note(what.kind, Reason(what.code, words, {"objects": count}))
-
-
-def _is_node(content: object) -> bool:
-    return isinstance(content, Mapping) and (content.get("apiVersion"), content.get("kind")) == ("v1", "Node")
 
 
 def _group_objects(content: object) -> Iterator[GroupObject]:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.deciders.decider import Entry
-from controller.deciders.registry import ORDER, Sections, sections_of
+from controller.deciders.pipeline import ORDER, Sections, sections_of
 from controller.loops.autoscaler import loop as autoscaler
 from controller.loops.health import loop as health
 from controller.loops.isolation import loop as isolation
 from controller.loops.loop import Part
 from controller.loops.power import control as power
 from controller.snapshot.builder import FACTS
-from controller.snapshot.fact import Fact
+from controller.snapshot.scalers import Fact
 
 PARTS: tuple[Part, ...] = (
     Part("power", power.enabled),

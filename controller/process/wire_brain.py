@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from controller.brain.from_settings import brain_from
-from controller.brain.metrics import BrainMetrics
-from controller.brain.remote import RayBrain
-from controller.deciders.registry import SECTIONS, Sections
+from controller.brain.remote import BrainMetrics, RayBrain
+from controller.deciders.pipeline import SECTIONS, Sections
 from controller.kube.leader_election import Leadership
 from controller.metrics.registry import Meter
 from controller.ports import Brain

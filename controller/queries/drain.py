@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cluster.actions import Bind, Evict
-from cluster.cordon import cordoned
+from cluster.changes import cordoned
 from cluster.nodes import HOSTNAME_LABEL
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
@@ -239,7 +238,11 @@ async def _evict(
     pause: Callable[[float], Awaitable[None]],
 ) -> bool:
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-    body, reported = _eviction(pod, grace_s, dry_run=dry_run), ""
+    options: Object = {"preconditions": {"uid": pod.uid}}
+    options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+    options |= {"dryRun": ["All"]} if dry_run else {}
+    metadata = {"name": pod.name, "namespace": pod.namespace}
+    body, reported = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}, ""
     while True:
         try:
             if not reported:
@@ -273,11 +276,3 @@ async def _evict(
 async def _is_gone(connection: ApiServer, path: str, pod: NodePod) -> bool:
     seen = await crud.read_if_there(connection, path)
     return seen is None or seen["metadata"]["uid"] != pod.uid
-
-
-def _eviction(pod: NodePod, grace_s: int | None, *, dry_run: bool) -> Object:
-    options: Object = {"preconditions": {"uid": pod.uid}}
-    options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
-    options |= {"dryRun": ["All"]} if dry_run else {}
-    metadata = {"name": pod.name, "namespace": pod.namespace}
-    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}

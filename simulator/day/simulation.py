@@ -13,8 +13,7 @@ from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import eligible_nodes
 from cluster.plans import Plan
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import Gang, requires_spot
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits

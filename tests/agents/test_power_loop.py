@@ -21,7 +21,7 @@ from controller.loops.power.domain_status import spikes_of
 from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerWatcher
 from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules
@@ -82,7 +82,7 @@ class Cluster:
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
-        self.said: list[Decision] = []
+        self.said: list[ReportedDecision] = []
         self.samples: tuple[Sample, ...] = ()
         self.reporter = PowerReporter(
             self.domains,
@@ -105,7 +105,7 @@ class Cluster:
             self.written.append((job.about, dict(job.write.body["status"])))
         return [b"{}"] * len(jobs)
 
-    def _say(self, several: Iterable[Decision]) -> None:
+    def _say(self, several: Iterable[ReportedDecision]) -> None:
         self.said += several
 
     def _publish(self, samples: Iterable[Sample]) -> None:

@@ -31,7 +31,7 @@ from controller.loops.loop import Surroundings
 from controller.metrics.registry import Meter
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from controller.report.events import AT_A_TIME, Events
 from controller.report.service_status import status_write
 from controller.settings import OperatorSettings
@@ -61,7 +61,7 @@ class SandboxReporter:
         courier: SandboxCourier,
         leads: Callable[[], bool],
         send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
-        say: Callable[[Iterable[Decision]], None],
+        say: Callable[[Iterable[ReportedDecision]], None],
         meter: Meter,
         wall_clock: Callable[[], float],
     ) -> None:

@@ -26,7 +26,7 @@ from controller.loops.power.domain_tree import lineage
 from controller.loops.power.loop import PowerLoop, PowerLoopState
 from controller.metrics.registry import Meter, Sample
 from controller.objects.own_objects import by_object
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from controller.report.service_status import status_write
 
 REFUSALS = ("Forged", "UnknownKey", "Unreadable", "OtherNode", "OtherLife", "Replayed")
@@ -109,7 +109,7 @@ class PowerReporter:
         domains: Cache[OwnObject],
         loop_state: Callable[[], PowerLoopState | None],
         send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
-        say: Callable[[Iterable[Decision]], None],
+        say: Callable[[Iterable[ReportedDecision]], None],
         publish: Callable[[Iterable[Sample]], None],
         clock: Callable[[], float],
         wall_clock: Callable[[], float],

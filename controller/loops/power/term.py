@@ -22,7 +22,7 @@ from power.control.state import (
     recalled,
 )
 from power.control.step import step
-from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
+from power.leases.issuer import LeaseLedger, adopted, answers, found_w, readings_of, with_report
 from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
 from power.tree import tree_of
@@ -59,7 +59,7 @@ class PowerTerm:
     grants: Grants | None = None
     mistake: str = ""
     """Reason why the present domains cannot be used; the previous table stays in force."""
-    _book: LeaseBook = field(init=False)
+    _ledger: LeaseLedger = field(init=False)
     allocator: Allocator | None = None
     """Allocator; None while no device was reported."""
     meters: Meters | None = None
@@ -72,7 +72,7 @@ class PowerTerm:
     _unanswered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._book = LeaseBook(self.epoch, self.rules.lease_s)
+        self._ledger = LeaseLedger(self.epoch, self.rules.lease_s)
 
     @property
     def is_pending(self) -> bool:
@@ -97,7 +97,7 @@ class PowerTerm:
 
     def hear(self, report: Report) -> Refusal | None:
         """Records a report; returns the reason why it does not count, if it does not."""
-        self._book, refusal = heard(self._book, report)
+        self._ledger, refusal = with_report(self._ledger, report)
         if refusal is None:
             self._unanswered.add(report.node)
         return refusal
@@ -122,15 +122,15 @@ class PowerTerm:
     def _granted(self, now_s: float) -> tuple[Lease, ...]:
         if self.allocator is None or self.state is None or self.table is None or self._metering is None:
             return ()
-        readings = readings_of(self._book, self.table)
+        readings = readings_of(self._ledger, self.table)
         self.table = replace(self.table, readings=readings)
         before = self.meters or no_meters(self._metering)
         self.meters = metered(self._metering, self.rules, before, self.state.estimate, readings, now_s)
         budget_w = np.maximum(self.allocator.tree.budget_w - self.meters.excess_w, 0.0)
         self.state, self.grants = step(self.allocator, self.state, readings, now_s, budget_w)
-        self._newest = max(self._newest, int(self.state.book.sequence.max(initial=0)))
+        self._newest = max(self._newest, int(self.state.ledger.sequence.max(initial=0)))
         receivers = self._unanswered | self._changed(self.grants)
-        made = answers(self._book, self.table, self.grants, now_s, receivers)
+        made = answers(self._ledger, self.table, self.grants, now_s, receivers)
         self._unanswered -= {each.node for each in made}
         return made
 
@@ -143,9 +143,9 @@ class PowerTerm:
         unanswered, self._unanswered = self._unanswered, set()
         if self.mistake:
             return ()
-        reports = [self._book.nodes[node].report for node in sorted(unanswered) if self._is_unmanaged(node)]
+        reports = [self._ledger.nodes[node].report for node in sorted(unanswered) if self._is_unmanaged(node)]
         return tuple(
-            Lease(each.node, each.life, each.sent_s, self._book.for_s, self.epoch, self._newest, now_s, {}, {})
+            Lease(each.node, each.life, each.sent_s, self._ledger.for_s, self.epoch, self._newest, now_s, {}, {})
             for each in reports
         )
 
@@ -168,7 +168,7 @@ class PowerTerm:
         try:
             table = self.table_of(self.inventories)
             unread = replace(table, readings=never_read(len(table.devices), len(table.domains)))
-            found = self._numbered_on(adopted(unread, found_w(self._book, table), self.epoch))
+            found = self._numbered_on(adopted(unread, found_w(self._ledger, table), self.epoch))
             tree_of(found)
             allocator = allocator_of(found, self.rules) if len(found.devices) else None
         except ConfigError as error:

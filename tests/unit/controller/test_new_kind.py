@@ -27,11 +27,11 @@ from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.manifests import read_manifests
-from controller.report.decisions import Decision
-from controller.report.events import Series, event_write
+from controller.report.decisions import ReportedDecision
+from controller.report.events import EventSeries, event_write
 from controller.report.own_statuses import reports_on
-from controller.snapshot.fact import OwnReads
 from controller.snapshot.from_manifests import snapshot_from
+from controller.snapshot.scalers import OwnReads
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed
@@ -182,7 +182,7 @@ def test_its_fields_are_explained(word: str) -> None:
 
 def test_it_has_a_section_in_the_reference() -> None:
     assert "| Squad | `squads`, `sqd` | yes |" in reference(WITH_SQUADS)
-    assert "| `spec.size` | integer, from 1 to 64 | required | Pods that start together. |" in reference(WITH_SQUADS)
+    assert "- `size` (integer, from 1 to 64, required): Pods that start together." in reference(WITH_SQUADS)
 
 
 def test_it_is_described() -> None:
@@ -235,8 +235,8 @@ def test_events_can_be_about_it() -> None:
     uid = sightings.uid("Squad", "default/blue")
     assert uid == "uid-blue"
 
-    said = Decision("Squad", "default/blue", "Starting", Reason("Started", "4 of 4 started"))
-    event = event_write(Series(said, uid, NOON_S, NOON_S), 1, "test").body or {}
+    said = ReportedDecision("Squad", "default/blue", "Starting", Reason("Started", "4 of 4 started"))
+    event = event_write(EventSeries(said, uid, NOON_S, NOON_S), 1, "test").body or {}
 
     assert event["regarding"]["apiVersion"] == "tonnage.dev/v1alpha1"
     assert event["regarding"]["kind"] == "Squad"
