@@ -13,7 +13,7 @@ import yaml
 
 import benchmarks
 from cluster.errors import ConfigError, Mistake
-from simulator.sweep.runner import Processes
+from simulator.sweep.runner import WorkerProcesses
 
 Row = dict[str, Any]
 """One result as plain data. A row with a text under `wrong` says what must not be: the command then fails."""
@@ -144,7 +144,7 @@ def spread(runs: Sequence[K], play: Callable[[K], R], jobs: int) -> Iterator[tup
 
     play: a module's function, or a partial of one.
     """
-    for position, result in Processes(jobs)(runs, play):
+    for position, result in WorkerProcesses(jobs)(runs, play):
         yield runs[position], result
 
 

@@ -20,7 +20,7 @@ from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, FactKind, Part, Syndrome, Verdict
 from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
 from simulator.health.cases import case as drawn_case
-from simulator.health.job import LIMITS, Disturbance, Happening, Job
+from simulator.health.job import LIMITS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorded import recording
 from simulator.health.recorder_frames import TICK_S, clocks_of, told
 from simulator.health.training_steps import Steps
@@ -45,15 +45,15 @@ PROBED, PROBED_ELSEWHERE = "with pair probes", "probes pass another network"
 """Variants of the shipped analyser, whose suspicions of the network are confirmed by pair probes; in the second the
 fault is where they do not pass, so that what they say must be no accusation."""
 CAUSES = {
-    Happening.CHECKPOINT: Cause.CHECKPOINT,
-    Happening.EVALUATION: Cause.EVALUATION,
-    Happening.COMPILATION: Cause.COMPILATION,
-    Happening.UNEVEN_DATA: Cause.DATA_IMBALANCE,
-    Happening.LONG_REPLICA: Cause.DATA_IMBALANCE,
-    Happening.STAGE_LOAD: Cause.STAGE_IMBALANCE,
-    Happening.ALL_SLOW: Cause.ALL_SLOW,
-    Happening.POWER_CAP: Cause.POWER_CAP,
-    Happening.CGROUP_LIMIT: Cause.THROTTLED,
+    DisturbanceKind.CHECKPOINT: Cause.CHECKPOINT,
+    DisturbanceKind.EVALUATION: Cause.EVALUATION,
+    DisturbanceKind.COMPILATION: Cause.COMPILATION,
+    DisturbanceKind.UNEVEN_DATA: Cause.DATA_IMBALANCE,
+    DisturbanceKind.LONG_REPLICA: Cause.DATA_IMBALANCE,
+    DisturbanceKind.STAGE_LOAD: Cause.STAGE_IMBALANCE,
+    DisturbanceKind.ALL_SLOW: Cause.ALL_SLOW,
+    DisturbanceKind.POWER_CAP: Cause.POWER_CAP,
+    DisturbanceKind.CGROUP_LIMIT: Cause.THROTTLED,
 }
 
 
@@ -169,8 +169,8 @@ def summary(rows: Sequence[Row]) -> Rows:
             "causes_named": _share(row["cause_right"] for row in others if row["kind"] in CAUSES),
             "limits_blamed": sum(row["false_blames"] > 0 for row in others if row["kind"] in LIMITS),
             "hang_p95_s": _p95(row["latency_s"] for row in right if row["syndrome"].endswith("hang")),
-            "dead_p95_s": _p95(row["latency_s"] for row in right if row["kind"] == Happening.DEAD_RANK),
-            "lost_node_p95_s": _p95(row["latency_s"] for row in right if row["kind"] == Happening.DEAD_NODE),
+            "dead_p95_s": _p95(row["latency_s"] for row in right if row["kind"] == DisturbanceKind.DEAD_RANK),
+            "lost_node_p95_s": _p95(row["latency_s"] for row in right if row["kind"] == DisturbanceKind.DEAD_NODE),
             "slow20_p95_s": _p95(row["latency_s"] for row in strong),
             "slow20_in_time": _share(row["latency_s"] <= 5 or row["latency_steps"] <= 10 for row in strong),
             "slow10_p95_s": _p95(row["latency_s"] for row in weak if row["class_right"]),
@@ -340,16 +340,20 @@ def health_scale(*, ranks: int = 10_240, seconds: float = 14.0, seeds: Sequence[
         }
 
 
-def job_of(ranks: int) -> Job:
+def job_of(ranks: int) -> TrainingJob:
     """22 operations in steps of 0.21 s, 103 a second."""
-    return Job(8, ranks // 64, 8, 8, microbatches=4, pass_s=0.0065, tensor_s=0.0004, pipeline_s=0.0006, data_s=0.05)
+    return TrainingJob(
+        8, ranks // 64, 8, 8, microbatches=4, pass_s=0.0065, tensor_s=0.0004, pipeline_s=0.0006, data_s=0.05
+    )
 
 
 def write_job(ranks: int, seconds: float, seed: int, path: Path) -> float:
     """Writes each tick as its length and its frames; returns the instant of the fault."""
     job = job_of(ranks)
     random = np.random.default_rng([seed, 20])
-    slow = Disturbance(Happening.SLOW_RANK, int(seconds / STEP_S * 0.8), (int(random.integers(ranks)),), strength=1.0)
+    slow = Disturbance(
+        DisturbanceKind.SLOW_RANK, int(seconds / STEP_S * 0.8), (int(random.integers(ranks)),), strength=1.0
+    )
     timeline = Steps(job, slow, random).run(int(seconds / STEP_S))
     clocks = clocks_of(ranks, random, timeline.end_s, steps=False)
     with path.open("wb") as file:

@@ -15,7 +15,7 @@ from health.remediation.decision import Decision, decide
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation
 from health.remediation.incidents import Incident, NodeDo, NodeIntent
 from health.verdicts.verdict import Syndrome, Verdict
-from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
+from simulator.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
 from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 JOB = "train/job"
@@ -85,7 +85,7 @@ LIMITLESS = Policy(
 class EttrVariant:
     """One response, in a fleet that may differ from the others'."""
 
-    response: Callable[[], Response]
+    response: Callable[[], FaultResponse]
     setup: Callable[[Setup], Setup] = lambda setup: setup
 
 

@@ -13,7 +13,17 @@ from isolation.settings import Rung, Settings
 from simulator.kernel.guest import Guest, booted
 from simulator.sandboxes.model import MODELLED, Model, modelled
 from simulator.sandboxes.replay import TIMEOUT_FACTOR
-from simulator.sandboxes.runs import OURS, PRESSURE, AgentResult, Policy, Result, Run, agents_of, as_json, runs_of
+from simulator.sandboxes.runs import (
+    OURS,
+    PRESSURE,
+    AgentResult,
+    SandboxPolicyName,
+    SandboxResult,
+    SandboxRun,
+    agents_of,
+    as_json,
+    runs_of,
+)
 from simulator.sandboxes.traces import published
 from tests.kernel.attacks import ATTACKS, CALLS
 
@@ -24,7 +34,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
     """One row a policy. Times are of agents that lived over the same agent's without limits, as is the peak of memory:
     medians with the 95 % interval of a bootstrap over the seeds. killed, refused: tool calls."""
     free = {row["seed"]: row for row in rows if row["policy"] == "unlimited"}
-    known = get_args(Policy)
+    known = get_args(SandboxPolicyName)
     by_policy = grouped(rows, "policy")
     for (policy,) in sorted(by_policy, key=lambda key: known.index(key[0]) if key[0] in known else len(known)):
         own = by_policy[policy,]
@@ -112,7 +122,7 @@ def sandboxes(
     *,
     agents: str = "trio",
     seeds: Sequence[int] = numbers("101-120"),
-    policies: Sequence[str] = get_args(Policy),
+    policies: Sequence[str] = get_args(SandboxPolicyName),
     traces: Path | None = None,
     count: int = 16,
     density: float = 3.5,
@@ -129,7 +139,7 @@ def sandboxes(
     seed in an order that it draws, so that none has the busier machine by its place.
     """
     known = published(traces) if traces else ()
-    runs: dict[int, list[Run]] = {}
+    runs: dict[int, list[SandboxRun]] = {}
     for seed in seeds:
         chance = np.random.default_rng(seed)
         chosen, budget_mib = agents_of(agents, seed, chance, known, count, density)  # type: ignore[arg-type]
@@ -146,11 +156,11 @@ def sandboxes(
                 yield {"seed": seed} | _replayed(guest, of_seed[index])
 
 
-def _replayed(guest: Guest, run: Run) -> Row:
+def _replayed(guest: Guest, run: SandboxRun) -> Row:
     within_s = 60 + TIMEOUT_FACTOR * run.time_scale * max(agent.for_s + 60 for agent in run.agents)
     result = guest.call("simulator.sandboxes.replay:run_in_guest", as_json(run), within_s=within_s)
     found = tuple(AgentResult(**agent) for agent in result.pop("agents"))
-    return asdict(Result(agents=found, **result))
+    return asdict(SandboxResult(agents=found, **result))
 
 
 @case(

@@ -29,7 +29,7 @@ from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import IDLE_SHARE, MixAnswer, MixQuestion, Need, in_flight_at_slo, mix_cost
 from placement.mix.problem_builder import offer_of
 from placement.mix.pulp_solver import cbc
-from simulator.serving import Pool, Service, replay_serving
+from simulator.serving import ReplayedService, ServingPool, replay_serving
 from tests.builders.many_services import fleet_manifests, tight_manifests
 from tests.mix_exact.comparison import GAP, compare, observed
 from tests.mix_exact.fleets import Switches
@@ -289,7 +289,7 @@ def mix_replay(
             yield row
 
 
-def _service(solved: Solved, profiles: ProfileSet) -> Service:
+def _service(solved: Solved, profiles: ProfileSet) -> ReplayedService:
     """Simulated service with the GPU mix of a solved case."""
     assert isinstance(solved.answer, MixAnswer)  # noqa: S101 - asked before
     (need,), (found,) = solved.question.needs, solved.answer.mixes
@@ -297,7 +297,7 @@ def _service(solved: Solved, profiles: ProfileSet) -> Service:
     tokens = np.array(profiles.grid.output_tokens, dtype=np.float64)[columns]
     tables = profiles.tables[solved.about["slo"]]
     pools = tuple(
-        Pool(
+        ServingPool(
             offer.gpu_type,
             int(found.instances[g]),
             in_flight_at_slo(tables[offer.gpu_type][rows, columns], need.slo.tpot_s, tokens),
@@ -306,7 +306,7 @@ def _service(solved: Solved, profiles: ProfileSet) -> Service:
         for g, offer in enumerate(need.offers)
         if found.instances[g]
     )
-    return Service(need.rate_per_s, tokens, need.slo.tpot_s, pools)
+    return ReplayedService(need.rate_per_s, tokens, need.slo.tpot_s, pools)
 
 
 @case(

@@ -21,11 +21,11 @@ from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
-from simulator.packing.policy_comparison import Rules, check_contest, play
+from simulator.packing.policy_comparison import ReplayRules, check_contest, play
 from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay
 from simulator.packing.summary import bound_pct
-from simulator.sweep.on_ray import OnRay
-from simulator.sweep.runner import Executor, Processes, one_by_one, runs_of, sweep
+from simulator.sweep.on_ray import SweepOnRay
+from simulator.sweep.runner import Executor, WorkerProcesses, one_by_one, runs_of, sweep
 
 NODES = DATA / "openb" / "openb_node_list_gpu_node.csv"
 PODS = tuple(
@@ -120,7 +120,7 @@ def packing(
     def bound_of(trace: str, seed: int) -> float:
         return bound_pct(traces[trace], published_stream(traces[trace], seed))
 
-    rules = Rules(rename_nodes=rename, move_share=move_share)
+    rules = ReplayRules(rename_nodes=rename, move_share=move_share)
     runs = runs_of(tuple(traces), policies, seeds)
     for run, played in spread(runs, partial(play, traces=traces, rules=rules), jobs):
         times_ms = played.decision_s * 1000.0
@@ -248,11 +248,15 @@ def sweeps(*, runs: int = 200, nodes: int = 100, jobs: int = 2, seeds: Sequence[
     trace, policies = f"generated-{nodes}", ("bestfit", "fgd", "tonnage", "tonnage-learning")
     traces = {trace: trace_of(generate(nodes), OPENB_PRICES)}
     asked = runs_of((trace,), policies, range(seeds[0], seeds[0] + runs // len(policies)))
-    ways: dict[str, Executor] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
+    ways: dict[str, Executor] = {
+        "one by one": one_by_one,
+        "processes": WorkerProcesses(jobs),
+        "ray": SweepOnRay(jobs=jobs),
+    }
     first: list[Any] = []
     for name, way in ways.items():
         began_s = time.perf_counter()
-        swept = sweep(asked, partial(play, traces=traces, rules=Rules()), way=way)
+        swept = sweep(asked, partial(play, traces=traces, rules=ReplayRules()), way=way)
         took_s = time.perf_counter() - began_s
         if swept.stopped:
             raise ControlPlaneError(f"{name}: {swept.stopped}")

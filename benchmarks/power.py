@@ -16,10 +16,10 @@ from placement.policies.published import BestFit, Random
 from power.rules import PowerRules
 from simulator.power.faults import faults_from
 from simulator.power.machine import DGX_A100 as MACHINE
-from simulator.power.requests import CLASSES, Load, made_up_rates, read_rates
+from simulator.power.requests import CLASSES, RowLoad, made_up_rates, read_rates
 from simulator.power.row_fleet import draws_w, expected_course, fleet_of, place, zones
 from simulator.power.study import Study, check_study, label_of, play
-from simulator.sweep.runner import Run, runs_of
+from simulator.sweep.runner import PolicyRun, runs_of
 
 LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
 SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
@@ -189,7 +189,7 @@ def power_ablation(
         )
     study = Study(rates=rate, above_share=above)
     check_study(study, ("tonnage",))
-    runs = [Run(label_of(share), "tonnage", seed) for share in extra for seed in seeds]
+    runs = [PolicyRun(label_of(share), "tonnage", seed) for share in extra for seed in seeds]
     for name in without:
         changed = replace(study, rules=tuple(MECHANISMS[name].items()))
         for run, compared in spread(runs, partial(play, study=changed), jobs):
@@ -239,7 +239,7 @@ def power_placement(
     servers: of each row; all are used. more: additional ones a row. learn_days: for learning the profiles; the rest of
     the days is evaluated.
     """
-    curve, load = (read_rates(rate, days) if rate else made_up_rates(days)), Load()
+    curve, load = (read_rates(rate, days) if rate else made_up_rates(days)), RowLoad()
     for seed in seeds:
         for extra in (0, *more):
             each = servers + extra

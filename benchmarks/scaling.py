@@ -27,10 +27,10 @@ from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.replay import (
     MISS_COST,
     Leads,
+    LoadScenario,
     Outlook,
     Policy,
     ReplaySettings,
-    Scenario,
     missed_load,
     replay,
     scenario_of,
@@ -41,8 +41,8 @@ from simulator.scaling.study import (
     CONTENDERS,
     NAMES,
     TONNAGE,
-    Replayed,
-    Tonnage,
+    ReplayedPolicy,
+    TonnageScaling,
     check_policies,
     forecasts_of,
     of_the_richest,
@@ -107,7 +107,7 @@ BESIDE = "at least one"
 """The decision without scale to zero."""
 
 
-def scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[Scenario]:
+def scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[LoadScenario]:
     """The traces' days; without traces, those of a generated one."""
     loads = [read_trace(path) for path in traces] or [generated_trace(1, train_days + days)]
     return [scenario_of(load, train_days, days) for load in loads]
@@ -209,14 +209,14 @@ def scaling_ablation(
             fixed = Leads((60.0 * minutes,))
             for name, variant in chosen.items():
                 drawn = Leads.lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
-                policy = Tonnage(weighing=variant.weighing)
+                policy = TonnageScaling(weighing=variant.weighing)
                 run = replay(scenario, policy, drawn, outlooks[variant.forecasts], variant.settings)
-                found = Replayed(TONNAGE, None, run, score(scenario, run, drawn.mean_s))
+                found = ReplayedPolicy(TONNAGE, None, run, score(scenario, run, drawn.mean_s))
                 about = {"without": name.partition(",")[0], "leads": "random" if variant.random_leads else "fixed"}
                 yield dict(record_of(scenario, fixed, found)) | about
 
 
-def _outlook(scenario: Scenario, forecasts: str) -> Outlook:
+def _outlook(scenario: LoadScenario, forecasts: str) -> Outlook:
     """Forecasts without a mechanism."""
     match forecasts:
         case "whole":
@@ -254,7 +254,7 @@ def scaling_idle(
             for minutes in leads:
                 oracle = oracle_replicas(scenario.demand, round(60 * minutes / scenario.step_s)).sum()
                 # Made for each replay, since the timer remembers.
-                ways: dict[str, tuple[Policy, int]] = {"tonnage": (Tonnage(), 0), BESIDE: (Tonnage(), 1)}
+                ways: dict[str, tuple[Policy, int]] = {"tonnage": (TonnageScaling(), 0), BESIDE: (TonnageScaling(), 1)}
                 for name, (policy, fewest) in {**ways, "idle timer": (IdleTimer(), 0)}.items():
                     settings = ReplaySettings(min_replicas=fewest)
                     run = replay(scenario, policy, Leads((60.0 * minutes,)), outlook, settings)

@@ -16,7 +16,7 @@ from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
 from cluster.workloads import GpuType, ModelService
 from controller.snapshot.services import ReplicaUnit, replica_unit
-from simulator.scaling.mixed_fleet import Capacity, MixedService, MixRun, account_of, fleet_of
+from simulator.scaling.mixed_fleet import MixCapacity, MixedService, MixRun, account_of, fleet_of
 from simulator.scaling.mixed_policies import (
     HPA_TARGET,
     fixed_run,
@@ -27,7 +27,7 @@ from simulator.scaling.mixed_policies import (
     single_type,
     static_mix,
 )
-from simulator.scaling.replay import PEAK_REPLICAS, Scenario, scenario_of
+from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
 from simulator.scaling.study import forecasts_of, foreseen, outlook_of
 from simulator.scaling.traces import generated_trace, read_trace
 
@@ -75,7 +75,7 @@ def scaling_fleet(
     unit, whole_days = _unit(fleet), math.ceil(days)
     load = read_trace(trace) if trace else generated_trace(1, 7 + whole_days)
     in_replicas = scenario_of(load, 7, whole_days)
-    scenario = Scenario(
+    scenario = LoadScenario(
         *(load.name, in_replicas.step_s, in_replicas.start_s),
         unit.load * in_replicas.load[: round(days * load.points_per_day)],
         *(unit.load * in_replicas.trained, in_replicas.unit / unit.load),
@@ -97,7 +97,7 @@ def scaling_fleet(
     for name in policies:
         began_s = time.process_time()
         if name in runs:
-            found = account_of(scenario, runs[name](), Capacity(fleet))
+            found = account_of(scenario, runs[name](), MixCapacity(fleet))
         elif name.startswith("foresight"):
             found = foresight(scenario, fleet, lead_s, whole=name == "foresight-whole")
         else:

@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -196,8 +195,8 @@ class HealthReporter:
         present = self._incidents.all()
         for incident in reported.outcome.incidents:
             if (obj := present.get(incident.id)) is not None and not obj.metadata.deletion_timestamp:
-                work = partial(self._incident_status, incident, obj, reported, at_s)
-                yield from each_alone(INCIDENT.name, incident.id, work)
+                jobs = self._incident_status(incident, obj, reported, at_s)
+                yield from each_alone(INCIDENT.name, incident.id, jobs)
 
     def _incident_status(self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float) -> Iterator[Job]:
         before = self._before(f"{INCIDENT.name}/{incident.id}", obj)
