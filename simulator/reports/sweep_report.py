@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cluster.arrays import FloatArray
-from simulator.packing.summary import PolicySummary, Spread
+from simulator.packing.policy_comparison import PolicySummary, Spread
 from simulator.reports.charts import STYLES, Chart, charts, dash
 
 
