@@ -21,7 +21,7 @@ from health.probing import (
 from health.records.layout import Layout, layout_from
 from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome, Verdict
 from simulator.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, DisturbanceKind, TrainingJob
-from simulator.health.recorder_frames import Transcript, clocks_of, told
+from simulator.health.recorder_frames import Transcript, arriving_frames, clocks_of
 from simulator.health.training_steps import Steps, Timeline, step_length_s
 
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -99,7 +99,7 @@ def case(seed: int, kind: DisturbanceKind | None = None, ranks: int | None = Non
     timeline = Steps(job, which, random).run(steps)
     until_s = timeline.fault_s + HANG_SEEN_S if kind in STOPS else timeline.end_s
     clocks = clocks_of(job.ranks, random, until_s, steps=bool(random.random() < 0.25))
-    transcript = told(job, which, timeline, clocks, random, until_s)
+    transcript = arriving_frames(job, which, timeline, clocks, random, until_s)
     layout = layout_from(transcript.introductions, node=job.node, nic=job.nic)
     facts = _facts(job, which, timeline, random)
     return Case(seed, job, which, share, _truth(job, which, timeline), layout, transcript, facts, step_s)

@@ -157,7 +157,7 @@ def lives_of(job: TrainingJob, which: Disturbance, made: Timeline, random: np.ra
     return Lives(until_s, np.where(error_s <= until_s, error_s, np.inf))
 
 
-def told(
+def arriving_frames(
     job: TrainingJob,
     which: Disturbance,
     made: Timeline,

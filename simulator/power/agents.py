@@ -61,13 +61,14 @@ def faults_from(text: str, for_s: float) -> tuple[Fault, ...]:
     Without `@` a fault lasts from a quarter of the run to its end. Raises ConfigError with every error.
     """
     faults: list[Fault] = []
+    kinds: dict[str, FaultKind] = {str(kind): kind for kind in WORDS}
     mistakes = []
     for part in filter(None, (word.strip() for word in text.split(","))):
         name, _, when = part.partition("@")
         kind, _, share = name.partition(":")
         try:
             start, end = (float(number) for number in when.split("-")) if when else (for_s / 4, for_s)
-            fault = Fault(_kind(kind), start, end, float(share) if share else (0.2 if kind == "budget-cut" else 0.25))
+            fault = Fault(kinds[kind], start, end, float(share) if share else (0.2 if kind == "budget-cut" else 0.25))
             if not (0 <= start < end and 0 <= fault.share <= 1):
                 raise ValueError
             faults.append(fault)
@@ -77,10 +78,6 @@ def faults_from(text: str, for_s: float) -> tuple[Fault, ...]:
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return tuple(faults)
-
-
-def _kind(text: str) -> FaultKind:
-    return {str(kind): kind for kind in WORDS}[text]
 
 
 def edges_s(faults: Sequence[Fault]) -> tuple[float, ...]:

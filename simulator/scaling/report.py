@@ -71,29 +71,28 @@ def as_html(compared: Compared, facts: tuple[tuple[str, str], ...], made_by: str
             facts=facts,
             headline=_headline(compared),
             tables=(PageTable(f"{days:.1f} days under each policy.", COLUMNS, rows_of(compared)),),
-            charts=tuple(
-                [
-                    Chart(
-                        "Load, forecast and capacity on the busiest day",
-                        f"Load (thick), its forecast quantiles 0.5, 0.9 and 0.99 (thin), and {first.policy}'s ready replicas.",
-                        drawn("scaling-day", lambda axes: _draw_day(axes, compared, day)),
-                    ),
-                    Chart(
-                        "Replicas by policy",
-                        "Replicas that are paid for: the highest of each hour.",
-                        drawn("scaling-replicas", lambda axes: _draw_replicas(axes, compared)),
-                    ),
-                    Chart(
-                        "Missed load",
-                        "Load that no ready replica served so far, in replica-hours. Lower is better.",
-                        drawn("scaling-missed", lambda axes: _draw_missed(axes, compared)),
-                    ),
-                    Chart(
-                        "Dollars by policy",
-                        "Replica-hours (lower part) and missed load (upper part).",
-                        drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
-                    ),
-                ]
+            charts=(
+                Chart(
+                    "Load, forecast and capacity on the busiest day",
+                    "Load (thick), its forecast quantiles 0.5, 0.9 and 0.99 (thin), and "
+                    f"{first.policy}'s ready replicas.",
+                    drawn("scaling-day", lambda axes: _draw_day(axes, compared, day)),
+                ),
+                Chart(
+                    "Replicas by policy",
+                    "Replicas that are paid for: the highest of each hour.",
+                    drawn("scaling-replicas", lambda axes: _draw_replicas(axes, compared)),
+                ),
+                Chart(
+                    "Missed load",
+                    "Load that no ready replica served so far, in replica-hours. Lower is better.",
+                    drawn("scaling-missed", lambda axes: _draw_missed(axes, compared)),
+                ),
+                Chart(
+                    "Dollars by policy",
+                    "Replica-hours (lower part) and missed load (upper part).",
+                    drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
+                ),
             ),
             terms=TERMS,
             made_by=made_by,
