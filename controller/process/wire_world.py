@@ -17,8 +17,7 @@ from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.reservations import Reservations
 from controller.kube_world.world import KubernetesWorld
 from controller.ports import Outcome
-from controller.report.decisions import decisions_of, gangs_of, refusals_of
-from controller.report.events import AT_A_TIME, Events
+from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
 from controller.report.own_statuses import OwnJobs
 from controller.report.service_status import log_unwritten, status_jobs
 from controller.settings import OperatorSettings

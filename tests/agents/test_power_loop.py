@@ -21,7 +21,7 @@ from controller.loops.power.domain_status import spikes_of
 from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerWatcher
 from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
-from controller.report.decisions import ReportedDecision
+from controller.report.events import ReportedDecision
 from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules

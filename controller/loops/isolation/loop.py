@@ -31,8 +31,7 @@ from controller.loops.loop import Surroundings
 from controller.metrics.registry import Meter
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
-from controller.report.decisions import ReportedDecision
-from controller.report.events import AT_A_TIME, Events
+from controller.report.events import AT_A_TIME, Events, ReportedDecision
 from controller.report.service_status import status_write
 from controller.settings import OperatorSettings
 from isolation.state import Reason

@@ -14,7 +14,7 @@ from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, Sa
 from controller.api.validation import words_of
 from controller.loops.isolation.coverage import Coverage, Covered
 from controller.metrics.registry import Sample
-from controller.report.decisions import ReportedDecision
+from controller.report.events import ReportedDecision
 from isolation.orders import NodeReport, SandboxReport
 from isolation.state import ADVICE
 from isolation.state import Reason as IsolationReason

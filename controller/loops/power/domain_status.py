@@ -12,7 +12,7 @@ from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, Cond
 from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours, PowerDomainStatus
 from controller.api.validation import words_of
 from controller.loops.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
-from controller.report.decisions import ReportedDecision
+from controller.report.events import ReportedDecision
 from power import watching
 from power.control.daily_profile import is_near
 from power.control.state import Fleet, LearnedSpikes

@@ -26,7 +26,7 @@ from controller.loops.power.domain_tree import lineage
 from controller.loops.power.loop import PowerLoop, PowerLoopState
 from controller.metrics.registry import Meter, Sample
 from controller.objects.own_objects import by_object
-from controller.report.decisions import ReportedDecision
+from controller.report.events import ReportedDecision
 from controller.report.service_status import status_write
 
 REFUSALS = ("Forged", "UnknownKey", "Unreadable", "OtherNode", "OtherLife", "Replayed")

@@ -7,8 +7,7 @@ from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube_world.observer import NODES
 from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerView, PowerWatcher, work_of
-from controller.report.decisions import ReportedDecision
-from controller.report.events import EventSeries, event_name, event_write, series_write
+from controller.report.events import EventSeries, ReportedDecision, event_name, event_write, series_write
 from tests.builders.fleet import node, pod, world
 from tests.builders.watch_events import Object, listed
 
