@@ -12,8 +12,8 @@ from autoscaler.demand.serving import Serving
 from cluster.autoscaling import Replicas, Scaler
 from cluster.concurrency import BanditState, Observation
 from controller.deciders import autoscaling
-from controller.loops.autoscaler.loop import with_measured
 from controller.loops.autoscaler.measured import Measured
+from controller.loops.autoscaler.policies import with_measured
 from controller.loops.autoscaler.targets import TargetState
 from controller.report.fleet_metrics import samples_of_scaling
 from controller.report.scaling_status import scaling_status_after
@@ -79,7 +79,7 @@ class Operator:
         read = read.model_copy(update={"status": type(read.status).model_validate(self.status)})
         known = replace(world([node("a")]), at_s=at_s)
         known = replace(known, scalers=(scaler_of(NAME, read, known, PolicyState()),))
-        (found,) = with_measured(known, {NAME: read}, measured, lambda _: self.target, lambda _: "").scalers
+        (found,) = with_measured(known, {NAME: read}, measured, lambda _: self.target, {}).scalers
         return found
 
     @property
