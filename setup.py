@@ -10,7 +10,7 @@ SHIPPED = {
     "examples": "cli/shipped/examples",
     "docs/cluster-walk": "cli/shipped/cluster-walk",
     "helm/tonnage": "cli/shipped/chart",
-    "deploy/controlplane": "simulator/controlplane/binaries/modules",
+    "deploy/controlplane": "simulator/controlplane/modules",
 }
 
 

@@ -24,9 +24,8 @@ from benchmarks.binding_testbed import Rig, rig_on, server_with, without_kubelet
 from benchmarks.schedulers import CONTENDERS, Contender
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from controller.kube.request import KubeReadError
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import Programs, control_plane_programs
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
+from simulator.controlplane.commands import Folder
 from simulator.controlplane.server import ControlPlane, down
 from simulator.openb.generator import generate
 

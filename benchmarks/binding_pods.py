@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from controller.api.labels import API_VERSION
 from simulator.openb.generator import GIB, MIB, MIXES, NODE_KINDS, pod_classes
 

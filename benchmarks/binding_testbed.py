@@ -15,9 +15,8 @@ from controller.api.kinds import OWN_KINDS
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
 from controller.kube.request import KubeWriteError
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import API_SERVER, ETCD, Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import API_SERVER, ETCD, Folder, Settings
 from simulator.controlplane.server import ControlPlane, up
 
 IN_FLIGHT = 32

@@ -21,16 +21,15 @@ from benchmarks import arguments, observe
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.random_clusters import random_cluster
 from cluster.arrays import Names
+from cluster.changes import without_pods
 from cluster.plans import Certificate, Plan
-from cluster.pods import PENDING
-from cluster.scaling import without_pods
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
+from controller.brain.link import Link
 from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
-from controller.brain.supervisor import Link
 from controller.deciders.decisions import Decisions
 from controller.kube_world.observer import Observer, empty_caches, settle_heap
 from placement.mix.planner import MixSettings

@@ -20,8 +20,8 @@ from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
 from benchmarks.chaos_nodes import ray_nodes
 from benchmarks.random_clusters import random_cluster
 from controller.brain.launcher import RemoteBrain, secret_from
+from controller.brain.link import Link
 from controller.brain.remote import RayBrain
-from controller.brain.supervisor import Link
 from controller.deciders.decisions import Decisions
 from placement.mix.planner import MixSettings
 

@@ -205,7 +205,7 @@ def meddler() -> None:
     planners."""
     import ray
 
-    from controller.brain.on_ray.ray_session import NAMESPACE
+    from controller.brain.on_ray.ray_start import NAMESPACE
 
     address, each_s = os.environ["MEDDLE"].split()
     ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")

@@ -18,8 +18,7 @@ from cluster.actions import Bind
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned

@@ -14,7 +14,7 @@ from autoscaler.series.regular import Series, regular
 from benchmarks.forecast_peers import PEERS, peer_quantiles
 from benchmarks.forecast_scores import scores
 from cluster.arrays import FloatArray
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from simulator.scaling.traces import LoadTrace
 
 Record = dict[str, Any]

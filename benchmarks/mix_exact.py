@@ -17,10 +17,9 @@ import click
 from benchmarks.mix_instances import Manifest, Switches, random_manifests
 from benchmarks.mix_oracle import Counts, Exact, Fleet, fleet_of, have_seats, solve_exactly
 from cli.inputs.planning import decider
+from cluster.changes import instance_type_of
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import InstanceType
 from controller.objects.manifests import read_manifests
 from controller.settings import OperatorSettings, settings_from

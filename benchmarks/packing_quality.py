@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.binding_pods import GPU, usual_shapes
 from cluster.arrays import column
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from controller.api.notation import quantity
 from placement.policies.fgd import Fragmentation, PodMix, class_of
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import IntArray, Names, column
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, PodShape
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
 
 GIB = 2**30
 RACK = "topology.tonnage.dev/rack"

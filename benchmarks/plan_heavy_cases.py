@@ -11,10 +11,8 @@ import numpy as np
 
 from benchmarks.plan_cases import GIB, RACK, Server, fleet, pending_pods
 from cluster.arrays import BoolArray, FloatArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, PodShape
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, Gang, PodShape
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.lp.columns import Memory
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace

@@ -18,7 +18,7 @@ from benchmarks.plan_cases import churned, fleet, odd_asks, with_batch
 from cli.inputs.runs import machine_description
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
-from controller.brain.on_ray.join import EMBEDDED, joined
+from controller.brain.on_ray.ray_start import EMBEDDED, joined
 from placement.batch.ladder import BatchPlan, BatchSettings, Pools, one_pool, plan_batch
 from placement.batch.lp.columns import Memory
 from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool

@@ -6,11 +6,9 @@ import numpy as np
 
 from cluster.arrays import Names
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
-from cluster.hardware import GpuType
 from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape, Requirement, Toleration
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import OWN_NODE, Gang, GpuType, ModelService, PodShape, Requirement, Toleration
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 

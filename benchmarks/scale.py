@@ -17,8 +17,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
-from cluster.pods import PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PodTable, Snapshot
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named

@@ -20,9 +20,8 @@ from benchmarks.roofline import roofline_profiles
 from cluster.autoscaling import ScalingObjective
 from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
-from cluster.hardware import GpuType
-from cluster.workloads import ModelService
-from controller.snapshot.service_capacity import ReplicaUnit, replica_unit
+from cluster.workloads import GpuType, ModelService
+from controller.snapshot.services import ReplicaUnit, replica_unit
 from simulator.scaling.mixed_fleet import Account, Capacity, MixedService, MixRun, account_of, fleet_of
 from simulator.scaling.mixed_policies import (
     HPA_TARGET,

@@ -9,7 +9,7 @@ from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import regular
 from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from simulator.scaling.traces import generated_trace
 
 _DISTINCT = 10

@@ -14,13 +14,10 @@ import yaml
 
 from cluster.errors import ControlPlaneError
 from simulator.controlplane import processes
-from simulator.controlplane.accounts import SCHEDULER
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import HOST
-from simulator.controlplane.folder import SERVER, Folder
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import HOST, SCHEDULER, SERVER, Folder
 from simulator.controlplane.processes import Process
-from simulator.controlplane.readiness import is_ready
-from simulator.controlplane.server import SOURCES, ControlPlane
+from simulator.controlplane.server import SOURCES, ControlPlane, is_ready
 
 READY_WITHIN_S = 120.0
 CLIENT_QPS = 5000

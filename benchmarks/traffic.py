@@ -16,13 +16,11 @@ from benchmarks import arguments
 from benchmarks.arguments import write_lines
 from cluster.actions import Bind
 from cluster.arrays import Names
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
 from cluster.plans import Plan
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, PodShape
-from controller.deciders import rank_order
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
+from controller.deciders import edits
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
 from placement.network_tree import natural
@@ -79,7 +77,7 @@ def records_of(seed: int, gangs: int, near: float, held: float, oversubscribed: 
     fleet = fleet_of(rng, gangs, near, held)
     asked = PlanRequest(Decisions(), 600.0, float)
     packed = planned(fleet.snapshot, asked)
-    ordered = rank_order.edit(fleet.snapshot, packed, asked.decisions)
+    ordered = edits.order_ranks(fleet.snapshot, packed, asked.decisions)
     shuffled = {gang: list(rng.permutation(nodes)) for gang, nodes in rings_of(packed).items()}
     for name, rings in zip(ORDERS, (shuffled, rings_of(packed), rings_of(ordered)), strict=True):
         crossing = {gang: _uplinks(fleet, ring) for gang, ring in rings.items()}

@@ -17,8 +17,7 @@ from benchmarks import arguments
 from benchmarks.arguments import write_lines
 from benchmarks.traffic import GPUS, LEAF, LEAVES, NODES_PER_LEAF, Record, fleet_of
 from cluster.arrays import FloatArray, IntArray, Names
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.planner import pack

@@ -90,7 +90,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not ctx.resilient_parsing:
-            from cluster.suggestions import nearest
+            from cluster.errors import nearest
 
             if near := nearest(args[0], VERBS):  # click knows only verbs that are loaded, and so suggests none
                 ctx.fail(f"No such command '{args[0]}'. Did you mean '{near}'?")

@@ -6,9 +6,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar
 
 from cluster.autoscaling import ScaleTarget
-from cluster.claims import released
-from cluster.quarantine import tainted
-from cluster.scaling import resized, scaled
+from cluster.changes import released, resized, scaled, tainted
 from cluster.snapshot import Draft
 from cluster.workloads import InstanceType
 

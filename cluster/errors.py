@@ -1,7 +1,8 @@
 """Error tree: the class tells the catcher what to do next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -74,3 +75,22 @@ def tried(step: Callable[[], T], otherwise: T, mistakes: list[Mistake]) -> T:
     except ConfigError as error:
         mistakes.extend(error.mistakes)
         return otherwise
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known name that is most like a word; empty where none is like it."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    alike = near or get_close_matches(word.lower(), [name for name in names if name.lower() == word.lower()], n=1)
+    return alike[0] if alike else ""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Suggestion such as `did you mean gputypes?`, or a list of the known names."""
+    names = sorted(known)
+    if near := nearest(word, names):
+        return f"did you mean {near}?"
+    if not names:
+        return "none exist"
+    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"known: {shown}"

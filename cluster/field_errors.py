@@ -6,8 +6,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from cluster.errors import Mistake
-from cluster.suggestions import meant
+from cluster.errors import Mistake, meant
 
 Path = tuple[str | int, ...]
 

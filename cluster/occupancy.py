@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.arrays import BoolArray
-from cluster.claims import idle_claim
+from cluster.changes import idle_claim
 from cluster.nodes import NodeFilter
 from cluster.plans import Reason
-from cluster.pods import PENDING, device_mask, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_mask, device_numbers
 from cluster.workloads import PodShape, is_pinned, without_pin
 
 

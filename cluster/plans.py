@@ -6,7 +6,7 @@ from typing import Literal
 
 from cluster.actions import Action
 from cluster.arrays import FloatArray
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit
 from cluster.demand import ExpectedDemand, LengthGrid
 from cluster.workloads import InstanceType
 
@@ -136,6 +136,18 @@ class ServicePlan:
     """The binding constraint, and the savings from one more GPU or a looser SLO."""
     refusal: Reason | None = None
     """Why no mix exists; the running instances then stay unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """Limits on what one plan may do, independent of the deciders, as shipped: LimitSettings describes each of them."""
+
+    max_evictions_share: float = 0.05
+    max_evictions_floor: int = 10
+    max_nodes_out_share: float = 0.10
+    max_restarts: int = 4
+    max_stopped_share: float = 1.0
+    max_age_s: float = 180.0
 
 
 @dataclass(frozen=True, slots=True)

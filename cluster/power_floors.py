@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.power import UNLIMITED_W, PowerTable
 from cluster.snapshot import Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI
 
 Path = tuple[tuple[int, float], ...]
 """(domain, fraction of the draw that it must be able to carry), by domain."""

@@ -6,7 +6,33 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cluster.demand import Demand, Slo
-from cluster.hardware import WHOLE_GPU_MILLI
+
+WHOLE_GPU_MILLI = 1000
+"""Thousandths in a GPU, the unit of sharing in the openb trace and in most GPU-sharing device plugins."""
+
+MAX_GPUS_PER_NODE = 16
+"""GPUs of the widest common server (HGX with 16 devices). The ledger's matrix is only as wide as the fleet needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """One kind of GPU that a fleet has or could rent."""
+
+    name: str
+    """Name, equal to the value of the node label for the product, e.g. `A100`."""
+    memory_bytes: int
+    price_per_hour: float
+    """Price of one device for one hour in US dollars, on demand (or amortised, for owned hardware)."""
+    spot_price_per_hour: float | None = None
+    inventory: int | None = None
+    """Maximum number of devices when no nodes are given; None: unlimited."""
+
+    def price(self, *, spot: bool) -> float:
+        """Dollars per device and hour; the on-demand price where there is no spot offer."""
+        if spot and self.spot_price_per_hour is not None:
+            return self.spot_price_per_hour
+        return self.price_per_hour
+
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
@@ -190,6 +216,11 @@ def instance_type_named(name: str, gpu_types: Collection[str]) -> InstanceType:
 
 
 _INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
+
+
+HOLD_S = 300.0
+"""Seconds after a change of a service in which it is not changed again while it can serve its demand. Chosen: starting
+an instance takes minutes, and demand is measured over a similar time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

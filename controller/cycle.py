@@ -1,15 +1,84 @@
 """One cycle of the control loop: observe, decide, guard, apply, report."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from cluster.actions import Action, Bind
 from cluster.clock import Clock
-from cluster.plans import Plan
+from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.apply import carry_out
 from controller.guard import Limits, guard
-from controller.ports import Brain, Outcome, World
+from controller.ports import Brain, Outcome, Undone, World
+
+
+def carry_out(world: World, plan: Plan) -> Outcome:
+    """Apply a plan phase by phase; the steps of a phase may be applied concurrently.
+
+    A failed step is not retried: the next cycle observes the actual state. Steps on a node, pod or service of a failed
+    step are skipped, because they were planned on its success. A failed bind leaves more room than was planned, so only
+    steps on its pod are skipped: evictions on its node for other pods need not wait until it succeeds. A whole phase
+    with a skipped step is not started. One that fails halfway is left to the next cycle, which completes it, or rolls
+    it back after a deadline (gang_rollback.py): one lost write race is no reason to stop a hundred other pods.
+
+    Where a whole phase stops pods for those that it starts, the stops come first, then the starts on their nodes, and
+    then the others, each only if those before it succeeded. Where stopped pods hold their devices until they are gone,
+    a gang then waits whole for the cycle after that.
+    """
+    done: list[Step] = []
+    undone: list[Undone] = []
+    for phase in plan.phases:
+        kept, lost = _carry_out_phase(world, phase, {each for u in undone for each in _in_doubt(u.step.action)})
+        done += kept
+        undone += lost
+    return Outcome(tuple(done), tuple(undone))
+
+
+def _carry_out_phase(world: World, phase: Phase, failed: set[str]) -> tuple[list[Step], list[Undone]]:
+    sound = [step for step in phase.steps if not failed & step.action.touches()]
+    undone = [Undone(step, _skipped(step, failed)) for step in phase.steps if failed & step.action.touches()]
+    if phase.whole and undone:
+        return [], undone + [
+            Undone(step, Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was skipped"))
+            for step in sound
+        ]
+    done: list[Step] = []
+    for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
+        if number and undone:
+            words = f"{phase.name} is all or nothing, and one of the steps before it failed"
+            undone += [Undone(step, Reason("NotWhole", words)) for step in steps]
+            continue
+        for step, error in zip(steps, world.apply([step.action for step in steps]), strict=True):
+            if error is None:
+                done.append(step)
+            else:
+                undone.append(Undone(step, Reason("ActionFailed", str(error))))
+    return done, undone
+
+
+def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Steps that stop pods, then those that start pods on their nodes, then the rest."""
+    emptied = {change.node_before for step in steps for change in step.action.seat_changes if change.node_after is None}
+
+    def stage(step: Step) -> int:
+        changes = step.action.seat_changes
+        if any(change.node_after is None for change in changes):
+            return 0
+        return 1 if any(change.node_after in emptied for change in changes) else 2
+
+    for number in range(3):
+        if these := [step for step in steps if stage(step) == number]:
+            yield these
+
+
+def _in_doubt(action: Action) -> frozenset[str]:
+    """Objects that are not as planned, to the loss of later steps, when an action failed."""
+    return frozenset((action.subject,)) if isinstance(action, Bind) else action.touches()
+
+
+def _skipped(step: Step, failed: set[str]) -> Reason:
+    return Reason("Skipped", f"an earlier step on {', '.join(sorted(failed & step.action.touches()))} failed")
+
 
 STAGES = ("observe", "plan", "guard", "apply", "report")
 

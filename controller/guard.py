@@ -2,21 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
 from cluster.autoscaling import Scaler
+from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.occupancy import Occupancy
-from cluster.plans import Phase, Plan, Reason, Refused, Step
-from cluster.pods import PENDING, device_mask
+from cluster.plans import Phase, Plan, PlanLimits, Reason, Refused, Step
 from cluster.power_floors import PowerFloors, held_devices
-from cluster.quarantine import OUR_TAINTS, taint_on
-from cluster.scaling import with_expected
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
+from cluster.snapshot import PENDING, Snapshot, device_mask
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 
 REASONS = (
     "AlreadyBound",
@@ -50,23 +47,8 @@ REASONS = (
 """Codes with which the guard refuses steps. Their counters start at 0, so that the first refusal shows as a rise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits on what one plan may do, independent of the deciders."""
-
-    max_evictions_share: float = 0.05
-    """Fraction of the running pods that one plan may stop or move. Chosen: a wrong plan disturbs 1 pod in 20."""
-    max_evictions_floor: int = 10
-    """Number of pods that may always be stopped; otherwise small fleets could never preempt."""
-    max_nodes_out_share: float = 0.10
-    """Fraction of the nodes that may carry a taint of ours; one node always may."""
-    max_restarts: int = 4
-    """Number of gangs that one plan may restart."""
-    max_stopped_share: float = 1.0
-    """Fraction of all running instances of services that one plan may stop; one service always may change, and
-    `max_evictions_floor` instances."""
-    max_age_s: float = 60.0
-    """Maximum age of observations to act on. Chosen: two missed 30-s relists."""
+Limits = PlanLimits
+"""Limits of the guard; the defaults are those of the operator."""
 
 
 class Guarded:
@@ -85,12 +67,10 @@ class Guarded:
         """Devices of each GPU type that the steps before this one start instances on."""
         self._rewritten: tuple[Occupancy, PowerFloors | None, list[tuple[int, int, int]]] | None = None
         """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
-        self._adopt(snapshot)
-
-    def _adopt(self, snapshot: Snapshot) -> None:
         self.seats = Occupancy(snapshot)
         self.watts = PowerFloors.of(snapshot)
         self._journal: list[tuple[int, int, int]] = []
+        """(row, node, devices) of pods before each change of this phase, since the last rewrite."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -107,7 +87,8 @@ class Guarded:
 
     def rewrite(self, change: Callable[[Snapshot], Snapshot]) -> None:
         self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
-        self._adopt(change(self.seats.now()))
+        snapshot = change(self.seats.now())
+        self.seats, self.watts, self._journal = Occupancy(snapshot), PowerFloors.of(snapshot), []
 
     def begin_phase(self) -> None:
         self._journal, self._evictions_before, self._rewritten = [], self.evictions_left, None
@@ -121,13 +102,12 @@ class Guarded:
         self.evictions_left = self._evictions_before
 
     def objection_to_bind(self, pod: str, node: str, devices: tuple[int, ...]) -> Reason | None:
-        return self.seats.objection_to_bind(pod, node, devices) or self._objection_to_watts(node, devices)
-
-    def _objection_to_watts(self, node: str, devices: tuple[int, ...]) -> Reason | None:
+        if (why := self.seats.objection_to_bind(pod, node, devices)) or self.watts is None:
+            return why
         where, free_milli = self.seats.where(node), self.seats.free.gpu_milli
         extra = sum(int(free_milli[where, device]) == WHOLE_GPU_MILLI for device in devices)
         held = held_devices(free_milli[where : where + 1], self.snapshot.nodes.gpus[where : where + 1])
-        if self.watts is None or not extra or self.watts.bears(where, int(held[0]) + extra):
+        if not extra or self.watts.bears(where, int(held[0]) + extra):
             return None
         need_w, left_w = self.watts.need_w(where, extra), self.watts.left_w(where)
         words = f"its power floor needs {need_w:.0f} W more, but {self.watts.tightest(where)} has {left_w:.0f} W left"
@@ -172,6 +152,23 @@ class Guarded:
             here = slice(where, where + 1)
             held = held_devices(self.seats.free.gpu_milli[here], self.snapshot.nodes.gpus[here])
             self.watts.follow((where,), held)
+
+
+MOST_PODS = 150_000
+"""Instances of a service where neither nodes nor an inventory limit them. Source: Kubernetes documentation,
+"Considerations for large clusters"."""
+
+
+def most_instances(snapshot: Snapshot, instance_type: InstanceType) -> int:
+    """Number of instances of one type that a fleet without any other pod would hold; cordoned nodes count."""
+    width = instance_type.gpus
+    if width < 1 or instance_type.gpu_type not in snapshot.gpu_type_names:
+        return 0
+    number = snapshot.gpu_type_names.index(instance_type.gpu_type)
+    if len(snapshot.nodes):
+        return int((snapshot.nodes.gpus[snapshot.nodes.gpu_type == number] // width).sum())
+    inventory = snapshot.gpu_types[number].inventory
+    return MOST_PODS if inventory is None else inventory // width
 
 
 def _objection_to_taint(guarded: Guarded, action: Taint) -> Reason | None:
@@ -235,11 +232,7 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     has_demand = service.demand is not None and service.demand.rate_per_s > 0
     if has_demand and any(now.values()) and not any({**now, **scale.instances}.values()):
         return Reason("NoInstanceLeft", f"{scale.service} has demand, and would lose its last instance")
-    return _objection_to_all_scales(guarded, scale, now)
-
-
-def _objection_to_all_scales(guarded: Guarded, scale: Scale, now: Mapping[InstanceType, int]) -> Reason | None:
-    """Why the plan starts or stops too much with this step; counts the step where it may be done."""
+    # What the plan starts or stops with this step.
     more = {each: count - now.get(each, 0) for each, count in scale.instances.items()}
     started = Counter[str]()
     for each, count in more.items():
@@ -294,35 +287,12 @@ def _objection_to_scaling(scaler: Scaler, *, more: bool) -> Reason | None:
 def permitted(snapshot: Snapshot, expected: tuple[ExpectedDemand, ...]) -> tuple[ExpectedDemand, ...]:
     """Expected demands that a policy in force stands behind, within its bounds; plans are not trusted."""
     # A service may have further policies that only recommend, or are off.
-    in_force = {
-        each.target.name: each
+    most = {
+        each.target.name: each.max_replicas * each.replica_load * (1 + 1e-9)
         for each in snapshot.scalers
         if each.target.kind == "ModelService" and _objection_to_scaling(each, more=True) is None
     }
-    return tuple(each for each in expected if _is_within_bounds(in_force.get(each.service), each))
-
-
-def _is_within_bounds(scaler: Scaler | None, expected: ExpectedDemand) -> bool:
-    if scaler is None:
-        return False
-    return 0 <= expected.demand.rate_per_s <= scaler.max_replicas * scaler.replica_load * (1 + 1e-9)
-
-
-MOST_PODS = 150_000
-"""Instances of a service where neither nodes nor an inventory limit them. Source: Kubernetes documentation,
-"Considerations for large clusters"."""
-
-
-def most_instances(snapshot: Snapshot, instance_type: InstanceType) -> int:
-    """Number of instances of one type that a fleet without any other pod would hold; cordoned nodes count."""
-    width = instance_type.gpus
-    if width < 1 or instance_type.gpu_type not in snapshot.gpu_type_names:
-        return 0
-    number = snapshot.gpu_type_names.index(instance_type.gpu_type)
-    if len(snapshot.nodes):
-        return int((snapshot.nodes.gpus[snapshot.nodes.gpu_type == number] // width).sum())
-    inventory = snapshot.gpu_types[number].inventory
-    return MOST_PODS if inventory is None else inventory // width
+    return tuple(each for each in expected if 0 <= each.demand.rate_per_s <= most.get(each.service, -1.0))
 
 
 Objection = Callable[[Guarded, Any], Reason | None]
@@ -351,42 +321,35 @@ def guard(
     whole gangs, instances that the fleet can hold, the limit on evictions, and the age of the observations.
     """
     expected = permitted(snapshot, plan.expected)
+    if not plan.phases:
+        return replace(plan, expected=expected)
     guarded = Guarded(with_expected(snapshot, expected), limits)
+    stale: Reason | None = None
+    if (age_s := snapshot.age_s("pods")) > limits.max_age_s:
+        stale = Reason("StaleEvidence", f"the pods were last observed {age_s:.0f} s ago", {"age_s": age_s})
     phases: list[Phase] = []
     refused: list[Refused] = []
     for phase in plan.phases:
-        kept, struck = _phase(guarded, phase, objections)
-        refused += struck
-        if kept:
+        guarded.begin_phase()
+        kept: list[Step] = []
+        struck: list[Refused] = []
+        for step in phase.steps:
+            why, objection = stale, objections.get(type(step.action))
+            if objection is None:
+                why = why or Reason("UnknownAction", f"the guard has no rule for {type(step.action).__name__}")
+            elif why is None and (why := objection(guarded, step.action)) is None:
+                step.action.after(guarded)
+                kept.append(step)
+                continue
+            if why is not None:
+                struck.append(Refused(step, why))
+        broken = next(guarded.broken_gangs(kept), None)
+        if phase.whole and struck:
+            broken = Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was refused")
+        if broken is not None:
+            guarded.take_phase_back()
+            struck += [Refused(step, broken) for step in kept]
+        elif kept:
             phases.append(replace(phase, steps=tuple(kept)))
+        refused += struck
     return replace(plan, phases=tuple(phases), refused=plan.refused + tuple(refused), expected=expected)
-
-
-def _phase(
-    guarded: Guarded, phase: Phase, objections: Mapping[type[Action], Objection]
-) -> tuple[list[Step], list[Refused]]:
-    guarded.begin_phase()
-    kept: list[Step] = []
-    struck: list[Refused] = []
-    for step in phase.steps:
-        if (why := _objection(guarded, step.action, objections)) is None:
-            step.action.after(guarded)
-            kept.append(step)
-        else:
-            struck.append(Refused(step, why))
-    broken = next(guarded.broken_gangs(kept), None)
-    if phase.whole and struck:
-        broken = Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was refused")
-    if broken is None:
-        return kept, struck
-    guarded.take_phase_back()
-    return [], struck + [Refused(step, broken) for step in kept]
-
-
-def _objection(guarded: Guarded, action: Action, objections: Mapping[type[Action], Objection]) -> Reason | None:
-    if (age := guarded.snapshot.age_s("pods")) > guarded.limits.max_age_s:
-        return Reason("StaleEvidence", f"the pods were last observed {age:.0f} s ago", {"age_s": age})
-    objection = objections.get(type(action))
-    if objection is None:
-        return Reason("UnknownAction", f"the guard has no rule for {type(action).__name__}")
-    return objection(guarded, action)

@@ -19,9 +19,12 @@ from pydantic_settings import (
 
 from cluster.errors import ConfigError, Mistake
 from cluster.field_errors import setting_mistakes
+from cluster.plans import PlanLimits
+from cluster.workloads import HOLD_S
 from placement.policies import POLICIES
 
 PREFIX = "TONNAGE_"
+SHIPPED = PlanLimits()
 
 
 class Part(BaseModel):
@@ -207,19 +210,19 @@ class AutoscalerSettings(Part):
 class LimitSettings(Part):
     """Limits on what one plan may do, independent of the deciders."""
 
-    max_evictions_share: float = Field(default=0.05, ge=0, le=1)
+    max_evictions_share: float = Field(default=SHIPPED.max_evictions_share, ge=0, le=1)
     """Fraction of the running pods that one plan may stop. Chosen: a wrong plan disturbs 1 pod in 20."""
-    max_evictions_floor: int = Field(default=10, ge=0)
+    max_evictions_floor: int = Field(default=SHIPPED.max_evictions_floor, ge=0)
     """Number of pods that one plan may always stop; otherwise small fleets could never preempt."""
-    max_nodes_out_share: float = Field(default=0.10, ge=0, le=1)
+    max_nodes_out_share: float = Field(default=SHIPPED.max_nodes_out_share, ge=0, le=1)
     """Fraction of the nodes that may carry a taint of Tonnage's; one node always may. HealthPolicies limit it more."""
-    max_restarts: int = Field(default=4, ge=0)
+    max_restarts: int = Field(default=SHIPPED.max_restarts, ge=0)
     """Number of gangs that one plan may restart because of their nodes' health."""
-    max_stopped_share: float = Field(default=1.0, gt=0, le=1)
+    max_stopped_share: float = Field(default=SHIPPED.max_stopped_share, gt=0, le=1)
     """Fraction of all running instances of services that one plan may stop; one service always may change, and as many
     instances as `max_evictions_floor`. The next plan goes on, so that a wrong one is seen before all are stopped. Not
     limited by default: a sound plan of a small fleet may exchange more than half of them at once (tests/replay)."""
-    max_age_s: float = Field(default=180.0, gt=0, le=3600)
+    max_age_s: float = Field(default=SHIPPED.max_age_s, gt=0, le=3600)
     """Maximum age of observations to act on. A quiet watch gets a bookmark every minute; two may be missed."""
 
 
@@ -271,7 +274,7 @@ class OperatorSettings(BaseSettings):
     change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)
     """Dollars per hour that each started or stopped instance must save. Chosen: a twentieth of a small GPU's price, so
     that rounding in measured demand causes no change."""
-    hold_s: float = Field(default=300.0, ge=0, le=86_400)
+    hold_s: float = Field(default=HOLD_S, ge=0, le=86_400)
     """Minimum time between two changes of a service that can still serve its demand. Chosen: starting an instance takes
     minutes, and demand is measured over a similar time."""
     interval_s: float = Field(default=1.0, ge=0.05, le=60)

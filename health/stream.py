@@ -15,7 +15,7 @@ from health.analysis.waits import Errors, Stacks
 from health.records.frames import decoded
 from health.records.layout import Layout
 from health.verdicts import slow_paths, slow_ranks, stopped
-from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, FactKind, Part, Syndrome, Verdict, expected_speed
+from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, Part, Syndrome, Verdict, expected_speed
 from tonnage.records import Kind, Phase
 
 FIT_S = 5.0
@@ -118,7 +118,9 @@ class Analyser:
         kind = rows["kind"]
         self._operations(rows, rank, at_s, np.flatnonzero(kind == Kind.OPERATION), now_s)
         beats = (kind == Kind.BEAT) | (kind == Kind.IN_FLIGHT)
-        self._beats(rows[beats], rank[beats], at_s[beats], now_s)
+        path, index = self.layout.located(rank[beats], rows[beats])
+        seq = self._unwrapped(self.layout.slots(path, index), rows["seq"][beats])
+        self._pulse.beat(rows[beats], rank[beats], path, index, seq, at_s[beats], now_s)
         failed = kind == Kind.ERROR
         if failed.any():
             path, _ = self.layout.located(rank[failed], rows[failed])
@@ -144,11 +146,6 @@ class Analyser:
         self._known[new], self._local_ns[new] = True, at_ns
         self.clocks.offset_s[new] = (wall_ns - self._origin_ns) * 1e-9
 
-    def _beats(self, rows: Array, rank: IntArray, at_s: FloatArray, now_s: float) -> None:
-        path, index = self.layout.located(rank, rows)
-        seq = self._unwrapped(self.layout.slots(path, index), rows["seq"])
-        self._pulse.beat(rows, rank, path, index, seq, at_s, now_s)
-
     def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray, chosen: IntArray, now_s: float) -> None:
         """chosen: places of the finished operations among all records."""
         if not len(chosen):
@@ -160,8 +157,12 @@ class Analyser:
         path, index = self.layout.located(rank, rows)
         step = rows["step"].astype(np.int64)
         gap_s = self._gaps(rank, enter_s, exit_s)
-        self._note_phases(rows["phase"], gap_s, rank, enter_s)
-        gap_s = np.where(rows["phase"] == Phase.COMPUTE, gap_s, 0.0)
+        phase = rows["phase"]
+        long = np.flatnonzero((phase != Phase.COMPUTE) & (gap_s > _UNMARKED_S))
+        for number in np.unique(phase[long]).tolist():
+            at = long[phase[long] == number][0]
+            self._marked[number] = float(self.clocks.aligned(rank[at : at + 1], enter_s[at : at + 1])[0])
+        gap_s = np.where(phase == Phase.COMPUTE, gap_s, 0.0)
         self._sums.add_compute(rank, step, gap_s, self.clocks.aligned(rank, enter_s))
         slot = self.layout.slots(path, index)
         seq = self._unwrapped(slot, rows["seq"])
@@ -192,27 +193,32 @@ class Analyser:
         gap_s = enter_s - before
         return np.where(gap_s > 0, gap_s, 0.0)
 
-    def _note_phases(self, phase: Array, gap_s: FloatArray, rank: IntArray, enter_s: FloatArray) -> None:
-        long = np.flatnonzero((phase != Phase.COMPUTE) & (gap_s > _UNMARKED_S))
-        for number in np.unique(phase[long]).tolist():
-            at = long[phase[long] == number][0]
-            self._marked[number] = float(self.clocks.aligned(rank[at : at + 1], enter_s[at : at + 1])[0])
-
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
         """Verdicts that are new at this instant."""
-        facts = [fact for fact in facts if self._knows(fact)]
-        self._fit(now_s)
+        options = self._options
+        facts = [fact for fact in facts if (options.limits if fact.kind in OWN_LIMITS else options.facts)]
+        self._fit_clocks(now_s)
         found = list(self._on_stop(now_s, facts))
         if not self._stopped:
             found += self._on_pace(now_s, facts)
-            found += self._on_phases(now_s)
+            for number, since_s in self._marked.items():
+                cause = stopped.PHASE_CAUSES.get(number)
+                if cause is not None:
+                    shown = ("marked by the job",)
+                    found.append(Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, shown, cause))
+            self._marked.clear()
         for verdict in found:
             if verdict.blames and verdict.syndrome in SLOW:
                 self._standing[verdict.subject] = (verdict, self._judged_step, now_s)
-        if not self._options.causes:
+        if not options.causes:
             found = [verdict for verdict in found if verdict.cause is None]
-        self._forget(now_s)
-        return tuple(verdict for verdict in found if self._is_news(verdict, now_s) and not self._is_known(verdict))
+        # What is new again anyway is forgotten: each set of ranks is a subject of its own, and may be large.
+        for subject in [each for each, heard_s in self._heard_s.items() if now_s - heard_s > QUIET_S]:
+            del self._heard_s[subject]
+            self._repeated_s.pop(subject, None)
+        for subject in [each for each, (_, last) in self._suspected.items() if last < self._judged_step - 2]:
+            del self._suspected[subject]
+        return tuple(verdict for verdict in found if self._is_news(verdict, now_s))
 
     def ended(self, now_s: float) -> tuple[Verdict, ...]:
         """Verdicts on slow parts that have shown no sign of it for a while, although the job goes on; each once."""
@@ -227,33 +233,19 @@ class Analyser:
             self._blamed.get(verdict.syndrome, set()).difference_update(verdict.ranks)
         return tuple(over)
 
-    def _forget(self, now_s: float) -> None:
-        """Forgets what is new again anyway: each set of ranks is a subject of its own, and may be large."""
-        for subject in [each for each, heard_s in self._heard_s.items() if now_s - heard_s > QUIET_S]:
-            del self._heard_s[subject]
-            self._repeated_s.pop(subject, None)
-        for subject in [each for each, (_, last) in self._suspected.items() if last < self._judged_step - 2]:
-            del self._suspected[subject]
-
-    def _is_known(self, verdict: Verdict) -> bool:
-        """Whether a doubt concerns what is already blamed; else remembers what is blamed."""
-        if verdict.blames:
-            self._blamed.setdefault(verdict.syndrome, set()).update(verdict.ranks)
-        return verdict.abstains and bool(self._blamed.get(verdict.syndrome, set()) & set(verdict.ranks))
-
-    def _knows(self, fact: Fact) -> bool:
-        return self._options.limits if fact.kind in OWN_LIMITS else self._options.facts
-
     def _is_news(self, verdict: Verdict, now_s: float) -> bool:
+        """Whether the verdict is new, or stands long enough to be repeated, and is no doubt about what is blamed."""
         heard_s = self._heard_s.get(verdict.subject, -np.inf)
         self._heard_s[verdict.subject] = now_s
         due = verdict.blames and now_s - self._repeated_s.get(verdict.subject, -np.inf) >= REPEAT_S
-        if due or now_s - heard_s > QUIET_S:
-            self._repeated_s[verdict.subject] = now_s
-            return True
-        return False
+        if not due and now_s - heard_s <= QUIET_S:
+            return False
+        self._repeated_s[verdict.subject] = now_s
+        if verdict.blames:
+            self._blamed.setdefault(verdict.syndrome, set()).update(verdict.ranks)
+        return not (verdict.abstains and self._blamed.get(verdict.syndrome, set()) & set(verdict.ranks))
 
-    def _fit(self, now_s: float) -> None:
+    def _fit_clocks(self, now_s: float) -> None:
         complete = self._sums.complete
         hurry = self.clocks.fits < FIRST_FITS or self.clocks.resets > self._resets
         pause_s = 0.0 if hurry else FIT_S
@@ -277,50 +269,43 @@ class Analyser:
             stacks = self._stacks.since(hang.since_s) if self._options.stacks else {}
             yield stopped.on_hang(hang, self.layout, facts, now_s, stacks, causes=self._options.causes)
 
-    def _on_phases(self, now_s: float) -> Iterator[Verdict]:
-        for number, since_s in self._marked.items():
-            cause = stopped.PHASE_CAUSES.get(number)
-            if cause is not None:
-                yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, ("marked by the job",), cause)
-        self._marked.clear()
-
     def _on_pace(self, now_s: float, facts: Sequence[Fact]) -> list[Verdict]:
         """Verdicts on slow ranks and paths, once for each step that all ranks have left behind."""
         complete = self._sums.complete
-        if complete <= self._judged_step or not self._ready(complete):
+        if complete <= self._judged_step:
+            return []
+        baseline = self._first_baseline(complete)
+        if baseline is None:
             return []
         self._judged_step = complete
-        assert self._baseline is not None  # noqa: S101 - _ready made it
-        first = max(self._sums.oldest(), complete - max(tier.steps for tier in self._options.tiers) + 1)
+        longest = max(tier.steps for tier in self._options.tiers)
+        first = max(self._sums.oldest(), complete - longest + 1)
         compute_s, transfer_s = self._sums.compute_s(first, complete), self._sums.transfer_s(first, complete)
-        verdicts = list(self._slow(compute_s, transfer_s, self._baseline, now_s, facts))
-        self._renew(complete, quiet=not any(verdict.syndrome is not Syndrome.NONE for verdict in verdicts))
+        verdicts = list(self._slow(compute_s, transfer_s, baseline, now_s, facts))
+        quiet = all(verdict.syndrome is Syndrome.NONE for verdict in verdicts)
+        if quiet and complete - self._renewed_step >= longest and self._first_step is not None:
+            # The baseline widens, without the newest steps: they may hide a beginning.
+            first = max(self._sums.oldest(), self._first_step)
+            renewed = baseline_of(self._sums, self.layout, first, complete - longest // 2)
+            self._baseline, self._renewed_step = renewed or baseline, complete
         return [verdict for verdict in verdicts if self._has_settled(verdict, complete)]
 
-    def _ready(self, complete: int) -> bool:
-        """Whether there is a baseline; the first follows two fits of the clocks, for sends need them."""
+    def _first_baseline(self, complete: int) -> Baseline | None:
+        """The baseline, made once there are steps for it, after two fits of the clocks: sends need them."""
         if self._first_step is None:
             aligned = self.clocks.fits >= 2 or not self._options.clocks or complete >= UNALIGNED_STEPS
             if complete >= 2 and aligned:
                 self._first_step = complete + 1
-            return False
+            return None
         if self._baseline is None and complete - self._first_step + 1 >= BASELINE_STEPS:
             self._baseline = baseline_of(self._sums, self.layout, self._first_step, complete)
             self._renewed_step = complete
-        return self._baseline is not None
-
-    def _renew(self, complete: int, *, quiet: bool) -> None:
-        """Widens the baseline while nothing stands out, without the newest steps: they may hide a beginning."""
-        longest = max(tier.steps for tier in self._options.tiers)
-        if not quiet or complete - self._renewed_step < longest or self._first_step is None:
-            return
-        first = max(self._sums.oldest(), self._first_step)
-        renewed = baseline_of(self._sums, self.layout, first, complete - longest // 2)
-        self._baseline, self._renewed_step = renewed or self._baseline, complete
+        return self._baseline
 
     def _slow(
         self, compute_s: FloatArray, transfer_s: FloatArray, baseline: Baseline, now_s: float, facts: Sequence[Fact]
     ) -> Iterator[Verdict]:
+        """Verdicts on what is slower than before in these steps, or why it is slower without a fault."""
         layout, options = self.layout, self._options
         since_s = now_s - len(compute_s) * baseline.length_s
         speed = expected_speed(facts, layout.ranks, now_s)
@@ -332,24 +317,16 @@ class Analyser:
         if spans is not None:
             since_s = now_s - spans.tier.steps * baseline.length_s
             yield slow_paths.named(spans, layout, now_s, since_s, points=options.points)
-        if options.causes and standing is None:
-            yield from self._explained(compute_s, baseline, speed, now_s, since_s, facts)
-
-    def _explained(
-        self,
-        compute_s: FloatArray,
-        baseline: Baseline,
-        speed: FloatArray,
-        now_s: float,
-        since_s: float,
-        facts: Sequence[Fact],
-    ) -> Iterator[Verdict]:
-        tier = self._options.tiers[-1]
-        limits = _limits(facts, self.layout.ranks)
-        for cause, ranks in slow_ranks.capped(compute_s, baseline, speed, tier, limits):
+        if not options.causes or standing is not None:
+            return
+        limits: list[Cause | None] = [None] * layout.ranks
+        for fact in facts:
+            if fact.kind in OWN_LIMITS:
+                limits[fact.rank] = OWN_LIMITS[fact.kind]
+        for cause, capped in slow_ranks.capped(compute_s, baseline, speed, options.tiers[-1], limits):
             shown = ("slower by what our own limit explains",)
-            yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, tuple(ranks.tolist()), since_s, 0.95, shown, cause)
-        for cause, note in slow_ranks.imbalances(compute_s, baseline, self.layout, tier):
+            yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, tuple(capped.tolist()), since_s, 0.95, shown, cause)
+        for cause, note in slow_ranks.imbalances(compute_s, baseline, layout, options.tiers[-1]):
             yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, (note,), cause)
 
     def _has_settled(self, verdict: Verdict, complete: int) -> bool:
@@ -359,13 +336,3 @@ class Analyser:
         self._suspected[verdict.subject] = (first, complete)
         needed = SETTLED_POINT_STEPS if verdict.part in (Part.LINK, Part.GROUP, Part.NOTHING) else SETTLED_STEPS
         return verdict.syndrome is Syndrome.NONE or complete - first >= needed
-
-
-def _limits(facts: Sequence[Fact], ranks: int) -> tuple[Cause | None, ...]:
-    causes: list[Cause | None] = [None] * ranks
-    for fact in facts:
-        if fact.kind is FactKind.POWER_CAP:
-            causes[fact.rank] = Cause.POWER_CAP
-        elif fact.kind is FactKind.CGROUP_LIMIT:
-            causes[fact.rank] = Cause.THROTTLED
-    return tuple(causes)

@@ -1,4 +1,9 @@
-"""Protection against pods that flood or block a socket: rates, and closes in a thread of their own."""
+"""Protection against pods that flood or block a socket: rates, and closes in a thread of their own.
+
+Whoever attaches something to a socket decides how long its close takes. The last one to close a TCP socket with
+SO_LINGER waits until its data has gone, for hours if the sender wants that; so does who closes a socket in whose queue
+it lies, or reads a packet without room for it.
+"""
 
 import os
 import socket
@@ -6,7 +11,6 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
 
@@ -61,49 +65,23 @@ def passed_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
     return passed.tolist()
 
 
-@dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """So many at once, and so many a second in the long run."""
+    """So many tokens at once, and so many a second in the long run."""
 
-    per_s: float
-    most: float
-    left: float
-    at_s: float
+    def __init__(self, per_s: float, most: float, now_s: float) -> None:
+        self._per_s, self._most = per_s, most
+        self._left, self._at_s = most, now_s
 
-    def filled(self, now_s: float) -> "TokenBucket":
-        """The bucket at this instant."""
-        return replace(self, left=min(self.most, self.left + self.per_s * max(0.0, now_s - self.at_s)), at_s=now_s)
-
-    def taken(self) -> "TokenBucket | None":
-        """The bucket with one token less; None where none is left."""
-        return replace(self, left=self.left - 1) if self.left >= 1 else None
-
-
-def full(per_s: float, most: float, now_s: float) -> TokenBucket:
-    return TokenBucket(per_s, most, most, now_s)
-
-
-DATAGRAM_BYTES = 1024
-"""A datagram costs at least as much, since reading a small one takes as long as reading this."""
-
-
-class Allowance:
-    """Token bucket."""
-
-    def __init__(self, bytes_per_s: float, burst_s: float, now_s: float) -> None:
-        self._rate, self._most = bytes_per_s, bytes_per_s * burst_s
-        self._left, self._at_s = self._most, now_s
-
-    def spend(self, size_bytes: int, now_s: float) -> None:
-        """Counts a datagram; the last one may overdraw."""
+    def wait_s(self, least: float, now_s: float) -> float:
+        """Seconds until this many are left; 0: now."""
         self._refill(now_s)
-        self._left -= max(size_bytes, DATAGRAM_BYTES)
+        return max(0.0, (least - self._left) / self._per_s)
 
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until reading may go on; 0: now."""
+    def take(self, count: float, now_s: float) -> None:
+        """Takes tokens, whether they are there or not; the next caller waits for what is overdrawn."""
         self._refill(now_s)
-        return max(0.0, -self._left / self._rate)
+        self._left -= count
 
     def _refill(self, now_s: float) -> None:
-        self._left = min(self._most, self._left + self._rate * max(0.0, now_s - self._at_s))
+        self._left = min(self._most, self._left + self._per_s * max(0.0, now_s - self._at_s))
         self._at_s = max(self._at_s, now_s)

@@ -1,7 +1,7 @@
 """Program in HiGHS, passed as arrays: it may grow by columns, and a new solve starts from the last basis.
 
-The solver port (`placement/mix/pulp_solver.py`) takes PuLP models. Building those in Python takes most of the time here
-(a model of 1,900 variables: 0.3 s with PuLP, 0.015 s this way), and PuLP can neither add columns nor pass a start.
+PuLP models (`placement/mix/pulp_solver.py`) take most of the time where they are built in Python: a model of 1,900
+variables takes 0.3 s with PuLP, 0.015 s this way. PuLP can neither add columns nor pass a start.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
-from cluster.arrays import Array, FloatArray, IntArray
+from cluster.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +19,15 @@ class Entries:
     row: IntArray
     column: IntArray
     value: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSearch:
+    """Limits of the search for whole numbers: counts and not clocks, so that results repeat on every machine."""
+
+    most_nodes: int
+    gap: float
+    """Relative distance from the proven bound at which it stops."""
 
 
 def joined(*parts: Entries) -> Entries:
@@ -39,17 +48,9 @@ class Program:
         row_lower: FloatArray,
         row_upper: FloatArray,
         entries: Entries,
-        *,
-        whole: bool = False,
-        most_nodes: int = 0,
-        gap: float = 0.0,
+        whole: TreeSearch | None = None,
     ) -> None:
-        """Builds the program.
-
-        whole: all variables are whole numbers; the tree search then visits at most `most_nodes` nodes (0: no limit) and
-        stops at this relative gap. Work is bounded by counts, not by clocks, so the same program has the same result on
-        every machine.
-        """
+        """whole: the search for whole numbers of all variables; None: any fraction of them."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(cost), len(row_lower)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
@@ -60,13 +61,12 @@ class Program:
         lp.a_matrix_.start_ = np.append(0, np.cumsum(counts)).astype(np.int32)
         lp.a_matrix_.index_ = entries.row[order].astype(np.int32)
         lp.a_matrix_.value_ = entries.value[order].astype(np.float64)
-        if whole:
-            lp.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call] # highspy has no annotations
         options: dict[str, bool | int | float] = {"output_flag": False, "threads": 1, "random_seed": 0}
-        if whole:
-            options |= {"mip_rel_gap": gap, "mip_abs_gap": 1e-9, "mip_heuristic_run_feasibility_jump": False}
-            options |= {"mip_max_nodes": most_nodes} if most_nodes else {}
+        if whole is not None:
+            lp.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
+            options |= {"mip_rel_gap": whole.gap, "mip_abs_gap": 1e-9, "mip_heuristic_run_feasibility_jump": False}
+            options |= {"mip_max_nodes": whole.most_nodes}
+        self._highs = highspy.Highs()  # type: ignore[no-untyped-call] # highspy has no annotations
         for name, value in options.items():
             self._highs.setOptionValue(name, value)
         self._highs.passModel(lp)
@@ -124,9 +124,3 @@ class Program:
     def row_duals(self) -> FloatArray:
         """Dollars per unit of each row's limit: positive where a lower limit binds, negative where an upper does."""
         return np.array(self._highs.getSolution().row_dual, dtype=np.float64)
-
-
-def dense(rows: Array, values: FloatArray) -> Entries:
-    """Entries of a matrix whose columns are `values`' rows, on these rows of the program. values: (columns, rows)."""
-    column, position = np.nonzero(values)
-    return Entries(np.asarray(rows, dtype=np.int64)[position], column.astype(np.int64), values[column, position])

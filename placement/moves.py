@@ -1,4 +1,12 @@
-"""RunningPods pods while plans are made: their nodes and devices, and the moves that let another pod fit."""
+"""Moves of running pods, where the worth that comes free exceeds their price.
+
+A move of pod q from node a to node b frees worth on a and costs worth on b, both in GPUs under the policy's prices:
+
+    saving = ((worth of a without q - worth of a) * $/GPU-h of a  -  cost of q on b * $/GPU-h of b) * expected stay
+
+The move is made when the saving exceeds its price. It mostly frees fragments: GPU or CPU that no expected pod could
+have used where it was.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +16,7 @@ import numpy as np
 from cluster.actions import Move
 from cluster.arrays import FloatArray
 from cluster.plans import Phase, Reason, Step
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Free, Snapshot
+from cluster.snapshot import PENDING, Free, Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
@@ -112,26 +119,22 @@ def moves_worth_their_price(
     usd = np.append(usd_per_gpu_h, 0.0)[packer.ledger.gpu_type]
     waiting = [pod for pod in dict.fromkeys(movable) if pod in running]
     moves: list[PricedMove] = []
-    while len(moves) < most and (paying := _paying(packer, running, waiting, usd, price)):
+    while len(moves) < most:
+        paying = [move for move in _weighed(packer, running, waiting, usd, price) if move is not None]
+        paying.sort(key=lambda move: (move.price_usd - move.saving_usd, move.pod))  # the greatest gain first
         before = len(moves)
-        for pod in paying[: most - len(moves)]:
+        for pod in [move.pod for move in paying[: most - before]]:
             # Weighed again: an earlier move may have taken its place, or freed a better one.
             move = _weighed(packer, running, [pod], usd, price)[0]
             if move is not None:
-                _carry_out(packer, running, move)
+                _replace(packer, running, pod, move.choice)
                 moves.append(move)
                 waiting.remove(pod)
         if len(moves) == before:
             break
     for move in reversed(moves):
-        _undo(packer, running, move)
+        _replace(packer, running, move.pod, Choice(move.was.node, move.was.devices, 0.0))
     return tuple(moves)
-
-
-def _paying(packer: Packer, running: RunningPods, pods: Sequence[int], usd: FloatArray, price: MovePrice) -> list[int]:
-    """Pods whose move would pay in the current state, the greatest gain first."""
-    weighed = [move for move in _weighed(packer, running, pods, usd, price) if move is not None]
-    return [move.pod for move in sorted(weighed, key=lambda m: (m.price_usd - m.saving_usd, m.pod))]
 
 
 def _weighed(
@@ -146,41 +149,29 @@ def _weighed(
     if after is None or before is None:
         return [None] * len(pods)
     freed_usd = (after - before) * usd[node] * price.stay_h
-    seats: dict[PodShape, list[Choice]] = {}
+    # By shape, the two places that cost fewest dollars an hour, with their cost in GPUs; one may be the pod's own node.
+    places: dict[PodShape, list[Choice]] = {}
     moves: list[PricedMove | None] = []
     for pod, was, gain in zip(pods, placed, freed_usd.tolist(), strict=True):
-        if was.shape not in seats:
-            seats[was.shape] = _best_seats(packer, was.shape, usd)
-        seat = next((choice for choice in seats[was.shape] if choice.node != was.node), None)
-        saving = gain - seat.cost * float(usd[seat.node]) * price.stay_h if seat else 0.0
-        pays = seat is not None and saving > price.of(was.shape)
-        moves.append(PricedMove(pod, was, seat, saving, price.of(was.shape)) if seat and pays else None)
+        if was.shape not in places:
+            cost, devices = packer.costs(was.shape)
+            dollars, able = np.full(len(cost), np.inf), np.isfinite(cost)
+            dollars[able] = cost[able] * usd[able]
+            two = np.argsort(dollars, kind="stable")[:2]
+            places[was.shape] = [Choice(int(n), int(devices[n]), float(cost[n])) for n in two if able[n]]
+        to = next((choice for choice in places[was.shape] if choice.node != was.node), None)
+        saving = gain - to.cost * float(usd[to.node]) * price.stay_h if to else 0.0
+        pays = to is not None and saving > price.of(was.shape)
+        moves.append(PricedMove(pod, was, to, saving, price.of(was.shape)) if to and pays else None)
     return moves
 
 
-def _best_seats(packer: Packer, shape: PodShape, usd: FloatArray) -> list[Choice]:
-    """The two placements that cost fewest dollars an hour, with their cost in GPUs. One may be the pod's own node."""
-    cost, devices = packer.costs(shape)
-    dollars = np.full(len(cost), np.inf)
-    able = np.isfinite(cost)
-    dollars[able] = cost[able] * usd[able]
-    two = np.argsort(dollars, kind="stable")[:2]
-    return [Choice(int(n), int(devices[n]), float(cost[n])) for n in two if able[n]]
-
-
-def _carry_out(packer: Packer, running: RunningPods, move: PricedMove) -> None:
-    running.stop(move.pod)
-    packer.remove(move.was.shape, move.was.node, move.was.devices)
-    packer.place(move.was.shape, move.choice)
-    running.start(move.pod, move.was.shape, move.choice)
-
-
-def _undo(packer: Packer, running: RunningPods, move: PricedMove) -> None:
-    back = Choice(move.was.node, move.was.devices, 0.0)
-    running.stop(move.pod)
-    packer.remove(move.was.shape, move.choice.node, move.choice.devices)
-    packer.place(move.was.shape, back)
-    running.start(move.pod, move.was.shape, back)
+def _replace(packer: Packer, running: RunningPods, pod: int, choice: Choice) -> None:
+    """Places a running pod elsewhere."""
+    was = running.stop(pod)
+    packer.remove(was.shape, was.node, was.devices)
+    packer.place(was.shape, choice)
+    running.start(pod, was.shape, choice)
 
 
 def running_pods_of(snapshot: Snapshot) -> RunningPods:
@@ -201,37 +192,23 @@ def movable_rows(snapshot: Snapshot) -> tuple[int, ...]:
 def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_share: float) -> tuple[Phase, ...]:
     """Moves that pay in a snapshot, as phases of a plan. At most `most_share` of the bound pods are moved.
 
+    A move onto a node is in a later phase than the moves that leave it: until those are done, its place may be taken.
+
     packer: made for this snapshot, under a policy with `worth`. GPU types without a price never pay for a move.
     """
-    running = running_pods_of(snapshot)
+    running, names = running_pods_of(snapshot), snapshot.nodes.names
     usd = np.array([kind.price_per_hour for kind in snapshot.gpu_types], dtype=np.float64)
     most = int(most_share * len(running))
-    moves = moves_worth_their_price(packer, running, movable_rows(snapshot), usd, price, most)
-    return tuple(
-        Phase(f"defragment-{number}", tuple(_step(snapshot, move) for move in together))
-        for number, together in enumerate(_in_phases(moves), start=1)
-    )
-
-
-def _in_phases(moves: Sequence[PricedMove]) -> list[list[PricedMove]]:
-    """Moves split into phases, so that a move onto a node waits for the moves that leave it.
-
-    Until those are done, its place may be taken.
-    """
-    phases: list[list[PricedMove]] = []
+    phases: list[list[Step]] = []
     left: set[int] = set()
-    for move in moves:
+    for move in moves_worth_their_price(packer, running, movable_rows(snapshot), usd, price, most):
         if not phases or move.choice.node in left:
             phases.append([])
             left = set()
-        phases[-1].append(move)
         left.add(move.was.node)
-    return phases
-
-
-def _step(snapshot: Snapshot, move: PricedMove) -> Step:
-    names = snapshot.nodes.names
-    from_node, to_node = names[move.was.node], names[move.choice.node]
-    action = Move(snapshot.pods.names[move.pod], from_node, to_node, device_numbers(move.choice.devices))
-    words = f"frees resources worth ${move.saving_usd:.2f} on {from_node}; moving it costs ${move.price_usd:.2f}"
-    return Step(action, Reason("WorthMoving", words, {"saving_usd": move.saving_usd, "price_usd": move.price_usd}))
+        from_node, to_node = names[move.was.node], names[move.choice.node]
+        action = Move(snapshot.pods.names[move.pod], from_node, to_node, device_numbers(move.choice.devices))
+        words = f"frees resources worth ${move.saving_usd:.2f} on {from_node}; moving it costs ${move.price_usd:.2f}"
+        figures = {"saving_usd": move.saving_usd, "price_usd": move.price_usd}
+        phases[-1].append(Step(action, Reason("WorthMoving", words, figures)))
+    return tuple(Phase(f"defragment-{number}", tuple(steps)) for number, steps in enumerate(phases, start=1))

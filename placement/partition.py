@@ -1,27 +1,23 @@
-"""Partition of a cluster into shards that never compete for a node, so that they can be packed in parallel.
+"""Partition of a cluster into shards that never compete for a node, so that they can be packed in parallel."""
 
-Two nodes belong together when some pod may run on both, and so do the nodes of a gang's members. Placements, evictions
-and moves in one shard leave the others unchanged, so packing the shards apart loses nothing. Where every pod may run
-anywhere there is one shard. Nodes that draw through one power limit compete for its headroom, so they belong together
-too.
-"""
-
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names
 from cluster.nodes import NodeFilter, NodeTable
-from cluster.pods import PENDING, PodTable
 from cluster.power_floors import PowerFloors
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape, is_pinned
+from placement.engine.packer import filters_of
 
 
 def shares_of(snapshot: Snapshot, at_most: int) -> tuple[Snapshot, ...]:
     """Splits the cluster into at most `at_most` shards of about equal work; keeps the order of the tables.
 
-    Each node and pod is in one shard. A pod that no node may take goes with the first.
+    Two nodes belong together when some pod may run on both, and so do the nodes of a gang's members, and nodes that
+    draw through one power limit. Placements, evictions and moves in one shard leave the others unchanged, so packing
+    them apart loses nothing. Each node and pod is in one shard. A pod that no node may take goes with the first.
     """
     if at_most <= 1 or len(snapshot.nodes) < 2 or not len(snapshot.pods):
         return (snapshot,)
@@ -45,13 +41,31 @@ def share_like(snapshot: Snapshot, share: Snapshot) -> Snapshot:
 def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
     """Number of the indivisible part of each node and each pod; -1 for pods that no node may take."""
     pods = snapshot.pods
-    groups = _groups(pods)
-    eligible = _eligible(snapshot, groups)
-    of_node, kinds = _kinds(eligible)
+    # Groups of pods that may use the same nodes, whatever is free. Pods pinned to where they run are in none.
+    numbers: dict[PodShape, int] = {}
+    of_shape = np.array(
+        [
+            -1 if is_pinned(shape.node_terms) else numbers.setdefault(filters_of(shape), len(numbers))
+            for shape in pods.shapes
+        ],
+        dtype=np.int64,
+    )
+    of_pod, known = of_shape[pods.shape], tuple(numbers)
+    free = np.flatnonzero(of_pod >= 0)
+    groups = [free[rows] for rows in _rows_by_number(of_pod[free])]
+    node_filter = NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
+    eligible = np.zeros((len(groups), len(snapshot.nodes)), dtype=np.bool_)
+    for number, members in enumerate(groups):
+        eligible[number] = node_filter.eligible(known[of_pod[members[0]]])
+    # Kinds of nodes where the same groups may run, in order of appearance. A node that no group may use is a kind of
+    # its own: pods on it can go nowhere else, and no pod comes.
+    _, first, back = np.unique(np.packbits(eligible, axis=0).T, axis=0, return_index=True, return_inverse=True)
+    alike = np.where(eligible.any(axis=0), first[back.reshape(-1)], np.arange(len(snapshot.nodes)))
+    kinds, of_node = np.unique(alike, return_inverse=True)
     kind_of_pod = np.append(of_node, -1)[pods.node]  # the last entry is the result for PENDING
-    joined = _Joined(kinds)
+    joined = _Joined(len(kinds))
     home = kind_of_pod.copy()  # a kind on which the pod runs or may run
-    for members, may in zip(groups.members, eligible, strict=True):
+    for members, may in zip(groups, eligible, strict=True):
         reached = np.unique(np.append(of_node[may], kind_of_pod[members][kind_of_pod[members] >= 0]))
         if len(reached):
             joined.join(reached)
@@ -66,61 +80,10 @@ def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
     return part[of_node], np.where(home < 0, -1, part[home])
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """Pods whose shapes may use the same nodes, whatever is free. Pods pinned to where they run are in none."""
-
-    filters: tuple[PodShape, ...]
-    members: tuple[IntArray, ...]
-    """Rows of the pods of each filter."""
-
-
-def _groups(pods: PodTable) -> _Groups:
-    numbers: dict[PodShape, int] = {}
-    of_shape = np.array(
-        [
-            -1 if is_pinned(shape.node_terms) else numbers.setdefault(_filters_of(shape), len(numbers))
-            for shape in pods.shapes
-        ],
-        dtype=np.int64,
-    )
-    of_pod = of_shape[pods.shape]
-    free = np.flatnonzero(of_pod >= 0)
-    found = {int(of_pod[free[rows[0]]]): free[rows] for rows in _rows_by_number(of_pod[free])}
-    known = tuple(numbers)
-    return _Groups(tuple(known[number] for number in found), tuple(found.values()))
-
-
-def _filters_of(shape: PodShape) -> PodShape:
-    """Parts of a shape that decide where it may run at all."""
-    return replace(shape, cpu_milli=0, memory_bytes=0, gpu_milli=0)
-
-
 def _rows_by_number(numbers: IntArray) -> list[IntArray]:
     """Positions of each number, in ascending order of the numbers."""
     order = np.argsort(numbers, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
-
-
-def _eligible(snapshot: Snapshot, groups: _Groups) -> BoolArray:
-    """Shape (groups, nodes)."""
-    node_filter = NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
-    found = np.zeros((len(groups.filters), len(snapshot.nodes)), dtype=np.bool_)
-    for row, filters in enumerate(groups.filters):
-        found[row] = node_filter.eligible(filters)
-    return found
-
-
-def _kinds(eligible: BoolArray) -> tuple[IntArray, int]:
-    """Kind of each node, equal where the same groups may run, and the number of kinds, in order of appearance.
-
-    A node that no group may use is a kind of its own: pods on it can go nowhere else, and no pod comes.
-    """
-    nodes = eligible.shape[1]
-    _, first, back = np.unique(np.packbits(eligible, axis=0).T, axis=0, return_index=True, return_inverse=True)
-    alike = np.where(eligible.any(axis=0), first[back.reshape(-1)], np.arange(nodes))  # the first node of its kind
-    known, kind = np.unique(alike, return_inverse=True)
-    return kind, len(known)
 
 
 class _Joined:
@@ -143,7 +106,11 @@ class _Joined:
 
 
 def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray:
-    """Shard of each part, assigned from the largest part on, each to the shard with least work."""
+    """Shard of each part, assigned from the largest part on, each to the shard with least work.
+
+    Shards are numbered in the order of their first nodes, so that one keeps its number when pods come and go: what is
+    learned of a shard is kept under its number.
+    """
     count = int(node_part.max()) + 1
     work = np.bincount(node_part, minlength=count) + np.bincount(pod_part[pod_part >= 0], minlength=count)
     has = np.zeros(min(at_most, count))
@@ -151,14 +118,6 @@ def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray
     for part in sorted(range(count), key=lambda n: (-work[n], n)):
         share[part] = int(np.argmin(has))
         has[share[part]] += work[part]
-    return _numbered_by_node(share, node_part)
-
-
-def _numbered_by_node(share: IntArray, node_part: IntArray) -> IntArray:
-    """The same shards in the order of their first nodes: a shard keeps its number when pods come and go.
-
-    What is learned of a shard is kept under its number.
-    """
     _, first, number = np.unique(share[node_part], return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     named = np.full(int(share.max()) + 1, 0, dtype=np.int64)
@@ -169,40 +128,35 @@ def _numbered_by_node(share: IntArray, node_part: IntArray) -> IntArray:
 def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snapshot:
     """Snapshot of these nodes and pods alone, with indices changed to the new rows."""
     rows, kept = np.flatnonzero(with_node), np.flatnonzero(with_pod)
-    pods = snapshot.pods
-    new_row = np.full(len(snapshot.nodes) + 1, PENDING, dtype=np.int64)  # the last entry is the result for PENDING
+    nodes, pods = snapshot.nodes, snapshot.pods
+    new_row = np.full(len(nodes) + 1, PENDING, dtype=np.int64)  # the last entry is the result for PENDING
     new_row[rows] = np.arange(len(rows))
     gangs = sorted({int(gang) for gang in pods.gang[kept]} - {-1})
     new_gang = np.full(len(snapshot.gangs) + 1, -1, dtype=np.int64)
     new_gang[gangs] = np.arange(len(gangs))
-    table = PodTable(
-        names=Names(pods.names[int(row)] for row in kept),
-        shape=pods.shape[kept],
-        shapes=pods.shapes,
-        node=new_row[pods.node[kept]],
-        devices=pods.devices[kept],
-        priority=pods.priority[kept],
-        gang=new_gang[pods.gang[kept]],
-        owner=tuple(pods.owner[int(row)] for row in kept),
-        movable=pods.movable[kept],
-        never_preempts=pods.never_preempt_at(kept),
-    )
     return replace(
         snapshot,
-        nodes=_nodes(snapshot.nodes, rows),
-        pods=table,
+        nodes=NodeTable(
+            names=Names(nodes.names[int(row)] for row in rows),
+            cpu_milli=nodes.cpu_milli[rows],
+            memory_bytes=nodes.memory_bytes[rows],
+            gpus=nodes.gpus[rows],
+            gpu_type=nodes.gpu_type[rows],
+            schedulable=nodes.schedulable[rows],
+            labels=tuple(nodes.labels[int(row)] for row in rows),
+            taints=tuple(nodes.taints[int(row)] for row in rows),
+        ),
+        pods=PodTable(
+            names=Names(pods.names[int(row)] for row in kept),
+            shape=pods.shape[kept],
+            shapes=pods.shapes,
+            node=new_row[pods.node[kept]],
+            devices=pods.devices[kept],
+            priority=pods.priority[kept],
+            gang=new_gang[pods.gang[kept]],
+            owner=tuple(pods.owner[int(row)] for row in kept),
+            movable=pods.movable[kept],
+            never_preempts=pods.never_preempt_at(kept),
+        ),
         gangs=tuple(snapshot.gangs[gang] for gang in gangs),
-    )
-
-
-def _nodes(nodes: NodeTable, rows: IntArray) -> NodeTable:
-    return NodeTable(
-        names=Names(nodes.names[int(row)] for row in rows),
-        cpu_milli=nodes.cpu_milli[rows],
-        memory_bytes=nodes.memory_bytes[rows],
-        gpus=nodes.gpus[rows],
-        gpu_type=nodes.gpu_type[rows],
-        schedulable=nodes.schedulable[rows],
-        labels=tuple(nodes.labels[int(row)] for row in rows),
-        taints=tuple(nodes.taints[int(row)] for row in rows),
     )

@@ -1,4 +1,4 @@
-"""Footprint of an instance on its node, and the sets of instances that one node holds together."""
+"""Stock: the nodes that the same instances may use, or an inventory of devices, with what it holds together."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -123,8 +123,19 @@ class Stock:
         """The stock after so many instances, on the nodes that they fill best; negative counts give back."""
         gpus = self.gpus - count * footprint.gpus
         slots = {width: left - count * (footprint.gpus // width) for width, left in self.slots.items()}
-        rooms = _rooms_after(self.rooms, counted_as(self, footprint), count) if self.rooms else ()
-        return replace(self, gpus=gpus, slots=slots, rooms=rooms)
+        rooms = Counter[Footprint]()
+        for room, nodes in self.rooms:
+            rooms[room] += nodes
+        if self.rooms:
+            counted = counted_as(self, footprint)
+            rooms[counted] += max(0, -count)
+            while count > 0 and (fitting := [room for room, n in rooms.items() if n and counted.times_in(room)]):
+                best = min(fitting)
+                taken = min(count, counted.times_in(best))
+                rooms[best] -= 1
+                rooms[best.minus(counted, taken)] += 1
+                count -= taken
+        return replace(self, gpus=gpus, slots=slots, rooms=tuple((room, n) for room, n in rooms.items() if n))
 
 
 def counted_as(stock: Stock, footprint: Footprint) -> Footprint:
@@ -134,25 +145,6 @@ def counted_as(stock: Stock, footprint: Footprint) -> Footprint:
     return next((each for each in stock.footprints if each.gpus == footprint.gpus), footprint)
 
 
-def _rooms_after(
-    rooms: tuple[tuple[Footprint, int], ...], footprint: Footprint, count: int
-) -> tuple[tuple[Footprint, int], ...]:
-    left = Counter[Footprint]()
-    for room, nodes in rooms:
-        left[room] += nodes
-    left[footprint] += max(0, -count)
-    while count > 0:
-        fitting = [room for room, nodes in left.items() if nodes and footprint.times_in(room)]
-        if not fitting:
-            break
-        best = min(fitting)
-        taken = min(count, footprint.times_in(best))
-        left[best] -= 1
-        left[best.minus(footprint, taken)] += 1
-        count -= taken
-    return tuple((room, nodes) for room, nodes in left.items() if nodes)
-
-
 def stock_of_nodes(rooms: Iterable[Footprint], footprints: Iterable[Footprint]) -> Stock:
     """Stock of nodes with these free resources, for instances of these footprints.
 
@@ -160,10 +152,19 @@ def stock_of_nodes(rooms: Iterable[Footprint], footprints: Iterable[Footprint]) 
     divides the next and neither CPU nor memory can bind. Otherwise every node holds one of its patterns.
     """
     asked = tuple(sorted(set(footprints)))
-    nodes = Counter(_usable(room, asked) for room in rooms if room.gpus > 0)
+    cpus, memories = [(f.cpu_milli, f.gpus) for f in asked], [(f.memory_bytes, f.gpus) for f in asked]
+    nodes = Counter[Footprint]()
+    for room in rooms:
+        if room.gpus > 0:  # what the instances can use of it: rooms that hold the same are then mostly equal
+            cpu = _usable_amount(room.cpu_milli, room.gpus, cpus)
+            nodes[Footprint(room.gpus, cpu, _usable_amount(room.memory_bytes, room.gpus, memories))] += 1
     gpus = sum(room.gpus * count for room, count in nodes.items())
     widths = sorted({each.gpus for each in asked})
-    if len(asked) == 1 or _widths_decide(nodes, asked, widths):
+    most_cpu, most_memory = (max(amount / width for amount, width in pairs) for pairs in (cpus, memories))
+    devices_decide = all(wide % narrow == 0 for narrow, wide in pairwise(widths)) and all(
+        room.cpu_milli >= room.gpus * most_cpu and room.memory_bytes >= room.gpus * most_memory for room in nodes
+    )
+    if len(asked) == 1 or devices_decide:
         only = asked[0] if len(asked) == 1 else None
         slots = {
             width: sum((only or Footprint(width)).times_in(room) * count for room, count in nodes.items())
@@ -182,15 +183,6 @@ def stock_of_nodes(rooms: Iterable[Footprint], footprints: Iterable[Footprint]) 
         for width in widths
     )
     return replace(stock, footprints=largest, is_exact=False)
-
-
-def _usable(room: Footprint, asked: Sequence[Footprint]) -> Footprint:
-    """What instances of these footprints can use of a room: rooms that hold the same are then mostly equal."""
-    return Footprint(
-        room.gpus,
-        _usable_amount(room.cpu_milli, room.gpus, [(each.cpu_milli, each.gpus) for each in asked]),
-        _usable_amount(room.memory_bytes, room.gpus, [(each.memory_bytes, each.gpus) for each in asked]),
-    )
 
 
 def _usable_amount(free: int, gpus: int, asked: Sequence[tuple[int, int]]) -> int:
@@ -212,22 +204,12 @@ def _has_few_patterns(stock: Stock) -> bool:
     return True
 
 
-def _widths_decide(nodes: Iterable[Footprint], asked: Iterable[Footprint], widths: list[int]) -> bool:
-    """Whether devices alone decide what a node holds, and slots per width count that exactly."""
-    cpu = max(each.cpu_milli / each.gpus for each in asked)
-    memory = max(each.memory_bytes / each.gpus for each in asked)
-    is_chain = all(wide % narrow == 0 for narrow, wide in pairwise(widths))
-    return is_chain and all(
-        room.cpu_milli >= room.gpus * cpu and room.memory_bytes >= room.gpus * memory for room in nodes
-    )
-
-
 Count = Any
 """Number of instances: a variable, an expression or a constant."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Group:
+class InstanceGroup:
     """Instances that are interchangeable where seats are counted."""
 
     stocks: tuple[str, ...]
@@ -235,51 +217,60 @@ class Group:
     footprint: Footprint
 
 
-Seats = Mapping[tuple[Group, str], Count]
+Seats = Mapping[tuple[InstanceGroup, str], Count]
 """Instances by group and stock."""
 
 
 def add_seats(
     problem: pulp.LpProblem,
     stock: Mapping[str, Stock],
-    wanted: Mapping[Group, Count],
+    wanted: Mapping[InstanceGroup, Count],
     short: Mapping[str, pulp.LpVariable],
 ) -> Seats:
-    """Adds the constraints that these instances have seats. Groups with a stock of no limit need none."""
+    """Adds the constraints that these instances have seats. Groups with a stock of no limit need none.
+
+    A linear model: instances go to stocks that they may use, and every stock holds what is put there.
+
+    Sets
+        i ∈ groups of instances with one footprint and the same stocks, m ∈ stocks,
+        p ∈ patterns of the nodes of m, in kinds of equal patterns
+    Data
+        gpus_i    devices of an instance;  stock_m  devices;  slots_mw  instances w devices wide that m's nodes hold
+        hold_ip   instances of footprint i in pattern p;  nodes_k  nodes of a kind
+    Variables
+        x_im ∈ ℕ  instances of group i in stock m;  z_kp ∈ ℕ  nodes of kind k that are filled by pattern p
+        short_m   missing devices, in the variant that finds a shortage
+    Constraints
+        Σ_m x_im = instances of i
+        Σ gpus_i·x_im ≤ stock_m (+ short_m),   Σ w·⌊gpus_i/w⌋·x_im ≤ w·slots_mw (+ short_m)
+        or, where CPU or memory can bind,
+        Σ x_im ≤ Σ hold_ip·z_kp (+ extra_i),   Σ_p z_kp ≤ nodes_k,   Σ gpus_i·extra_i ≤ short_m
+    """
     limited = {group: count for group, count in wanted.items() if all(name in stock for name in group.stocks)}
-    seats: dict[tuple[Group, str], Count] = {}
+    seats: dict[tuple[InstanceGroup, str], Count] = {}
     for number, (group, count) in enumerate(limited.items()):
         if len(group.stocks) == 1:
             seats[group, group.stocks[0]] = count
             continue
-        kind = pulp.LpContinuous if _is_transport(group, limited, stock) else pulp.LpInteger
+        # Where all who share these stocks have one footprint, it is a flow with whole numbers of its own accord.
+        sharing = {each.footprint for each in limited if not set(each.stocks).isdisjoint(group.stocks)}
+        is_flow = len(sharing) == 1 and group.footprint.gpus == 1 and not any(stock[n].rooms for n in group.stocks)
+        kind = pulp.LpContinuous if is_flow else pulp.LpInteger
         own = {name: problem.add_variable(f"x_{number}_{m}", 0, cat=kind) for m, name in enumerate(group.stocks)}
         problem += pulp.lpSum(own.values()) == count
         seats |= {(group, name): variable for name, variable in own.items()}
-    for number, name in enumerate(stock):
+    for number, (name, held) in enumerate(stock.items()):
         users = [(group.footprint, count) for (group, place), count in seats.items() if place == name]
-        if users:
-            _hold(problem, stock[name], users, short.get(name, 0), number)
+        missing = short.get(name, 0)
+        if users and held.rooms:
+            _hold_patterns(problem, held, users, missing, number)
+        elif users:
+            problem += pulp.lpSum(f.gpus * count for f, count in users) <= held.gpus + missing
+            for width, slots in held.slots.items():
+                wide = [width * (f.gpus // width) * count for f, count in users if f.gpus >= width]
+                if wide:
+                    problem += pulp.lpSum(wide) <= width * slots + missing
     return seats
-
-
-def _is_transport(group: Group, groups: Mapping[Group, Count], stock: Mapping[str, Stock]) -> bool:
-    """Whether all who share these stocks have one footprint: a flow with whole numbers of its own accord."""
-    sharing = {each.footprint for each in groups if not set(each.stocks).isdisjoint(group.stocks)}
-    return len(sharing) == 1 and group.footprint.gpus == 1 and not any(stock[name].rooms for name in group.stocks)
-
-
-def _hold(
-    problem: pulp.LpProblem, stock: Stock, users: Sequence[tuple[Footprint, Count]], short: Count, number: int
-) -> None:
-    if stock.rooms:
-        _hold_patterns(problem, stock, users, short, number)
-        return
-    problem += pulp.lpSum(f.gpus * count for f, count in users) <= stock.gpus + short
-    for width, slots in stock.slots.items():
-        wide = [width * (f.gpus // width) * count for f, count in users if f.gpus >= width]
-        if wide:
-            problem += pulp.lpSum(wide) <= width * slots + short
 
 
 def _hold_patterns(

@@ -208,35 +208,33 @@ def metered(
     if not there.any() and not before.own_w.any():
         return replace(before, fault=np.full(len(there), AGREES), at_s=now_s)
     most_w = _drawn_w(tree, tree.overhead * seen.draw_w)
-    least_w = _surely_w(metering, tree.overhead * np.where(seen.believed, seen.draw_w, 0.0))
-    span = _with_draws(before.span, most_w, least_w, now_s)
+    # What certainly passes through each domain that may have a meter.
+    watts = tree.overhead * np.where(seen.believed, seen.draw_w, 0.0)
+    least_w: FloatArray = np.bincount(tree.table.devices.domain, watts, len(tree.table.domains)).astype(np.float64)
+    carried = np.where(metering.surely, tree.path_share * watts[tree.path_device], 0.0)
+    least_w[tree.limit] = np.bincount(tree.path_limit, carried, tree.limits)
+    span = before.span
+    if now_s - span.since_s >= _LAG_S:
+        span = _Span(now_s, most_w, least_w, span.most_w, span.least_w)
+    else:
+        span = replace(span, most_w=np.maximum(span.most_w, most_w), least_w=np.minimum(span.least_w, least_w))
     high_w, low_w = np.maximum(span.most_w, span.former_most_w), np.minimum(span.least_w, span.former_least_w)
     fresh = (at_s >= now_s - rules.stale_s) & (at_s <= now_s + rules.control_delay_s)
     possible = (meter_w >= 0) & (meter_w <= _IMPOSSIBLE_SHARE * metering.worst_w)
     more = meter_w > high_w * (1 + rules.tolerance_share) + _SLACK_W
     less = meter_w < low_w * (1 - rules.tolerance_share) - _SLACK_W
-    unit = _is_unit(meter_w, least_w, most_w, rules.tolerance_share)
+    # Wrong by its unit: it disagrees with the devices, but a thousand times larger or smaller it would agree.
+    lower_w, upper_w = least_w * (1 - rules.tolerance_share), most_w * (1 + rules.tolerance_share) + _SLACK_W
+    unit = ((meter_w > upper_w) | (meter_w < lower_w)) & is_scaled(meter_w, lower_w, upper_w) & (least_w > 0)
     cases = [~there, ~fresh, unit, ~possible, more, less]
     fault = np.select(cases, [AGREES, STALE, WRONG_UNIT, IMPOSSIBLE, SHOWS_MORE, SHOWS_LESS], AGREES)
     shown_w = np.where(fault == SHOWS_MORE, meter_w - high_w, 0.0)
     kept_w = before.own_w * exp(-max(now_s - before.at_s, 0.0) / _FADES_S)
     own_w = np.maximum(shown_w, np.where(kept_w >= 1.0, kept_w, 0.0))
-    return Meters(_at_limits(metering, own_w), own_w, fault, now_s, span)
-
-
-def _with_draws(span: _Span, most_w: FloatArray, least_w: FloatArray, now_s: float) -> _Span:
-    if now_s - span.since_s >= _LAG_S:
-        return _Span(now_s, most_w, least_w, span.most_w, span.least_w)
-    return replace(span, most_w=np.maximum(span.most_w, most_w), least_w=np.minimum(span.least_w, least_w))
-
-
-def _at_limits(metering: Metering, own_w: FloatArray) -> FloatArray:
-    """Excess at each limit, shape (limits,). A node's meter and the row's show the same power, so the larger value
-    counts.
-    """
-    tree = metering.tree
+    # A node's meter and the row's show the same power, so the larger value counts.
     of_nodes = np.bincount(metering.limit, metering.share * own_w[metering.node], tree.limits)
-    return np.asarray(np.maximum(of_nodes, own_w[tree.limit]), dtype=np.float64)
+    excess_w = np.asarray(np.maximum(of_nodes, own_w[tree.limit]), dtype=np.float64)
+    return Meters(excess_w, own_w, fault, now_s, span)
 
 
 def _drawn_w(tree: Tree, watts: FloatArray) -> FloatArray:
@@ -246,22 +244,6 @@ def _drawn_w(tree: Tree, watts: FloatArray) -> FloatArray:
     domains = tree.table.domains
     made = np.bincount(tree.table.devices.domain, watts, len(domains)) + domains.other_w
     made[tree.limit] = tree.through(watts) + tree.other_w
-    return np.asarray(made, dtype=np.float64)
-
-
-def _is_unit(meter_w: FloatArray, least_w: FloatArray, most_w: FloatArray, tolerance_share: float) -> BoolArray:
-    """Whether the figure disagrees with the devices, but would agree if it were a thousand times larger or smaller."""
-    low, high = least_w * (1 - tolerance_share), most_w * (1 + tolerance_share) + _SLACK_W
-    off = (meter_w > high) | (meter_w < low)
-    return off & is_scaled(meter_w, low, high) & (least_w > 0)
-
-
-def _surely_w(metering: Metering, watts: FloatArray) -> FloatArray:
-    """Power that certainly passes through each domain that may have a meter, shape (domains,), for watts per device."""
-    tree = metering.tree
-    made = np.bincount(tree.table.devices.domain, watts, len(tree.table.domains))
-    carried = np.where(metering.surely, tree.path_share * watts[tree.path_device], 0.0)
-    made[tree.limit] = np.bincount(tree.path_limit, carried, tree.limits)
     return np.asarray(made, dtype=np.float64)
 
 

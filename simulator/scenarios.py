@@ -11,8 +11,7 @@ from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.brain.from_settings import decisions_from, inline_brain, limits_from
 from controller.guard import guard
 from controller.settings import settings_from, with_changes

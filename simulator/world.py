@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.actions import Action, SeatChange
+from cluster.changes import without_pods
 from cluster.errors import ActionError, ConfigError, Mistake
 from cluster.nodes import eligible_nodes
 from cluster.plans import Plan
-from cluster.pods import PENDING, PodTable, device_numbers
-from cluster.scaling import without_pods
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot, device_numbers
 from cluster.workloads import Gang
-from controller.deciders.gang_rollback import with_half_started_noted
+from controller.deciders.closing import with_half_started_noted
 from controller.ports import Outcome
 
 Fault = Callable[[Action], str | None]

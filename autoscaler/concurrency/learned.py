@@ -8,7 +8,7 @@ import numpy as np
 
 from autoscaler.concurrency.surrogate import Samples
 from cluster.arrays import FloatArray
-from cluster.concurrency import Arm, Learned
+from cluster.autoscaling import Arm, Learned
 
 MOST_ARMS = 16
 """Number of limits that are remembered, those with the most weight (chosen: a search tries 5 to 15)."""

@@ -2,7 +2,7 @@
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
 from autoscaler.concurrency.tuner import Reason, Rules
-from cluster.concurrency import BanditState, ConcurrencyLimit, ConcurrencyTuning, Observation
+from cluster.autoscaling import BanditState, ConcurrencyLimit, ConcurrencyTuning, Observation
 
 UNDECIDED = (ArithmeticError, ValueError, IndexError)
 """Errors of a decision on figures that make no sense, as another writer's status may hold them."""

@@ -20,7 +20,7 @@ from autoscaler.concurrency.learned import Seen, distance, learn, noise, samples
 from autoscaler.concurrency.surrogate import Prior, predicted
 from autoscaler.concurrency.tuner import Decision, Reason, Rules
 from cluster.arrays import BoolArray
-from cluster.concurrency import BanditState, Context, Learned, Observation, Pool
+from cluster.autoscaling import BanditState, Context, Learned, Observation, Pool
 
 STEP = 1.25
 """Largest ratio of a raised limit to the present one (or one request more, where that is less)."""

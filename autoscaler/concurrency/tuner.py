@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
-from cluster.concurrency import Observation
+from cluster.autoscaling import Observation
 
 Reason = Literal[
     "Breach",

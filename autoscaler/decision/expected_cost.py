@@ -20,7 +20,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.autoscaling import Scaler
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 
 _MOST = 20_000
 """Most replicas that are weighed; no target has more."""

@@ -8,7 +8,7 @@ from typing import Literal
 from autoscaler.concurrency.tuner import length_bucket
 from autoscaler.demand.presets import Figure, Preset
 from autoscaler.demand.promql import Service, Windows, labelled
-from cluster.concurrency import Context, Observation
+from cluster.autoscaling import Context, Observation
 
 LatencyOf = Literal["request", "token"]
 _P95: Mapping[LatencyOf, Figure] = {"request": "request_p95", "token": "token_p95"}

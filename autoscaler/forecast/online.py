@@ -14,7 +14,7 @@ from autoscaler.series.buffer import CAPACITY, SeriesBuffer
 from autoscaler.series.regular import Series
 from autoscaler.series.saturation import informative
 from cluster.arrays import FloatArray, IntArray
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 
 _SETTLING = 1500
 """Samples before the window of errors from which a state is restored: the slowest level forgets within 1,000."""

@@ -17,10 +17,8 @@ from benchmarks.operator.first_cycles import first_cycles
 from benchmarks.operator.installation import installed_on
 from benchmarks.operator.many_services import GPUS_PER_NODE, definitions, fleet, services
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import Programs, control_plane_programs
-from simulator.controlplane.commands import Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
+from simulator.controlplane.commands import Folder, Settings
 from simulator.controlplane.server import down, up
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -34,10 +34,8 @@ from placement.budget import stopped
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import control_plane_programs
-from simulator.controlplane.commands import Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import control_plane_programs, progress_on
+from simulator.controlplane.commands import Folder, Settings
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace

@@ -19,7 +19,7 @@ from cluster.errors import ControlPlaneError
 from controller.api.kinds import OWN_KINDS
 from deploy import release_files
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import HOST
 from simulator.controlplane.server import SOURCES, ControlPlane
 

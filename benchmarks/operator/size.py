@@ -32,10 +32,8 @@ from benchmarks.schedulers import Running
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import control_plane_programs
-from simulator.controlplane.commands import HOST, Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import control_plane_programs, progress_on
+from simulator.controlplane.commands import HOST, Folder, Settings
 from simulator.controlplane.server import down, up
 
 NAMESPACE, STUCK = "running", "stuck"

@@ -178,7 +178,7 @@ async def resource_of(cluster: LiveCluster, manifest: Manifest) -> "tuple[LiveCl
 
 def _remedy(manifest: Manifest) -> str:
     """What helps where the server has no such kind: its definition, or the right name of one of Tonnage's kinds."""
-    from cluster.suggestions import meant
+    from cluster.errors import meant
     from controller.api.kinds import OWN_KINDS
     from controller.api.labels import API_VERSION, GROUP
 

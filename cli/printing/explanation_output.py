@@ -8,7 +8,7 @@ import numpy as np
 
 from cli.printing.plan_figures import figure, gap_words, instances, money, named, reason_document, routes, written
 from cli.printing.tables import Row, table
-from cluster.pods import device_numbers
+from cluster.snapshot import device_numbers
 from cluster.workloads import PodShape
 from controller.queries.explain import GangWhy, NodeWhy, PodWhy, ServiceWhy, Why
 

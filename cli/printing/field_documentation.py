@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cli.inputs.shipped import Definition, definitions
-from cluster.errors import ConfigError, Mistake
-from cluster.suggestions import meant
+from cluster.errors import ConfigError, Mistake, meant
 from controller.api.labels import GROUP, VERSION
 
 Schema = dict[str, Any]

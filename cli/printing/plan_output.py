@@ -57,7 +57,7 @@ def left_over(plan: Plan) -> bool:
 
     Pods that are not created yet do not count: the next plan places them.
     """
-    from controller.deciders.awaiting_pods import AWAITS_POD
+    from controller.deciders.edits import AWAITS_POD
 
     without_place = any(each.reason.code != AWAITS_POD for each in plan.unplaced)
     return bool(without_place or plan.refused or any(service.refusal for service in plan.services))

@@ -13,9 +13,8 @@ from cli.inputs.options import output_choice
 from cli.printing.terminal import FAILED, VerbGroup
 
 if TYPE_CHECKING:  # imported only after the options were checked
-    from simulator.controlplane.binaries.programs import Programs
-    from simulator.controlplane.commands import Settings
-    from simulator.controlplane.folder import Folder
+    from simulator.controlplane.binaries import Programs
+    from simulator.controlplane.commands import Folder, Settings
     from simulator.controlplane.server import ControlPlane, ProcessStatus
 
 folder_option = click.option(
@@ -58,8 +57,7 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
 
     Omitted options keep their values of the last start. Prints the line that points kubectl at it.
     """
-    from simulator.controlplane.binaries.build_progress import progress_on
-    from simulator.controlplane.binaries.programs import control_plane_programs
+    from simulator.controlplane.binaries import control_plane_programs, progress_on
     from simulator.controlplane.nodes.node_objects import nodes_in
     from simulator.controlplane.server import up as start
 
@@ -116,7 +114,7 @@ def status(ctx: click.Context, path: Path | None, output: str) -> None:
 
 
 def folder_at(path: Path | None) -> "Folder":
-    from simulator.controlplane.folder import Folder, default_folder
+    from simulator.controlplane.commands import Folder, default_folder
 
     return Folder((path or default_folder()).absolute())
 

@@ -110,7 +110,7 @@ def release(node: str, dry_run: str, access: ClusterAccess) -> None:
 
 async def release_node(cluster: LiveCluster, node: str, dry_run: str) -> bool:
     """State on a node that a person has released it; returns whether health kept it out. Raises KubeReadError."""
-    from cluster.quarantine import OUR_TAINTS
+    from cluster.changes import OUR_TAINTS
     from controller.api.labels import RELEASED_ANNOTATION
     from controller.api.notation import rfc3339
     from controller.kube.request import MERGE_PATCH

@@ -93,9 +93,8 @@ def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, 
 
     import structlog
 
-    from controller.brain.launcher import ChildBrain, secret_from
+    from controller.brain.launcher import BrainServer, ChildBrain, secret_from
     from controller.brain.on_ray.ray_start import RayStart, check_installed
-    from controller.brain.server import BrainServer
     from controller.report.logs import configure_logs
 
     configure_logs("auto", "info")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # numpy and its users are imported only after the options wer
 
 CSV = click.Path(path_type=Path)
 GENERATE = "Generate a fleet with this number of nodes, and its pods; several sizes give several traces."
-BASELINE = "Simulate the same day with services at their peak on one GPU type each, and pods by best fit."
+BASELINE = "Simulate the same day with one GPU type for each service that follows its demand, and pods by best fit."
 
 
 @click.group(cls=VerbGroup)

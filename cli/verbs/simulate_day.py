@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+import structlog
 
-from cli.inputs.planning import TIME_SLACK, print_notes, read
+from cli.inputs.planning import print_notes, read
 from cli.inputs.runs import check_report, report_facts, save_report
 from cli.printing.progress import watching
 from cli.printing.tables import table
@@ -23,14 +24,16 @@ from controller.brain.from_settings import brain_from, decisions_from
 from controller.brain.inline import InlineBrain
 from controller.brain.on_ray.ray_start import check_installed
 from controller.brain.remote import RayBrain
+from controller.deciders.decisions import Decisions
 from controller.ports import Brain
 from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
-from simulator.day.baseline import static_day
-from simulator.day.report import Baseline, as_html, summary_of
+from simulator.day.baseline import baseline_day
+from simulator.day.report import Baseline, as_html, planning_words, summary_of
 from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
 
-RAY_STARTS_S = 60.0
+RAY_STARTS_S = 180.0
+"""Time for an embedded Ray to come up, s: it takes 20 on two busy cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class DayOptions:
     seconds: float
     """Shortest duration on a terminal, s."""
     baseline: bool
-    """Whether to simulate the same day with static services and best fit, too."""
+    """Whether to simulate the same day with one GPU type for each service and best fit, too."""
     report: Path | None
     output: str
 
@@ -65,8 +68,6 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     mode = BrainSettings(mode=options.brain)
     operators = with_changes(settings_from({}), policy=options.policy, plan_deadline_s=settings.deadline_s, brain=mode)
     decisions = replace(decisions_from(operators, awaits_pods=False), polish_share=options.polish, seed=settings.seed)
-    if options.brain == "inline":  # no pods wait for this plan
-        settings = replace(settings, deadline_s=TIME_SLACK * settings.deadline_s)
     started_at, began_s = datetime.now(UTC), time.perf_counter()
     pace_s = options.seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[Moment] = []
@@ -80,16 +81,17 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
             if not moments:
                 raise
             stopped = f"interrupted after {moments[-1].at_s / HOUR_S:.1f} of {settings.hours:g} hours"
-    beside = _baseline(observed.snapshot, settings, moments) if options.baseline and not stopped else None
+    beside = _baseline(observed.snapshot, settings, decisions, moments) if options.baseline and not stopped else None
     if options.output == "json":
         record: dict[str, Any] = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}
         if beside:
-            types, other = dict(beside.static.types), [asdict(moment) for moment in beside.day]
+            types, other = dict(beside.types), [asdict(moment) for moment in beside.day]
             record["baseline"] = {"gpu_types": types, "moments": other}
         text = json.dumps(record, indent=2) + "\n"
     else:
         columns = ("SIMULATED DAY", "TONNAGE", "BASELINE") if beside else ("SIMULATED DAY", "TONNAGE")
         text = table(columns, summary_of(moments, beside))
+    click.echo(planning_words(moments), err=True)
     click.echo(text, nl=False)
     if options.report is not None:
         more = (("seed", str(settings.seed)), ("brain", options.brain))
@@ -106,6 +108,7 @@ def _ready(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
     if isinstance(brain, InlineBrain):
         yield brain
         return
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for figures
     try:
         brain.lead(leads=True)
         until_s = time.monotonic() + RAY_STARTS_S
@@ -117,15 +120,18 @@ def _ready(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
         yield brain
     finally:
         brain.close()
+        structlog.reset_defaults()
 
 
-def _baseline(fleet: Snapshot, settings: DaySettings, day: Sequence[Moment]) -> Baseline | None:
-    """The same day with static services and best fit, with a line of progress; None when interrupted."""
-    click.echo("the same day as a baseline: services at their peak on one GPU type each, pods by best fit", err=True)
+def _baseline(fleet: Snapshot, settings: DaySettings, decisions: Decisions, day: Sequence[Moment]) -> Baseline | None:
+    """The same day with one GPU type for each service and best fit, with a line of progress; None when interrupted."""
+    click.echo(
+        "the same day as a baseline: each service on one GPU type that follows its demand, pods by best fit", err=True
+    )
     lost = next((moment.lost for moment in day if moment.lost), "")
     try:
-        static, moments = static_day(fleet, settings, time.perf_counter, lost)
-        return Baseline(tuple(moments), static)
+        one_type, moments = baseline_day(fleet, settings, decisions, time.perf_counter, lost)
+        return Baseline(tuple(moments), one_type.types)
     except KeyboardInterrupt:
         click.echo("the baseline was interrupted, and is left out", err=True)
         return None

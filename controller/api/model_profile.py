@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cluster.hardware import MAX_GPUS_PER_NODE
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import ApiVersion, Duration, ListOf, NumberFromZero, ObjectName, OwnMeta, Strict
 from controller.api.kind import ACCEPTED, AGE, Column, Kind

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from cluster.hardware import MAX_GPUS_PER_NODE
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
     ApiVersion,
@@ -75,7 +75,7 @@ class TemplateContainer(Open):
 
 class TemplateSpec(Open):
     """Pod spec of core/v1. Planning of the mix reads its node selector, affinity and tolerations
-    (controller/snapshot/node_affinity.py); the rest is used only to create the pods."""
+    (controller/snapshot/nodes.py); the rest is used only to create the pods."""
 
     containers: Annotated[ListOf[TemplateContainer], Field(min_length=1, max_length=64), keyed_by("name")] = Field(
         description="Containers of core/v1; the first one gets the GPUs."

@@ -349,15 +349,10 @@ def plain(raw: msgspec.Raw | bytes) -> Any:
 
 def nests_too_deep(value: Any, deepest: int = DEEPEST) -> bool:
     """Whether plain data has more levels of maps and lists than are read."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(deepest):
-        level = [inner for each in level for inner in _inside(each)]
+        inside = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [inner for values in inside for inner in values if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
-
-
-def _inside(value: Any) -> list[Any]:
-    """Maps and lists directly in a map or a list."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [each for each in inside if isinstance(each, dict | list)]

@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cluster.errors import Mistake
+from cluster.errors import Mistake, meant
 from cluster.field_errors import fields_at, in_words, model_in, plain
-from cluster.suggestions import meant
 from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN, Loose, Strict
 from controller.api.rule import Path
 

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from cluster.actions import ACTIONS, Action
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit
 from cluster.demand import ExpectedDemand
 from cluster.errors import UNREADABLE
 from cluster.frame import Buffer, FrameError, framed, no_columns, unframed
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
+from controller.deciders.decider import LARGEST_MEMORY, Proposal, Proposer
 
 LAST_BY_GPU_TYPE = 2
 """Last version of the format in which instances were counted by GPU type, instead of by instance type."""
@@ -138,3 +139,51 @@ def _with_instance_types(head: Buffer) -> bytes:
         return {key: upgraded(each, key) for key, each in value.items()}
 
     return msgspec.msgpack.encode(upgraded(msgspec.msgpack.decode(head)))
+
+
+_LENGTH = 8
+"""Size of the memory's length, in bytes, at the start of a result's frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOutcome:
+    """Outcome of one run in a slot: the result's frame, or the reason why there is none."""
+
+    slot: str
+    frame: bytes = b""
+    reason: str = ""
+    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`supervised_actors.Useless`)."""
+    words: str = ""
+
+
+def proposal_over(proposer: Proposer, frame: Buffer, memory: bytes, deadline_s: float) -> bytes:
+    """The frame of a background decider's result. Raises ValueError when its memory is too large.
+
+    frame: a snapshot's.
+    """
+    proposal = proposer.propose(snapshot_from_frame(frame), memory, deadline_s)
+    if len(proposal.memory) > LARGEST_MEMORY:
+        raise ValueError(
+            f"the memory of {proposer.name} has {len(proposal.memory):,} bytes; at most {LARGEST_MEMORY:,} are allowed"
+        )
+    return proposal_frame(proposal)
+
+
+def proposal_frame(proposal: Proposal) -> bytes:
+    """The frame of a result, to be read by `proposal_from_frame`."""
+    return len(proposal.memory).to_bytes(_LENGTH, "little") + proposal.memory + plan_frame(proposal.plan)
+
+
+def memory_of(frame: Buffer) -> bytes:
+    """The memory in a result's frame. Raises FrameError."""
+    view = memoryview(frame)
+    end = _LENGTH + int.from_bytes(view[:_LENGTH], "little")
+    if len(view) < end or end > _LENGTH + LARGEST_MEMORY:
+        raise FrameError("a background result that is cut off")
+    return bytes(view[_LENGTH:end])
+
+
+def proposal_from_frame(frame: Buffer) -> Proposal:
+    """The result in a frame. Raises FrameError."""
+    memory = memory_of(frame)
+    return Proposal(plan_from_frame(memoryview(frame)[_LENGTH + len(memory) :]), memory)

@@ -6,15 +6,14 @@ from pathlib import Path
 from random import Random
 
 from cluster.clock import Clock
-from controller.brain.inline import InlineBrain
+from controller.brain.inline import Background, InlineBrain
 from controller.brain.launcher import ChildBrain, Peer, RemoteBrain, secret_from
+from controller.brain.link import Link
 from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
-from controller.brain.supervisor import Link
-from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
-from controller.deciders.registry import SECTIONS, Sections, proposers_of
-from controller.deciders.start_limit import MOST_STARTS
+from controller.deciders.edits import MOST_STARTS
+from controller.deciders.pipeline import SECTIONS, Sections, proposers_of
 from controller.guard import Limits
 from controller.settings import BrainSettings, OperatorSettings
 from placement.batch.ladder import BatchSettings

@@ -8,7 +8,7 @@ deadline pass, a heuristic plans at once. This file does not import Ray; a separ
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -19,14 +19,13 @@ from cluster.frame import FrameError
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
-from controller.brain.state import BrainState
-from controller.brain.supervisor import Link
-from controller.brain.with_background import Background
+from controller.brain.inline import Background, SlotCounts
+from controller.brain.link import BrainState, Link
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
-from controller.deciders.pipeline import PlanRequest, planned, whole_plan
-from controller.deciders.registry import SECTIONS, Sections, proposers_of
+from controller.deciders.pipeline import SECTIONS, PlanRequest, Sections, planned, proposers_of, whole_plan
 from controller.guard import Limits, guard
+from controller.metrics.registry import Meter
 from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
@@ -79,13 +78,7 @@ class RayBrain:
     background: Background = field(init=False)
 
     def __post_init__(self) -> None:
-        self.background = Background(
-            proposers_of(self.decisions),
-            self.clock,
-            outcomes=self.link.outcomes,
-            remember=self.link.remember,
-            is_up=lambda: self.link.standing.state == "up",
-        )
+        self.background = Background(proposers_of(self.decisions), self.clock, self.link)
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
         over_at_s = self.clock() + deadline_s
@@ -97,7 +90,10 @@ class RayBrain:
         began_s = self.clock()
         try:
             found = self._from_ray(snapshot, over_at_s - began_s, began_s)
-            return found if isinstance(found, Plan) else self._locally(snapshot, found, over_at_s - self.clock())
+            if isinstance(found, Plan):
+                self.counts.plans["ray"] += 1
+                return found
+            return self._locally(snapshot, found, over_at_s - self.clock())
         finally:
             self.counts.latency_s = self.clock() - began_s
 
@@ -124,8 +120,6 @@ class RayBrain:
         found = usable(snapshot, reply.plan)
         if isinstance(found, Reason):
             self.link.reject(found.words)
-            return found
-        self.counts.plans["ray"] += 1
         return found
 
     def _locally(self, snapshot: Snapshot, why: Reason, left_s: float) -> Plan:
@@ -142,10 +136,10 @@ class RayBrain:
             plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))
         if why.code not in LASTING:
             return plan
-        # Constant words while this lasts: a status that named each attempt would be written for each.
-        return _with_note(
-            plan, Reason(PLANNED_LOCALLY, "planned by the controller itself while the brain is not available")
-        )
+        # On each service, so that its status shows it. Constant words while this lasts: a status that named each
+        # attempt would be written for each.
+        note = Reason(PLANNED_LOCALLY, "planned by the controller itself while the brain is not available")
+        return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))
 
 
 NO_LIMITS = Limits(max_evictions_share=1.0, max_evictions_floor=sys.maxsize, max_stopped_share=1.0, max_age_s=math.inf)
@@ -183,6 +177,37 @@ def late_decisions(decisions: Decisions) -> Decisions:
     return replace(decisions, within_s=LATE_S, planner="columns", batch=batch, policy=LATE_POLICY, move_share=0.0)
 
 
-def _with_note(plan: Plan, note: Reason) -> Plan:
-    """The plan with the note on each service, so that its status shows it."""
-    return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class BrainMetrics:
+    """Publisher of the brain's metrics. It remembers published counts, because counters rise only by the difference."""
+
+    meter: Meter
+    told: dict[str, Counter[Labels]] = field(default_factory=dict)
+
+    def tell(self, brain: RayBrain, slots: SlotCounts) -> None:
+        meter, counts, standing = self.meter, brain.counts, brain.standing
+        self._rise("tonnage_brain_plans_total", counts.plans)
+        self._rise("tonnage_brain_fallbacks_total", counts.fallbacks)
+        self._rise("tonnage_brain_restarts_total", standing.losses)
+        self._rise("tonnage_brain_late_answers_total", Counter({"": standing.late}))
+        self._rise("tonnage_brain_slot_thoughts_total", slots.thoughts)
+        self._rise("tonnage_brain_slot_failures_total", slots.failures)
+        self._rise("tonnage_brain_slot_actions_total", slots.actions)
+        for slot in {name for name, _ in (*slots.thoughts, *slots.failures)} | set(standing.slots_up):
+            meter.set("tonnage_brain_slot_up", int(slot in standing.slots_up), slot)
+        meter.set("tonnage_brain_up", int(standing.state == "up" and standing.trusted))
+        meter.set("tonnage_brain_planners", standing.planners_up)
+        meter.set("tonnage_brain_planner_restarts", standing.planner_restarts)
+        meter.set("tonnage_brain_handover_seconds", counts.handover_s)
+
+    def _rise(self, name: str, now: Mapping[str, int] | Mapping[tuple[str, str], int]) -> None:
+        """Raises a counter to the counts `now`: by label, by labels, or by "" where there is none."""
+        counted: Counter[Labels] = Counter()
+        for label, count in now.items():
+            counted[(label,) if isinstance(label, str) else label] = count
+        for labels, count in (counted - self.told.get(name, Counter())).items():
+            self.meter.count(name, *filter(None, labels), by=count)
+        self.told[name] = counted

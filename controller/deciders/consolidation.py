@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from cluster.actions import Move
 from cluster.plans import Plan, Reason
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-from controller.deciders.background import PROPOSE_S, Proposal
+from cluster.snapshot import PENDING, Snapshot
+from controller.deciders.decider import PROPOSE_S, Proposal
 from controller.deciders.decisions import Decisions
 from placement.batch.consolidation import candidates, emptying
 from placement.batch.problem import HostPrice

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cluster.workloads import HOLD_S
 from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
 from placement.moves import MovePrice
@@ -30,7 +31,7 @@ class Decisions:
     """Whether pods of lower priority are evicted for those of higher priority."""
     autoscale: bool = True
     """Whether ScalingPolicies are evaluated."""
-    hold_s: float = 0.0
+    hold_s: float = HOLD_S
     """Seconds after a change of a service in which it is not changed again while it can serve its demand; 0: no such
     pause."""
     move_share: float = 0.0

@@ -18,7 +18,7 @@ from cluster.autoscaling import LoadHistory
 from cluster.frame import framed, unframed
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.deciders.background import Proposal
+from controller.deciders.decider import Proposal
 from controller.deciders.decisions import Decisions
 
 NAME = "load_fits"

@@ -7,15 +7,72 @@ snapshots from the same start make the same plans, and one that starts later lea
 
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Thread
 
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from controller.deciders.slow_work import SlowWorker
 from placement.batch.lp.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
+from placement.engine.policy import Adopt, SlowWork
 from placement.mix.memory import SearchMemory
 from placement.policies import policy_named
+
+
+@dataclass(slots=True)
+class Task:
+    """Work in a thread of its own, with its result or its error."""
+
+    work: SlowWork
+    adopt: Adopt | None = None
+    error: BaseException | None = None
+    thread: Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        # One thread for each: it is due once in many plans, and a pool would be one more thing to close.
+        self.thread = Thread(target=self._run, name="packing prices")
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.adopt = self.work()
+        except BaseException as error:  # noqa: BLE001 - raised by `result` in the planner's thread
+            self.error = error
+
+
+@dataclass(slots=True)
+class SlowWorker:
+    """At most one piece of slow work at a time."""
+
+    task: Task | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self.task is not None
+
+    def begin(self, work: SlowWork) -> None:
+        """Starts the work in a thread. Does not wait."""
+        self.task = Task(work)
+
+    def finish(self, within_s: float) -> bool:
+        """Adopts the result, waiting for it. False when it is not ready in time; it is then kept for the next call.
+
+        The work counts steps, not seconds, so only a machine that is very busy is late. Raises the work's error, once:
+        the policy goes on with what it had.
+        """
+        task = self.task
+        if task is None:
+            return True
+        task.thread.join(None if within_s == float("inf") else max(0.0, within_s))
+        if task.thread.is_alive():
+            return False
+        self.task = None
+        if task.error is not None:
+            raise task.error
+        if task.adopt is not None:
+            task.adopt()
+        return True
+
 
 WAIT_SHARE = 0.5
 """Largest fraction of the remaining time for which a plan waits for new prices: the rest is for packing."""

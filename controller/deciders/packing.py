@@ -1,20 +1,37 @@
-"""Packing: a node for every pending pod of one share of the cluster, pod by pod or all at once."""
+"""Packing: a node for every pending pod of one share of the cluster, pod by pod or all at once, and moves after it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from cluster.plans import Plan, Reason
-from cluster.snapshot import Snapshot
-from controller.deciders.batch import pack_batch
+from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import PackingMemory
+from controller.deciders.memory import Memory, PackingMemory
+from placement.batch.consolidation import consolidated
+from placement.batch.ladder import BatchSettings, plan_batch, seated
+from placement.batch.pod_assignment import all_seats
+from placement.batch.proposal import (
+    DEALT_BY_PRIORITY,
+    certified,
+    dealt_by_priority,
+    proposed,
+    reason_of,
+    seats_to_keep,
+    within_headroom,
+)
+from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing.planner import pack, tried_in_vain
+from placement.moves import defragmented
+from placement.packing.planner import NO_TURN, pack, tried_in_vain
 
 ASSURED_SHARE = 0.5
 """Fraction of the work of packing that is done however late it is. Chosen: it takes less than half of the deadline, and
 places a thousand pods one by one on 2,000 nodes."""
 PRICES_LATE = Reason("PricesLate", "new prices of the packing policy were not ready in time, so earlier ones were used")
+OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before the search for moves began")
 
 
 def decide(share: Snapshot, turn: Turn) -> Plan:
@@ -42,3 +59,70 @@ def decide(share: Snapshot, turn: Turn) -> Plan:
 def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
     """The packing engine for a snapshot without memory: the policy knows of the pods in it alone."""
     return PackingMemory.under(decisions).packer.packer(snapshot)
+
+
+def pack_batch(
+    snapshot: Snapshot,
+    settings: BatchSettings,
+    packer: Callable[[Snapshot], Packer],
+    memory: Memory,
+    budget: Budget,
+    *,
+    preempt: bool,
+) -> Plan:
+    """Plan for all pending pods at once, then pod by pod, by priority and with preemption, for the remainder.
+
+    The remainder includes pods that gave up their place for want of power headroom.
+
+    The settings pick the planner (`placement.batch.ladder.rung_for`); the plan's reasons and its certificate name it,
+    and no clock cuts it short. packer: makes the packing engine, which takes a second, only where it is needed. budget:
+    for packing the remainder.
+    """
+    began_s = budget.clock()
+    plan = plan_batch(snapshot, memory.columns, settings)
+    memory.columns = plan.memory
+    powered, without = within_headroom(snapshot, plan.seats)
+    plan = replace(plan, seats=powered, waiting=np.union1d(plan.waiting, without))
+    seats = seats_to_keep(snapshot, plan, preempt=preempt)
+    whole = proposed(snapshot, seats, reason_of(plan))
+    after = seated(snapshot, seats)
+    if len(after.pods.pending):
+        packed = pack(after, packer(after), budget, preempt=preempt)
+        whole = whole.joined(_with_unserved(after, packed, settings))
+    return certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
+
+
+def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) -> Plan:
+    """The plan of packing, with placements for the pods that its budget had no turn for."""
+    no_turn = {reason.code for reason in NO_TURN.values()}
+    unserved = {each.workload for each in packed.unplaced if each.reason.code in no_turn}
+    if not unserved:
+        return packed
+    pods, after = snapshot.pods, snapshot.after(packed.actions)
+    labels = [f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else "" for gang in pods.gang.tolist()]
+    waits = [(gang or f"Pod/{name}") in unserved for gang, name in zip(labels, pods.names, strict=True)]
+    among = np.array(waits, dtype=np.bool_) & (after.pods.node == PENDING) & (pods.node == PENDING)
+    seats = all_seats(tuple(dealt_by_priority(after, among, settings)))
+    served = {labels[row] or f"Pod/{pods.names[row]}" for row in seats.row.tolist()}
+    unplaced = tuple(each for each in packed.unplaced if each.workload not in served)
+    return replace(packed, unplaced=unplaced).joined(proposed(after, seats, DEALT_BY_PRIORITY))
+
+
+def decide_moves(share: Snapshot, turn: Turn) -> Plan:
+    """Moves that reduce fragmentation, or that empty nodes where pods are planned in batches.
+
+    Their work is limited by the numbers of pods and nodes, so only time can forbid them.
+    """
+    decisions, pods, before = turn.decisions, share.pods, turn.before.pods
+    if not decisions.move_share:
+        return Plan()
+    if turn.budget.left_s <= 0:
+        return Plan(cut_short=(OUT_OF_TIME,))
+    # Pods that this plan starts, or restarts on other devices, stay where it puts them.
+    stays = (pods.node == before.node) & (pods.devices == before.devices)
+    seen = replace(share, pods=replace(pods, movable=pods.movable & stays))
+    if decisions.planner == "columns":
+        most = int(decisions.move_share * int((pods.node != PENDING).sum()))
+        return Plan(phases=consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most))
+    packer, _ = turn.memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
+    return Plan(phases=defragmented(seen, packer, decisions.move_price, decisions.move_share))

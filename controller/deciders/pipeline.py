@@ -1,21 +1,94 @@
-"""Pipeline of one plan: runs the deciders in order, each on the cluster as the ones before it leave it."""
+"""Order of deciders, the same in the operator, on Ray, in `tonnage plan` and the simulator, and how a plan runs them.
+
+A new decider is a folder with a pure function, a file here that calls it, and a line in ORDER.
+"""
 
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from typing import Literal
 
+from cluster.changes import with_expected
 from cluster.clock import Clock
 from cluster.errors import ConfigError
 from cluster.plans import Finding, Plan, Reason
-from cluster.scaling import with_expected
 from cluster.snapshot import Snapshot
-from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Turn
+from controller.deciders import autoscaling, closing, consolidation, edits, load_fits, packing, remediation
+from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Proposer, Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Memory, Warmth
-from controller.deciders.registry import SECTIONS, Sections, Stage
 from placement.budget import Budget
+from placement.mix.optimizer import work_of as mix_work_of
+from placement.packing.planner import packing_work_of
 from placement.partition import share_like, shares_of
+
+ORDER: tuple[Entry, ...] = (
+    # First: those after it place nothing on a node that it takes out, and place again what it stops.
+    Decider("remediation", remediation.decide, "cluster", needs="framed"),
+    Decider("autoscaling", autoscaling.decide, "cluster", needs="scalers"),
+    Decider("replicas", autoscaling.decide_mix, "cluster", mix_work_of, autoscaling.TIME_SHARE, needs="services"),
+    Decider("packing", packing.decide, "share", packing_work_of, assured_share=packing.ASSURED_SHARE),
+    Decider("moves", packing.decide_moves, "share"),
+    BackgroundDecider("polish", consolidation.polish_of),
+    *(BackgroundDecider(f"load_fits_{slot}", load_fits.load_fits_of(slot)) for slot in range(load_fits.MOST_SLOTS)),
+    Decider("gang_rollback", closing.roll_back_gangs, "cluster", needs="gangs"),
+    Decider("gate_timeout", closing.end_releases, "cluster", needs="released_at_s"),
+    Decider("claim_release", closing.release_claims, "cluster", needs="idle_claims"),
+    Decider("unallocated_claims", closing.report_left_out, "cluster", needs="left_out"),
+    Decider("held_back", closing.report_held_back, "cluster", needs="held_back"),
+    PlanEdit("rank_order", edits.order_ranks),
+    # Last: they take out of the plan what stands on instances that do not exist yet, and what the next plan starts.
+    PlanEdit("awaiting_pods", edits.await_pods),
+    PlanEdit("start_limit", edits.limit_starts),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Consecutive deciders of one scope: one planner runs them on the cluster, or several run them on its shares."""
+
+    scope: Literal["cluster", "share"]
+    deciders: tuple[Decider, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Order of deciders, divided by the process that runs them.
+
+    Planners, which may be on Ray, run the long ones. The rest is quick, or needs data that only the loop's process has;
+    it also runs while Ray is away.
+    """
+
+    opening: tuple[Entry, ...]
+    """Entries before the planners' section: background deciders, whose proposals are adopted first."""
+    stages: tuple[Stage, ...]
+    """Planners' section: up to the last decider that runs share by share."""
+    closing: tuple[Entry, ...]
+
+
+def sections_of(order: tuple[Entry, ...]) -> Sections:
+    """The order as sections. Raises ValueError where planners would have to wait for the loop's process in between."""
+    first = next(n for n, entry in enumerate(order) if entry.scope != "background")
+    end = 1 + max((n for n, entry in enumerate(order) if entry.scope == "share"), default=first - 1)
+    planners = [entry for entry in order[first:end] if isinstance(entry, Decider)]
+    if len(planners) < end - first:
+        raise ValueError(
+            "a background decider or an edit is between the planners' deciders; move it before or after them"
+        )
+    stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, lambda decider: decider.scope))
+    return Sections(order[:first], stages, order[end:])
+
+
+SECTIONS = sections_of(ORDER)
+
+
+def proposers_of(decisions: Decisions) -> tuple[Proposer, ...]:
+    """Background deciders that the decisions enable, in order; on Ray, each costs an actor, 60 MB."""
+    entries = (entry for entry in ORDER if isinstance(entry, BackgroundDecider))
+    return tuple(proposer for entry in entries if (proposer := entry.proposer(decisions)) is not None)
+
 
 DECIDER_FAILED = "DeciderFailed"
 """Code of the finding about a decider that raised an error."""
@@ -47,13 +120,6 @@ class PlanRequest:
     def over_at_s(self) -> float:
         """Instant of the deadline, on `clock`."""
         return self.began_s + self.deadline_s
-
-    def budget(self, decider: Decider, seen: Snapshot, portion: float = 1.0) -> Budget:
-        """Budget of a decider. portion: fraction of its work on the whole cluster."""
-        work = portion * decider.work_of(self.decisions.within_s)
-        time_share = decider.time_share if len(seen.nodes) else 1.0  # without a fleet no other decider needs the rest
-        over_at_s = self.began_s + time_share * self.deadline_s
-        return Budget(work, self.clock, over_at_s, assured=decider.assured_share * work)
 
 
 def decide(
@@ -93,6 +159,8 @@ def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions:
             case BackgroundDecider():
                 more = _isolated(entry.name, decisions, partial(adopt, entry, observed, plan))
             case Decider():
+                if not entry.has_work(observed):
+                    continue
                 turn = Turn(decisions, Budget(entry.work_of(decisions.within_s)), Memory(), observed, observed)
                 now = _after(observed, plan) if now is None else now
                 more = _isolated(entry.name, decisions, partial(entry.decide, now, turn))
@@ -102,7 +170,7 @@ def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions:
 
 def _after(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """The snapshot as a plan leaves it: after its actions, with the demands that it expects."""
-    seen = with_expected(snapshot, plan.expected)
+    seen = with_expected(snapshot, plan.expected) if plan.expected else snapshot
     return seen.after(plan.actions) if plan.phases else seen
 
 
@@ -129,35 +197,31 @@ def stage_plans(
     if not len(seen.nodes):
         return []  # The plan only decides what to rent: there is no fleet to pack, and no pod lacks a place in it.
     shares = shares_of(seen, asked.decisions.shares)
-    portions, parts_seen = _portions(shares), _as_observed(snapshot, shares)
-    plans = [
-        _stage_plan(stage, share, asked, observed=parts_seen[number], number=number, portion=portions[number])
-        for number, share in list(enumerate(shares))[part::parts]
-    ]
+    waiting = [len(share.pods.pending) for share in shares]
+    plans = []
+    for number in range(part, len(shares), parts):
+        share = shares[number]
+        # The same share of the observed cluster: without the pods that this plan adds, with those that it removes.
+        observed = snapshot if len(shares) == 1 else share_like(snapshot, share)
+        portion = max(1, waiting[number]) / max(1, sum(waiting))
+        plans.append(_stage_plan(stage, share, asked, observed=observed, number=number, portion=portion))
     asked.warmth.rest()
     return plans
-
-
-def _as_observed(snapshot: Snapshot, shares: Sequence[Snapshot]) -> Sequence[Snapshot]:
-    """The same shares of the observed cluster: without the pods that this plan adds, and with those that it removes."""
-    if len(shares) == 1:
-        return (snapshot,)
-    return tuple(share_like(snapshot, share) for share in shares)
-
-
-def _portions(shares: Sequence[Snapshot]) -> list[float]:
-    """Fractions of the cluster's work by share: proportional to its pending pods, a little for shares without any."""
-    waiting = [len(share.pods.pending) for share in shares]
-    return [max(1, count) / max(1, sum(waiting)) for count in waiting]
 
 
 def _stage_plan(
     stage: Stage, seen: Snapshot, asked: PlanRequest, *, observed: Snapshot, number: int, portion: float
 ) -> Plan:
-    """The plan by the deciders of a stage, one after another. number: of the share, for its memory."""
+    """The plan by the deciders of a stage, one after another. number: of the share, for its memory. portion: fraction
+    of a decider's work on the whole cluster."""
     plan, now = Plan(), seen
     for decider in stage.deciders:
-        budget = asked.budget(decider, seen, portion)
+        if not decider.has_work(now):
+            continue
+        work = portion * decider.work_of(asked.decisions.within_s)
+        time_share = decider.time_share if len(seen.nodes) else 1.0  # without a fleet no other decider needs the rest
+        over_at_s = asked.began_s + time_share * asked.deadline_s
+        budget = Budget(work, asked.clock, over_at_s, assured=decider.assured_share * work)
         turn = Turn(asked.decisions, budget, asked.warmth.memory(number), seen, observed)
         more = _isolated(decider.name, asked.decisions, partial(decider.decide, now, turn))
         plan, now = plan.joined(more), _after(now, more)
@@ -177,11 +241,8 @@ def _isolated(name: str, decisions: Decisions, step: Callable[[], Plan]) -> Plan
     except Exception as error:
         if not decisions.isolates:
             raise
-        return Plan(findings=(Finding(f"Decider/{name}", Reason(DECIDER_FAILED, _failure_words(error))),))
-
-
-def _failure_words(error: Exception) -> str:
-    """Kind of the error and the line that raised it, without its text, which may hold what a tenant wrote."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    place = "/".join(last.filename.split("/")[-3:])
-    return f"raised {type(error).__name__} at {place}:{last.lineno}, in {last.name}; the plan goes on without it"
+        # Without the error's text, which may hold what a tenant wrote.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{'/'.join(last.filename.split('/')[-3:])}:{last.lineno}, in {last.name}"
+        words = f"raised {type(error).__name__} at {place}; the plan goes on without it"
+        return Plan(findings=(Finding(f"Decider/{name}", Reason(DECIDER_FAILED, words)),))

@@ -5,10 +5,11 @@ again.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from controller.api.structs import Node, Pod
+from controller.api.structs import Node, Pod, PodClaim, PodStatus
 from controller.dra.objects import DeviceClass, DeviceId, ResourceClaim, ResourceSlice
 
 
@@ -24,9 +25,14 @@ class Use:
 
 def uses_of(pod: Pod) -> tuple[Use, ...]:
     """Claims of a pod, in order of its spec, without those that the template's controller found unnecessary."""
-    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
-    namespace, found = pod.metadata.namespace, []
-    for each in pod.spec.resource_claims:
+    return claim_uses(pod.metadata.namespace, pod.spec.resource_claims, pod.status)
+
+
+def claim_uses(namespace: str, claims: Iterable[PodClaim], status: PodStatus) -> tuple[Use, ...]:
+    """The same of a pod in this namespace, with these claims in its spec."""
+    made = {each.name: each.resource_claim_name for each in status.resource_claim_statuses}
+    found = []
+    for each in claims:
         if each.resource_claim_name is not None:
             found.append(Use(f"{namespace}/{each.resource_claim_name}", is_generated=False))
         elif each.name not in made:

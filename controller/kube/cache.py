@@ -332,7 +332,11 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
             is_read = bool(cache.lists) and not cache.is_absent
             # A server that starts refuses for a moment what it is about to serve.
             if error.refusal.status in ABSENT and cache.resource.is_optional and not (is_read and failures < STARTING):
-                await _left_out(cache, error, times, around)
+                was_absent = cache.is_absent
+                if not cache.leave_out(error.refusal):
+                    if not was_absent:
+                        log.info("not read", part=cache.resource.part, why=error.refusal.words)
+                    await around.pause(times.absent_s * around.chance.uniform(0.5, 1.0))
                 continue
             now_s = around.clock()
             # A watch that delivered an event has worked: back-off for a connection that is cut again and again must not
@@ -347,16 +351,6 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
                 "watch broken", part=cache.resource.part, error=str(error), failures=failures, wait_s=round(wait_s, 2)
             )
             await around.pause(wait_s)
-
-
-async def _left_out(cache: Cache[Item], error: KubeReadError, times: WatchTimes, around: Surroundings) -> None:
-    """Go on without an optional resource, and wait until it is tried again."""
-    was_absent = cache.is_absent
-    if cache.leave_out(error.refusal):
-        return
-    if not was_absent:
-        log.info("not read", part=cache.resource.part, why=error.refusal.words)
-    await around.pause(times.absent_s * around.chance.uniform(0.5, 1.0))
 
 
 async def list_all(cache: Cache[Item], transport: Transport, clock: Callable[[], float]) -> None:

@@ -1,7 +1,7 @@
 """API discovery: resources that a server serves, and the one that a word on a command line means."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,10 +68,15 @@ class Discovered:
 
         Raises ObservationError when no resource has that name.
         """
-        found = next(self._candidates(word.lower()), None)
-        if found is None:
-            raise ObservationError(f'the server doesn\'t have a resource type "{word}"; {self._help(word)}')
-        return found
+        name, _, group = word.lower().partition(".")
+        for resource in self.resources:
+            if word.lower() in _names(resource):
+                return resource
+        for resource in (*self.resources, *self.older):
+            groups = (resource.group, f"{resource.version}.{resource.group}".rstrip("."))
+            if group and name in _names(resource) and group in groups:
+                return resource
+        raise ObservationError(f'the server doesn\'t have a resource type "{word}"; {self._help(word)}')
 
     def of_kind(self, api_version: str, kind: str) -> ApiResource | None:
         """Resource of the apiVersion and kind at the top of a manifest."""
@@ -86,21 +91,11 @@ class Discovered:
         """Plurals of all resources that can be listed, for shell completion."""
         return (r.plural for r in self.resources if "list" in r.verbs)
 
-    def _candidates(self, word: str) -> Iterator[ApiResource]:
-        name, _, group = word.partition(".")
-        for resource in self.resources:
-            if word in _names(resource):
-                yield resource
-        for resource in (*self.resources, *self.older):
-            groups = (resource.group, f"{resource.version}.{resource.group}".rstrip("."))
-            if group and name in _names(resource) and group in groups:
-                yield resource
-
     def _help(self, word: str) -> str:
         ours = self.in_category(CATEGORY)
         if not ours:
             return NOT_INSTALLED
-        from cluster.suggestions import meant, nearest
+        from cluster.errors import meant, nearest
 
         missing = f"; no response from {', '.join(self.stale)}" if self.stale else ""
         if near := nearest(word, [name for each in ours for name in (each.plural, *each.short_names)]):
@@ -122,8 +117,27 @@ def discovered(*answers: bytes) -> Discovered:
     """Resources in these documents of aggregated discovery, together. Raises ObservationError."""
     try:
         groups = [group for body in answers for group in json.loads(body).get("items") or ()]
-        each = tuple(_resources(groups))
-        stale = tuple(_name(group) for group in groups if any(_is_stale(v) for v in group.get("versions") or ()))
+        each = [
+            ApiResource(
+                group=_name(group),
+                version=version["version"],
+                kind=(found.get("responseKind") or {}).get("kind", ""),
+                plural=found["resource"],
+                singular=found.get("singularResource", ""),
+                short_names=tuple(found.get("shortNames") or ()),
+                categories=tuple(found.get("categories") or ()),
+                is_namespaced=found.get("scope", "Namespaced") == "Namespaced",
+                verbs=frozenset(found.get("verbs") or ()),
+            )
+            for group in groups
+            for version in group.get("versions") or ()
+            for found in version.get("resources") or ()
+        ]
+        stale = tuple(
+            _name(group)
+            for group in groups
+            if any(version.get("freshness") == "Stale" for version in group.get("versions") or ())
+        )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         words = f"{type(error).__name__}: {error}"
         raise ObservationError(f"reading API discovery: {words}; the server is older than 1.30") from error
@@ -136,24 +150,3 @@ def discovered(*answers: bytes) -> Discovered:
 
 def _name(group: Mapping[str, Any]) -> str:
     return str((group.get("metadata") or {}).get("name", ""))
-
-
-def _is_stale(version: Mapping[str, Any]) -> bool:
-    return version.get("freshness") == "Stale"
-
-
-def _resources(groups: Iterable[Mapping[str, Any]]) -> Iterator[ApiResource]:
-    for group in groups:
-        for version in group.get("versions") or ():
-            for each in version.get("resources") or ():
-                yield ApiResource(
-                    group=_name(group),
-                    version=version["version"],
-                    kind=(each.get("responseKind") or {}).get("kind", ""),
-                    plural=each["resource"],
-                    singular=each.get("singularResource", ""),
-                    short_names=tuple(each.get("shortNames") or ()),
-                    categories=tuple(each.get("categories") or ()),
-                    is_namespaced=each.get("scope", "Namespaced") == "Namespaced",
-                    verbs=frozenset(each.get("verbs") or ()),
-                )

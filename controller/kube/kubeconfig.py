@@ -7,6 +7,7 @@ import base64
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ssl import CERT_NONE, PROTOCOL_TLS_CLIENT, SSLContext, create_default_context
 from typing import Any
 
 import yaml
@@ -102,8 +103,13 @@ def read_kubeconfig(paths: str) -> Kubeconfig:
         current = current or str(content.get("current-context") or "")
         folder = os.path.dirname(os.path.abspath(path))
         for kind in KINDS:
-            for name, entry in _entries(content, kind, folder):
-                merged[kind].setdefault(name, entry)
+            for each in content.get(kind) or ():
+                if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
+                    raise CredentialError(f"{kind}: an entry has no name")
+                fields = each.get(kind.removesuffix("s")) or {}
+                if not isinstance(fields, dict):
+                    raise CredentialError(f"{kind}: {each['name']} is not a mapping")
+                merged[kind].setdefault(each["name"], Entry(fields, folder))
     return Kubeconfig(current=current, **merged)
 
 
@@ -117,20 +123,45 @@ def default_paths() -> str:
     return os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
 
 
-def _entries(content: Mapping[str, Any], kind: str, folder: str) -> list[tuple[str, Entry]]:
-    """(name, entry) of a list such as `clusters`. Raises CredentialError."""
-    found = []
-    for each in content.get(kind) or ():
-        if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
-            raise CredentialError(f"{kind}: an entry has no name")
-        fields = each.get(kind.removesuffix("s")) or {}
-        if not isinstance(fields, dict):
-            raise CredentialError(f"{kind}: {each['name']} is not a mapping")
-        found.append((each["name"], Entry(fields, folder)))
-    return found
-
-
 def _named(entries: Mapping[str, Entry], name: str, kind: str) -> Entry:
     if name not in entries:
         raise CredentialError(f"its {kind} have no entry with name {name}")
     return entries[name]
+
+
+def tls_of(context: Context) -> SSLContext:
+    """Context that trusts the cluster's authority, else the system's, and shows the user's certificate.
+
+    Raises CredentialError, OSError (ssl.SSLError among them), UnicodeDecodeError.
+    """
+    if context.cluster.fields.get("insecure-skip-tls-verify") or context.cluster.text("server").startswith("http://"):
+        tls = SSLContext(PROTOCOL_TLS_CLIENT)
+        tls.check_hostname, tls.verify_mode = False, CERT_NONE
+    else:
+        tls = create_default_context(cadata=context.cluster.content("certificate-authority").decode() or None)
+    certificate = context.user.content("client-certificate")
+    if certificate:
+        load_certificate(tls, certificate, context.user.content("client-key"))
+    return tls
+
+
+def load_certificate(tls: SSLContext, certificate: bytes, key: bytes) -> None:
+    """Show a client certificate on connections made from now on. Both are PEM; the key may stand with the certificate.
+
+    OpenSSL reads files only. Where the system has files in memory, no key is written to a disk.
+    """
+    content = certificate + b"\n" + key
+    if hasattr(os, "memfd_create"):
+        number = os.memfd_create("tonnage-client-certificate")
+        try:
+            os.write(number, content)
+            tls.load_cert_chain(f"/proc/self/fd/{number}")
+        finally:
+            os.close(number)
+        return
+    from tempfile import NamedTemporaryFile
+
+    with NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        tls.load_cert_chain(file.name)

@@ -164,7 +164,12 @@ class Leadership:
         while True:
             led = self.may_write()
             if self._clock() >= self._rests_until_s:
-                await self._try_round()
+                try:
+                    await self.round()
+                except (ActionError, ObservationError) as error:
+                    conflict = isinstance(error, KubeWriteError) and error.refusal.status == 409
+                    if not conflict:  # another candidate was faster: the next round reads which
+                        log.warning("the Lease could not be kept", why=str(error))
             if self.may_write() != led:
                 log.info("leadership changed", leads=not led, holder=self.holder, epoch=self.epoch)
             await sleep(self._candidate.times.retry_s)
@@ -192,14 +197,6 @@ class Leadership:
             await self._write(record)
         except ActionError as error:
             log.warning("the Lease was not released; it expires", why=str(error))
-
-    async def _try_round(self) -> None:
-        try:
-            await self.round()
-        except (ActionError, ObservationError) as error:
-            conflict = isinstance(error, KubeWriteError) and error.refusal.status == 409
-            if not conflict:  # another candidate was faster: the next round reads which
-                log.warning("the Lease could not be kept", why=str(error))
 
     async def _read(self) -> LeaseRecord:
         path = f"{self._collection}/{self._name}"

@@ -43,15 +43,14 @@ class LoopThread:
         self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:
-        self.run_within(_all_cancelled(), 2.0)
+        async def cancel_all() -> None:
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self.run_within(cancel_all(), 2.0)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(2.0)
         if not self._thread.is_alive():
             self._loop.close()
-
-
-async def _all_cancelled() -> None:
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

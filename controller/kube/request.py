@@ -137,21 +137,18 @@ def refusal_of(status: int, path: str, body: bytes, retry_after: str = "") -> Re
 
     retry_after: Retry-After header, empty without one; it counts where the Status gives no time.
     """
-    refusal = _refusal_of(status, path, body)
+    try:
+        refusal = refusal_in(json.loads(body), status)
+    except (ValueError, TypeError, AttributeError):  # no Status
+        if status == NOT_FOUND and body.strip() == _NOT_SERVED:
+            remedy = f"; {NOT_INSTALLED}" if f"/apis/{GROUP}/" in path else ""
+            refusal = Refusal(status, "NotFound", f"the server serves no {path}{remedy}")
+        else:
+            text = body[:200].decode(errors="replace").strip()
+            refusal = Refusal(status, "Unknown", f"status {status}: {text}")
     if refusal.retry_after_s is None and retry_after.isascii() and retry_after.isdigit():
         return replace(refusal, retry_after_s=float(retry_after))
     return refusal
-
-
-def _refusal_of(status: int, path: str, body: bytes) -> Refusal:
-    try:
-        return refusal_in(json.loads(body), status)
-    except (ValueError, TypeError, AttributeError):  # no Status
-        text = body[:200].decode(errors="replace").strip()
-    if status == NOT_FOUND and body.strip() == _NOT_SERVED:
-        remedy = f"; {NOT_INSTALLED}" if f"/apis/{GROUP}/" in path else ""
-        return Refusal(status, "NotFound", f"the server serves no {path}{remedy}")
-    return Refusal(status, "Unknown", f"status {status}: {text}")
 
 
 def warning_text(header: str) -> str:

@@ -30,7 +30,7 @@ from controller.kube_world.reservations import Reservations
 from controller.placers import Pool, pool_mode, requested_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
-from controller.snapshot.fact import Fact
+from controller.snapshot.scalers import Fact
 
 MOST_MILLI = 10**12
 """Largest quota that is told from none."""

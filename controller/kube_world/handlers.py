@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
+from cluster.changes import OUR_TAINTS
 from cluster.errors import ActionError
 from cluster.occupancy import Occupancy
 from cluster.plans import Reason
-from cluster.quarantine import OUR_TAINTS
 from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
 from controller.api.notation import rfc3339

@@ -33,9 +33,9 @@ from controller.kube.sender import Stamp, Write
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.fact import Fact
 from controller.snapshot.from_manifests import note_snapshot
 from controller.snapshot.pod_groups import Owner
+from controller.snapshot.scalers import Fact
 
 log = structlog.get_logger("devices")
 

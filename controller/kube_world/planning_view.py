@@ -6,20 +6,18 @@ from dataclasses import replace
 from functools import partial
 
 from cluster.actions import Bind
+from cluster.changes import resized, without_pods
 from cluster.nodes import HeldBack
-from cluster.scaling import resized, without_pods
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
 from controller.api.model_service import status_from
-from controller.deciders.deadlines import since
-from controller.deciders.gang_rollback import half_started
+from controller.deciders.closing import half_started, since
 from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod
 from controller.kube.sender import REQUEST_TIMEOUT_S
 from controller.kube_world.deployments import Instances
 from controller.kube_world.reservations import AssumedBinds, Reservations
 from controller.placers import PlacementModes, Pool, requested_mode
-from controller.snapshot.namespace_bounds import NamespaceBounds
-from controller.snapshot.quotas import within_quotas
+from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
 
 UNHEEDED = (
     "PodAffinityNotHeeded",

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Reason
-from cluster.suggestions import meant
 from controller.api import gang, gpu_type, model_profile, model_service, node, pod
 from controller.api.foreign_kinds import foreign_kind_of
 from controller.api.gang import Gang
@@ -31,8 +30,9 @@ from controller.objects.pod_templates import (
 )
 from controller.objects.read import Note, Read, checked
 
-SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
-"""Kinds that are ignored without a note: the API server writes the priority of the class into each pod."""
+SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass"), ("agents.x-k8s.io/v1beta1", "Sandbox")})
+"""Kinds that are ignored without a note unless they ask for GPUs: the API server writes the priority of a class into
+each pod, and a Sandbox concerns isolation, not the plan."""
 
 
 _STRUCTS: Mapping[type, type[Any]] = {node.KIND.model: Node, pod.KIND.model: Pod}
@@ -186,7 +186,7 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         yield Mistake(document.place(path=(missing,)), "is missing", f"Tonnage's kinds have apiVersion: {API_VERSION}")
         return
     kind = kind_of(version, name, kinds)
-    if (version, name) in SILENTLY_IGNORED:
+    if (version, name) in SILENTLY_IGNORED and not asks_for_gpus(content):
         return
     if kind is not None:
         yield from _validated(document, kind)

@@ -12,8 +12,7 @@ import structlog
 from cluster.errors import ObservationError
 from cluster.plans import Plan
 from controller.brain.from_settings import brain_from, limits_from
-from controller.brain.metrics import BrainMetrics
-from controller.brain.remote import RayBrain
+from controller.brain.remote import BrainMetrics, RayBrain
 from controller.cycle import run_cycle
 from controller.kube.leader_election import Leadership
 from controller.loops.loop import ControlLoop, LoopContext

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS
 from controller.deciders.decider import Entry
-from controller.deciders.registry import ORDER, Sections, sections_of
+from controller.deciders.pipeline import ORDER, Sections, sections_of
 from controller.loops.autoscaler import loop as autoscaler
 from controller.loops.health import loop as health
 from controller.loops.isolation import loop as isolation
@@ -14,7 +14,7 @@ from controller.loops.loop import ControlLoop
 from controller.loops.power import control as power
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
-from controller.snapshot.fact import Fact
+from controller.snapshot.scalers import Fact
 
 LoopOf = Callable[[OperatorSettings], ControlLoop | None]
 """Makes a loop as the settings configure it; None where they do not enable it. Raises ConfigError."""

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 from controller.queries.plan_diff import cost_per_hour
 from controller.queries.usage import NO_TYPE, Usage, of_nodes, of_services, total
 

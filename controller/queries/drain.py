@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cluster.actions import Bind, Evict
-from cluster.cordon import cordoned
+from cluster.changes import cordoned
 from cluster.nodes import HOSTNAME_LABEL
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.kube import crud
 from controller.kube.api_server import ApiServer

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.actions import Evict
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Plan, Reason, ServicePlan
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
-from cluster.suggestions import meant
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape
 from placement.engine.explanation import Explanation
 from placement.engine.explanation import explain as explain_seat

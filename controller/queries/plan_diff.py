@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
-from controller.deciders.awaiting_pods import AWAITS_POD
+from controller.deciders.edits import AWAITS_POD
 
 
 @dataclass(frozen=True, slots=True)

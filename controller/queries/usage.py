@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
+from cluster.changes import instance_type_of
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 from controller.placers import Pool
 from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import stranded_devices

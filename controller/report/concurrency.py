@@ -4,14 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit, ConcurrencyTuning
+from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
 from controller.api.conditions import CONCURRENCY_TUNED, ConditionStatus
 from controller.api.scaling_policy import ConcurrencyStatus
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job, Write
-from controller.snapshot.concurrency import contexts_of, pool_of
+from controller.snapshot.scalers import contexts_of, pool_of
 
 LONGEST_MESSAGE = 1024
 _STATUS_OF: Mapping[str, ConditionStatus] = {

@@ -9,8 +9,7 @@ from cluster.clock import Clock
 from cluster.errors import ObservationError
 from cluster.plans import Certificate, Finding
 from controller.cycle import STAGES, Cycle
-from controller.deciders.pipeline import DECIDER_FAILED
-from controller.deciders.registry import ORDER
+from controller.deciders.pipeline import DECIDER_FAILED, ORDER
 from controller.guard import REASONS
 from controller.metrics.registry import Meter
 from controller.ports import Undone
@@ -23,11 +22,11 @@ RESULT_OF = {
     "Skipped": "skipped",
     "NotWhole": "skipped",
 }
-"""Result label of an action that was not done, by the code of the reason (controller/apply.py)."""
+"""Result label of an action that was not done, by the code of the reason (controller/cycle.py)."""
 STUCK = "stuck"
 """Result label of a failed rollback."""
 ROLLBACKS = ("GangTakenBack", "MemberLost", "NotBound")
-"""Codes of the reasons for rollbacks (controller/deciders/gang_rollback.py, controller/deciders/gate_timeout.py)."""
+"""Codes of the reasons for rollbacks (controller/deciders/closing.py, controller/deciders/closing.py)."""
 
 PLANNERS = ("ray", "local")
 FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost", "garbled", "infeasible")

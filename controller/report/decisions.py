@@ -11,7 +11,7 @@ from cluster.snapshot import Snapshot
 from controller.api.conditions import BAD_INPUT
 from controller.api.foreign_kinds import gang_object
 from controller.api.validation import words_of
-from controller.deciders.held_back import PODS_REFUSED
+from controller.deciders.closing import PODS_REFUSED
 from controller.objects.own_objects import by_object
 from controller.ports import Outcome, Undone
 

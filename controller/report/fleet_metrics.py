@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from cluster.arrays import FloatArray
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.autoscaling import ConcurrencyLimit, Scaler
+from cluster.changes import instance_type_of
 from cluster.plans import Certificate, Finding, Reason, ServicePlan, Unplaced
-from cluster.pods import PENDING
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
 from controller.report.scaling_status import NO_LIMITS, limit_of

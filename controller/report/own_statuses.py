@@ -9,12 +9,10 @@ import msgspec
 import numpy as np
 from pydantic import ValidationError
 
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.conditions import (
     ACCEPTED,
     BAD_INPUT,

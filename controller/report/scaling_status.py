@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from autoscaler.decision.outcome import LimitedBy
 from autoscaler.decision.wording import CODES
-from cluster.autoscaling import Scaler
-from cluster.concurrency import ConcurrencyLimit
+from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.plans import Reason
 from controller.api.conditions import (
     CONCURRENCY_TUNED,

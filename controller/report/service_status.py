@@ -8,11 +8,10 @@ from typing import Any
 
 import structlog
 
+from cluster.changes import instance_type_of
 from cluster.errors import ActionError
 from cluster.plans import Plan, Reason, Routing, ServicePlan
-from cluster.pods import PENDING
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import InstanceType
 from controller.api.conditions import (
     ACCEPTED,

@@ -13,9 +13,8 @@ import numpy as np
 from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, LeftOut
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import SPOT_LABELS, Gang, LeftOut, is_spot, on_capacity
 from cluster.workloads import ModelService as Service
 from controller.api import gang, gpu_type, model_profile, model_service
 from controller.api.foreign_kinds import gang_object
@@ -24,15 +23,11 @@ from controller.api.kind import Kind
 from controller.api.labels import SCHEDULER_NAME
 from controller.api.structs import Node, Pod
 from controller.objects.read import Findings, Read
-from controller.snapshot.capacity import with_instances_off_spot
-from controller.snapshot.fact import Fact
-from controller.snapshot.groups import Groups, KnownGroups
-from controller.snapshot.node_affinity import matches_node_names
-from controller.snapshot.nodes import NodeRow, TypeIndex, node_row, node_table, types_from
-from controller.snapshot.pod_groups import Owner
-from controller.snapshot.pod_table import Dangling, PodColumns, PodView
-from controller.snapshot.pods import PodRow, pod_row
-from controller.snapshot.scalers import with_scalers
+from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
+from controller.snapshot.pod_groups import Groups, KnownGroups, Owner
+from controller.snapshot.pod_table import Dangling, PodColumns
+from controller.snapshot.pods import pod_row
+from controller.snapshot.scalers import Fact, with_scalers
 from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
 
 
@@ -97,25 +92,20 @@ class SnapshotBuilder:
         self._read_pod(read)
 
     def _read_pod(self, read: Read[Pod]) -> None:
-        if read.object.holds_nothing:
-            self.remove_pod(read.name)
-        else:
-            self._pods.put(read, self._with_group(read, pod_row(read, self._types)))
-
-    def _with_group(self, read: Read[Pod], row: PodRow) -> PodRow:
-        """The row, a member of its group where that is a gang for Tonnage to place."""
+        pod, name = read.object, read.name
+        if pod.holds_nothing:
+            self.remove_pod(name)
+            return
+        row = pod_row(read, self._types)
         if row.group is None:
-            self._groups.remove_pod(read.name)
-            return row
-        is_member = self._groups_others and self._is_placed_here(read.object)
-        self._groups.put_pod(read.name, row.group if self._groups_others else None, is_ours=is_member)
-        return row if is_member else replace(row, gang="", group=None)
-
-    def _is_placed_here(self, pod: Pod) -> bool:
-        """Whether Tonnage places a pod, or did."""
-        if not pod.spec.node_name:
-            return self._is_ours(pod)
-        return pod.metadata.annotations.node is not None or pod.spec.scheduler_name == SCHEDULER_NAME
+            self._groups.remove_pod(name)
+        else:
+            # It is a member of its group where that is a gang that Tonnage places, or did.
+            was_placed = pod.metadata.annotations.node is not None or pod.spec.scheduler_name == SCHEDULER_NAME
+            is_member = self._groups_others and (was_placed if pod.spec.node_name else self._is_ours(pod))
+            self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
+            row = row if is_member else replace(row, gang="", group=None)
+        self._pods.put(read, row)
 
     def put_owner(self, word: str, name: str, owner: Owner) -> None:
         """An object of another project's kind that says how many pods start together."""
@@ -162,8 +152,13 @@ class SnapshotBuilder:
 
     def build(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> BuiltSnapshot:
         """Snapshot of the current objects. Only those that changed since the last call are converted."""
-        own = self._current_own_kinds()
-        nodes, groups = self._nodes_table(), self._groups.known()
+        own, groups = self._current_own_kinds(), self._groups.known()
+        name_is_matched = self._pods.name_is_matched or any(
+            matches_node_names(service.node_terms) for service in own.services
+        )
+        if self._node_table is None or self._node_table[0] != name_is_matched:
+            self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
+        nodes = self._node_table[1]
         gangs = (*(read.name for read in own.gangs), *(gang.name for gang in groups.gangs))
         view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of)
         snapshot = Snapshot(
@@ -176,35 +171,32 @@ class SnapshotBuilder:
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
         )
-        snapshot = replace(with_instances_off_spot(snapshot), left_out=tuple(self._without_gang(view)))
-        for add_fact in self._facts:
-            snapshot = add_fact(snapshot, self.own)
-        return BuiltSnapshot(snapshot, tuple(self._mistakes(own, view)), view.dangling)
-
-    def _without_gang(self, view: PodView) -> Iterable[LeftOut]:
-        """Pods that wait for the object of their gang."""
-        unreadable = self._groups.known().unreadable
+        left_out = []
         for each in view.dangling:
             if each.kind == "Gang" and not each.read.object.spec.node_name:
                 kind, name = gang_object(each.name)
-                if each.name in unreadable:
+                code, words = "GangMissing", f"there is no {kind} {name}, which says how many pods start together"
+                if each.name in groups.unreadable:
+                    code = "GangUnreadable"
                     words = f"{kind} {name}, which says how many pods start together, cannot be read: a bug of Tonnage"
-                    yield LeftOut(each.read.name, "GangUnreadable", words)
-                else:
-                    words = f"there is no {kind} {name}, which says how many pods start together"
-                    yield LeftOut(each.read.name, "GangMissing", words)
-
-    def _mistakes(self, own: _OwnKinds, view: PodView) -> Iterable[Mistake]:
-        yield from (m for name in sorted(self._node_rows) for m in self._node_rows[name].mistakes)
-        yield from own.findings.mistakes
-        yield from view.mistakes
+                left_out.append(LeftOut(each.read.name, code, words))
+        snapshot = replace(with_instances_off_spot(snapshot), left_out=tuple(left_out))
+        for add_fact in self._facts:
+            snapshot = add_fact(snapshot, self.own)
+        of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)
+        return BuiltSnapshot(snapshot, (*of_nodes, *own.findings.mistakes, *view.mistakes), view.dangling)
 
     def _current_own_kinds(self) -> _OwnKinds:
         if self._own_kinds is None:
             findings = Findings()
             types = types_from(self.own(gpu_type.KIND), findings)
             if types != self._types:
-                self._read_again(types)
+                # Other GPU types change the meaning of the labels and resources of all nodes and pods.
+                self._types = types
+                for node in tuple(self._nodes.values()):
+                    self._read_node(node)
+                for pod in tuple(self._pods.reads.values()):
+                    self._read_pod(pod)
             profiles = profiles_from(self.own(model_profile.KIND), types, findings)
             services = valid_services(self.own(model_service.KIND), profiles, types, findings)
             self._own_kinds = _OwnKinds(
@@ -220,22 +212,6 @@ class SnapshotBuilder:
     def own(self, kind: Kind) -> tuple[Read[Any], ...]:
         """Objects of one of Tonnage's kinds, sorted by name."""
         return tuple(read for _, read in sorted(self._own[kind].items()))
-
-    def _read_again(self, types: TypeIndex) -> None:
-        """Convert all nodes and pods again, because other GPU types change the meaning of labels and resources."""
-        self._types = types
-        for node in tuple(self._nodes.values()):
-            self._read_node(node)
-        for pod in tuple(self._pods.reads.values()):
-            self._read_pod(pod)
-
-    def _nodes_table(self) -> NodeTable:
-        name_is_matched = self._pods.name_is_matched or any(
-            matches_node_names(service.node_terms) for service in self._current_own_kinds().services
-        )
-        if self._node_table is None or self._node_table[0] != name_is_matched:
-            self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
-        return self._node_table[1]
 
     def note(self, snapshot: Snapshot, findings: Findings) -> None:
         """Add notes for the reader of a plan about the objects of the last built snapshot."""
@@ -253,13 +229,13 @@ class SnapshotBuilder:
             findings.note_many("Pod", "GroupNotRead", pods, words)
 
 
-def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGroups | None = None) -> tuple[Gang, ...]:
+def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGroups) -> tuple[Gang, ...]:
     """Gangs of these objects, then those of other projects, with the highest priority of their members, or their own
     where that is lower.
 
     Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class.
     """
-    reads, others = tuple(read), groups.gangs if groups else ()
+    reads, others = tuple(read), groups.gangs
     count = len(reads) + len(others)
     highest = np.full(count, np.iinfo(np.int64).min)
     member = np.flatnonzero(pods.gang >= 0)
@@ -268,24 +244,19 @@ def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable, groups: KnownGr
     top = [int(each) if there else 0 for each, there in zip(highest, has_members, strict=True)]
     running = np.bincount(pods.gang[member[pods.node[member] != PENDING]], minlength=count).tolist()
     members = np.bincount(pods.gang[member], minlength=count).tolist()
-    own = tuple(
-        after_loss(
-            Gang(
-                name=each.name,
-                min_members=each.object.spec.min_members,
-                within=each.object.spec.topology.within,
-                prefer_within=each.object.spec.topology.prefer_within,
-                priority=_gang_priority(each.object.spec.priority, top[row]),
-            ),
-            each.object,
-            members[row],
-            running[row],
+    own = []
+    for row, each in enumerate(reads):
+        spec = each.object.spec
+        made = Gang(
+            name=each.name,
+            min_members=spec.min_members,
+            within=spec.topology.within,
+            prefer_within=spec.topology.prefer_within,
+            priority=top[row] if spec.priority is None else min(spec.priority, top[row]),
         )
-        for row, each in enumerate(reads)
-    )
-    return own + tuple(
-        replace(each, priority=priority) for each, priority in zip(others, top[len(reads) :], strict=True)
-    )
+        own.append(after_loss(made, each.object, members[row], running[row]))
+    own += [replace(each, priority=priority) for each, priority in zip(others, top[len(reads) :], strict=True)]
+    return tuple(own)
 
 
 def after_loss(gang: Gang, written: GangObject, members: int, running: int) -> Gang:
@@ -301,5 +272,32 @@ def after_loss(gang: Gang, written: GangObject, members: int, running: int) -> G
     return replace(gang, min_members=max(asked, members + 1), asked_members=asked, must_restart=True)
 
 
-def _gang_priority(own: int | None, highest: int) -> int:
-    return highest if own is None else min(own, highest)
+def with_instances_off_spot(snapshot: Snapshot) -> Snapshot:
+    """The snapshot in which services that may not use spot nodes, and their pods, are restricted to other nodes.
+
+    Their Deployments say nothing of capacity types: it is Tonnage that chooses their nodes. A template that names a
+    capacity type itself is left alone. Unchanged in a fleet without spot nodes.
+    """
+    if not any(map(is_spot, snapshot.nodes.labels)):
+        return snapshot
+    names_capacity = {
+        s.name for s in snapshot.services if any(each.key in SPOT_LABELS for term in s.node_terms for each in term)
+    }
+    kept_off = {s.name for s in snapshot.services if not s.spot} - names_capacity
+    services = tuple(
+        replace(each, node_terms=on_capacity(each.node_terms, spot=False)) if each.name in kept_off else each
+        for each in snapshot.services
+    )
+    pods = snapshot.pods
+    shape, shapes = pods.shape.copy(), list(pods.shapes)
+    numbers: dict[int, int] = {}
+    for row in pods.pending.tolist():
+        if pods.owner[row] not in kept_off:
+            continue
+        own = int(shape[row])
+        if own not in numbers:
+            numbers[own] = len(shapes)
+            shapes.append(replace(shapes[own], node_terms=on_capacity(shapes[own].node_terms, spot=False)))
+        shape[row] = numbers[own]
+    shape.setflags(write=False)
+    return replace(snapshot, services=services, pods=replace(pods, shape=shape, shapes=tuple(shapes)))

@@ -6,18 +6,15 @@ from functools import cache
 
 import numpy as np
 
-from cluster.arrays import IntArray
-from cluster.errors import Mistake
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.suggestions import meant
+from cluster.errors import Mistake, meant
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.fact import Fact
 from controller.snapshot.pod_groups import Owner
+from controller.snapshot.scalers import Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +38,22 @@ def snapshot_from(
     """
     builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
     built = builder.build(at_s)
-    for mistake in (*built.mistakes, *_no_fleet(manifests), *(() if is_dump else _dangling(manifests, built))):
+    for mistake in built.mistakes:
         findings.mistake(mistake)
+    alive = [read for read in manifests.pods if not read.object.holds_nothing]
+    if alive and not manifests.nodes:
+        # Their fleet was forgotten. Services without nodes are valid: what to buy?
+        findings.mistake(
+            alive[0].mistake((), f"there is no Node for {len(alive)} pod(s)", "add the nodes of the fleet")
+        )
     if is_dump:
-        _note_left_out(built, findings)
+        for kind in sorted({each.kind for each in built.dangling}):
+            pods = [each.read.name for each in built.dangling if each.kind == kind]
+            words = f"refer to a {kind} that the dump leaves out: those that run count, those that wait do not"
+            findings.note_many("Pod", "LeftOut", pods, words)
+    else:
+        for mistake in _dangling(manifests, built):
+            findings.mistake(mistake)
     findings.stop_on_mistakes()
     builder.note(built.snapshot, findings)
     note_snapshot(built.snapshot, findings)
@@ -63,14 +72,6 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
     for pod in manifests.pods:
         builder.put_pod(pod)
     return builder
-
-
-def _no_fleet(manifests: Manifests) -> Iterator[Mistake]:
-    """Error for pods without any node: their fleet was forgotten. Services without nodes are valid: what to buy?"""
-    alive = [read for read in manifests.pods if not read.object.holds_nothing]
-    if alive and not manifests.nodes:
-        problem = f"there is no Node for {len(alive)} pod(s)"
-        yield alive[0].mistake((), problem, "add the nodes of the fleet")
 
 
 def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[Mistake]:
@@ -97,44 +98,24 @@ def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[Mistake]:
         yield each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
 
 
-def _note_left_out(built: BuiltSnapshot, findings: Findings) -> None:
-    for kind in sorted({each.kind for each in built.dangling}):
-        pods = [each.read.name for each in built.dangling if each.kind == kind]
-        words = f"refer to a {kind} that the dump leaves out: those that run count, those that wait do not"
-        findings.note_many("Pod", "LeftOut", pods, words)
-
-
 def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
     """Add notes for the reader of a plan that follow from the snapshot as a whole."""
-    _note_gangs(snapshot, findings)
-    _note_overcommitted(snapshot, findings)
-
-
-def _note_gangs(snapshot: Snapshot, findings: Findings) -> None:
-    for row, gang in enumerate(snapshot.gangs):
-        there = int((snapshot.pods.gang == row).sum())
+    pods, nodes, free = snapshot.pods, snapshot.nodes, snapshot.free()
+    for number, gang in enumerate(snapshot.gangs):
+        there = int((pods.gang == number).sum())
         if there < gang.min_members:
             words = f"{there} of its {gang.min_members} members exist: none can start before the others exist"
-            figures = {"members": there, "min_members": gang.min_members}
+            figures: dict[str, float] = {"members": there, "min_members": gang.min_members}
             findings.note(f"Gang/{gang.name}", "GangIncomplete", words, figures)
-
-
-def _note_overcommitted(snapshot: Snapshot, findings: Findings) -> None:
-    free, nodes = snapshot.free(), snapshot.nodes
     short = {"cpu_milli": free.cpu_milli, "memory_bytes": free.memory_bytes}
     if free.gpu_milli.shape[1]:
         short["gpu_milli"] = free.gpu_milli.min(axis=1)
-    _add_devices_missing(short, snapshot.pods, nodes.gpus)
+    # Of pods that request more devices than their node has, the free columns cannot show what is missing.
+    short["gpus"] = np.zeros(len(nodes), dtype=np.int64)
+    for row in np.flatnonzero(pods.node != PENDING):
+        node, asked = pods.node[row], pods.shapes[pods.shape[row]].gpus
+        short["gpus"][node] = min(short["gpus"][node], nodes.gpus[node] - asked)
     for row in np.flatnonzero(np.any([left < 0 for left in short.values()], axis=0)):
         figures = {name: float(-left[row]) for name, left in short.items() if left[row] < 0}
         words = f"its pods hold more than it has ({', '.join(figures)}): no pod is added there"
         findings.note(f"Node/{nodes.names[int(row)]}", "OverCommitted", words, figures)
-
-
-def _add_devices_missing(short: dict[str, IntArray], pods: PodTable, gpus: IntArray) -> None:
-    """Add the missing devices of pods that request more than their node has; the free columns cannot show them."""
-    missing = np.zeros(len(gpus), dtype=np.int64)
-    for row in np.flatnonzero(pods.node != PENDING):
-        node, asked = pods.node[row], pods.shapes[pods.shape[row]].gpus
-        missing[node] = min(missing[node], gpus[node] - asked)
-    short["gpus"] = missing

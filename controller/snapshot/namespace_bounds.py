@@ -1,21 +1,22 @@
-"""Bounds on what the waiting pods of one namespace may ask for together: pods past them wait, with the reason.
+"""What the waiting pods of one namespace may ask for together: pods past a bound or a quota wait, with the reason.
 
-Each shape and each requirement costs every plan, and whoever may create pods decides how many there are.
+Each shape and each requirement costs every plan, and whoever may create pods decides how many there are. A
+ResourceQuota of Kubernetes counts extended resources, of which a share of a GPU requests none.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cluster.arrays import Array
-from cluster.pods import PodTable
-from cluster.scaling import without_pods
-from cluster.snapshot import Snapshot
+from cluster.arrays import IntArray
+from cluster.changes import without_pods
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import LeftOut, PodShape
 
 EXCEEDED = "NamespaceBoundExceeded"
+QUOTA_EXCEEDED = "QuotaExceeded"
 MOST_CONSTRAINTS = 65_536
 """Requirements, values and tolerations of all waiting pods of a namespace. Chosen: 128 pods of as many as one may have;
 for pods that each name one node, 16,000."""
@@ -36,6 +37,24 @@ def first_by_name(objects: Iterable[str], most: int) -> frozenset[str]:
     return frozenset(found)
 
 
+def in_turn(pods: PodTable, rows: Iterable[int]) -> list[list[int]]:
+    """These waiting pods by priority, then by name, the members of a gang as one."""
+    units: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in rows:
+        gang = int(pods.gang[row])
+        units[(1, gang) if gang >= 0 else (0, row)].append(row)
+    return sorted(units.values(), key=lambda members: (-int(pods.priority[members].max()), min(members)))
+
+
+def _without(snapshot: Snapshot, left_out: Sequence[tuple[int, str, str]]) -> Snapshot:
+    """The snapshot without these pods. left_out: row, code and words of each."""
+    if not left_out:
+        return snapshot
+    more = (LeftOut(snapshot.pods.names[row], code, words) for row, code, words in left_out)
+    pods = without_pods(snapshot.pods, [row for row, _, _ in left_out])
+    return replace(snapshot, pods=pods, left_out=(*snapshot.left_out, *more))
+
+
 @dataclass(slots=True)
 class NamespaceBounds:
     """Applies the bounds to snapshots; it remembers what each shape weighs, since shapes stay while their pods wait."""
@@ -50,53 +69,74 @@ class NamespaceBounds:
 
         By priority, then by name, the waiting members of a gang as one. What comes later and fits is not left out.
         """
-        pods = snapshot.pods
-        weights = self._weights_of(pods)
-        rows = [
-            row
-            for mine in _by_namespace(pods).values()
-            if int(weights[pods.shape[mine]].sum()) > self.most_constraints
-            or len(np.unique(pods.shape[mine])) > self.most_shapes
-            for row in self._past(pods, weights, mine)
-        ]
-        if not rows:
+        pods, (known, self._weights) = snapshot.pods, (self._weights, {})
+        for shape in pods.shapes:
+            self._weights[id(shape)] = known.get(id(shape)) or (
+                shape,
+                sum(1 + len(each.values) for term in shape.node_terms for each in term) + len(shape.tolerations),
+            )
+        weights = np.array([self._weights[id(shape)][1] for shape in pods.shapes], dtype=np.int64)
+        if self._is_within(pods, weights, pods.pending.tolist()):
             return snapshot
+        by_namespace: defaultdict[str, list[int]] = defaultdict(list)
+        for row in pods.pending.tolist():
+            by_namespace[pods.names[row].partition("/")[0]].append(row)
+        past = list[int]()
+        for mine in by_namespace.values():
+            if self._is_within(pods, weights, mine):
+                continue
+            held, shapes = 0, set[int]()
+            for members in in_turn(pods, mine):
+                more = sum(weights[pods.shape[members]].tolist())
+                now = shapes | set(pods.shape[members].tolist())
+                if held + more > self.most_constraints or len(now) > self.most_shapes:
+                    past += members
+                else:
+                    held, shapes = held + more, now
         words = (
             f"the pods that wait in its namespace have more than {self.most_constraints} requirements, values and "
             f"tolerations in all, or {self.most_shapes} different shapes: its turn comes once others of them are placed"
         )
-        left_out = tuple(LeftOut(pods.names[row], EXCEEDED, words) for row in rows)
-        return replace(snapshot, pods=without_pods(pods, rows), left_out=(*snapshot.left_out, *left_out))
+        return _without(snapshot, [(row, EXCEEDED, words) for row in past])
 
-    def _weights_of(self, pods: PodTable) -> Array:
-        """Constraints of each shape of the table, those of running pods, too."""
-        known, self._weights = self._weights, {}
-        for shape in pods.shapes:
-            self._weights[id(shape)] = known.get(id(shape)) or (shape, _weight(shape))
-        return np.array([self._weights[id(shape)][1] for shape in pods.shapes], dtype=np.int64)
-
-    def _past(self, pods: PodTable, weights: Array, mine: list[int]) -> list[int]:
-        units: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for row in mine:
-            gang = int(pods.gang[row])
-            units[(1, gang) if gang >= 0 else (0, row)].append(row)
-        past, held, shapes = list[int](), 0, set[int]()
-        for members in sorted(units.values(), key=lambda rows: (-int(pods.priority[rows].max()), min(rows))):
-            more = sum(weights[pods.shape[members]].tolist())
-            now = shapes | set(pods.shape[members].tolist())
-            if held + more > self.most_constraints or len(now) > self.most_shapes:
-                past += members
-            else:
-                held, shapes = held + more, now
-        return past
+    def _is_within(self, pods: PodTable, weights: IntArray, rows: list[int]) -> bool:
+        """Whether these pods are within the bounds of one namespace together."""
+        shapes = pods.shape[rows]
+        return int(weights[shapes].sum()) <= self.most_constraints and len(np.unique(shapes)) <= self.most_shapes
 
 
-def _by_namespace(pods: PodTable) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for row in pods.pending.tolist():
-        found[pods.names[row].partition("/")[0]].append(row)
-    return found
+def within_quotas(snapshot: Snapshot, most_milli: Mapping[str, int]) -> Snapshot:
+    """The snapshot without pending pods past the quota of their namespace, which are left out with the reason.
 
-
-def _weight(shape: PodShape) -> int:
-    return sum(1 + len(each.values) for term in shape.node_terms for each in term) + len(shape.tolerations)
+    What runs counts first, then what waits, in turn. Those that do not fit beside what comes before them are left out.
+    A whole GPU counts 1000.
+    most_milli: quota by namespace, thousandths of GPUs.
+    """
+    if not most_milli:
+        return snapshot
+    pods = snapshot.pods
+    asked = np.array([shape.total_gpu_milli for shape in pods.shapes], dtype=np.int64)[pods.shape]
+    held = dict.fromkeys(most_milli, 0)
+    waiting = list[int]()
+    for row in np.flatnonzero(asked).tolist():
+        namespace = pods.names[row].partition("/")[0]
+        if namespace not in held:
+            continue
+        if pods.node[row] == PENDING:
+            waiting.append(row)
+        else:
+            held[namespace] += int(asked[row])
+    left_out = list[tuple[int, str, str]]()
+    for members in in_turn(pods, waiting):
+        namespace, more = pods.names[members[0]].partition("/")[0], sum(asked[members].tolist())
+        if held[namespace] + more <= most_milli[namespace]:
+            held[namespace] += more
+            continue
+        together = f"with the {len(members) - 1} others of its gang " if len(members) > 1 else ""
+        words = (
+            f"asks for {together}{more} thousandths of a GPU where the quota of its namespace is "
+            f"{most_milli[namespace]} and {held[namespace]} are held or asked for before it; see tonnage.dev/gpu-milli "
+            "in its ResourceQuotas"
+        )
+        left_out += [(row, QUOTA_EXCEEDED, words) for row in members]
+    return _without(snapshot, left_out)

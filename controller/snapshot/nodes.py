@@ -1,21 +1,34 @@
-"""GPU types and nodes as columns; a node's GPU type follows from its labels."""
+"""GPU types and nodes as columns, and what the spec of a pod demands of nodes: labels, fields and tolerations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Literal, get_args
 
 import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.errors import Mistake
-from cluster.hardware import MAX_GPUS_PER_NODE, GpuType
-from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
+from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, Taint
+from cluster.workloads import MAX_GPUS_PER_NODE, OWN_NODE, GpuType, Operator, Requirement, Terms, Toleration
 from controller.api import notation
 from controller.api.gpu_type import GPUType
-from controller.api.structs import Node
+from controller.api.structs import Node, NodeConstraints
 from controller.objects.read import Findings, Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
+
+MOST_TERMS = 512
+"""Maximum number of requirements and values in node selector and affinity. Each is looked up for every plan; lists of
+hosts near some data have some dozens."""
+MOST_TOLERATIONS = 128
+"""Maximum number of tolerations. Pods of DaemonSets that run everywhere have a dozen."""
+_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
+_NOWHERE: Terms = ((Requirement(HOSTNAME_LABEL, "In"),),)
+"""Alternatives that no node meets: no value is one of none."""
+
+Problem = tuple[str, str]
+"""(problem, remedy) of a constraint that cannot be heeded as it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +50,25 @@ class TypeIndex:
 
 
 def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
+    """Index of the types of these objects, without those that cannot be read."""
     by_label: dict[tuple[str, str], int] = {}
     made: list[GpuType] = []
     valid: list[Read[GPUType]] = []
     for each in read:
+        spec = each.object.spec
         try:
-            made.append(gpu_type_from(each.object))
-            valid.append(each)
+            gpu_type = GpuType(
+                name=each.object.metadata.name,
+                memory_bytes=notation.whole(spec.memory),
+                price_per_hour=spec.price_per_hour.on_demand,
+                spot_price_per_hour=spec.price_per_hour.spot,
+                inventory=spec.inventory,
+            )
         except Exception as error:  # noqa: BLE001 - one type must not stop the others
             findings.mistake(each.unreadable(error))
+            continue
+        made.append(gpu_type)
+        valid.append(each)
     for n, each in enumerate(valid):
         label = each.object.spec.node_label
         for m, value in enumerate(label.values):
@@ -54,22 +77,7 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
                 path = ("spec", "nodeLabel", "values", m)
                 problem = f"{label.key}={value} already means {valid[owner].name}"
                 findings.mistake(each.mistake(path, problem, "a label value means one type"))
-    return TypeIndex(
-        types=tuple(made),
-        resource=tuple(each.object.spec.resource_name for each in valid),
-        by_label=by_label,
-    )
-
-
-def gpu_type_from(obj: GPUType) -> GpuType:
-    spec = obj.spec
-    return GpuType(
-        name=obj.metadata.name,
-        memory_bytes=notation.whole(spec.memory),
-        price_per_hour=spec.price_per_hour.on_demand,
-        spot_price_per_hour=spec.price_per_hour.spot,
-        inventory=spec.inventory,
-    )
+    return TypeIndex(tuple(made), tuple(each.object.spec.resource_name for each in valid), by_label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +102,21 @@ class NodeRow:
 def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     """Columns of a node. A cordoned, not-ready or inconsistent node is kept as unschedulable."""
     node, findings = read.object, Findings()
+    cpu_milli, memory_bytes, gpus, gpu_type = 0, 0, 0, -1
     try:
-        have = _allocatable(read, findings)
-        gpus, gpu_type = _devices(read, have, types, findings)
-        cpu_milli = notation.milli(have.get("cpu", Decimal(0)))
-        memory_bytes = notation.whole(have.get("memory", Decimal(0)))
+        if not node.status.allocatable and not node.status.capacity:
+            remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
+            findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
+        written = {**node.status.capacity, **node.status.allocatable}
+        wanted = ("cpu", "memory", *GPU_RESOURCES)
+        have = {name: notation.quantity(written[name]) for name in wanted if name in written}
+        devices = _devices(read, have, types, findings)
+        cpu, memory = notation.milli(have.get("cpu", Decimal(0))), notation.whole(have.get("memory", Decimal(0)))
+        cpu_milli, memory_bytes, (gpus, gpu_type) = cpu, memory, devices
     except ValueError as error:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
-        gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
     except Exception as error:  # noqa: BLE001 - one node must not stop the others
         findings.mistake(read.unreadable(error))
-        gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
     return NodeRow(
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,
@@ -115,38 +127,6 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
         taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
         mistakes=tuple(findings.mistakes),
     )
-
-
-def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:
-    """All nodes, sorted by name.
-
-    name_is_matched: whether the affinity of any pod matches nodes by name.
-    """
-    names = sorted(rows)
-    each = [rows[name] for name in names]
-    return NodeTable(
-        names=Names(names),
-        cpu_milli=column((row.cpu_milli for row in each), np.int64),
-        memory_bytes=column((row.memory_bytes for row in each), np.int64),
-        gpus=column((row.gpus for row in each), np.int64),
-        gpu_type=column((row.gpu_type for row in each), np.int64),
-        schedulable=column((row.schedulable for row in each), np.bool_),
-        labels=tuple(
-            {**row.labels, NODE_NAME_FIELD: name} if name_is_matched else row.labels
-            for name, row in zip(names, each, strict=True)
-        ),
-        taints=tuple(row.taints for row in each),
-    )
-
-
-def _allocatable(read: Read[Node], findings: Findings) -> Mapping[str, Decimal]:
-    """Allocatable resources of a node; its capacity where allocatable is missing."""
-    status = read.object.status
-    if not status.allocatable and not status.capacity:
-        remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
-        findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
-    written = {**status.capacity, **status.allocatable}
-    return {name: notation.quantity(written[name]) for name in ("cpu", "memory", *GPU_RESOURCES) if name in written}
 
 
 def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, findings: Findings) -> tuple[int, int]:
@@ -174,3 +154,87 @@ def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, fi
         remedy = "correct spec.resourceName of the GPUType, or the node's label"
         findings.mistake(read.mistake(("status", "allocatable"), problem, remedy))
     return count, found[0]
+
+
+def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:
+    """All nodes, sorted by name.
+
+    name_is_matched: whether the affinity of any pod matches nodes by name.
+    """
+    names = sorted(rows)
+    each = [rows[name] for name in names]
+    return NodeTable(
+        names=Names(names),
+        cpu_milli=column((row.cpu_milli for row in each), np.int64),
+        memory_bytes=column((row.memory_bytes for row in each), np.int64),
+        gpus=column((row.gpus for row in each), np.int64),
+        gpu_type=column((row.gpu_type for row in each), np.int64),
+        schedulable=column((row.schedulable for row in each), np.bool_),
+        labels=tuple(
+            {**row.labels, NODE_NAME_FIELD: name} if name_is_matched else row.labels
+            for name, row in zip(names, each, strict=True)
+        ),
+        taints=tuple(row.taints for row in each),
+    )
+
+
+def terms_of(spec: NodeConstraints) -> tuple[Terms, list[Problem]]:
+    """Alternatives of which a node must meet one: each is the node selector and one term of the affinity.
+
+    None of them where there are more than are looked up. A term without any requirement matches no node, and the API
+    server takes it. Source: core/v1, NodeSelectorTerm.
+    """
+    required = spec.affinity.node_affinity.required
+    written = [(*t.match_expressions, *t.match_fields) for t in required.node_selector_terms] if required else []
+    # Counted before any is made: each alternative has the whole selector, so a selector and terms of a few thousand
+    # entries each make millions.
+    count = 2 * len(spec.node_selector) * max(1, len(written))
+    count += sum(1 + len(each.values) for term in written for each in term)
+    if count > MOST_TERMS:
+        return (), [(f"has {count} requirements and values", f"write at most {MOST_TERMS}")]
+    selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
+    if required is None:
+        return (selector,) if selector else (), []
+    problems: list[Problem] = []
+    terms: list[tuple[Requirement, ...]] = []
+    for term in filter(None, written):
+        own = list(selector)
+        for each in term:
+            operator = _OPERATORS.get(each.operator)
+            if operator is None:
+                problems.append((f"uses the operator {each.operator!r}", f"known: {', '.join(_OPERATORS)}"))
+                operator = "DoesNotExist"
+            own.append(Requirement(each.key, operator, tuple(each.values)))
+        terms.append(tuple(own))
+    return tuple(terms) or _NOWHERE, problems
+
+
+def tolerations_of(spec: NodeConstraints) -> tuple[tuple[Toleration, ...], list[Problem]]:
+    """Tolerations with a known operator; any other tolerates nothing here. None, where there are too many."""
+    if len(spec.tolerations) > MOST_TOLERATIONS:
+        return (), [(f"has {len(spec.tolerations)} tolerations", f"write at most {MOST_TOLERATIONS}")]
+    known: dict[str, Literal["Equal", "Exists"]] = {"Equal": "Equal", "Exists": "Exists"}
+    found = (Toleration(t.key, known[t.operator], t.value, t.effect) for t in spec.tolerations if t.operator in known)
+    return tuple(found), []
+
+
+def pinned_where_it_runs(terms: Terms, node: str) -> Terms:
+    """Terms of a pod that runs on this node, with a requirement of this one node in the same words on every node.
+
+    A DaemonSet pins each of its pods by the node's name, and placement mode `gate` by its hostname. A requirement on
+    the hostname that all alternatives contain was met when the pod was bound, so it is this node's.
+    """
+    pins = {
+        r
+        for r in (set(terms[0]).intersection(*terms) if terms else ())
+        if r.operator == "In" and len(r.values) == 1
+        if r.key == HOSTNAME_LABEL or (r.key, *r.values) == (NODE_NAME_FIELD, node)
+    }
+    if not pins:
+        return terms
+    return tuple(tuple(Requirement(r.key, "In", (OWN_NODE,)) if r in pins else r for r in term) for term in terms)
+
+
+def matches_node_names(terms: Terms) -> bool:
+    """Whether they match nodes by name, as those of a DaemonSet's pending pods do."""
+    return any(r.key == NODE_NAME_FIELD and r.values != (OWN_NODE,) for term in terms for r in term)

@@ -1,12 +1,11 @@
-"""Rules by which pods of other projects' kinds are gangs: how a pod names its group, and who states the size.
+"""Pods of other projects' kinds as gangs: which pods are members of which, and how many start together."""
 
-One rule for each kind; the first that applies to a pod counts, groups that somebody wrote down before those of owners.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.workloads import Gang
 from controller.api.foreign_kinds import (
     COSCHEDULING,
     FOREIGN_GANG,
@@ -19,12 +18,13 @@ from controller.api.foreign_kinds import (
     RAY_CLUSTER,
     VOLCANO,
     WORKLOAD,
-    ForeignKind,
 )
 from controller.api.structs import Pod
 
 MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""
+KUEUE = "KueuePodGroup"
+"""Word of Kueue's groups of plain pods, which have no object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +64,48 @@ class Share:
     part: str = ""
 
 
-Named = tuple[str, str]
-"""Name of a group's object without its namespace, and part."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRule:
-    """How pods of one kind are gangs."""
-
-    word: str
-    named: Callable[[Pod], Named | None]
-    """Group that a pod names; None for a pod of none."""
-    share: Callable[[Any, GroupRef], Share | None]
-    """What starts together, by what was read of the object; None where each pod of it is placed by itself. Without an
-    object: by the pod alone."""
-    kind: ForeignKind | None = None
-    """Kind of the object; None: the pods alone state the size."""
-    read: Callable[[Owner], Any] = lambda owner: owner
-    """What is read of the object, once for all groups in it: pods decide how many parts of it they name."""
-    needs_object: bool = True
-    stated: Callable[[Pod], str | None] = lambda _: None
-    """Size that the pod states, as it is written."""
-
-
 def group_of(pod: Pod) -> GroupRef | None:
-    """Group of a pod by the first rule that applies; None for a pod of none."""
-    for rule in RULES:
-        if (named := rule.named(pod)) is not None and named[0]:
-            name = f"{pod.metadata.namespace}/{named[0]}"
-            return GroupRef(rule.word, name, named[1], _written_count(rule.stated(pod)))
+    """Group of a pod by the first kind that applies; None for a pod of none. Those that somebody wrote down go first.
+
+    A launcher of MPI is not counted: it is made with its workers or after them, and asks for no GPU.
+    """
+    spec, labels, annotations = pod.spec, pod.metadata.labels, pod.metadata.annotations
+    owners = [each.kind for each in pod.metadata.owner_references if each.controller]
+    scheduling, workload = spec.scheduling_group, spec.workload_ref
+    role = "leader" if labels.lws_worker == "0" else "workers"
+    replica = FOREIGN_GANG.join(filter(None, (workload.pod_group, workload.pod_group_replica_key))) if workload else ""
+    is_launcher = (labels.kubeflow_replica or "").lower() == "launcher"
+    named = [
+        (KUEUE, labels.kueue_group, ""),
+        (POD_GROUP.called, scheduling.pod_group_name if scheduling else None, ""),
+        (WORKLOAD.called, workload.name if workload else None, replica),
+        (COSCHEDULING.called, labels.coscheduling_group, ""),
+        (VOLCANO.called, annotations.volcano_group, ""),
+        (KAI.called, annotations.kai_group, ""),
+        (LEADER_WORKER_SET.called, labels.lws, f"{labels.lws_group or '0'}{FOREIGN_GANG}{role}"),
+        (JOB_SET.called, labels.job_set, labels.replicated_job or ""),
+        (RAY_CLUSTER.called, labels.ray_cluster if RAY_CLUSTER.name in owners else None, ""),
+        *((kind.called, labels.kubeflow_job, "") for kind in KUBEFLOW_JOBS if kind.name in owners and not is_launcher),
+        (JOB.called, labels.job if JOB.name in owners else None, ""),
+    ]
+    for word, name, part in named:
+        if name:
+            stated = {KUEUE: annotations.kueue_count, LEADER_WORKER_SET.called: annotations.lws_size}.get(word)
+            return GroupRef(word, f"{pod.metadata.namespace}/{name}", part, _written_count(stated))
     return None
 
 
 def _written_count(written: str | None) -> int:
-    is_number = written is not None and written.isascii() and written.isdigit() and len(written) < 10
-    return _count(int(written)) if is_number and written else 0
+    if written is None or not (written.isascii() and written.isdigit()) or len(written) >= 10:
+        return 0
+    return _count(int(written))
 
 
 def _count(value: object, otherwise: int = 0) -> int:
     """A number of pods of an object; `otherwise` where it is none."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return min(max(value, 0), MOST_MEMBERS) if is_number and isinstance(value, int) else otherwise
+    if not isinstance(value, int) or isinstance(value, bool):
+        return otherwise
+    return min(max(value, 0), MOST_MEMBERS)
 
 
 def _map(value: object) -> Mapping[str, Any]:
@@ -122,11 +123,7 @@ def _maps(value: object) -> Iterator[Mapping[str, Any]]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
 
-def _whole(name: str | None) -> Named | None:
-    return None if name is None else (name, "")
-
-
-# Groups that somebody wrote down.
+# What starts together, by what was read of a group's object; None where each pod of it is placed by itself.
 
 
 def _stated_size(_: Owner | None, ref: GroupRef) -> Share | None:
@@ -137,16 +134,9 @@ def _min_member(owner: Owner | None, _: GroupRef) -> Share | None:
     return Share(_count(owner.spec.get("minMember"), 1)) if owner else None
 
 
-def _scheduling_policy(owner: Owner | None, _: GroupRef) -> Share | None:
+def _min_count(owner: Owner | None, _: GroupRef) -> Share | None:
     size = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount")) if owner else 0
     return Share(size) if size else None
-
-
-def _workload_ref(pod: Pod) -> Named | None:
-    ref = pod.spec.workload_ref
-    if ref is None:
-        return None
-    return ref.name, FOREIGN_GANG.join(filter(None, (ref.pod_group, ref.pod_group_replica_key)))
 
 
 def _of_workload(owner: Owner | None, ref: GroupRef) -> Share | None:
@@ -156,28 +146,12 @@ def _of_workload(owner: Owner | None, ref: GroupRef) -> Share | None:
     return Share(size, ref.part) if size else None
 
 
-# Groups by their owners.
-
-
-def _of_leader_worker_set(pod: Pod) -> Named | None:
-    labels = pod.metadata.labels
-    if labels.lws is None:
-        return None
-    role = "leader" if labels.lws_worker == "0" else "workers"
-    return labels.lws, f"{labels.lws_group or '0'}{FOREIGN_GANG}{role}"
-
-
-def _group_of_leader(owner: Owner | None, ref: GroupRef) -> Share | None:
+def _of_leader(owner: Owner | None, ref: GroupRef) -> Share | None:
     """A leader with its workers. Where the workers are made once the leader is ready, they start after it."""
     group, _, role = ref.part.partition(FOREIGN_GANG)
     if owner is None or owner.spec.get("startupPolicy") != "LeaderReady":
         return Share(ref.size, group)
     return None if role == "leader" else Share(ref.size - 1, ref.part)
-
-
-def _job_set(pod: Pod) -> Named | None:
-    labels = pod.metadata.labels
-    return None if labels.job_set is None else (labels.job_set, labels.replicated_job or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +164,19 @@ class JobSetSizes:
     total: int
 
 
-def _job_set_sizes(owner: Owner) -> JobSetSizes:
+def job_set_sizes(owner: Owner) -> JobSetSizes:
+    """Pods of each replicated job of a JobSet that run at once, without those of jobs that succeeded."""
     jobs = list(_maps(owner.spec.get("replicatedJobs")))
     is_ordered = _at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
+    statuses = _maps(owner.status.get("replicatedJobsStatus"))
+    done = {str(each.get("name")): _count(each.get("succeeded")) for each in statuses}
+    sizes: dict[str, int] = {}
+    for job in jobs:
+        name, spec = str(job.get("name")), _map(_at(job, "template", "spec"))
+        parallelism = _count(spec.get("parallelism"), 1)
+        at_once = min(parallelism, _count(spec.get("completions"), parallelism))
+        sizes[name] = max(0, _count(job.get("replicas"), 1) - done.get(name, 0)) * at_once
     is_ordered = is_ordered or any(job.get("dependsOn") for job in jobs)
-    done = {
-        str(each.get("name")): _count(each.get("succeeded")) for each in _maps(owner.status.get("replicatedJobsStatus"))
-    }
-    sizes = {
-        str(job.get("name")): max(0, _count(job.get("replicas"), 1) - done.get(str(job.get("name")), 0))
-        * pods_at_once(_map(_at(job, "template", "spec")))
-        for job in jobs
-    }
     return JobSetSizes(is_ordered, sizes, sum(sizes.values()))
 
 
@@ -210,16 +185,6 @@ def _of_job_set(sizes: JobSetSizes | None, ref: GroupRef) -> Share | None:
     if sizes is None:
         return None
     return Share(sizes.of_job.get(ref.part, 0), ref.part) if sizes.is_ordered else Share(sizes.total)
-
-
-def pods_at_once(job_spec: Mapping[str, Any]) -> int:
-    """Number of pods that a Job runs at the same time."""
-    parallelism = _count(job_spec.get("parallelism"), 1)
-    return min(parallelism, _count(job_spec.get("completions"), parallelism))
-
-
-def _job(pod: Pod) -> Named | None:
-    return _whole(pod.metadata.labels.job) if _is_owned_by(pod, JOB.name) else None
 
 
 def _of_job(owner: Owner | None, _: GroupRef) -> Share | None:
@@ -232,112 +197,172 @@ def _of_job(owner: Owner | None, _: GroupRef) -> Share | None:
     completions = _count(owner.spec.get("completions"))
     if completions != _count(owner.spec.get("parallelism"), 1):
         return None
-    ended = _count(owner.status.get("succeeded")) + _indexes(owner.status.get("failedIndexes"))
+    ended, failed = _count(owner.status.get("succeeded")), owner.status.get("failedIndexes")
+    # A list such as `1,3-5`; indexes of another form count as none.
+    for part in failed.split(",") if isinstance(failed, str) else ():
+        first, _dash, last = part.partition("-")
+        low, high = _written_count(first), _written_count(last or first)
+        ended += high - low + 1 if first.isdigit() and high >= low else 0
     return Share(completions - ended)
-
-
-def _indexes(written: object) -> int:
-    """Number of indexes in a list such as `1,3-5`; those of another form count as none."""
-    count = 0
-    for part in written.split(",") if isinstance(written, str) else ():
-        first, _, last = part.partition("-")
-        ends = [_written_count(each) for each in (first, last or first)]
-        count += ends[1] - ends[0] + 1 if first.isdigit() and ends[1] >= ends[0] else 0
-    return count
-
-
-def _is_owned_by(pod: Pod, kind: str) -> bool:
-    return any(each.controller and each.kind == kind for each in pod.metadata.owner_references)
-
-
-def _ray_cluster(pod: Pod) -> Named | None:
-    return _whole(pod.metadata.labels.ray_cluster) if _is_owned_by(pod, RAY_CLUSTER.name) else None
 
 
 def _of_ray_cluster(owner: Owner | None, _: GroupRef) -> Share | None:
     """Head and workers at the first start; with an autoscaler the fewest workers. A cluster that ran goes on with the
     workers that it has, so that each later one is placed by itself."""
-    if owner is None or _has_run(owner.status):
+    if owner is None or owner.status.get("state") == "ready":
         return None
+    for condition in _maps(owner.status.get("conditions")):
+        if condition.get("type") == "RayClusterProvisioned" and condition.get("status") == "True":
+            return None
     count = "minReplicas" if owner.spec.get("enableInTreeAutoscaling") is True else "replicas"
-    groups = (each for each in _maps(owner.spec.get("workerGroupSpecs")) if each.get("suspend") is not True)
-    return Share(1 + sum(_ray_workers(group, count) for group in groups))
-
-
-def _has_run(status: Mapping[str, Any]) -> bool:
-    provisioned = (each.get("status") for each in _maps(status.get("conditions"))
-                   if each.get("type") == "RayClusterProvisioned")  # fmt: skip
-    return status.get("state") == "ready" or "True" in provisioned
-
-
-def _ray_workers(group: Mapping[str, Any], count: str = "replicas") -> int:
-    fewest = _count(group.get("minReplicas"))
-    return max(fewest, _count(group.get(count), fewest)) * _count(group.get("numOfHosts"), 1)
-
-
-def _kubeflow_job(kind: ForeignKind) -> Callable[[Pod], Named | None]:
-    """A launcher of MPI is not counted: it is made with its workers or after them, and asks for no GPU."""
-
-    def named(pod: Pod) -> Named | None:
-        labels = pod.metadata.labels
-        is_member = _is_owned_by(pod, kind.name) and (labels.kubeflow_replica or "").lower() != "launcher"
-        return _whole(labels.kubeflow_job) if is_member else None
-
-    return named
+    size = 1
+    for group in _maps(owner.spec.get("workerGroupSpecs")):
+        if group.get("suspend") is not True:
+            fewest = _count(group.get("minReplicas"))
+            size += max(fewest, _count(group.get(count), fewest)) * _count(group.get("numOfHosts"), 1)
+    return Share(size)
 
 
 def _of_kubeflow_job(owner: Owner | None, _: GroupRef) -> Share | None:
+    """Pods of all roles but the launcher's, or as few of them as the job says."""
     if owner is None:
         return None
-    done = {str(role).lower(): _count(_at(each, "succeeded")) for role, each in
-            _map(owner.status.get("replicaStatuses")).items()}  # fmt: skip
-    size = sum(max(0, count - done.get(role.lower(), 0)) for role, count, _ in kubeflow_replicas(owner.spec)
-               if role.lower() != "launcher")  # fmt: skip
+    statuses = _map(owner.status.get("replicaStatuses"))
+    done = {str(role).lower(): _count(_at(each, "succeeded")) for role, each in statuses.items()}
+    size = 0
+    for key, roles in owner.spec.items():
+        for role, each in _map(roles).items() if key.endswith("ReplicaSpecs") else ():
+            name = str(role).lower()
+            size += max(0, _count(_at(each, "replicas"), 1) - done.get(name, 0)) if name != "launcher" else 0
     fewest = _count(_at(owner.spec, "runPolicy", "schedulingPolicy", "minAvailable"))
     elastic = _count(_at(owner.spec, "elasticPolicy", "minReplicas"))
     return Share(min(size, fewest or elastic or size))
 
 
-def kubeflow_replicas(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
-    """(role, number of pods, field of the spec) of each role of a Kubeflow job."""
-    for field, roles in spec.items():
-        if field.endswith("ReplicaSpecs"):
-            yield from ((str(role), _count(_at(each, "replicas"), 1), field) for role, each in _map(roles).items())
+def _unchanged(owner: Owner) -> Owner:
+    return owner
 
 
-RULES = (
-    GroupRule(
-        "KueuePodGroup",
-        lambda pod: _whole(pod.metadata.labels.kueue_group),
-        _stated_size,
-        needs_object=False,
-        stated=lambda pod: pod.metadata.annotations.kueue_count,
-    ),
-    GroupRule(
-        POD_GROUP.called,
-        lambda pod: _whole(pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group else None),
-        _scheduling_policy,
-        POD_GROUP,
-    ),
-    GroupRule(WORKLOAD.called, _workload_ref, _of_workload, WORKLOAD),
-    GroupRule(
-        COSCHEDULING.called, lambda pod: _whole(pod.metadata.labels.coscheduling_group), _min_member, COSCHEDULING
-    ),
-    GroupRule(VOLCANO.called, lambda pod: _whole(pod.metadata.annotations.volcano_group), _min_member, VOLCANO),
-    GroupRule(KAI.called, lambda pod: _whole(pod.metadata.annotations.kai_group), _min_member, KAI),
-    GroupRule(
-        LEADER_WORKER_SET.called,
-        _of_leader_worker_set,
-        _group_of_leader,
-        LEADER_WORKER_SET,
-        needs_object=False,
-        stated=lambda pod: pod.metadata.annotations.lws_size,
-    ),
-    GroupRule(JOB_SET.called, _job_set, _of_job_set, JOB_SET, read=_job_set_sizes),
-    GroupRule(RAY_CLUSTER.called, _ray_cluster, _of_ray_cluster, RAY_CLUSTER),
-    *(GroupRule(kind.called, _kubeflow_job(kind), _of_kubeflow_job, kind) for kind in KUBEFLOW_JOBS),
-    GroupRule(JOB.called, _job, _of_job, JOB),
-)
+@dataclass(frozen=True, slots=True)
+class GroupRule:
+    """How pods of one kind are gangs."""
 
-RULE: Mapping[str, GroupRule] = {rule.word: rule for rule in RULES}
-"""Rule by its word."""
+    share: Callable[[Any, GroupRef], Share | None]
+    read: Callable[[Owner], Any] = _unchanged
+    """What is read of the object, once for all groups in it: pods decide how many parts of it they name."""
+    needs_object: bool = True
+    """Whether a group without its object waits; else the pods alone state the size."""
+
+
+RULE: Mapping[str, GroupRule] = {
+    KUEUE: GroupRule(_stated_size, needs_object=False),
+    POD_GROUP.called: GroupRule(_min_count),
+    WORKLOAD.called: GroupRule(_of_workload),
+    COSCHEDULING.called: GroupRule(_min_member),
+    VOLCANO.called: GroupRule(_min_member),
+    KAI.called: GroupRule(_min_member),
+    LEADER_WORKER_SET.called: GroupRule(_of_leader, needs_object=False),
+    JOB_SET.called: GroupRule(_of_job_set, read=job_set_sizes),
+    RAY_CLUSTER.called: GroupRule(_of_ray_cluster),
+    **{kind.called: GroupRule(_of_kubeflow_job) for kind in KUBEFLOW_JOBS},
+    JOB.called: GroupRule(_of_job),
+}
+"""Rule of each kind, by its word."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownGroups:
+    """Gangs of other projects' pods at one instant."""
+
+    gangs: tuple[Gang, ...] = ()
+    """Sorted by name, without priorities."""
+    gang_of: Mapping[str, str] = field(default_factory=dict)
+    """Gang by the name under which pods refer to it; empty: each pod is placed by itself. A group whose object is
+    missing is not in it: its pods wait."""
+    unread: tuple[tuple[str, str], ...] = ()
+    """(kind, pod) of groups whose size is not known, because their kind is not read."""
+    unreadable: frozenset[str] = frozenset()
+    """Names under which pods refer to a group whose object cannot be read; they wait, too."""
+
+
+class Groups:
+    """Objects of other projects and the pods that refer to them. Not thread-safe."""
+
+    def __init__(self, rules: Mapping[str, GroupRule] = RULE) -> None:
+        """rules: by their words."""
+        self._rules = rules
+        self._owners: defaultdict[str, dict[str, Owner]] = defaultdict(dict)
+        self._read: frozenset[str] = frozenset()
+        self._members: dict[str, tuple[GroupRef, dict[str, bool]]] = {}
+        """(group, whether it is for Tonnage by pod) by name."""
+        self._of_pod: dict[str, str] = {}
+        self._known: KnownGroups | None = None
+
+    def put_pod(self, pod: str, ref: GroupRef | None, *, is_ours: bool) -> None:
+        """A pod that is not ours is no member of the gang, and counts as one that is there."""
+        text = ref.text if ref else None
+        if text is not None and self._of_pod.get(pod) == text:
+            known, members = self._members[text]
+            if known == ref and members[pod] == is_ours:
+                return
+        self.remove_pod(pod)
+        if ref is not None and text is not None:
+            _, members = self._members.get(text, (ref, {}))
+            members[pod] = is_ours
+            self._members[text] = (ref, members)
+            self._of_pod[pod], self._known = text, None
+
+    def remove_pod(self, pod: str) -> None:
+        text = self._of_pod.pop(pod, None)
+        if text is None:
+            return
+        self._known = None
+        del self._members[text][1][pod]
+        if not self._members[text][1]:
+            del self._members[text]
+
+    def put_owner(self, word: str, name: str, owner: Owner) -> None:
+        if self._owners[word].get(name) != owner:
+            self._owners[word][name], self._known = owner, None
+
+    def remove_owner(self, word: str, name: str) -> None:
+        if self._owners[word].pop(name, None) is not None:
+            self._known = None
+
+    def read(self, words: Iterable[str]) -> None:
+        """Kinds whose objects are all known. A group of another kind has no size."""
+        if (now := frozenset(words)) != self._read:
+            self._read, self._known = now, None
+
+    def known(self) -> KnownGroups:
+        """Gangs of these pods; the same object while nothing changed."""
+        if self._known is not None:
+            return self._known
+        sizes: dict[str, int] = {}
+        others: defaultdict[str, int] = defaultdict(int)
+        gang_of, unread, unreadable = {}, [], set()
+        read: dict[tuple[str, str], Any] = {}
+        for text, (ref, members) in self._members.items():
+            rule, owner = self._rules[ref.word], self._owners[ref.word].get(ref.name)
+            if owner is None and rule.needs_object:
+                if ref.word not in self._read:
+                    gang_of[text] = ""
+                    unread += [(ref.word, pod) for pod in members]
+                continue
+            try:
+                if owner is not None and (ref.word, ref.name) not in read:
+                    read[ref.word, ref.name] = rule.read(owner)
+                share = rule.share(read.get((ref.word, ref.name)), ref)
+            except Exception:  # noqa: BLE001 - one object must not stop the others
+                unreadable.add(text)
+                continue
+            if share is None or share.size <= 1:
+                gang_of[text] = ""
+                continue
+            gang = GroupRef(ref.word, ref.name, share.part).text
+            gang_of[text] = gang
+            sizes[gang] = max(sizes.get(gang, 0), min(share.size, MOST_MEMBERS))
+            others[gang] += sum(not is_ours for is_ours in members.values())
+        gangs = (Gang(gang, max(1, size - others[gang])) for gang, size in sorted(sizes.items()))
+        self._known = KnownGroups(tuple(gangs), gang_of, tuple(sorted(unread)), frozenset(unreadable))
+        return self._known

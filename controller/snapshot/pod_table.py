@@ -13,15 +13,78 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from cluster.arrays import Array, BoolArray, IntArray, Names, column
+from cluster.arrays import IntArray, Names, column
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable, device_mask
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, PodTable, device_mask
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from controller.api.labels import DEVICES_ANNOTATION, is_device_number
 from controller.api.structs import Pod
 from controller.objects.read import Findings, Read
-from controller.snapshot.device_assignment import DevicesOfNode, RunningPod, devices_held
 from controller.snapshot.pods import REMARKS, PodRow
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesOfNode:
+    """Devices of the pods of one node."""
+
+    devices: dict[str, tuple[int, ...]]
+    """Device indices by pod name."""
+    assumed: tuple[str, ...]
+    """Pods without a valid annotation, whose devices are assumed."""
+    mistakes: tuple[Mistake, ...]
+
+
+def devices_held(running: Iterable[tuple[Read[Pod], PodShape]], gpus_of_node: int) -> DevicesOfNode:
+    """Devices of the pods with GPUs that are bound to one node: their objects and shapes.
+
+    An annotation gives them. The other pods choose in order of size, whole devices before fractions, then by name; each
+    takes the devices on which it leaves least, or where it fits on too few, the freest. The choice depends only on the
+    pods of that node.
+    """
+    held: dict[str, tuple[int, ...]] = {}
+    unnamed, mistakes = [], []
+    left = [WHOLE_GPU_MILLI] * gpus_of_node
+    for read, shape in sorted(running, key=lambda each: each[0].name):
+        named = _named_devices(read, shape, gpus_of_node)
+        if isinstance(named, tuple):
+            held[read.name] = named
+            for device in named:
+                left[device] -= shape.gpu_milli
+            continue
+        unnamed.append((-shape.gpu_milli, -shape.gpus, read.name))
+        if named is not None:
+            mistakes.append(named)
+    for milli, count, name in sorted(unnamed):
+        fit = sorted((free, device) for device, free in enumerate(left) if free >= -milli)
+        rest = sorted((-free, device) for device, free in enumerate(left) if free < -milli)
+        held[name] = tuple(sorted(device for _, device in (fit + rest)[:-count]))
+        for device in held[name]:
+            left[device] += milli
+    # Those of one node are named in the order of their names.
+    return DevicesOfNode(held, tuple(sorted(name for _, _, name in unnamed)), tuple(mistakes))
+
+
+def _named_devices(read: Read[Pod], shape: PodShape, gpus_of_node: int) -> tuple[int, ...] | Mistake | None:
+    """Devices in a pod's annotation; None without one, an error when the annotation is invalid."""
+    written = read.object.metadata.annotations.devices
+    if written is None:
+        return None
+    parts = [part.strip() for part in written.split(",")]
+    numbers = sorted({int(part) for part in parts if is_device_number(part)})
+    if len(numbers) < len(parts):
+        problem = f"is {written[-80:]!r}"
+        remedy = 'write different device numbers, like "0,3"'
+    elif numbers[-1] >= gpus_of_node:
+        problem = f"names device {numbers[-1]}"
+        remedy = f"its node has the devices 0 to {gpus_of_node - 1}" if gpus_of_node else "its node has no GPU"
+    elif len(numbers) != shape.gpus:
+        problem = f"names {len(numbers)} devices, the pod asks for {shape.gpus}"
+        remedy = "name as many as it asks for"
+    else:
+        return tuple(numbers)
+    return read.mistake(("metadata", "annotations", DEVICES_ANNOTATION), problem, remedy)
+
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -137,9 +200,11 @@ class PodColumns:
         name = read.name
         known = self._reads.get(name)
         self._reads[name] = read
-        was_same = self._rows.get(name) == row and known is not None
-        if was_same and known is not None and self._is_as_ours(known, read):
-            return
+        if known is not None and self._rows.get(name) == row:
+            # Of the object itself, only its scheduler and its annotations are read here.
+            is_same_scheduler = self._is_ours(known.object) == self._is_ours(read.object)
+            if is_same_scheduler and known.object.metadata.annotations == read.object.metadata.annotations:
+                return
         self._leave_node(name)
         self._rows[name] = row
         if row.node and row.shape.gpus:
@@ -152,11 +217,6 @@ class PodColumns:
             self._leave_node(name)
             del self._rows[name], self._reads[name]
             self._changed.add(name)
-
-    def _is_as_ours(self, before: Read[Pod], now: Read[Pod]) -> bool:
-        """Whether the other pod fields that this class reads are unchanged: its scheduler and its annotations."""
-        is_same_scheduler = self._is_ours(before.object) == self._is_ours(now.object)
-        return is_same_scheduler and before.object.metadata.annotations == now.object.metadata.annotations
 
     def _leave_node(self, name: str) -> None:
         before = self._rows.get(name)
@@ -181,7 +241,22 @@ class PodColumns:
             if over[0] is nodes and over[1:3] == [gangs, services] and over[3] is gang_of:
                 return view
         device_mistakes = self._assign_devices(nodes)
-        view = self._view(nodes, self._texts.rows(gangs, -1, gang_of), services, device_mistakes)
+        cells = self._cells
+        node = self._texts.rows(nodes.names, PENDING)[cells[NODE]]
+        gang = self._texts.rows(gangs, -1, gang_of)[cells[GANG]]
+        served = self._texts.rows(sorted(services), -1)[cells[OWNER]]
+        is_faulty, is_foreign = cells[FAULTY] != 0, cells[FOREIGN] != 0
+        is_astray = (gang == NOWHERE) | (served == NOWHERE) | is_faulty
+        kept = (node != NOWHERE) & ~((node == PENDING) & (is_astray | is_foreign))
+        dangling: list[Dangling] = []
+        for row in np.flatnonzero((is_astray | (node == NOWHERE)) & ~is_foreign).tolist():
+            read, own = self._reads[self._names[row]], self._rows[self._names[row]]
+            named = (("Node", own.node, node), ("Gang", own.gang, gang), ("ModelService", own.owner, served))
+            dangling += [Dangling(read, kind, name) for kind, name, place in named if place[row] == NOWHERE]
+        faulty = [self._rows[self._names[row]] for row in np.flatnonzero(is_faulty & ~is_foreign).tolist()]
+        own_mistakes = tuple(mistake for row in faulty for mistake in row.mistakes)
+        table = self._table(np.flatnonzero(kept), node, np.maximum(gang, -1))
+        view = PodView(table, own_mistakes + device_mistakes, tuple(dangling))
         self._last = (nodes, gangs, services, gang_of, view)
         return view
 
@@ -202,38 +277,33 @@ class PodColumns:
             self._cells = np.insert(self._cells, places, np.zeros((CELLS, len(new)), dtype=np.int64), axis=1)
             self._names = sorted([*self._names, *new])
         if alive:
-            rows = [bisect_left(self._names, name) for name in alive]
-            self._cells[:, rows] = np.array([self._cells_of(name) for name in alive], dtype=np.int64).T
-        self._forget()
-        self._changed = set()
-        self._last = None
-
-    def _forget(self) -> None:
-        """Forget shapes and names of pods that are gone: jobs come and go for months, and a shape may have 50 kB."""
+            cells = [
+                (
+                    self._shapes.of(row.shape),
+                    self._texts.of(row.node),
+                    self._texts.of(row.gang),
+                    self._texts.of(row.owner),
+                    row.priority,
+                    0,
+                    row.movable,
+                    bool(row.mistakes),
+                    not row.node and not self._is_ours(self._reads[name].object),
+                    row.matches_node_names,
+                    row.never_preempts,
+                )
+                for name, row in ((name, self._rows[name]) for name in alive)
+            ]
+            self._cells[:, [bisect_left(self._names, name) for name in alive]] = np.array(cells, dtype=np.int64).T
+        # Shapes and names of pods that are gone are forgotten: jobs come and go for months, and a shape may have 50 kB.
         if self._shapes.is_crowded:
             self._cells[SHAPE] = self._shapes.keep(self._cells[SHAPE])
         if self._texts.is_crowded:
             self._cells[[NODE, GANG, OWNER]] = self._texts.keep(self._cells[[NODE, GANG, OWNER]])
+        self._changed = set()
 
     def _row(self, name: str) -> int | None:
         row = bisect_left(self._names, name)
         return row if row < len(self._names) and self._names[row] == name else None
-
-    def _cells_of(self, name: str) -> tuple[int, ...]:
-        row, read = self._rows[name], self._reads[name]
-        return (
-            self._shapes.of(row.shape),
-            self._texts.of(row.node),
-            self._texts.of(row.gang),
-            self._texts.of(row.owner),
-            row.priority,
-            0,
-            row.movable,
-            bool(row.mistakes),
-            not row.node and not self._is_ours(read.object),
-            row.matches_node_names,
-            row.never_preempts,
-        )
 
     def _assign_devices(self, nodes: NodeTable) -> tuple[Mistake, ...]:
         """Assign devices to the pods of nodes where that may have changed; returns the errors of all nodes."""
@@ -246,7 +316,7 @@ class PodColumns:
                 continue
             known = self._held.get(node)
             if node in gpus and (known is None or known[0] != gpus[node]):
-                running = [RunningPod(self._reads[name], self._rows[name].shape) for name in pods]
+                running = [(self._reads[name], self._rows[name].shape) for name in pods]
                 known = self._held[node] = (gpus[node], devices_held(running, gpus[node]))
                 for name, devices in known[1].devices.items():
                     self._cells[DEVICES, bisect_left(self._names, name)] = device_mask(devices)
@@ -254,31 +324,20 @@ class PodColumns:
                 mistakes += known[1].mistakes
         return tuple(mistakes)
 
-    def _view(
-        self, nodes: NodeTable, gangs: IntArray, services: frozenset[str], device_mistakes: tuple[Mistake, ...]
-    ) -> PodView:
-        cells = self._cells
-        node = self._texts.rows(nodes.names, PENDING)[cells[NODE]]
-        gang = gangs[cells[GANG]]
-        served = self._texts.rows(sorted(services), -1)[cells[OWNER]]
-        is_astray = (gang == NOWHERE) | (served == NOWHERE) | (cells[FAULTY] != 0)
-        kept = (node != NOWHERE) & ~((node == PENDING) & (is_astray | (cells[FOREIGN] != 0)))
-        is_dangling = ((node == NOWHERE) | (gang == NOWHERE) | (served == NOWHERE)) & (cells[FOREIGN] == 0)
-        return PodView(
-            table=self._table(np.flatnonzero(kept), node, np.maximum(gang, -1)),
-            mistakes=self._own_mistakes((cells[FAULTY] != 0) & (cells[FOREIGN] == 0)) + device_mistakes,
-            dangling=tuple(self._dangling(np.flatnonzero(is_dangling), node, gang, served)),
-        )
-
     def _table(self, kept: IntArray, node: IntArray, gang: IntArray) -> PodTable:
-        cells = self._cells[:, kept]
-        shape, shapes = in_order_of_appearance(cells[SHAPE])
-        texts = self._texts.known
+        """The pods of these rows; node, gang: index of each pod's in its table."""
+        cells, texts = self._cells[:, kept], self._texts.known
+        # Shapes are numbered in order of their first appearance.
+        known, first, back = np.unique(cells[SHAPE], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        shapes = (self._shapes.known[number] for number in known[order].tolist())
         every_name = len(kept) == len(self._names)
         return PodTable(
             names=Names(self._names if every_name else [self._names[row] for row in kept.tolist()]),
-            shape=column(shape, np.int64),
-            shapes=tuple(known for n in shapes.tolist() if (known := self._shapes.known[n]) is not None),
+            shape=column(rank[back], np.int64),
+            shapes=tuple(shape for shape in shapes if shape is not None),
             node=column(node[kept], np.int64),
             devices=column(np.where(node[kept] == PENDING, 0, cells[DEVICES]), np.int64),
             priority=column(cells[PRIORITY], np.int64),
@@ -287,19 +346,6 @@ class PodColumns:
             movable=column(cells[MOVABLE] != 0, np.bool_),
             never_preempts=column(cells[NEVER_PREEMPTS] != 0, np.bool_) if cells[NEVER_PREEMPTS].any() else None,
         )
-
-    def _own_mistakes(self, is_faulty: BoolArray) -> tuple[Mistake, ...]:
-        return tuple(m for row in np.flatnonzero(is_faulty) for m in self._rows[self._names[int(row)]].mistakes)
-
-    def _dangling(self, rows: IntArray, *found: IntArray) -> Iterable[Dangling]:
-        for row in rows.tolist():
-            name = self._names[row]
-            own = self._rows[name]
-            for kind, written, place in zip(
-                ("Node", "Gang", "ModelService"), (own.node, own.gang, own.owner), found, strict=True
-            ):
-                if place[row] == NOWHERE:
-                    yield Dangling(self._reads[name], kind, written)
 
     def note(self, table: PodTable, findings: Findings) -> None:
         """Add notes on these pods for the reader of a plan."""
@@ -314,12 +360,3 @@ class PodColumns:
             for (remark_code, text), names in sorted(by_remark.items()):
                 if remark_code == code:
                     findings.note_many("Pod", code, names, words.format(text))
-
-
-def in_order_of_appearance(numbers: IntArray) -> tuple[Array, Array]:
-    """Numbers renumbered from 0 up in order of first appearance, and the old number of each new one."""
-    known, first, back = np.unique(numbers, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[back], known[order]

@@ -4,9 +4,12 @@ From files, and for one-off commands, a policy's status stands in for the measur
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -14,9 +17,15 @@ from autoscaler.demand.serving import Serving, observation_from
 from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
 from cluster.autoscaling import (
     MOST_ORDERED,
+    Arm,
+    BanditState,
     Behavior,
+    ConcurrencyTuning,
+    Context,
     ForecastSkill,
     LeadTime,
+    Learned,
+    Pool,
     Replicas,
     Scaler,
     ScaleTarget,
@@ -24,28 +33,158 @@ from cluster.autoscaling import (
     ScalingRules,
     ScalingStep,
 )
-from cluster.concurrency import ConcurrencyTuning
-from cluster.demand import Demand, LengthGrid
-from cluster.forecast import Forecast
+from cluster.demand import Demand, Forecast, LengthGrid
 from cluster.plans import Reason
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService
+from cluster.snapshot import PENDING, Snapshot
+from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import (
     KIND,
     MOST_REPLICAS,
-    LeadTimePolicy,
-    Objective,
+    ConcurrencyArm,
+    ConcurrencyContext,
+    ConcurrencyPool,
+    ConcurrencyStatus,
     ScalingBehavior,
     ScalingPolicy,
+    ScalingPolicySpec,
     ScalingPolicyStatus,
+    Schedule,
 )
-from controller.snapshot.concurrency import state_of, wanted_limit
-from controller.snapshot.fact import OwnReads
+from controller.objects.read import Read
 from controller.snapshot.namespace_bounds import first_by_name
-from controller.snapshot.schedules import bounds_at
-from controller.snapshot.service_capacity import on_profiles, replica_unit
+from controller.snapshot.services import on_profiles, replica_unit
+
+DIGITS = 6
+
+
+def wanted_limit(policy: ScalingPolicy) -> int:
+    """Limit that was decided last, within the bounds of the spec; that of the spec before the first decision."""
+    spec, status = policy.spec.concurrency, policy.status.concurrency
+    if spec is None:
+        raise ValueError(f"{policy.metadata.name} has no spec.concurrency")
+    decided = spec.start_limit if status is None or status.time is None else status.limit
+    return max(spec.min, min(spec.max, decided))
+
+
+def state_of(status: ConcurrencyStatus | None) -> BanditState:
+    """What the tuner remembers. The last context is the first of those learned."""
+    if status is None:
+        return BanditState()
+    learned = tuple(
+        Learned(
+            context=Context(each.gpu_type, each.input_bucket, each.output_bucket),
+            used_at=each.used_at,
+            limit=each.limit,
+            ceiling=each.ceiling,
+            arms=tuple(Arm(arm.limit, arm.weight, arm.throughput, arm.p95) for arm in each.arms),
+            throughput_scatter=each.throughput_scatter,
+            p95_scatter=each.p95_scatter,
+            scatter_weight=each.scatter_weight,
+            surprised=each.surprised,
+        )
+        for each in status.learned
+    )
+    pool = status.pool
+    return BanditState(
+        decisions=status.decisions,
+        context=learned[0].context if learned else None,
+        learned=learned,
+        pool=Pool() if pool is None else Pool(pool.limit, pool.intervals, pool.requests, pool.throughput, pool.log_p95),
+    )
+
+
+def contexts_of(state: BanditState) -> tuple[ConcurrencyContext, ...]:
+    """What was learned, for a status; a millionth of a logarithm is far below the scatter of any measurement."""
+    return tuple(
+        ConcurrencyContext(
+            gpu_type=each.context.gpu_type,
+            input_bucket=each.context.input_bucket,
+            output_bucket=each.context.output_bucket,
+            used_at=each.used_at,
+            limit=each.limit,
+            ceiling=round(each.ceiling, DIGITS),
+            arms=tuple(
+                ConcurrencyArm(
+                    limit=arm.limit,
+                    weight=round(arm.weight, DIGITS),
+                    throughput=round(arm.throughput, DIGITS),
+                    p95=round(arm.p95, DIGITS),
+                )
+                for arm in each.arms
+                if round(arm.weight, DIGITS) > 0
+            ),
+            throughput_scatter=round(each.throughput_scatter, DIGITS),
+            p95_scatter=round(each.p95_scatter, DIGITS),
+            scatter_weight=round(each.scatter_weight, DIGITS),
+            surprised=each.surprised,
+        )
+        for each in state.learned
+    )
+
+
+def pool_of(state: BanditState) -> ConcurrencyPool | None:
+    """Intervals with too few requests, for a status; None: there are none."""
+    pool = state.pool
+    if not pool.intervals:
+        return None
+    return ConcurrencyPool(
+        limit=pool.limit,
+        intervals=pool.intervals,
+        requests=pool.requests,
+        throughput=round(pool.throughput, DIGITS),
+        log_p95=round(pool.log_p95, DIGITS),
+    )
+
+
+OwnReads = Callable[[Kind], tuple[Read[Any], ...]]
+"""Valid objects of one of Tonnage's kinds, sorted by name."""
+Fact = Callable[[Snapshot, OwnReads], Snapshot]
+"""Adds the meaning of the objects of some kinds to a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Lowest and highest number of replicas."""
+
+    low: int
+    high: int
+    scheduled: str = ""
+    """Names of the schedules that hold; empty: none."""
+
+
+def bounds_at(spec: ScalingPolicySpec, at_s: float, sample_age_s: float) -> Bounds:
+    """Bounds at an instant (seconds since the epoch).
+
+    The fallback raises the lower one during an outage of the metrics. It never lowers anything: an outage of the
+    metrics must not take capacity away (KEDA issue 6659). sample_age_s: age of the last sample of the load.
+    """
+    now = [each for each in spec.schedules if holds(each, at_s)]
+    lows = [each.min_replicas for each in now if each.min_replicas is not None]
+    highs = [each.max_replicas for each in now if each.max_replicas is not None]
+    low, high = max(lows, default=spec.min_replicas), max(highs, default=spec.max_replicas)
+    if spec.fallback is not None and sample_age_s >= spec.fallback.after:
+        low = max(low, spec.fallback.replicas)
+    return Bounds(min(low, high), high, ", ".join(each.name for each in now))
+
+
+def holds(schedule: Schedule, at_s: float) -> bool:
+    """Whether a schedule holds at an instant, by the clocks of its time zone."""
+    local = datetime.fromtimestamp(at_s, ZoneInfo(schedule.timezone))
+    time = local.strftime("%H:%M")
+    if schedule.start < schedule.end:
+        return schedule.start <= time < schedule.end and _starts_on(schedule, local)
+    return (time >= schedule.start and _starts_on(schedule, local)) or (
+        time < schedule.end and _starts_on(schedule, local - timedelta(days=1))
+    )
+
+
+def _starts_on(schedule: Schedule, local: datetime) -> bool:
+    return not schedule.days or _DAYS[local.weekday()] in schedule.days
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
 
 NEVER_S = -math.inf
 MOST_POLICIES = 256
@@ -121,12 +260,12 @@ def with_conflicts(scalers: Sequence[Scaler]) -> tuple[Scaler, ...]:
     for each in sorted(scalers, key=lambda each: each.name):
         if each.mode in ("ScaleUpOnly", "Auto") and not is_past_bound(each):
             owners.setdefault(each.target.identity, each.name)
-    return tuple(_under_owner(each, owners.get(each.target.identity, each.name)) for each in scalers)
-
-
-def _under_owner(scaler: Scaler, owner: str) -> Scaler:
-    is_other = owner != scaler.name and scaler.mode != "Off" and not scaler.conflict
-    return replace(scaler, conflict=f"ScalingPolicy/{owner}") if is_other else scaler
+    found = []
+    for each in scalers:
+        owner = owners.get(each.target.identity, each.name)
+        is_other = owner != each.name and each.mode != "Off" and not each.conflict
+        found.append(replace(each, conflict=f"ScalingPolicy/{owner}") if is_other else each)
+    return tuple(found)
 
 
 def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
@@ -135,17 +274,14 @@ def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Polic
     Of a policy that raises, one that decides nothing, with the problem: it must not stop the others.
     """
     try:
-        return _since_now(_scaler_of(name, policy, snapshot, state), snapshot.at_s)
+        scaler = _scaler_of(name, policy, snapshot, state)
     except Exception as error:  # noqa: BLE001 - one policy must not stop the others
         return _undecided(name, policy, f"BadInput: it cannot be read: {type(error).__name__}; a bug of Tonnage")
-
-
-def _since_now(scaler: Scaler, at_s: float) -> Scaler:
-    """The scaler, in which the present replicas are the first recommendation: what began to be observed just now is not
-    scaled down on its first sample. Source: recordInitialRecommendation of kube-controller-manager."""
     if scaler.recommended or scaler.replicas is None:
         return scaler
-    return replace(scaler, recommended=((at_s, scaler.replicas.wanted),))
+    # The present replicas are the first recommendation: what began to be observed just now is not scaled down on its
+    # first sample. Source: recordInitialRecommendation of kube-controller-manager.
+    return replace(scaler, recommended=((snapshot.at_s, scaler.replicas.wanted),))
 
 
 def _undecided(name: str, policy: ScalingPolicy, problem: str) -> Scaler:
@@ -175,8 +311,19 @@ def _target(policy: ScalingPolicy, plural: str) -> ScaleTarget:
 
 
 def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
-    spec, at_s = policy.spec, snapshot.at_s
+    spec, at_s, objective = policy.spec, snapshot.at_s, policy.spec.objective
     bounds = bounds_at(spec, at_s, at_s - state.observed_at_s)
+    price = objective.replica_hour_price
+    if price is None:  # 1 where none is known, which leaves the decision unchanged
+        known = next((each for each in snapshot.gpu_types if each.name == objective.gpu_type), None)
+        price = known.price(spot=False) * objective.gpus if known else 1.0
+    if spec.lead_time.fixed is not None:
+        lead_time = LeadTime((spec.lead_time.fixed,))
+    else:
+        assumed_s = spec.lead_time.assumed
+        model = LeadTimeModel() if assumed_s is None else LeadTimeModel(assumed_s=(assumed_s,))
+        pending_s = [max(0.0, at_s - each) for each in state.replicas.ordered_at_s] if state.replicas else []
+        lead_time = lead_time_of(state.took_s, pending_s, model)
     scaler = Scaler(
         name=name,
         target=_target(policy, state.plural),
@@ -186,15 +333,13 @@ def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Poli
         max_replicas=bounds.high,
         scheduled=bounds.scheduled,
         replica_load=1.0 if spec.capacity is None else spec.capacity.per_replica,
-        objective=ScalingObjective(
-            _price(spec.objective, snapshot), spec.objective.miss_cost, spec.objective.switch_seconds
-        ),
+        objective=ScalingObjective(price, objective.miss_cost, objective.switch_seconds),
         behavior=Behavior(_rules(spec.behavior.scale_up), _rules(spec.behavior.scale_down)),
         load=state.load,
         observed_at_s=state.observed_at_s,
         max_age_s=spec.demand.load.max_age,
         forecast=state.forecast,
-        lead_time=_lead_time(spec.lead_time, state, at_s),
+        lead_time=lead_time,
         recommended=recommended_in(policy.status, at_s),
         changes=tuple((each.time, each.change) for each in policy.status.changes),
         conflict=state.conflict,
@@ -202,19 +347,14 @@ def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Poli
         skill=state.skill,
         source_problem=state.source_problem,
         problem=state.problem,
-        concurrency=_tuning(policy, state, spec.objective.gpu_type or ""),
+        concurrency=_tuning(policy, state, objective.gpu_type or ""),
     )
-    if spec.target.kind != SERVICE.name or spec.target.api_version != SERVICE.api_version:
-        return _on_hardware(scaler, policy, snapshot, state)
-    service = next((each for each in snapshot.services if each.name == scaler.target.name), None)
-    return _of_service(scaler, policy, service, snapshot, state)
-
-
-def _on_hardware(scaler: Scaler, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
-    """The scaler with the needs of one replica, taken from a pod that there is. Replicas without GPUs are not limited:
-    their nodes are cheap and come by themselves in many clusters."""
+    if spec.target.kind == SERVICE.name and spec.target.api_version == SERVICE.api_version:
+        return _of_service(scaler, policy, snapshot, state)
+    # The needs of one replica are those of a pod that there is. Replicas without GPUs are not limited: their nodes are
+    # cheap and come by themselves in many clusters.
     rows = [row for name in state.pods if (row := snapshot.pods.names.row(name)) is not None]
-    if not rows or (policy.spec.capacity is not None and policy.spec.capacity.elastic):
+    if not rows or (spec.capacity is not None and spec.capacity.elastic):
         return scaler
     shape = snapshot.pods.shapes[snapshot.pods.shape[rows[-1]]]
     if not shape.gpus:
@@ -222,14 +362,15 @@ def _on_hardware(scaler: Scaler, policy: ScalingPolicy, snapshot: Snapshot, stat
     return replace(scaler, shape=shape, placed=sum(int(snapshot.pods.node[row]) != PENDING for row in rows))
 
 
-def _of_service(
-    scaler: Scaler, policy: ScalingPolicy, service: ModelService | None, snapshot: Snapshot, state: PolicyState
-) -> Scaler:
+def _of_service(scaler: Scaler, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
     """Scaler of a ModelService. Its replicas are those of the demand that it is planned for, not its instances: what
     the mix adds for bursts would otherwise be counted as load by the next decision."""
+    service = next((each for each in snapshot.services if each.name == scaler.target.name), None)
     if service is None:
         return replace(scaler, replicas=None, problem=f"TargetNotFound: there is no valid {scaler.target}")
-    demand = _shape(service, state, snapshot)
+    demand = service.demand
+    if state.lengths is not None:
+        demand = on_profiles(service, Demand(0.0, *state.lengths), snapshot)
     if demand is None:
         words = "request lengths were not measured yet, and its spec has no histogram"
         return replace(scaler, replicas=None, problem=f"LengthsUnknown: {words}")
@@ -240,21 +381,28 @@ def _of_service(
     is_priced = objective.replica_hour_price is not None or objective.gpu_type is not None
     price = scaler.objective.price_per_hour if is_priced else unit.price_per_hour
     load = unit.load if policy.spec.capacity is None else policy.spec.capacity.per_replica
+    # Its load is that of the last decision in force, or of its spec's demand.
+    wanted = policy.status.desired_replicas
+    if wanted is None:
+        rate = service.demand.rate_per_s if service.demand else state.load or 0.0
+        wanted = max(scaler.min_replicas, math.ceil(min(rate / load, MOST_REPLICAS) - 1e-9))
+    replicas, seen = Replicas(wanted, wanted), state.replicas
+    if seen is not None and seen.wanted:
+        ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
+        oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
+        replicas = Replicas(wanted, ready, (oldest,) * min(wanted - ready, MOST_ORDERED), seen.observed_at_s)
+    # A mix of GPU types is a context of its own.
+    gpu_types = "+".join(sorted({each.gpu_type for each, count in (service.replicas or {}).items() if count}))[:253]
     return replace(
         scaler,
-        replicas=_service_replicas(policy, service, load, state, scaler),
+        replicas=replicas,
         replica_load=load,
         objective=replace(scaler.objective, price_per_hour=price),
         demand=replace(demand, rate_per_s=state.load or 0.0),
-        concurrency=_tuning(policy, state, _gpu_types(service)),
+        concurrency=_tuning(policy, state, gpu_types),
         mix_costs_for=None if policy.status.mix_cost is None else policy.status.mix_cost.replicas,
         mix_costs_at_s=NEVER_S if policy.status.mix_cost is None else policy.status.mix_cost.time,
     )
-
-
-def _gpu_types(service: ModelService) -> str:
-    """GPU types of the service's instances: a mix is a context of its own."""
-    return "+".join(sorted({each.gpu_type for each, count in (service.replicas or {}).items() if count}))[:253]
 
 
 def _tuning(policy: ScalingPolicy, state: PolicyState, gpu_type: str) -> ConcurrencyTuning | None:
@@ -287,37 +435,6 @@ def _tuning(policy: ScalingPolicy, state: PolicyState, gpu_type: str) -> Concurr
     return replace(tuning, seen=seen, seen_at_s=float(int(serving.at_s)))
 
 
-def _shape(service: ModelService, state: PolicyState, snapshot: Snapshot) -> Demand | None:
-    """Request lengths: the measured ones, else those of the service's spec."""
-    if state.lengths is None:
-        return service.demand
-    return on_profiles(service, Demand(0.0, *state.lengths), snapshot)
-
-
-def _service_replicas(
-    policy: ScalingPolicy, service: ModelService, unit_load: float, state: PolicyState, scaler: Scaler
-) -> Replicas:
-    """Replicas whose load the service is planned for: those of the last decision in force, or of its spec's demand."""
-    wanted = policy.status.desired_replicas
-    if wanted is None:
-        rate = service.demand.rate_per_s if service.demand else state.load or 0.0
-        wanted = max(scaler.min_replicas, math.ceil(min(rate / unit_load, MOST_REPLICAS) - 1e-9))
-    seen = state.replicas
-    if seen is None or not seen.wanted:
-        return Replicas(wanted, wanted)
-    ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
-    oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
-    return Replicas(wanted, ready, (oldest,) * min(wanted - ready, MOST_ORDERED), seen.observed_at_s)
-
-
-def _price(objective: Objective, snapshot: Snapshot) -> float:
-    """Price of a replica, dollars per hour; 1 where none is known, which leaves the decision unchanged."""
-    if objective.replica_hour_price is not None:
-        return objective.replica_hour_price
-    named = next((each for each in snapshot.gpu_types if each.name == objective.gpu_type), None)
-    return named.price(spot=False) * objective.gpus if named else 1.0
-
-
 def _rules(written: ScalingBehavior) -> ScalingRules:
     return ScalingRules(
         stabilization_s=float(written.stabilization_window_seconds),
@@ -327,38 +444,26 @@ def _rules(written: ScalingBehavior) -> ScalingRules:
     )
 
 
-def _lead_time(written: LeadTimePolicy, state: PolicyState, at_s: float) -> LeadTime:
-    if written.fixed is not None:
-        return LeadTime((written.fixed,))
-    model = LeadTimeModel() if written.assumed is None else LeadTimeModel(assumed_s=(written.assumed,))
-    pending_s = [max(0.0, at_s - each) for each in state.replicas.ordered_at_s] if state.replicas else []
-    return lead_time_of(state.took_s, pending_s, model)
-
-
 def state_in(status: ScalingPolicyStatus) -> PolicyState:
     """State that a status tells of."""
     current, desired = status.current_replicas, status.desired_replicas
     replicas = None if desired is None else Replicas(desired, min(desired, desired if current is None else current))
     at_s = NEVER_S if status.load_time is None else status.load_time
+    known, forecast = status.forecast, None
+    if known is not None:
+        forecast = Forecast(
+            made_at_s=at_s,
+            leads_s=np.array([known.at_seconds]),
+            levels=np.array([0.5, 0.9, 0.99]),
+            quantiles=np.maximum.accumulate([[known.p50, known.p90, known.p99]], axis=1),
+            model=known.model,
+        )
     return PolicyState(
         load=status.load,
         observed_at_s=at_s,
-        forecast=_forecast(status, at_s),
+        forecast=forecast,
         replicas=replicas,
         took_s=status.lead_time.learned if status.lead_time else (),
-    )
-
-
-def _forecast(status: ScalingPolicyStatus, at_s: float) -> Forecast | None:
-    known = status.forecast
-    if known is None:
-        return None
-    return Forecast(
-        made_at_s=at_s,
-        leads_s=np.array([known.at_seconds]),
-        levels=np.array([0.5, 0.9, 0.99]),
-        quantiles=np.maximum.accumulate([[known.p50, known.p90, known.p99]], axis=1),
-        model=known.model,
     )
 
 

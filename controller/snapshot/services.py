@@ -1,145 +1,79 @@
-"""Services and throughput profiles from their objects, and the cross-checks between them."""
+"""Services and throughput profiles from their objects, with their cross-checks, and what a replica of one serves."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from msgspec import ValidationError
 
+from autoscaler.demand.lengths import demand_from
 from cluster.arrays import column
+from cluster.changes import instance_type_of
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
-from cluster.pods import PodTable
-from cluster.scaling import instance_type_of
-from cluster.suggestions import meant
-from cluster.workloads import InstanceType, instance_type_named
+from cluster.errors import meant
+from cluster.plans import Reason
+from cluster.snapshot import PodTable, Snapshot
+from cluster.workloads import InstanceType, Terms, Toleration, instance_type_named
 from cluster.workloads import ModelService as Service
-from controller.api import model_profile as profile_kind
 from controller.api import notation
 from controller.api.model_profile import ModelProfile
-from controller.api.model_service import ModelService, ServiceDemand
+from controller.api.model_service import ModelService
 from controller.api.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.read import Findings, Read
-from controller.snapshot.node_affinity import Complain, terms_of, tolerations_of
-from controller.snapshot.nodes import TypeIndex
+from controller.snapshot.nodes import TypeIndex, terms_of, tolerations_of
+from placement.mix.problem_builder import need_of, usable_profiles
 
 
 def profiles_from(
     read: Sequence[Read[ModelProfile]], types: TypeIndex, findings: Findings
 ) -> tuple[ThroughputProfile, ...]:
     """One profile per table of each ModelProfile, without those that contradict the GPU types or an earlier profile."""
-    seen: _Profiled = {}
+    first: dict[tuple[str, str, int, float], Read[ModelProfile]] = {}
     made: list[ThroughputProfile] = []
     for each in read:
         try:
-            made += tuple(_profiles_of(each, types, seen, findings))
+            made += _profiles_of(each, types, first, findings)
         except Exception as error:  # noqa: BLE001 - one profile must not stop the others
             findings.mistake(each.unreadable(error))
     return tuple(made)
 
 
-_Profiled = dict[tuple[str, str, int, float], Read[ModelProfile]]
-"""First profile of each model, GPU type, number of GPUs, and SLO."""
-
-
 def _profiles_of(
-    each: Read[ModelProfile], types: TypeIndex, seen: _Profiled, findings: Findings
-) -> Iterator[ThroughputProfile]:
+    each: Read[ModelProfile],
+    types: TypeIndex,
+    first: dict[tuple[str, str, int, float], Read[ModelProfile]],
+    findings: Findings,
+) -> list[ThroughputProfile]:
+    """Profiles of one object. first: that of each model, GPU type, number of GPUs, and SLO, brought up to date."""
     spec = each.object.spec
     if types.named(spec.gpu_type) is None:
         problem = f"there is no GPUType {spec.gpu_type!r}"
         findings.mistake(each.mistake(("spec", "gpuType"), problem, meant(spec.gpu_type, types.names)))
-        return
+        return []
     instance_type = InstanceType(spec.gpu_type, spec.gpus_per_instance)
     names = {instance_type.name, replace(instance_type, spot=True).name} - {spec.gpu_type}
     if taken := sorted(names & set(types.names)):
         problem = f"its instances are called {taken[0]}, and so is a GPUType"
         findings.mistake(each.mistake(("spec", "gpusPerInstance"), problem, "rename that GPUType"))
-        return
+        return []
+    made = []
     for n, table in enumerate(spec.throughput):
-        other = seen.setdefault((spec.model, spec.gpu_type, spec.gpus_per_instance, table.slo.tpot), each)
-        if other is each:
-            yield _profile(each.object, table)
-        else:
+        other = first.setdefault((spec.model, spec.gpu_type, spec.gpus_per_instance, table.slo.tpot), each)
+        if other is not each:
             problem = f"{spec.model} on {instance_type} at this SLO is already in {other.subject}"
             findings.mistake(each.mistake(("spec", "throughput", n, "slo"), problem, "keep one of them"))
-
-
-def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> ThroughputProfile:
-    spec = obj.spec
-    return ThroughputProfile(
-        model=spec.model,
-        gpu_type=spec.gpu_type,
-        slo=Slo(table.slo.tpot),
-        grid=LengthGrid(spec.grid.input_tokens, spec.grid.output_tokens),
-        requests_per_s=column(np.array(table.requests_per_second, dtype=np.float64), np.float64),
-        gpus_per_instance=spec.gpus_per_instance,
-    )
-
-
-def service_from(read: Read[ModelService], gpu_types: Collection[str]) -> Service:
-    """Service of a valid object, with the replicas in its status; None where the status has none.
-
-    A service without a template has no replicas but the mix that was planned last, so that a plan changes it only where
-    another mix is better by what a change must save.
-    """
-    spec, status = read.object.spec, read.object.status
-    replicas = status.mix if spec.template is None and status.replicas is None else status.replicas
-    constraints = node_constraints_of(read)
-    return Service(
-        name=read.name,
-        model=spec.model,
-        demand=None if spec.demand is None else _demand(spec.demand),
-        slo=Slo(spec.slo.tpot),
-        headroom_share=spec.headroom,
-        gpu_types=tuple(sorted(spec.gpu_types)),
-        spot=spec.spot,
-        continuous_split=spec.split == "continuous",
-        slice_factor=spec.slice_factor,
-        instance_cpu_milli=notation.milli(spec.instance.cpu),
-        instance_memory_bytes=notation.whole(spec.instance.memory),
-        priority=spec.priority,
-        replicas=None if replicas is None else _by_type(replicas, gpu_types),
-        node_terms=terms_of(constraints, lambda *_: None),
-        tolerations=tolerations_of(constraints, lambda *_: None),
-        is_planned_only=spec.template is None,
-    )
-
-
-def _by_type(replicas: Mapping[str, int], gpu_types: Collection[str]) -> dict[InstanceType, int]:
-    return {instance_type_named(name, gpu_types): count for name, count in sorted(replicas.items())}
-
-
-def node_constraints_of(read: Read[ModelService]) -> NodeConstraints:
-    """Node constraints of the pod template; none without a template. Raises msgspec.ValidationError, too, for a part
-    of the template that Deployments are made from and that has another form than in a Pod."""
-    template = read.object.spec.template
-    return PodSpec() if template is None else object_from(template.spec.model_dump(by_alias=True), PodSpec)
-
-
-def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:
-    """Services with existing instances as `replicas` where the status has none; None when there are no instances."""
-    uncounted = {service.name for service in services if service.replicas is None}
-    counted = Counter[tuple[str, InstanceType]]()
-    types = [instance_type_of(shape) for shape in pods.shapes]
-    for row, owner in enumerate(pods.owner) if uncounted else ():
-        instance_type = types[pods.shape[row]]
-        if owner in uncounted and instance_type:
-            counted[owner, instance_type] += 1
-    found: dict[str, dict[InstanceType, int]] = {}
-    for (name, instance_type), count in sorted(counted.items()):
-        found.setdefault(name, {})[instance_type] = count
-    return tuple(replace(s, replicas=found[s.name]) if s.name in found else s for s in services)
-
-
-def _demand(written: ServiceDemand) -> Demand:
-    """Demand with its histogram scaled to a sum of exactly 1."""
-    share = np.array(written.histogram, dtype=np.float64)
-    return Demand(
-        rate_per_s=written.requests_per_second,
-        grid=LengthGrid(written.input_tokens, written.output_tokens),
-        share=column(share / share.sum(), np.float64),
-    )
+            continue
+        profile = ThroughputProfile(
+            model=spec.model,
+            gpu_type=spec.gpu_type,
+            slo=Slo(table.slo.tpot),
+            grid=LengthGrid(spec.grid.input_tokens, spec.grid.output_tokens),
+            requests_per_s=column(np.array(table.requests_per_second, dtype=np.float64), np.float64),
+            gpus_per_instance=spec.gpus_per_instance,
+        )
+        made.append(profile)
+    return made
 
 
 def valid_services(
@@ -157,20 +91,39 @@ def valid_services(
     for each in read:
         own = Findings()
         try:
-            _check_service(each, profiles, types, own)
-            if not own.mistakes:
-                valid.append(service_from(each, types.names))
+            made = _service(each, profiles, types, own)
+            if made is not None:
+                valid.append(made)
         except Exception as error:  # noqa: BLE001 - one service must not stop the others
             own.mistake(each.unreadable(error))
         findings.extend(own)
     return tuple(valid)
 
 
-def _check_service(
+def _service(
     read: Read[ModelService], profiles: Sequence[ThroughputProfile], types: TypeIndex, findings: Findings
-) -> None:
-    spec = read.object.spec
-    _check_template(read, findings)
+) -> Service | None:
+    """Service of an object, with the replicas in its status, which may have none; None for one with mistakes.
+
+    A service without a template has no replicas but the mix that was planned last, so that a plan changes it only where
+    another mix is better by what a change must save.
+    """
+    spec, status, template = read.object.spec, read.object.status, read.object.spec.template
+    here = ("spec", "template", "spec")
+    terms: Terms = ()
+    tolerations: tuple[Toleration, ...] = ()
+    try:
+        # The parts of a template that are read here have the form of a Pod's; the API server checks the rest.
+        constraints: NodeConstraints = PodSpec()
+        if template is not None:
+            constraints = object_from(template.spec.model_dump(by_alias=True), PodSpec)
+        terms, wrong_terms = terms_of(constraints)
+        tolerations, wrong_tolerations = tolerations_of(constraints)
+        for field, problems in (("affinity", wrong_terms), ("tolerations", wrong_tolerations)):
+            for problem, remedy in problems:
+                findings.mistake(read.mistake((*here, field), problem, remedy))
+    except ValidationError as error:
+        findings.mistake(read.mistake(here, str(error), "write it as in a Pod"))
     for n, name in enumerate(spec.gpu_types):
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
@@ -179,30 +132,50 @@ def _check_service(
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
         words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
         findings.note(read.subject, "GpuTypeWithoutProfile", words)
-    if usable and spec.demand is not None:
-        _check_lengths(read, spec.demand, usable, findings)
+    if usable:
+        _check_lengths(read, usable, findings)
+    if findings.mistakes:
+        return None
+    demand: Demand | None = None
+    if spec.demand is not None:
+        # The histogram is scaled to a sum of exactly 1.
+        share = np.array(spec.demand.histogram, dtype=np.float64)
+        grid = LengthGrid(spec.demand.input_tokens, spec.demand.output_tokens)
+        demand = Demand(spec.demand.requests_per_second, grid, column(share / share.sum(), np.float64))
+    replicas = status.mix if template is None and status.replicas is None else status.replicas
+    by_type = {instance_type_named(name, types.names): count for name, count in sorted((replicas or {}).items())}
+    return Service(
+        name=read.name,
+        model=spec.model,
+        demand=demand,
+        slo=Slo(spec.slo.tpot),
+        headroom_share=spec.headroom,
+        gpu_types=tuple(sorted(spec.gpu_types)),
+        spot=spec.spot,
+        continuous_split=spec.split == "continuous",
+        slice_factor=spec.slice_factor,
+        instance_cpu_milli=notation.milli(spec.instance.cpu),
+        instance_memory_bytes=notation.whole(spec.instance.memory),
+        priority=spec.priority,
+        replicas=None if replicas is None else by_type,
+        node_terms=terms,
+        tolerations=tolerations,
+        is_planned_only=template is None,
+    )
 
 
-def _check_template(read: Read[ModelService], findings: Findings) -> None:
-    """Check the parts of a template that are read here; the API server checks the rest."""
-    here = ("spec", "template", "spec")
-
-    def complain(field: str) -> Complain:
-        return lambda problem, remedy: findings.mistake(read.mistake((*here, field), problem, remedy))
-
-    try:
-        constraints = node_constraints_of(read)
-        terms_of(constraints, complain("affinity"))
-        tolerations_of(constraints, complain("tolerations"))
-    except ValidationError as error:
-        remedy = "write it as in a Pod"
-        findings.mistake(read.mistake(here, str(error), remedy))
-
-
-def _check_lengths(
-    read: Read[ModelService], demand: ServiceDemand, usable: Sequence[ThroughputProfile], findings: Findings
-) -> None:
-    beyond = list(_buckets_beyond(demand, usable))
+def _check_lengths(read: Read[ModelService], usable: Sequence[ThroughputProfile], findings: Findings) -> None:
+    """A mistake for demand whose lengths are beyond every one of these profiles."""
+    demand = read.object.spec.demand
+    if demand is None:
+        return
+    ends = [(p.grid.input_tokens[-1], p.grid.output_tokens[-1]) for p in usable]
+    beyond = [
+        (i, j)
+        for i, (long_in, row) in enumerate(zip(demand.input_tokens, demand.histogram, strict=True))
+        for j, (long_out, share) in enumerate(zip(demand.output_tokens, row, strict=True))
+        if share > 0 and not any(long_in <= most_in and long_out <= most_out for most_in, most_out in ends)
+    ]
     if not beyond:
         return
     i, j = beyond[0]
@@ -219,12 +192,61 @@ def _check_lengths(
     )
 
 
-def _buckets_beyond(demand: ServiceDemand, usable: Sequence[ThroughputProfile]) -> Iterator[tuple[int, int]]:
-    for i, row in enumerate(demand.histogram):
-        for j, share in enumerate(row):
-            longest = demand.input_tokens[i], demand.output_tokens[j]
-            inside = any(
-                longest[0] <= p.grid.input_tokens[-1] and longest[1] <= p.grid.output_tokens[-1] for p in usable
-            )
-            if share > 0 and not inside:
-                yield i, j
+def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:
+    """Services with existing instances as `replicas` where the status has none; None when there are no instances."""
+    uncounted = {service.name for service in services if service.replicas is None}
+    counted = Counter[tuple[str, InstanceType]]()
+    types = [instance_type_of(shape) for shape in pods.shapes]
+    for row, owner in enumerate(pods.owner) if uncounted else ():
+        instance_type = types[pods.shape[row]]
+        if owner in uncounted and instance_type:
+            counted[owner, instance_type] += 1
+    found: dict[str, dict[InstanceType, int]] = {}
+    for (name, instance_type), count in sorted(counted.items()):
+        found.setdefault(name, {})[instance_type] = count
+    return tuple(replace(s, replicas=found[s.name]) if s.name in found else s for s in services)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaUnit:
+    """One replica of a service, as its ScalingPolicy counts: an instance of the cheapest type for each request."""
+
+    load: float
+    """Requests per second that it serves within the SLO."""
+    price_per_hour: float
+    """Dollars."""
+
+
+def on_profiles(service: Service, demand: Demand, snapshot: Snapshot) -> Demand:
+    """Measured demand on the edges of the profiles that may serve it; unchanged where there are none.
+
+    Buckets of a server's histogram end elsewhere. A profile would round them up, and what ends beyond its last edge it
+    could not serve at all: lengths are spread over its edges instead, and longer requests join the last bucket.
+    """
+    grids = [profile.grid for profile in usable_profiles(service, snapshot, service.slo.tpot_s)]
+    if not grids:
+        return demand
+    inputs = sorted({edge for grid in grids for edge in grid.input_tokens})
+    outputs = sorted({edge for grid in grids for edge in grid.output_tokens})
+    target = LengthGrid(tuple(inputs), tuple(outputs))
+    return demand_from(demand.rate_per_s, demand.grid, demand.share, target)
+
+
+def replica_unit(service: Service, demand: Demand, snapshot: Snapshot) -> ReplicaUnit | Reason:
+    """The replica of a service under these request lengths, or the reason why there is none.
+
+    Each bucket of lengths counts with the type that serves it for the fewest dollars; where one type is the cheapest
+    for all, that is an instance of this type. The mix then decides which types serve the load.
+    """
+    need = need_of(replace(service, demand=replace(demand, rate_per_s=1.0)), snapshot)
+    if isinstance(need, Reason):
+        return need
+    loads = np.array([offer.load for offer in need.offers])  # (types, buckets): busy instances at 1 request per second
+    prices = np.array([offer.price_per_hour for offer in need.offers])
+    cost = np.where(np.isinf(loads), np.inf, loads * np.maximum(prices, 1e-9)[:, None])
+    best = cost.argmin(axis=0)
+    busy = float(loads[best, np.arange(loads.shape[1])].sum())
+    if not np.isfinite(busy) or busy <= 0:
+        return Reason("NoTypeServes", f"{service.name}: no GPU type serves all of its request lengths within the SLO")
+    price = float((loads * prices[:, None])[best, np.arange(loads.shape[1])].sum())
+    return ReplicaUnit(1 / busy, price / busy)

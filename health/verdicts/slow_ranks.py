@@ -1,6 +1,6 @@
 """Slow ranks: the rank or node that computes longer than before, and imbalances that look alike."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -115,7 +115,7 @@ def _covers(ranks: IntArray, whole: BoolArray) -> bool:
 
 
 def capped(
-    compute_s: FloatArray, baseline: Baseline, speed_share: FloatArray, tier: Tier, causes: tuple[Cause | None, ...]
+    compute_s: FloatArray, baseline: Baseline, speed_share: FloatArray, tier: Tier, causes: Sequence[Cause | None]
 ) -> Iterator[tuple[Cause, IntArray]]:
     """Ranks that our own limits slow as much as expected, by limit."""
     if len(compute_s) < tier.steps:

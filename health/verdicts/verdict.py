@@ -102,7 +102,7 @@ class FactKind(StrEnum):
     PROCESS_STOPPED = "process stopped"
 
 
-OWN_LIMITS = (FactKind.POWER_CAP, FactKind.CGROUP_LIMIT)
+OWN_LIMITS = {FactKind.POWER_CAP: Cause.POWER_CAP, FactKind.CGROUP_LIMIT: Cause.THROTTLED}
 NETWORK = (FactKind.RETRANSMISSIONS, FactKind.NIC_ERRORS)
 
 

@@ -1,6 +1,6 @@
 """Evidence in what a DCGM exporter tells: new GPU errors, counters that rise, brakes and heat, failed memory rows."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from health.records.frames import Evidence, Source
@@ -48,12 +48,12 @@ class DcgmEvidence:
 
     def take(self, samples: Iterable[DcgmSample], now_s: float) -> None:
         """One reading, whole: a metric that it does not have is not there."""
-        told: dict[str, list[DcgmSample]] = {}
+        read: dict[str, list[DcgmSample]] = {}
         for each in samples:
-            told.setdefault(each.gpu, []).append(each)
-        for name, of_gpu in told.items():
+            read.setdefault(each.gpu, []).append(each)
+        for name, of_gpu in read.items():
             if name in self._gpus or len(self._gpus) < MOST_GPUS:
-                self._look(name, self._gpus.setdefault(name, _Gpu()), of_gpu, now_s)
+                self._examine(name, self._gpus.setdefault(name, _Gpu()), of_gpu, now_s)
         standing = [(key, each) for key, each in self._found.items() if now_s <= each.until_s]
         self._found = dict(standing[-MOST_KEPT:])
         self._shown = tuple(self._found.items())
@@ -65,18 +65,23 @@ class DcgmEvidence:
             if now_s <= each.until_s
         ]
 
-    def _look(self, name: str, gpu: _Gpu, told: Sequence[DcgmSample], now_s: float) -> None:
-        bus = next((each.bus for each in told if each.bus), "")
-        for xid in _new_xids(gpu, told):
+    def _examine(self, name: str, gpu: _Gpu, samples: Sequence[DcgmSample], now_s: float) -> None:
+        bus = next((each.bus for each in samples if each.bus), "")
+        for xid in _new_xids(gpu, samples):
             self._found.pop((f"Xid{xid}", bus or name), None)  # the newest of a kind counts, and stands last
             self._note(f"Xid{xid}", bus or name, now_s, now_s + KEPT_S, f"DCGM tells of it on {name}")
-        for code, words in _states(told):
-            self._note(code, name, now_s, now_s + WINDOW_S, words)
-        for (metric, part), value in _highest(told, RISES).items():
+        until_s = now_s + WINDOW_S
+        reasons = [int(each.value) for each in samples if each.metric == CLOCK_REASONS]
+        for bits, cause in REASONS:
+            if cause in CODES and any(value & bits for value in reasons):
+                self._note(CODES[cause], name, now_s, until_s, f"clocks are held down: {cause} (DCGM)")
+        if any(each.value >= 1 for each in samples if each.metric == REMAP_FAILURE):
+            words = "DCGM: memory rows can no longer be remapped; the GPU is to be replaced"
+            self._note("RowRemapFailure", name, now_s, until_s, words)
+        for (metric, part), value in _highest(samples, RISES).items():
             rise = _risen(gpu, metric, part, value, now_s)
             if rise >= RISES[metric].least:
-                words = f"DCGM: {RISES[metric].words} rose by {rise:.0f}"
-                self._note(RISES[metric].code, name, now_s, now_s + WINDOW_S, words)
+                self._note(RISES[metric].code, name, now_s, until_s, f"DCGM: {RISES[metric].words} rose by {rise:.0f}")
 
     def _note(self, code: str, subject: str, now_s: float, until_s: float, words: str) -> None:
         known = self._found.get((code, subject))
@@ -84,14 +89,14 @@ class DcgmEvidence:
         self._found[(code, subject)] = _Finding(since_s, until_s, words)
 
 
-def _new_xids(gpu: _Gpu, told: Sequence[DcgmSample]) -> list[str]:
+def _new_xids(gpu: _Gpu, samples: Sequence[DcgmSample]) -> list[str]:
     """Numbers of errors that are new since the last reading.
 
     The last error stays for as long as the exporter or its host engine lives, hours after it. So what is there at the
     first reading is old news, and so is the same number again after readings without any: an exporter that was
     restarted beside an engine that was not. A number after a 0, or after another, is new.
     """
-    shown = _highest(told, XIDS)
+    shown = _highest(samples, XIDS)
     before, gpu.xids = gpu.xids, shown
     if before is None:
         return []
@@ -102,20 +107,10 @@ def _new_xids(gpu: _Gpu, told: Sequence[DcgmSample]) -> list[str]:
     )
 
 
-def _states(told: Sequence[DcgmSample]) -> Iterator[tuple[str, str]]:
-    """Codes and words of what holds at this moment, since whenever."""
-    reasons = [int(each.value) for each in told if each.metric == CLOCK_REASONS]
-    for bits, cause in REASONS:
-        if cause in CODES and any(value & bits for value in reasons):
-            yield CODES[cause], f"clocks are held down: {cause} (DCGM)"
-    if any(each.value >= 1 for each in told if each.metric == REMAP_FAILURE):
-        yield "RowRemapFailure", "DCGM: memory rows can no longer be remapped; the GPU is to be replaced"
-
-
-def _highest(told: Iterable[DcgmSample], metrics: Collection[str]) -> dict[tuple[str, str], float]:
+def _highest(samples: Iterable[DcgmSample], metrics: Collection[str]) -> dict[tuple[str, str], float]:
     """Values by metric and part. The exporter repeats a GPU's value for each of its instances and pods."""
     found: dict[tuple[str, str], float] = {}
-    for each in told:
+    for each in samples:
         if each.metric in metrics:
             key = (each.metric, each.part)
             found[key] = max(found.get(key, 0.0), each.value)

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -21,6 +21,11 @@ from nodeagent.health.dcgm_evidence import DcgmEvidence
 from nodeagent.health.dcgm_metrics import DcgmSample, samples_in
 from nodeagent.health.feed import NICENESS
 
+log = structlog.get_logger(__name__)
+EVERY_S = 15.0
+"""Seconds between two readings: the exporter collects every 30 s by default, and often every 10 or 15."""
+LOG_EVERY_S = 3600.0
+"""Pause between two log lines about failures: an exporter that fails every other time fills no log."""
 PATIENCE_S = 5.0
 """Seconds for the whole answer. An exporter collects when it is asked, which takes it tenths of a second."""
 MOST_BYTES = 4 * 1024 * 1024
@@ -45,26 +50,20 @@ def fetched(url: str, patience_s: float = PATIENCE_S, most_bytes: int = MOST_BYT
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=patience_s) as line:
             line.sendall(asked.encode("ascii"))
-            return _text(_Bounded(line, ends_s, most_bytes), url)
+            answer = http.client.HTTPResponse(cast(socket.socket, _Bounded(line, ends_s, most_bytes)))
+            with closing(answer):
+                answer.begin()
+                if answer.status != HTTPStatus.OK:
+                    raise PageError("Refused", f"{url} answers {answer.status}")
+                # In pieces: for one whole read memory is taken as the answer's header says.
+                body = b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
+                if answer.length:
+                    raise PageError("Unreachable", f"{url}: the answer ends {answer.length} bytes early")
+                return body.decode("utf-8", "replace")
     except TimeoutError as error:
         raise PageError("Silent", f"{url}: no whole answer within {patience_s:g} s") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise PageError("Unreachable", f"{url}: {type(error).__name__} {error}"[:200]) from error
-
-
-def _text(line: "_Bounded", url: str) -> str:
-    answer = http.client.HTTPResponse(cast(socket.socket, line))
-    try:
-        answer.begin()
-        if answer.status != HTTPStatus.OK:
-            raise PageError("Refused", f"{url} answers {answer.status}")
-        # In pieces: for one whole read memory is taken as the answer's header says.
-        body = b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
-        if answer.length:
-            raise PageError("Unreachable", f"{url}: the answer ends {answer.length} bytes early")
-        return body.decode("utf-8", "replace")
-    finally:
-        answer.close()
 
 
 class _Bounded(io.RawIOBase):
@@ -92,13 +91,6 @@ class _Bounded(io.RawIOBase):
         return count
 
 
-log = structlog.get_logger(__name__)
-EVERY_S = 15.0
-"""Seconds between two readings: the exporter collects every 30 s by default, and often every 10 or 15."""
-TELL_S = 3600.0
-"""Pause between two log lines about failures: an exporter that fails every other time fills no log."""
-
-
 class DcgmExporter:
     """Evidence of one exporter (`HostEvidence`). Failures are counted by code, and logged when they begin."""
 
@@ -107,13 +99,13 @@ class DcgmExporter:
         self._fetch, self._is_own, self._clock = fetch, is_own, clock
         self._evidence = DcgmEvidence()
         self._stop = threading.Event()
-        self._told_s = float("-inf")
-        self._fails = self._is_told = False
+        self._logged_s = float("-inf")
+        self._fails = self._is_logged = False
         self.reads = 0
         self.failed: dict[str, int] = {}
 
     def start(self) -> None:
-        threading.Thread(target=self._look_on, name="dcgm", daemon=True).start()
+        threading.Thread(target=self._run, name="dcgm", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
@@ -126,37 +118,34 @@ class DcgmExporter:
         """Reads the exporter once."""
         self.reads += 1
         try:
-            self._take(self._fetch())
+            samples, unread = samples_in(self._fetch())
+            own = [each for each in samples if self._is_own(each)]
+            if own:
+                self._evidence.take(own, self._clock())
+            if unread:
+                raise PageError("Malformed", f"{unread} lines about health cannot be read")
+            if not samples:
+                raise PageError("Empty", "it tells nothing about the health of any GPU")
+            if not own:
+                raise PageError("OtherNode", f"it tells of {samples[0].gpu} on {samples[0].host or 'a nameless host'}")
         except PageError as error:
             if self._is_news(error.code):
                 log.warning("the DCGM exporter cannot be read", code=error.code, why=str(error))
             return
-        if self._is_told:
+        if self._is_logged:
             log.info("the DCGM exporter can be read again")
-        self._fails = self._is_told = False
-
-    def _take(self, text: str) -> None:
-        samples, unread = samples_in(text)
-        own = [each for each in samples if self._is_own(each)]
-        if own:
-            self._evidence.take(own, self._clock())
-        if unread:
-            raise PageError("Malformed", f"{unread} lines about health cannot be read")
-        if not samples:
-            raise PageError("Empty", "it tells nothing about the health of any GPU")
-        if not own:
-            raise PageError("OtherNode", f"it tells of {samples[0].gpu} on {samples[0].host or 'a nameless host'}")
+        self._fails = self._is_logged = False
 
     def _is_news(self, code: str) -> bool:
-        """Counts a failure; whether it is to be told."""
+        """Counts a failure; whether it is to be logged."""
         self.failed[code] = self.failed.get(code, 0) + 1
         begins, self._fails = not self._fails, True
-        if begins and self._clock() - self._told_s >= TELL_S:
-            self._told_s, self._is_told = self._clock(), True
+        if begins and self._clock() - self._logged_s >= LOG_EVERY_S:
+            self._logged_s, self._is_logged = self._clock(), True
             return True
         return False
 
-    def _look_on(self) -> None:
+    def _run(self) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while not self._stop.is_set():

@@ -2,11 +2,10 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample as Parsed
 
 LAST_XID = "DCGM_FI_DEV_XID_ERRORS"
 """The last GPU error since the exporter or its host engine started, without an instant."""
@@ -85,7 +84,10 @@ class DcgmSample:
 
 
 def samples_in(text: str) -> tuple[tuple[DcgmSample, ...], int]:
-    """Samples about health, and how many lines about it could not be read. Other metrics are not looked at."""
+    """Samples about health, and how many lines about it could not be read. Other metrics are not looked at.
+
+    There is none of a switch, of a GPU without a name, or of a value that is blank.
+    """
     found: list[DcgmSample] = []
     lines = unread = 0
     for line in text.split("\n"):
@@ -97,43 +99,34 @@ def samples_in(text: str) -> tuple[tuple[DcgmSample, ...], int]:
             unread += 1
             continue
         try:
-            found.extend(_samples(metric, _parsed(line)))
+            # Each line alone, so that a mistake in it spoils no other.
+            ((parsed,),) = (family.samples for family in text_string_to_metric_families(line))
+            sample = _sample(metric, parsed.labels, float(parsed.value))
         except (ValueError, LookupError, ArithmeticError):  # the parser's own, for all kinds of nonsense
             unread += 1
+        else:
+            found += [sample] if sample is not None else []
     return tuple(found), unread
 
 
-def _parsed(line: str) -> Parsed:
-    """The line alone, so that a mistake in it spoils no other."""
-    ((sample,),) = (family.samples for family in text_string_to_metric_families(line))
-    return sample
-
-
-def _samples(metric: str, parsed: Parsed) -> Iterator[DcgmSample]:
-    """The sample of a GPU; none of a switch, of a GPU without a name, or of a value that is blank."""
-    labels, value = parsed.labels, float(parsed.value)
+def _sample(metric: str, labels: Mapping[str, str], value: float) -> DcgmSample | None:
     gpu = _name(labels, "UUID", "uuid", "gpu_uuid") or _name(labels, "device", "gpu")
-    if not gpu or not math.isfinite(value) or value < 0 or _is_blank(value):
-        return
+    # DCGM writes numbers for "no value", "not supported" and the like, which exporters pass on: the README of
+    # dcgm-exporter shows 9223372036854775794 degrees. Source: DCGM_BLANK_VALUES, dcgm_structs.h: 16 values from each
+    # base on.
+    is_blank = 0x7FFFFFF0 <= value <= 0x7FFFFFFF or 2**47 <= value < 2**47 + 16 or value >= 2**62
+    if not gpu or not math.isfinite(value) or value < 0 or is_blank:
+        return None
     part = _name(labels, "xid" if metric in XIDS else "nvlink") or "0"
     if metric == LAST_XID:
         part, value = f"{value:g}", 1.0
     if not (part.isdecimal() and len(part) <= 4):
         raise ValueError(part)
     on_bus = _BUS.fullmatch(labels.get("pci_bus_id", "").lower())
-    yield DcgmSample(metric, gpu, value, part, on_bus[1] if on_bus else "", _name(labels, "Hostname", "hostname"))
+    return DcgmSample(metric, gpu, value, part, on_bus[1] if on_bus else "", _name(labels, "Hostname", "hostname"))
 
 
 def _name(labels: Mapping[str, str], *of: str) -> str:
     """The first of these labels that there is, where it may stand in a status; else nothing."""
-    told = next((labels[each] for each in of if labels.get(each)), "")
-    return told if _NAME.fullmatch(told) else ""
-
-
-def _is_blank(value: float) -> bool:
-    """Whether this is what DCGM writes for "no value", "not supported" and the like.
-
-    Exporters pass it on: the README of dcgm-exporter shows 9223372036854775794 degrees.
-    Source: DCGM_BLANK_VALUES, dcgm_structs.h: 16 values from each base on.
-    """
-    return 0x7FFFFFF0 <= value <= 0x7FFFFFFF or 2**47 <= value < 2**47 + 16 or value >= 2**62
+    found = next((labels[each] for each in of if labels.get(each)), "")
+    return found if _NAME.fullmatch(found) else ""

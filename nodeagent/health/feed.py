@@ -8,7 +8,7 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -33,70 +33,12 @@ from nodeagent.health.pod_sockets import Deliver, PodSockets
 from nodeagent.health.processes import Ranks
 from power.leases.messages import Keys, sealed_text
 
+log = structlog.get_logger(__name__)
 MOST_BYTES = 8 * 1024 * 1024
 """Frames that wait at most: five minutes of 8 ranks at 100 operations a second, while no controller answers."""
 
-
-class Outbox:
-    """Frames on their way. One thread adds and another takes."""
-
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most_bytes
-        self._waiting: dict[str, deque[bytes]] = {}
-        self._bytes: dict[str, int] = {}
-        self._total = 0
-        self._lock = Lock()
-        self.dropped = 0
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self._total
-
-    def add(self, pod: str, frame: bytes) -> None:
-        """Adds a frame of a pod; drops what no longer fits, from the pod that has the most."""
-        with self._lock:
-            self._waiting.setdefault(pod, deque()).append(frame)
-            self._count(pod, len(frame))
-            while self._total > self._most:
-                fullest = max(self._bytes, key=lambda each: self._bytes[each])
-                self._count(fullest, -len(self._waiting[fullest].popleft()))
-                self._forget_if_empty(fullest)
-                self.dropped += 1
-
-    def take(self, most_bytes: int) -> Mapping[str, bytes]:
-        """The oldest frames, pod by pod in turn, together at most this long; whole frames by pod."""
-        taken: dict[str, list[bytes]] = {}
-        left = most_bytes
-        with self._lock:
-            pods = deque(self._waiting)
-            while pods:
-                pod = pods.popleft()
-                frame = self._waiting[pod][0]
-                if len(frame) > left:
-                    break
-                self._waiting[pod].popleft()
-                self._count(pod, -len(frame))
-                left -= len(frame)
-                taken.setdefault(pod, []).append(frame)
-                if not self._forget_if_empty(pod):
-                    pods.append(pod)
-            for pod in taken:  # who was served waits behind the others
-                if pod in self._waiting:
-                    self._waiting[pod] = self._waiting.pop(pod)
-        return {pod: b"".join(frames) for pod, frames in taken.items()}
-
-    def _count(self, pod: str, size_bytes: int) -> None:
-        self._bytes[pod] = self._bytes.get(pod, 0) + size_bytes
-        self._total += size_bytes
-
-    def _forget_if_empty(self, pod: str) -> bool:
-        if self._waiting[pod]:
-            return False
-        del self._waiting[pod], self._bytes[pod]
-        return True
-
-
-log = structlog.get_logger(__name__)
+EVERY_S = 0.05
+"""Seconds between two looks for something to forward."""
 WAIT_S = 0.05
 LOOK_S = 0.25
 """Seconds between two looks for new pods and at processes: an ended one is known within it."""
@@ -112,6 +54,58 @@ GATHERED_BYTES = LONGEST_FRAMES // 2
 REMEMBERED = 1024
 """Reports whose instants are remembered: three minutes of a node that sends frames all the time."""
 _RANK = struct.Struct("<4xI")
+
+
+class Outbox:
+    """Frames on their way: bounded, shared fairly between pods, the oldest of the fullest pod dropped first.
+
+    One thread adds and another takes.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._waiting: dict[str, deque[bytes]] = {}
+        self._bytes: dict[str, int] = {}
+        self._lock = Lock()
+        self.waiting_bytes = 0
+        self.dropped = 0
+
+    def add(self, pod: str, frame: bytes) -> None:
+        """Adds a frame of a pod; drops what no longer fits, from the pod that has the most."""
+        with self._lock:
+            self._waiting.setdefault(pod, deque()).append(frame)
+            self._bytes[pod] = self._bytes.get(pod, 0) + len(frame)
+            self.waiting_bytes += len(frame)
+            while self.waiting_bytes > self._most:
+                self._popped(max(self._bytes, key=lambda each: self._bytes[each]))
+                self.dropped += 1
+
+    def take(self, most_bytes: int) -> Mapping[str, bytes]:
+        """The oldest frames, pod by pod in turn, together at most this long; whole frames by pod."""
+        taken: dict[str, list[bytes]] = {}
+        left = most_bytes
+        with self._lock:
+            pods = deque(self._waiting)
+            while pods and len(self._waiting[pods[0]][0]) <= left:
+                pod = pods.popleft()
+                frame = self._popped(pod)
+                left -= len(frame)
+                taken.setdefault(pod, []).append(frame)
+                if pod in self._waiting:
+                    pods.append(pod)
+            for pod in taken:  # who was served waits behind the others
+                if pod in self._waiting:
+                    self._waiting[pod] = self._waiting.pop(pod)
+        return {pod: b"".join(frames) for pod, frames in taken.items()}
+
+    def _popped(self, pod: str) -> bytes:
+        """The oldest frame of a pod, which is forgotten with its last one."""
+        frame = self._waiting[pod].popleft()
+        self._bytes[pod] -= len(frame)
+        self.waiting_bytes -= len(frame)
+        if not self._waiting[pod]:
+            del self._waiting[pod], self._bytes[pod]
+        return frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +169,12 @@ class HealthFeed:
         if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
             self.sockets.look()
-            self._evidence = tuple(self._found(now_s))[:MOST_EVIDENCE]
+            # What two sources say alike is said once, by the first of them: it knows best since when.
+            found: dict[tuple[str, str, str, int], Evidence] = {}
+            for source in self._sources:
+                for each in source.read(now_s):
+                    found.setdefault((each.code, each.subject, each.pod, each.rank), each)
+            self._evidence = tuple(found.values())[:MOST_EVIDENCE]
         self.sockets.read(wait_s)
 
     def next_report(self) -> HealthReport | None:
@@ -210,17 +209,9 @@ class HealthFeed:
         """Has the evidence sent again with the next report: a new controller listens."""
         self._sent = (frozenset(), float("-inf"))
 
-    def _found(self, now_s: float) -> Iterable[Evidence]:
-        """What two sources say alike is said once, by the first of them: it knows best since when."""
-        found: dict[tuple[str, str, str, int], Evidence] = {}
-        for source in self._sources:
-            for each in source.read(now_s):
-                found.setdefault((each.code, each.subject, each.pod, each.rank), each)
-        return found.values()
-
     def _deliver(self, pod: str, pid: int, frame: bytes) -> None:
         (rank,) = _RANK.unpack_from(frame)
-        self._ranks.heard(pod, rank, pid)
+        self._ranks.note(pod, rank, pid)
         self.outbox.add(pod, frame)
 
     def _run(self) -> None:
@@ -235,21 +226,18 @@ class HealthFeed:
                 self._stop.wait(1.0)
 
 
-EVERY_S = 0.05
-
-
 async def forward(
     feed: HealthFeed, agent: NodeAgent, link: ControllerLink, keys: Callable[[], Keys], node: str
 ) -> None:
     """Sends what the feed holds, for ever, while the controller takes it."""
-    was_heard = False
+    was_accepted = False
     while True:
         await asyncio.sleep(EVERY_S)
         if not link.is_up:
             agent.accepted_kinds = ()
-        is_heard = REPORT_KIND in agent.accepted_kinds
-        if is_heard and not was_heard:
+        is_accepted = REPORT_KIND in agent.accepted_kinds
+        if is_accepted and not was_accepted:
             feed.refresh()
-        was_heard = is_heard
-        if was_heard and link.is_idle and (report := feed.next_report()) is not None:
+        was_accepted = is_accepted
+        if is_accepted and link.is_idle and (report := feed.next_report()) is not None:
             link.send_bulk(sealed_text(REPORT_KIND, packed(report), keys(), node))

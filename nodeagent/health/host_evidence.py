@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -81,9 +81,16 @@ class KernelLog:
 
     def read(self, now_s: float) -> Sequence[Evidence]:
         while (record := self._read()) is not None:
-            for at_s, code, subject, words in _evidence_in(record):
-                self._seen.pop((code, subject), None)  # the newest of a kind counts, and stands last
-                self._seen[(code, subject)] = (at_s, words)
+            # A record reads `priority,sequence,microseconds,flags;text`; user space may write records, too, with a
+            # facility other than the kernel's, 0: those count for nothing.
+            head, _, text = record.decode("utf-8", "replace").partition(";")
+            fields = head.split(",")
+            if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()) or int(fields[0]) >> 3:
+                continue
+            line = text.partition("\n")[0][:200]
+            if (key := _code_and_subject(line)) is not None:
+                self._seen.pop(key, None)  # the newest of a kind counts, and stands last
+                self._seen[key] = (int(fields[2]) * 1e-6, line)
         recent = [(key, each) for key, each in self._seen.items() if now_s - each[0] <= KEPT_S][-MOST_KEPT:]
         self._seen = dict(recent)
         return [
@@ -92,25 +99,12 @@ class KernelLog:
         ]
 
 
-def _evidence_in(record: bytes) -> Iterator[tuple[float, str, str, str]]:
-    """Instant since boot, code, subject and text of a record, where it concerns hardware.
-
-    A record reads `priority,sequence,microseconds,flags;text`; user space may write records, too, with a facility
-    other than the kernel's, 0: those count for nothing.
-    """
-    head, _, text = record.decode("utf-8", "replace").partition(";")
-    fields = head.split(",")
-    if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()) or int(fields[0]) >> 3:
-        return
-    at_s, line = int(fields[2]) * 1e-6, text.partition("\n")[0][:200]
+def _code_and_subject(line: str) -> tuple[str, str] | None:
+    """What a message of the kernel is about, where it concerns hardware."""
     for name, pattern in (("Xid", _XID), ("SXid", _SXID)):
         if found := pattern.search(line):
-            yield at_s, f"{name}{found[2]}", found[1], line
-            return
-    for code, pattern in PATTERNS:
-        if pattern.search(line):
-            yield at_s, code, "host", line
-            return
+            return f"{name}{found[2]}", found[1]
+    return next(((code, "host") for code, pattern in PATTERNS if pattern.search(line)), None)
 
 
 def kmsg(path: str = "/dev/kmsg") -> Read:
@@ -162,54 +156,48 @@ class NicCounters:
         self._words: dict[tuple[str, str], str] = {}
 
     def read(self, now_s: float) -> Sequence[Evidence]:
-        if self._past and now_s - self._past[-1][0] < LOOK_S:
-            return self._aged(now_s)
-        counted = dict(self._counters())
-        self._past = [each for each in self._past if now_s - each[0] <= WINDOW_S] + [(now_s, counted)]
-        first = self._past[0][1]
-        found = {}
-        for (nic, counter), value in counted.items():
-            rise = value - first.get((nic, counter), value)
-            if rise >= ERRORS[counter]:
-                found[(nic, "NicErrors")] = f"{counter} rose by {rise} in {now_s - self._past[0][0]:.0f} s"
-        for nic, is_up in self._states():
-            if is_up:
-                self._was_up.add(nic)
-            elif nic in self._was_up:  # an unused port was never up
-                found[(nic, "LinkDown")] = "the link was up and is down"
-        self._since = {key: self._since.get(key, now_s) for key in found}
-        self._words = found
-        return self._aged(now_s)
-
-    def _aged(self, now_s: float) -> Sequence[Evidence]:
+        if not self._past or now_s - self._past[-1][0] >= LOOK_S:
+            self._words = self._examine(now_s)
+            self._since = {key: self._since.get(key, now_s) for key in self._words}
         return [
             Evidence(Source.NIC, code, nic, now_s - since_s, self._words[(nic, code)])
             for (nic, code), since_s in self._since.items()
         ]
 
-    def _counters(self) -> Iterator[tuple[tuple[str, str], int]]:
-        for nic, folder in self._folders():
-            for counter in ERRORS:
-                value = _number(folder / counter)
-                if value is not None:
-                    yield (nic, counter), value
-
-    def _folders(self) -> Iterator[tuple[str, Path]]:
+    def _examine(self, now_s: float) -> dict[tuple[str, str], str]:
+        """What the NICs show now: words by NIC and code."""
+        counted: dict[tuple[str, str], int] = {}
+        is_up: dict[str, bool] = {}
         for nic in _entries(self._sys / "net"):
             if (nic / "device").exists():  # virtual interfaces of pods have none
-                yield nic.name, nic / "statistics"
+                _count(nic.name, nic / "statistics", counted)
+                is_up[nic.name] = _text(nic / "operstate") == "up"
         for device in _entries(self._sys / "infiniband"):
             for port in _entries(device / "ports"):
-                yield f"{device.name}/{port.name}", port / "counters"
-                yield f"{device.name}/{port.name}", port / "hw_counters"
+                name = f"{device.name}/{port.name}"
+                _count(name, port / "counters", counted)
+                _count(name, port / "hw_counters", counted)
+                is_up[name] = "ACTIVE" in _text(port / "state")
+        self._past = [each for each in self._past if now_s - each[0] <= WINDOW_S] + [(now_s, counted)]
+        began_s, first = self._past[0]
+        found = {}
+        for (nic_name, counter), value in counted.items():
+            rise = value - first.get((nic_name, counter), value)
+            if rise >= ERRORS[counter]:
+                found[(nic_name, "NicErrors")] = f"{counter} rose by {rise} in {now_s - began_s:.0f} s"
+        for nic_name, up in is_up.items():
+            if up:
+                self._was_up.add(nic_name)
+            elif nic_name in self._was_up:  # an unused port was never up
+                found[(nic_name, "LinkDown")] = "the link was up and is down"
+        return found
 
-    def _states(self) -> Iterator[tuple[str, bool]]:
-        for nic in _entries(self._sys / "net"):
-            if (nic / "device").exists():
-                yield nic.name, _text(nic / "operstate") == "up"
-        for device in _entries(self._sys / "infiniband"):
-            for port in _entries(device / "ports"):
-                yield f"{device.name}/{port.name}", "ACTIVE" in _text(port / "state")
+
+def _count(nic: str, folder: Path, counted: dict[tuple[str, str], int]) -> None:
+    """Adds the counters of a folder."""
+    for counter in ERRORS:
+        if (text := _text(folder / counter)).isdigit():
+            counted[(nic, counter)] = int(text)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -224,8 +212,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.isdigit() else None

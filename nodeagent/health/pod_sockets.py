@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cluster.clock import Clock
 from nodeagent.health.processes import Senders
-from nodeagent.socket_protection import MOST_PASSED, Allowance, Closer, passed_in
+from nodeagent.socket_protection import MOST_PASSED, Closer, TokenBucket, passed_in
 from tonnage import records
 
 FOLDER = Path("/run/tonnage/pods")
@@ -29,6 +29,8 @@ MOST_PODS = 256
 BYTES_PER_S = 1 << 20
 """Of one pod: 16 ranks at 2,000 operations a second."""
 BURST_S = 4.0
+DATAGRAM_BYTES = 1024
+"""A datagram costs at least as much, since reading a small one takes as long as reading this."""
 AT_ONCE = 32
 """Datagrams read from one socket before the others have their turn."""
 _LONGEST = records.RECORD_BYTES * (records.FRAME_RECORDS + 1)
@@ -45,16 +47,17 @@ Deliver = Callable[[str, int, bytes], None]
 
 
 @dataclass(slots=True, eq=False)
-class _Door:
+class _PodSocket:
     """Socket of one pod."""
 
     pod: str
     opened: socket.socket
     inode: int
-    allowance: Allowance
+    bucket: TokenBucket
+    """Bytes that may be read from it."""
     emptied_s: float
     """When it was last read to its end: what is read now came later."""
-    heard_s: float
+    read_s: float
     paused_until_s: float | None = None
     closer: Closer = field(default_factory=Closer)
 
@@ -71,73 +74,85 @@ class PodSockets:
     most_pods: int = MOST_PODS
     dropped: Counter[str] = field(default_factory=Counter)
     """Datagrams that were not delivered, by cause: `malformed`, `stranger`; and `full` for folders without a socket."""
-    _doors: dict[str, _Door] = field(default_factory=dict)
+    _sockets: dict[str, _PodSocket] = field(default_factory=dict)
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
     @property
     def pods(self) -> frozenset[str]:
         """Pods with a socket."""
-        return frozenset(self._doors)
+        return frozenset(self._sockets)
 
     def look(self) -> None:
         """Opens sockets in new folders, closes those whose folder or file is gone."""
-        found = self._folders()
-        for pod, door in list(self._doors.items()):
-            if pod not in found or _inode(self._path(pod)) != door.inode:
-                self._close(door)
-        for pod in sorted(found - self._doors.keys()):
-            if len(self._doors) >= self.most_pods and not self._made_room():
-                self.dropped["full"] += 1
-                continue
+        found: set[str] = set()
+        with suppress(OSError), os.scandir(self.folder) as entries:
+            found = {each.name for each in entries if _UID.fullmatch(each.name) and each.is_dir(follow_symlinks=False)}
+        for pod, open_one in list(self._sockets.items()):
+            inode = -1
+            with suppress(OSError):
+                inode = self._path(pod).lstat().st_ino
+            if pod not in found or inode != open_one.inode:
+                self._close(open_one)
+        for pod in sorted(found - self._sockets.keys()):
+            if len(self._sockets) >= self.most_pods:
+                # The one that was silent longest makes room, unless something came within a minute.
+                quiet = min(self._sockets.values(), key=lambda each: each.read_s)
+                if self.clock() - quiet.read_s < 60:
+                    self.dropped["full"] += 1
+                    continue
+                self._close(quiet)
             self._open(pod)
 
     def read(self, wait_s: float) -> None:
         """Delivers what arrives within this time; returns after the first datagrams."""
         now_s = self.clock()
-        for door in self._doors.values():
-            if door.paused_until_s is not None and door.paused_until_s <= now_s:
-                door.paused_until_s = None
-                self._selector.register(door.opened, selectors.EVENT_READ, door)
+        for each in self._sockets.values():
+            if each.paused_until_s is not None and each.paused_until_s <= now_s:
+                each.paused_until_s = None
+                self._selector.register(each.opened, selectors.EVENT_READ, each)
         ready = [key.data for key, _ in self._selector.select(wait_s)]
-        for door in self._doors.values():
-            if door not in ready and door.paused_until_s is None:
-                door.emptied_s = now_s
-        for door in ready:
-            self._drain(door)
+        for each in self._sockets.values():
+            if each not in ready and each.paused_until_s is None:
+                each.emptied_s = now_s
+        for each in ready:
+            self._drain(each)
 
     def close(self) -> None:
-        for door in list(self._doors.values()):
-            self._close(door)
+        for each in list(self._sockets.values()):
+            self._close(each)
         self._selector.close()
 
-    def _drain(self, door: _Door) -> None:
+    def _drain(self, source: _PodSocket) -> None:
         for _ in range(AT_ONCE):
             now_s = self.clock()
-            if (wait_s := STUCK_S if door.closer.is_stuck else door.allowance.wait_s(now_s)) > 0:
+            if (wait_s := STUCK_S if source.closer.is_stuck else source.bucket.wait_s(0, now_s)) > 0:
                 # Its queue fills, and its own recorder drops and counts.
-                self._selector.unregister(door.opened)
-                door.paused_until_s = now_s + wait_s
+                self._selector.unregister(source.opened)
+                source.paused_until_s = now_s + wait_s
                 return
             try:
-                datagram, ancillary, flags, _ = door.opened.recvmsg(_LONGEST, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+                datagram, ancillary, flags, _ = source.opened.recvmsg(_LONGEST, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
-                door.emptied_s = now_s
+                source.emptied_s = now_s
                 return
             except OSError:
-                self._close(door)
+                self._close(source)
                 return
-            door.closer.close_all(passed_in(ancillary))
-            door.allowance.spend(len(datagram), now_s)
-            door.heard_s = now_s
-            self._accept(door, datagram, _pid(ancillary), cut=bool(flags & socket.MSG_TRUNC))
-
-    def _accept(self, door: _Door, datagram: bytes, pid: int, *, cut: bool) -> None:
-        if cut or records.checked(datagram):
-            self.dropped["malformed"] += 1
-        elif self.senders.pod_of(pid, self.clock() - door.emptied_s) != door.pod:
-            self.dropped["stranger"] += 1
-        else:
-            self.deliver(door.pod, pid, datagram)
+            source.closer.close_all(passed_in(ancillary))
+            source.bucket.take(max(len(datagram), DATAGRAM_BYTES), now_s)
+            source.read_s = now_s
+            pid = 0
+            for level, kind, content in ancillary:
+                is_sender = (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+                if is_sender and len(content) >= _CREDENTIALS.size:
+                    pid = int(_CREDENTIALS.unpack_from(content)[0])
+                    break
+            if flags & socket.MSG_TRUNC or records.checked(datagram):
+                self.dropped["malformed"] += 1
+            elif self.senders.pod_of(pid, self.clock() - source.emptied_s) != source.pod:
+                self.dropped["stranger"] += 1
+            else:
+                self.deliver(source.pod, pid, datagram)
 
     def _open(self, pod: str) -> None:
         path = self._path(pod)
@@ -147,71 +162,32 @@ class PodSockets:
             with suppress(FileNotFoundError):
                 path.unlink()
             opened.bind(str(path))
-            inode = _opened_to_all(path)
+            # Every user may write: ranks need not be root, and the mount decides who comes. By a descriptor, since the
+            # pod may have put a link in its place meanwhile.
+            descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISSOCK(status.st_mode):
+                    raise OSError(f"{path} is no socket")
+                Path(f"/proc/self/fd/{descriptor}").chmod(0o666)
+            finally:
+                os.close(descriptor)
         except OSError:
             opened.close()  # the pod is just ending, or put something in the way; the next look tries again
             return
         now_s = self.clock()
-        door = _Door(pod, opened, inode, Allowance(self.bytes_per_s, BURST_S, now_s), now_s, now_s)
-        self._doors[pod] = door
-        self._selector.register(opened, selectors.EVENT_READ, door)
+        bucket = TokenBucket(self.bytes_per_s, self.bytes_per_s * BURST_S, now_s)
+        self._sockets[pod] = _PodSocket(pod, opened, status.st_ino, bucket, now_s, now_s)
+        self._selector.register(opened, selectors.EVENT_READ, self._sockets[pod])
 
-    def _close(self, door: _Door) -> None:
+    def _close(self, closed: _PodSocket) -> None:
         with suppress(KeyError, ValueError):
-            self._selector.unregister(door.opened)
+            self._selector.unregister(closed.opened)
         with suppress(OSError):
-            door.opened.shutdown(socket.SHUT_RDWR)
-        door.closer.close(door.opened.close)
-        door.closer.end()
-        del self._doors[door.pod]
-
-    def _made_room(self) -> bool:
-        """Closes the socket that was silent longest, unless it was heard within a minute."""
-        quiet = min(self._doors.values(), key=lambda door: door.heard_s)
-        if self.clock() - quiet.heard_s < 60:
-            return False
-        self._close(quiet)
-        return True
-
-    def _folders(self) -> set[str]:
-        try:
-            with os.scandir(self.folder) as entries:
-                return {
-                    each.name for each in entries if _UID.fullmatch(each.name) and each.is_dir(follow_symlinks=False)
-                }
-        except OSError:
-            return set()
+            closed.opened.shutdown(socket.SHUT_RDWR)
+        closed.closer.close(closed.opened.close)
+        closed.closer.end()
+        del self._sockets[closed.pod]
 
     def _path(self, pod: str) -> Path:
         return self.folder / pod / SOCKET
-
-
-def _pid(ancillary: list[tuple[int, int, bytes]]) -> int:
-    for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(content) >= _CREDENTIALS.size:
-            return int(_CREDENTIALS.unpack_from(content)[0])
-    return 0
-
-
-def _opened_to_all(path: Path) -> int:
-    """Lets every user write to a socket, returns its inode: ranks need not be root; the mount decides who comes.
-
-    By a descriptor, since the pod may have put a link in its place meanwhile. Raises OSError.
-    """
-    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISSOCK(found.st_mode):
-            raise OSError(f"{path} is no socket")
-        Path(f"/proc/self/fd/{descriptor}").chmod(0o666)
-        return found.st_ino
-    finally:
-        os.close(descriptor)
-
-
-def _inode(path: Path) -> int:
-    """Inode of the socket file itself; -1 where there is none."""
-    try:
-        return path.lstat().st_ino
-    except OSError:
-        return -1

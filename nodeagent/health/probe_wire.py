@@ -1,4 +1,4 @@
-"""One pair probe on a connected socket: proof of the token by both ends, round trips, and bursts in both directions.
+"""Pair probes on the wire: proof of a token by both ends, round trips, bursts in both directions; and their listener.
 
 All lengths and times are bounded at both ends. Nothing that arrives is interpreted but one letter and two numbers.
 """
@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from statistics import median
 from time import monotonic
@@ -25,6 +25,11 @@ ENOUGH_S = 1.0
 """Time after which no further burst is sent one way: a slow path shows in its first."""
 SEND_BUFFER_BYTES = 512 * 1024
 """Bytes that may wait to be sent: what a slow path still holds when the burst is over takes time as well."""
+WAIT_S = 0.2
+ADMITTED_S = 15.0
+"""Time for which a token is admitted."""
+_GET_ADDRESS = 0x8915
+"""SIOCGIFADDR. Source: linux/sockios.h."""
 _CHUNK = 256 * 1024
 _BURST = struct.Struct("<cId")
 _COUNT = struct.Struct("<Qd")
@@ -76,17 +81,22 @@ def measured(opened: socket.socket, burst_bytes: int, burst_s: float) -> ProbeRe
         _read(opened, len(_PING))
         trips.append(monotonic() - began_s)
     most, for_s = min(burst_bytes, MOST_BYTES), min(burst_s, MOST_BURST_S)
-    out, back = (_best(lambda each=each: each(opened, most, for_s)) for each in (_push, _pull))  # type: ignore[misc]
+    rates = []  # bytes a second out and back, of the best of several bursts each
+    for letter in (b"o", b"i"):
+        began_s, best = monotonic(), 0.0
+        for number in range(BURSTS):
+            if number and monotonic() - began_s >= ENOUGH_S:
+                break
+            opened.sendall(_BURST.pack(letter, most, for_s))
+            if letter == b"o":
+                _send(opened, most, for_s)
+                count, took_s = _COUNT.unpack(_read(opened, _COUNT.size))  # the peer's own count
+            else:
+                count, took_s = _taken(opened)
+            best = max(best, count / took_s if took_s > 0 else 0.0)
+        rates.append(best)
+    out, back = rates
     return ProbeResult("", "", 0.0, median(trips), out, back)
-
-
-def _best(burst: Callable[[], float]) -> float:
-    """Bandwidth of the best of several bursts, the further ones while there is time."""
-    began_s, best = monotonic(), burst()
-    for _ in range(BURSTS - 1):
-        if monotonic() - began_s < ENOUGH_S:
-            best = max(best, burst())
-    return best
 
 
 def prepare(opened: socket.socket) -> None:
@@ -102,9 +112,10 @@ def serve(opened: socket.socket, until_s: float) -> None:
     """
     opened.settimeout(STEP_S)
     for _ in range(PINGS + 2 * BURSTS):
-        head = _read_or_end(opened, _BURST.size)
+        head = opened.recv(_BURST.size)
         if not head:
             return
+        head += _read(opened, _BURST.size - len(head))
         if monotonic() > until_s:
             raise ProbeError("a probe takes longer than allowed")
         letter, size, for_s = _BURST.unpack(head)
@@ -116,20 +127,6 @@ def serve(opened: socket.socket, until_s: float) -> None:
             _send(opened, min(size, MOST_BYTES), min(max(for_s, 0.0), MOST_BURST_S))
         else:
             raise ProbeError("not a probe")
-
-
-def _push(opened: socket.socket, most: int, for_s: float) -> float:
-    """Bytes a second to the peer, by its own count."""
-    opened.sendall(_BURST.pack(b"o", most, for_s))
-    _send(opened, most, for_s)
-    count, took_s = _COUNT.unpack(_read(opened, _COUNT.size))
-    return float(count / took_s) if took_s > 0 else 0.0
-
-
-def _pull(opened: socket.socket, most: int, for_s: float) -> float:
-    opened.sendall(_BURST.pack(b"i", most, for_s))
-    count, took_s = _taken(opened)
-    return count / took_s if took_s > 0 else 0.0
 
 
 def _send(opened: socket.socket, most: int, for_s: float) -> None:
@@ -160,25 +157,12 @@ def _read(opened: socket.socket, size: int) -> bytes:
     return bytes(buffer)
 
 
-def _read_or_end(opened: socket.socket, size: int) -> bytes:
-    """Exactly this many bytes, or none at the end of the stream."""
-    first = opened.recv(size)
-    return first + _read(opened, size - len(first)) if first else b""
-
-
 def _read_into(opened: socket.socket, view: memoryview) -> None:
     while len(view):
         count = opened.recv_into(view)
         if not count:
             raise ConnectionResetError("the peer closed the connection")
         view = view[count:]
-
-
-WAIT_S = 0.2
-ADMITTED_S = 15.0
-"""Time for which a token is admitted."""
-_GET_ADDRESS = 0x8915
-"""SIOCGIFADDR. Source: linux/sockios.h."""
 
 
 def address_of(interface: str) -> str:
@@ -233,9 +217,10 @@ class ProbeListener:
             except OSError:
                 return
             with opened:
-                self._attend(opened)
+                self._serve(opened)
 
-    def _attend(self, opened: socket.socket) -> None:
+    def _serve(self, opened: socket.socket) -> None:
+        """Serves one connection, if it shows a token that is admitted."""
         now_s = monotonic()
         with self._lock:
             self._tokens = {token: until_s for token, until_s in self._tokens.items() if until_s > now_s}

@@ -3,6 +3,7 @@
 import errno
 import os
 import queue
+import re
 import socket
 import threading
 from collections import deque
@@ -42,6 +43,7 @@ LOST_TRIES = 2
 NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EINVAL)
 """Errors of a network that does not reach the peer; EINVAL: a black-hole route. Source: rtnetlink, RTN_BLACKHOLE."""
 NICENESS = 5
+_TOKEN = re.compile("[0-9a-f]{32}")
 
 
 class Prober:
@@ -129,7 +131,7 @@ class Prober:
         if sent_s is None or self._clock() - sent_s > FRESH_S:
             return "Late", "the report that it answers is too old"
         tokens = (*order.admit, *(peer.token for peer in order.measure))
-        if len(order.measure) > MOST_PEERS or len(order.admit) > MOST_PEERS or not all(map(_is_token, tokens)):
+        if len(order.measure) > MOST_PEERS or len(order.admit) > MOST_PEERS or not all(map(_TOKEN.fullmatch, tokens)):
             return "Unreadable", "the order names too many peers, or a token that is none"
         return None
 
@@ -142,12 +144,12 @@ class Prober:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while (order := self._orders.get()) is not None:
             for peer in order.measure:
-                made = self._of(order, peer)
+                made = self._measured(order, peer)
                 self.measured += 1
                 with self._lock:
                     self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
 
-    def _of(self, order: ProbeOrder, peer: Peer) -> ProbeResult:
+    def _measured(self, order: ProbeOrder, peer: Peer) -> ProbeResult:
         now_s = self._clock()
         if len(self._begun) == MOST_A_MINUTE and now_s - self._begun[0] < 60:
             return ProbeResult("", "", 0.0, failure="too many")
@@ -158,9 +160,13 @@ class Prober:
 def measured_with(peer: Peer, source: str, burst_bytes: int, burst_s: float, within_s: float = PAIR_S) -> ProbeResult:
     """What one peer shows, or why nothing is known of it. Tries again while the peer has no order yet."""
     until_s, lost, failure = monotonic() + within_s, 0, "refused"
+    at = (source, 0) if source else None
     while monotonic() < until_s and lost < LOST_TRIES:
         try:
-            return _tried(peer, source, burst_bytes, burst_s)
+            with socket.create_connection((peer.host, peer.port), CONNECT_S, at) as opened:
+                prepare(opened)
+                introduce(opened, bytes.fromhex(peer.token))
+                return measured(opened, burst_bytes, burst_s)
         except (ProbeError, ConnectionError):
             failure = "refused"  # its host answers: an agent without an order, or a new one, is no fault of the network
         except TimeoutError:
@@ -172,15 +178,3 @@ def measured_with(peer: Peer, source: str, burst_bytes: int, burst_s: float, wit
             failure, lost = ("unreachable" if is_lost else "failed"), lost + is_lost
         sleep(AGAIN_S)
     return ProbeResult("", "", 0.0, failure=failure)
-
-
-def _tried(peer: Peer, source: str, burst_bytes: int, burst_s: float) -> ProbeResult:
-    at = (source, 0) if source else None
-    with socket.create_connection((peer.host, peer.port), CONNECT_S, at) as opened:
-        prepare(opened)
-        introduce(opened, bytes.fromhex(peer.token))
-        return measured(opened, burst_bytes, burst_s)
-
-
-def _is_token(token: str) -> bool:
-    return len(token) == 32 and all(each in "0123456789abcdef" for each in token)

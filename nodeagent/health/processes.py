@@ -1,7 +1,7 @@
 """Processes of the node: which pod one belongs to, by its cgroup, and whether it runs. Needs the host's PIDs."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -102,7 +102,7 @@ class Ranks:
         self._share: dict[str, tuple[float, float]] = {}
         """Speed that each cgroup leaves, and since when it is below 1."""
 
-    def heard(self, pod: str, rank: int, pid: int) -> None:
+    def note(self, pod: str, rank: int, pid: int) -> None:
         """Notes that a process spoke for a rank."""
         known = self._ranks.get((pod, rank))
         if known is not None and known.pid == pid and known.gone_s is None:
@@ -113,11 +113,6 @@ class Ranks:
             self._ranks[(pod, rank)] = _Rank(pid, process.started_s, process.group)
 
     def read(self, now_s: float) -> Sequence[Evidence]:
-        self._look(now_s)
-        self._measure(now_s)
-        return tuple(self._found(now_s))
-
-    def _look(self, now_s: float) -> None:
         for key, rank in list(self._ranks.items()):
             process = self._processes.look(rank.pid) if rank.gone_s is None else None
             if process is None or process.started_s != rank.started_s or process.state in "ZX":
@@ -128,8 +123,24 @@ class Ranks:
                 rank.stopped_s = None
             if rank.gone_s is not None and now_s - rank.gone_s > FORGET_S:
                 del self._ranks[key]
+        self._measure(now_s)
+        found: list[Evidence] = []
+        for (pod, number), rank in self._ranks.items():
+            subject = f"process {rank.pid}"
+            if rank.gone_s is not None:
+                found.append(Evidence(Source.PROCESS, "Gone", subject, now_s - rank.gone_s, "it ended", pod, number))
+                continue
+            if rank.stopped_s is not None:
+                for_s = now_s - rank.stopped_s
+                found.append(Evidence(Source.PROCESS, "Stopped", subject, for_s, "a signal", pod, number))
+            share, since_s = self._share.get(rank.group, (1.0, now_s))
+            if share < 1:
+                words = f"its cgroup left it {share:.0%} of the CPU time that it asked for"
+                found.append(Evidence(Source.CGROUP, "Throttled", subject, now_s - since_s, words, pod, number, share))
+        return tuple(found)
 
     def _measure(self, now_s: float) -> None:
+        """Measures what the cgroups of all ranks withheld since the last time."""
         groups = {rank.group for rank in self._ranks.values() if rank.gone_s is None}
         self._cpu = {group: each for group, each in self._cpu.items() if group in groups}
         self._share = {group: each for group, each in self._share.items() if group in groups}
@@ -137,33 +148,15 @@ class Ranks:
             before = self._cpu.get(group)
             if before is not None and now_s - before[0] < CPU_LOOK_S:
                 continue
-            if (now := self._read_cpu(group)) is None:
+            try:
+                lines = (self._cgroups / absolute(group) / "cpu.stat").read_text(encoding="ascii").split()
+            except OSError:
                 continue
+            values = dict(zip(lines[::2], lines[1::2], strict=False))
+            now = int(values.get("usage_usec", 0)), int(values.get("throttled_usec", 0))
             self._cpu[group] = (now_s, *now)
             if before is not None:
                 used, withheld = now[0] - before[1], now[1] - before[2]
                 share = used / (used + withheld) if withheld > 0 else 1.0
                 since_s = self._share.get(group, (1.0, now_s))[1] if share < 1 else now_s
                 self._share[group] = (share, since_s)
-
-    def _read_cpu(self, group: str) -> tuple[int, int] | None:
-        """Microseconds used and withheld in a cgroup."""
-        try:
-            lines = (self._cgroups / absolute(group) / "cpu.stat").read_text(encoding="ascii").split()
-        except OSError:
-            return None
-        values = dict(zip(lines[::2], lines[1::2], strict=False))
-        return int(values.get("usage_usec", 0)), int(values.get("throttled_usec", 0))
-
-    def _found(self, now_s: float) -> Iterator[Evidence]:
-        for (pod, number), rank in self._ranks.items():
-            subject = f"process {rank.pid}"
-            if rank.gone_s is not None:
-                yield Evidence(Source.PROCESS, "Gone", subject, now_s - rank.gone_s, "it ended", pod, number)
-                continue
-            if rank.stopped_s is not None:
-                yield Evidence(Source.PROCESS, "Stopped", subject, now_s - rank.stopped_s, "a signal", pod, number)
-            share, since_s = self._share.get(rank.group, (1.0, now_s))
-            if share < 1:
-                words = f"its cgroup left it {share:.0%} of the CPU time that it asked for"
-                yield Evidence(Source.CGROUP, "Throttled", subject, now_s - since_s, words, pod, number, share)

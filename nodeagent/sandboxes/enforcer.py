@@ -33,7 +33,7 @@ from isolation.state import (
     Used,
     Withdrawn,
 )
-from isolation.tree import FoundCall, Limits, MemoryEvents, SandboxTree
+from isolation.tree import Limits, MemoryEvents, SandboxTree
 from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 
 log = structlog.get_logger(__name__)
@@ -123,8 +123,19 @@ class Enforcer:
         name = sandbox.name
         self.tree.adopt(name, home)
         self.tree.set_light_max(name, self.settings.light_leaf_bytes)
-        left = list(self.tree.calls_of(name))
-        self._step([SandboxStarted(sandbox), *(self._found(call) for call in left)])
+        events: list[Event] = [SandboxStarted(sandbox)]
+        for call in list(self.tree.calls_of(name)):
+            if call.frozen:
+                self.tree.thaw(name, call.call)
+            self._watch_call(name, call.call)
+            if not call.populated:
+                self._ending.add((name, call.call))
+            lease_bytes = call.lease_bytes
+            if lease_bytes is None:  # loosened by a stop: the wall tells
+                wall_bytes = self.tree.max_bytes(name, call.call)
+                lease_bytes = call.used_bytes if wall_bytes is None else max(1, wall_bytes - WALL_SLACK_BYTES)
+            events.append(Found(Request(call.call, name, self._clock(), lease_bytes), lease_bytes, call.used_bytes))
+        self._step(events)
         self._watch_agent(name)
         self._step([Used({}, {name: self._agent_bytes(name)}, complete=False)])
 
@@ -205,21 +216,30 @@ class Enforcer:
             if descriptor in self._watched:
                 events.extend(self._braked(descriptor))
             elif descriptor in self._populated:
-                self._emptied(descriptor)
+                watched = self._populated[descriptor]
+                with self._may_be_gone(watched.sandbox):
+                    if watched.call is not None and "populated 0" in self._files.read(watched.group, "cgroup.events"):
+                        self._ending.add((watched.sandbox, watched.call))
             else:
                 others.append(descriptor)
         braked = bool(events)
         events.extend(self._gone())
         if self._clock() >= self._used_at_s + tick_s:
             events.append(self._readings())
-            events.extend(self._tied())
+            tied = self.tied_calls()
+            events.extend(
+                FeedsRunner(call.name, call.name in tied)
+                for call in self.state.calls.values()
+                if call.feeds_runner != (call.name in tied)
+            )
         if events or self._timer_s() <= self._clock():
             self._step(events)
         if braked:
             self.reactions_s.append(self._clock() - woken_s)
             if self._is_short():  # the brake was answered; what others do not use may still help
                 self._step([self._readings()])
-        self._forget_lost()
+        while self._lost:
+            self.forget(self._lost.pop())
         return others, self.take_notices()
 
     def _timer_s(self) -> float:
@@ -229,9 +249,12 @@ class Enforcer:
         self._stepped_at_s = self._clock()
         self.state, actions = step(self.state, events, self._stepped_at_s, self.settings)
         for action in actions:
-            if getattr(action, "call", "") in self._leafless:
+            name = getattr(action, "call", "")
+            if name in self._leafless:
                 continue
-            with self._may_be_gone(_sandbox_in(action) or self._sandbox_of_action(action)):
+            call = self.state.calls.get(name)  # none where it never started
+            sandbox = getattr(action, "sandbox", "") or (call.request.sandbox if call is not None else "")
+            with self._may_be_gone(sandbox):
                 self._apply(action)
         self._notices.extend(actions)
 
@@ -244,10 +267,6 @@ class Enforcer:
             if error.errno not in GONE:
                 raise
             self._lost.add(sandbox)
-
-    def _forget_lost(self) -> None:
-        while self._lost:
-            self.forget(self._lost.pop())
 
     def forget(self, name: str) -> None:
         """Drops all that is known of a sandbox, whose groups may be gone already."""
@@ -264,9 +283,23 @@ class Enforcer:
     def _apply(self, action: act.Action) -> None:
         match action:
             case act.Admit(call, sandbox, lease_bytes):
-                self._add_call(sandbox, call, lease_bytes)
+                limits = Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
+                try:
+                    self.tree.add_call(sandbox, call, lease_bytes, limits)
+                except OSError as error:
+                    if error.errno not in FULL:
+                        raise
+                    log.warning("a tool call has no cgroup", pod=sandbox, why=str(error))
+                    self._leafless.add(call)
+                    self._ending.add((sandbox, call))
+                    return
+                self._watch_call(sandbox, call)
             case act.SetLease(call, lease_bytes):
-                self._set_lease(self._sandbox_of(call), call, lease_bytes)
+                sandbox = self._sandbox_of(call)
+                used_bytes = self.tree.used_bytes(self.tree.call_group(sandbox, call))
+                # The wall moves with the brake, always behind it.
+                self.tree.set_max(sandbox, call, max(lease_bytes, used_bytes) + WALL_SLACK_BYTES)
+                self.tree.set_lease(sandbox, call, lease_bytes)
             case act.Freeze(call):
                 self.tree.freeze(self._sandbox_of(call), call)
             case act.Thaw(call):
@@ -288,38 +321,6 @@ class Enforcer:
 
     def _sandbox_of(self, call: str) -> str:
         return self.state.calls[call].request.sandbox
-
-    def _sandbox_of_action(self, action: act.Action) -> str:
-        """Sandbox of an action that names a call; empty where the call never started."""
-        call = self.state.calls.get(getattr(action, "call", ""))
-        return call.request.sandbox if call is not None else ""
-
-    def _found(self, call: FoundCall) -> Found:
-        """A call of an earlier process: thawed, and watched as any other."""
-        if call.frozen:
-            self.tree.thaw(call.sandbox, call.call)
-        self._watch_call(call.sandbox, call.call)
-        if not call.populated:
-            self._ending.add((call.sandbox, call.call))
-        lease_bytes = call.lease_bytes
-        if lease_bytes is None:  # loosened by a stop: the wall tells
-            wall_bytes = self.tree.max_bytes(call.sandbox, call.call)
-            lease_bytes = call.used_bytes if wall_bytes is None else max(1, wall_bytes - WALL_SLACK_BYTES)
-        request = Request(call.call, call.sandbox, self._clock(), lease_bytes)
-        return Found(request, lease_bytes, call.used_bytes)
-
-    def _add_call(self, sandbox: str, call: str, lease_bytes: int) -> None:
-        limits = Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
-        try:
-            self.tree.add_call(sandbox, call, lease_bytes, limits)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            log.warning("a tool call has no cgroup", pod=sandbox, why=str(error))
-            self._leafless.add(call)
-            self._ending.add((sandbox, call))
-            return
-        self._watch_call(sandbox, call)
 
     def _watch_agent(self, name: str) -> None:
         self._watch(self._watched, "memory.events", WatchedLeaf(name, None, self.tree.agent_group(name)))
@@ -349,13 +350,6 @@ class Enforcer:
             or any(call.wants_more or call.frozen for call in self.state.calls.values())
         )
 
-    def _set_lease(self, sandbox: str, call: str, lease_bytes: int) -> None:
-        """The wall moves with the brake, always behind it."""
-        group = self.tree.call_group(sandbox, call)
-        used_bytes = self.tree.used_bytes(group)
-        self.tree.set_max(sandbox, call, max(lease_bytes, used_bytes) + WALL_SLACK_BYTES)
-        self.tree.set_lease(sandbox, call, lease_bytes)
-
     def _braked(self, descriptor: int) -> list[Event]:
         watched = self._watched[descriptor]
         with self._may_be_gone(watched.sandbox):
@@ -367,12 +361,6 @@ class Enforcer:
                 return [Used({}, {watched.sandbox: self._agent_bytes(watched.sandbox)}, complete=False)]
             return [ReachedLease(watched.call, self.tree.used_bytes(watched.group))]
         return []
-
-    def _emptied(self, descriptor: int) -> None:
-        watched = self._populated[descriptor]
-        with self._may_be_gone(watched.sandbox):
-            if watched.call is not None and "populated 0" in self._files.read(watched.group, "cgroup.events"):
-                self._ending.add((watched.sandbox, watched.call))
 
     def _gone(self) -> list[Event]:
         """Ends of calls whose memory came back; their leaves are removed."""
@@ -413,15 +401,6 @@ class Enforcer:
         kept = self.state.ledger.reservations.get(call)
         limit_bytes = kept.lease_bytes if kept is not None else None
         return CallEnd(sandbox, call, self.tree.peak_bytes(group), limit_bytes, self.tree.events(group))
-
-    def _tied(self) -> list[Event]:
-        """Changes of which frozen calls hold a pipe that a running one needs."""
-        feeds = self.tied_calls()
-        return [
-            FeedsRunner(call.name, call.name in feeds)
-            for call in self.state.calls.values()
-            if call.feeds_runner != (call.name in feeds)
-        ]
 
     def tied_calls(self) -> frozenset[str]:
         """Frozen calls that hold an end of a pipe whose other end a running call holds."""
@@ -468,11 +447,6 @@ class Enforcer:
             used_bytes = max(0, self.tree.working_set_bytes(self.tree.home(sandbox)) - in_calls)
             self._agents_read[sandbox] = (self._clock(), used_bytes)
         return used_bytes
-
-
-def _sandbox_in(action: act.Action) -> str:
-    """Sandbox that the action names itself; empty for those that name a call."""
-    return str(getattr(action, "sandbox", ""))
 
 
 def lower_own_risk() -> None:

@@ -1,4 +1,4 @@
-"""Roster: the pods under control, as the controller orders them and as the cgroup tree has them."""
+"""The pods under control, as the controller orders them and as the cgroup tree has them."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -19,8 +19,8 @@ MOST_SANDBOXES = 1024
 class SandboxPods:
     """Adopts what is ordered, and releases the rest."""
 
-    def __init__(self, enforcer: Enforcer, files: CgroupFiles, reception: SandboxServer, below: str = "") -> None:
-        self._enforcer, self._files, self._reception, self._below = enforcer, files, reception, below
+    def __init__(self, enforcer: Enforcer, files: CgroupFiles, server: SandboxServer, below: str = "") -> None:
+        self._enforcer, self._files, self._server, self._below = enforcer, files, server, below
         self._orders: dict[str, SandboxOrder] = {}
         """Those that are carried out."""
         self._trouble: dict[str, str] = {}
@@ -48,33 +48,25 @@ class SandboxPods:
 
     def report(self, node: str, life: str, can: Capability) -> NodeReport:
         state = self._enforcer.state
-        return NodeReport(
-            node,
-            life,
-            can.level,
-            can.reason,
-            state.ledger.budget_bytes,
-            state.ledger.reserved_bytes(),
-            {
-                **{uid: self._report(uid) for uid in self._orders},
-                **{uid: SandboxReport(trouble=why) for uid, why in self._trouble.items()},
-            },
-        )
-
-    def _report(self, uid: str) -> SandboxReport:
-        state = self._enforcer.state
-        sandbox = state.ledger.sandboxes.get(uid)
-        calls = [call for call in state.calls.values() if call.request.sandbox == uid]
-        pod = self._reception.pods.get(uid)
-        return SandboxReport(
-            agent_bytes=sandbox.agent_bytes if sandbox else 0,
-            calls_bytes=sum(kept.lease_bytes for kept in state.ledger.reservations.values() if kept.sandbox == uid),
-            running=len(calls),
-            queued=sum(asked.sandbox == uid for asked in state.queue),
-            frozen=sum(call.frozen is not None for call in calls),
-            happened={f"{what}/{reason}": count for (what, reason), count in pod.counts.items()} if pod else {},
-            trouble="" if pod is None or pod.door is not None else "its socket cannot be made: its folder is blocked",
-        )
+        sandboxes: dict[str, SandboxReport] = {}
+        for uid in self._orders:
+            sandbox = state.ledger.sandboxes.get(uid)
+            calls = [call for call in state.calls.values() if call.request.sandbox == uid]
+            kept = [each.lease_bytes for each in state.ledger.reservations.values() if each.sandbox == uid]
+            pod = self._server.pods.get(uid)
+            blocked = pod is not None and pod.listener is None
+            sandboxes[uid] = SandboxReport(
+                agent_bytes=sandbox.agent_bytes if sandbox else 0,
+                calls_bytes=sum(kept),
+                running=len(calls),
+                queued=sum(asked.sandbox == uid for asked in state.queue),
+                frozen=sum(call.frozen is not None for call in calls),
+                happened={f"{what}/{reason}": count for (what, reason), count in pod.counts.items()} if pod else {},
+                trouble="its socket cannot be made: its folder is blocked" if blocked else "",
+            )
+        sandboxes |= {uid: SandboxReport(trouble=why) for uid, why in self._trouble.items()}
+        budget_bytes, reserved_bytes = state.ledger.budget_bytes, state.ledger.reserved_bytes()
+        return NodeReport(node, life, can.level, can.reason, budget_bytes, reserved_bytes, sandboxes)
 
     def _take(self, uid: str, order: SandboxOrder) -> None:
         home = self._home(uid, order.container_id)
@@ -89,14 +81,14 @@ class SandboxPods:
                 log.warning("a container's cgroup cannot be taken over", pod=uid, why=str(error))
             self._trouble[uid] = str(error)
             return
-        self._reception.open(uid, order.tenant)
+        self._server.open(uid, order.tenant)
         self._orders[uid] = order
         self._trouble.pop(uid, None)
         log.info("sandbox taken over", pod=uid, priority=order.priority)
 
     def _drop(self, uid: str) -> None:
         del self._orders[uid]
-        self._reception.close(uid)
+        self._server.close(uid)
         if uid in self._enforcer.tree.homes:
             self._enforcer.release(uid)
 

@@ -28,48 +28,17 @@ from nodeagent.sandboxes.pods import SandboxPods
 from nodeagent.sandboxes.server import SandboxServer, new_call_name
 from power.leases.messages import Keys, Refusal, opened_text, sealed_text
 
-DEPTH = 5
-"""Folders between the kubelet's root and a container: classes, pod, and one to spare."""
-ROOTS = ("kubepods.slice", "kubepods")
-
-
-def thaw_orphans(files: CgroupFiles, below: str = "") -> tuple[str, ...]:
-    """Thaws every call and every adopted container that is frozen. Returns their groups."""
-    thawed = []
-    for name in ROOTS:
-        for home in _adopted(files, f"{below}/{name}".strip("/"), DEPTH):
-            thawed += [group for group in _groups_of(files, home) if _thawed(files, group)]
-    return tuple(thawed)
-
-
-def _adopted(files: CgroupFiles, group: str, depth: int) -> Iterator[str]:
-    """Containers that were adopted: they have a leaf for the agent and one for light calls."""
-    children: tuple[str, ...] = ()
-    with suppress(OSError):
-        children = files.children(group)
-    if AGENT in children and LIGHT in children:
-        yield group
-    elif depth:
-        for child in children:
-            yield from _adopted(files, f"{group}/{child}", depth - 1)
-
-
-def _groups_of(files: CgroupFiles, home: str) -> tuple[str, ...]:
-    calls = [child for child in files.children(home) if child.startswith(CALL_PREFIX)]
-    return (home, *(f"{home}/{call}" for call in calls))
-
-
-def _thawed(files: CgroupFiles, group: str) -> bool:
-    with suppress(OSError):
-        if files.read(group, "cgroup.freeze").strip() == "1":
-            files.write(group, "cgroup.freeze", "0")
-            return True
-    return False
-
-
 log = structlog.get_logger(__name__)
 REPORT_EVERY_S = 1.0
 CLONE_NEWCGROUP = 0x02000000
+PAUSE_S = 0.3
+"""Pause before a restart: what was left frozen has to go on within a second."""
+LONGEST_LINE = 4 << 20
+"""Bytes of one report: 1,024 sandboxes have 300 KiB."""
+STOP_WITHIN_S = 5.0
+DEPTH = 5
+"""Folders between the kubelet's root and a container: classes, pod, and one to spare."""
+ROOTS = ("kubepods.slice", "kubepods")
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
@@ -88,42 +57,42 @@ class ProcessSettings(msgspec.Struct, frozen=True):
     """Group below which the kubelet keeps its own, as in kind."""
 
 
-def main(argv: Sequence[str]) -> None:
-    configure_logs()
-    serve(msgspec.json.decode(argv[1], type=ProcessSettings), 0, 1)
-
-
 def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
     """Isolates until the descriptor of orders ends."""
-    root = Path(settings.cgroups)
     life = os.urandom(8).hex()
     joined = join_host_cgroups()
-    can = capability_of(host_facts(root))
+    can = capability_of(host_facts(Path(settings.cgroups)))
     if can.level == "full" and not joined:
         can = Capability("observe", "the node's cgroup namespace cannot be joined: it takes SYS_ADMIN and SYS_PTRACE")
     log.info("isolation starts", level=can.level, why=can.reason)
+    os.set_blocking(orders, False)
     if can.level == "full":
-        isolate(settings, life, can, orders, reports)
-    else:
-        stand_by(settings, life, can, orders, reports)
+        _isolate(settings, life, can, orders, reports)
+        return
+    # The pods have no socket, and their clients run commands plainly.
+    while True:
+        with suppress(BlockingIOError):
+            if not os.read(orders, 1 << 16):
+                return
+        _send(reports, NodeReport(settings.node, life, can.level, can.reason))
+        time.sleep(REPORT_EVERY_S)
 
 
-def isolate(settings: ProcessSettings, life: str, can: Capability, orders: int, reports: int) -> None:
+def _isolate(settings: ProcessSettings, life: str, can: Capability, orders: int, reports: int) -> None:
     with suppress(OSError):  # without SYS_RESOURCE, the pod's own value holds
         lower_own_risk()
     files = CgroupFs(Path(settings.cgroups))
     if thawed := thaw_orphans(files, settings.below):
         log.warning("tool calls of an earlier process thawed", calls=len(thawed))
-    budget_bytes = round(memory_bytes() * settings.memory_share)
-    enforcer = Enforcer(files, budget_bytes, Settings(swap=has_swap()), time.monotonic)
-    sockets = Path(settings.sockets)
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    enforcer = Enforcer(files, round(memory_bytes * settings.memory_share), Settings(swap=has_swap()), time.monotonic)
+    sockets, record = Path(settings.sockets), Path(settings.record)
     sockets.mkdir(parents=True, exist_ok=True)
-    reception = SandboxServer(enforcer, sockets, time.monotonic, new_call_name)
-    roster = SandboxPods(enforcer, files, reception, settings.below)
-    known = recorded(Path(settings.record), settings.node)
-    roster.follow(known)
-    os.set_blocking(orders, False)
-    reception.listen_to(orders)
+    server = SandboxServer(enforcer, sockets, time.monotonic, new_call_name)
+    pods = SandboxPods(enforcer, files, server, settings.below)
+    known = recorded(record, settings.node)
+    pods.follow(known)
+    server.listen_to(orders)
     pending, report_at_s = b"", 0.0
     while True:
         is_ended, pending, newest = received(orders, pending, known)
@@ -132,24 +101,13 @@ def isolate(settings: ProcessSettings, life: str, can: Capability, orders: int, 
             return
         if newest is not known:
             known = newest
-            keep(Path(settings.record), known)
+            keep(record, known)
             report_at_s = 0.0
         if time.monotonic() >= report_at_s:
-            roster.follow(known)
+            pods.follow(known)
             report_at_s = time.monotonic() + REPORT_EVERY_S
-            said(reports, roster.report(settings.node, life, can))
-        reception.turn(max(0.0, report_at_s - time.monotonic()))
-
-
-def stand_by(settings: ProcessSettings, life: str, can: Capability, orders: int, reports: int) -> None:
-    """States why nothing is isolated; the pods have no socket, and their clients run commands plainly."""
-    os.set_blocking(orders, False)
-    while True:
-        with suppress(BlockingIOError):
-            if not os.read(orders, 1 << 16):
-                return
-        said(reports, NodeReport(settings.node, life, can.level, can.reason))
-        time.sleep(REPORT_EVERY_S)
+            _send(reports, pods.report(settings.node, life, can))
+        server.turn(max(0.0, report_at_s - time.monotonic()))
 
 
 def received(orders: int, pending: bytes, known: Orders) -> tuple[bool, bytes, Orders]:
@@ -166,7 +124,7 @@ def received(orders: int, pending: bytes, known: Orders) -> tuple[bool, bytes, O
     return False, pending, known
 
 
-def said(reports: int, report: NodeReport) -> None:
+def _send(reports: int, report: NodeReport) -> None:
     os.write(reports, msgspec.json.encode(report) + b"\n")
 
 
@@ -203,22 +161,36 @@ def join_host_cgroups(init: Path = Path("/proc/1/ns/cgroup")) -> bool:
         os.close(descriptor)
 
 
-def memory_bytes() -> int:
-    """Memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def thaw_orphans(files: CgroupFiles, below: str = "") -> tuple[str, ...]:
+    """Thaws every call and every adopted container that an earlier process left frozen. Returns their groups."""
+    thawed = []
+    for root in ROOTS:
+        for home in _adopted(files, f"{below}/{root}".strip("/"), DEPTH):
+            calls = [f"{home}/{child}" for child in files.children(home) if child.startswith(CALL_PREFIX)]
+            for group in (home, *calls):
+                with suppress(OSError):
+                    if files.read(group, "cgroup.freeze").strip() == "1":
+                        files.write(group, "cgroup.freeze", "0")
+                        thawed.append(group)
+    return tuple(thawed)
+
+
+def _adopted(files: CgroupFiles, group: str, depth: int) -> Iterator[str]:
+    """Containers that were adopted: they have a leaf for the agent and one for light calls."""
+    children: tuple[str, ...] = ()
+    with suppress(OSError):
+        children = files.children(group)
+    if AGENT in children and LIGHT in children:
+        yield group
+    elif depth:
+        for child in children:
+            yield from _adopted(files, f"{group}/{child}", depth - 1)
 
 
 def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
     with suppress(OSError):
         return len(swaps.read_text(encoding="ascii").splitlines()) > 1
     return False
-
-
-PAUSE_S = 0.3
-"""Pause before a restart: what was left frozen has to go on within a second."""
-LONGEST_LINE = 4 << 20
-"""Bytes of one report: 1,024 sandboxes have 300 KiB."""
-STOP_WITHIN_S = 5.0
 
 
 class SandboxSupervisor:
@@ -228,11 +200,11 @@ class SandboxSupervisor:
         self,
         settings: ProcessSettings,
         keys: Callable[[], Keys],
-        say: Callable[[bytes], None],
+        send: Callable[[bytes], None],
         command: Sequence[str] = (sys.executable, "-m", "nodeagent.sandboxes.process"),
     ) -> None:
-        """say: sends to the controller, or drops."""
-        self._settings, self._keys, self._say = settings, keys, say
+        """send: sends to the controller, or drops."""
+        self._settings, self._keys, self._send = settings, keys, send
         self._command = (*command, msgspec.json.encode(settings).decode())
         self._process: asyncio.subprocess.Process | None = None
         self._orders: bytes | None = None
@@ -284,7 +256,7 @@ class SandboxSupervisor:
             assert process.stdout is not None  # noqa: S101 - made with a pipe
             while line := await process.stdout.readline():
                 self.report = msgspec.json.decode(line, type=NodeReport)
-                self._say(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
+                self._send(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
             log.warning("the isolation process ended and is started again", code=await process.wait())
         finally:
             self._process = None
@@ -295,6 +267,12 @@ class SandboxSupervisor:
         if self._orders is not None and self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.write(self._orders)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Entry point of the process."""
+    configure_logs()
+    serve(msgspec.json.decode(argv[1], type=ProcessSettings), 0, 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Doors: one Unix socket per pod, in a folder that is mounted into that pod alone. Touches the file system.
+"""Sockets of pods, their clients and messages: one Unix socket per pod, in a folder mounted into that pod alone.
 
 A pod may own its folder and plant links or folders in it. Nothing is followed and no mode is changed by name: at worst
-that pod has no socket.
+that pod has no socket. Nothing that a client writes is believed: it names no path, no pid, no priority and no call.
+Which process asks, and for which sandbox, the kernel says. A pid may be reused as soon as its process is reaped; a
+pidfd never is. A message is one JSON object a packet, at most 4 KiB.
 """
 
 import math
@@ -28,10 +30,11 @@ BACKLOG = 32
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_door(folder: Path, uid: str) -> socket.socket:
+def listening_socket(folder: Path, uid: str) -> socket.socket:
     """Listening socket of a pod, in `<folder>/<uid>/agent.sock`. Raises OSError where the pod blocks its own folder.
 
-    Packets keep their borders (SOCK_SEQPACKET), so that no client can leave half a message behind.
+    Packets keep their borders (SOCK_SEQPACKET), so that no client can leave half a message behind. Every user of the
+    pod may connect.
     """
     parent = os.open(folder, FOLDER_FLAGS)
     try:
@@ -40,30 +43,23 @@ def open_door(folder: Path, uid: str) -> socket.socket:
         own = os.open(uid, FOLDER_FLAGS, dir_fd=parent)
     finally:
         os.close(parent)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    before = os.umask(0o111)
     try:
         with suppress(FileNotFoundError):
             os.unlink(SOCKET, dir_fd=own)
-        return _bound(f"/proc/self/fd/{own}/{SOCKET}")
-    finally:
-        os.close(own)
-
-
-def _bound(path: str) -> socket.socket:
-    """Socket at a path that every user of the pod may connect to. bind(2) follows no link at the end of a path."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    before = os.umask(0o111)
-    try:
-        door.bind(path)
-        door.listen(BACKLOG)
+        listener.bind(f"/proc/self/fd/{own}/{SOCKET}")  # bind(2) follows no link at the end of a path
+        listener.listen(BACKLOG)
     except OSError:
-        door.close()
+        listener.close()
         raise
     finally:
         os.umask(before)
-    return door
+        os.close(own)
+    return listener
 
 
-def remove_door(folder: Path, uid: str) -> None:
+def remove_socket(folder: Path, uid: str) -> None:
     """Removes the socket's file and the pod's folder, if the kubelet has not yet, and the pod left nothing in it."""
     with suppress(OSError):
         parent = os.open(folder, FOLDER_FLAGS)

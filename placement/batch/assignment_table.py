@@ -1,4 +1,4 @@
-"""Assignment table: pods per class and node while a plan is made; every stage of the ladder fills one."""
+"""Assignment table: pods per class and node while a batch is planned, with the free capacity that shrinks with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import Free
 from cluster.workloads import PodShape
 from placement.batch.problem import Batch, copies_in
-from placement.engine.ledger import tightest_devices
+from placement.engine.ledger import left_after, tightest_devices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +20,13 @@ class Dealt:
     """Shape (seats,)."""
     devices: IntArray
     """Bit masks, shape (seats,)."""
+
+
+_NONE = Dealt(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
+def _joined(parts: Sequence[Dealt]) -> Dealt:
+    return Dealt(np.concatenate([p.node for p in parts]), np.concatenate([p.devices for p in parts]))
 
 
 class FreeCapacity:
@@ -49,17 +56,19 @@ class FreeCapacity:
         self.running[nodes] = True
         if not shape.gpus:
             return Dealt(np.repeat(nodes, counts), np.zeros(int(counts.sum()), dtype=np.int64))
-        seats = [self._one_each(shape, nodes[counts > turn]) for turn in range(int(counts.max(initial=0)))]
-        if not seats:
-            return Dealt(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        return Dealt(np.concatenate([s.node for s in seats]), np.concatenate([s.devices for s in seats]))
-
-    def _one_each(self, shape: PodShape, nodes: IntArray) -> Dealt:
-        left = self.free.gpu_milli[nodes]
-        devices = _roomiest(shape, left) if shape.gpus > 1 and not shape.is_whole_gpu else tightest_devices(shape, left)
-        held = devices[:, None] >> np.arange(left.shape[1]) & 1
-        self.free.gpu_milli[nodes] = left - held * shape.gpu_milli
-        return Dealt(nodes, devices)
+        seats = [_NONE]
+        for turn in range(int(counts.max(initial=0))):  # one pod on each node
+            here = nodes[counts > turn]
+            left = self.free.gpu_milli[here]
+            if shape.gpus > 1 and not shape.is_whole_gpu:
+                # Devices with most left: that keeps fractions of several devices possible for as long as they are.
+                roomiest = (-left).argsort(axis=1, kind="stable")[:, : shape.gpus]
+                devices: IntArray = np.left_shift(1, roomiest).sum(axis=1)
+            else:
+                devices = tightest_devices(shape, left)
+            self.free.gpu_milli[here] = left_after(shape, left, devices)
+            seats.append(Dealt(here, devices))
+        return _joined(seats)
 
     def give_back(self, shape: PodShape, seats: Dealt) -> None:
         """Returns placements. Nodes stay active: the caller knows whether anything else runs there."""
@@ -67,13 +76,6 @@ class FreeCapacity:
         np.add.at(self.free.memory_bytes, seats.node, shape.memory_bytes)
         held = seats.devices[:, None] >> np.arange(self.free.gpu_milli.shape[1]) & 1
         np.add.at(self.free.gpu_milli, seats.node, held * shape.gpu_milli)
-
-
-def _roomiest(shape: PodShape, left_milli: IntArray) -> IntArray:
-    """Devices with most left: taking those keeps fractions of several devices possible for as long as they are."""
-    order = (-left_milli).argsort(axis=1, kind="stable")[:, : shape.gpus]
-    masks: IntArray = np.left_shift(1, order).sum(axis=1)
-    return masks
 
 
 def order_of_dealing(batch: Batch) -> IntArray:
@@ -102,9 +104,6 @@ def order_of_dealing(batch: Batch) -> IntArray:
         ),
         dtype=np.int64,
     )
-
-
-_NONE = Dealt(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 class Table:
@@ -168,10 +167,7 @@ class Table:
     def seats(self, c: int) -> Dealt:
         """Placements of a class until now, in the order of dealing."""
         if len(self._dealt[c]) > 1:
-            parts = self._dealt[c]
-            self._dealt[c] = [
-                Dealt(np.concatenate([p.node for p in parts]), np.concatenate([p.devices for p in parts]))
-            ]
+            self._dealt[c] = [_joined(self._dealt[c])]
         return self._dealt[c][0] if self._dealt[c] else _NONE
 
     def take_back(self, c: int, which: Sequence[int] | IntArray) -> None:

@@ -21,7 +21,7 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import Free, Snapshot
 from placement.batch.assignment_table import Table, deal_by_best_fit
 from placement.batch.lp.column_generation import Effort, SearchResult, known_bound, rounds_at_most, search
-from placement.batch.lp.columns import Columns, Memory, distinct, remembered
+from placement.batch.lp.columns import Memory, distinct, remembered
 from placement.batch.lp.pricing import Pricers, price_in_turn
 from placement.batch.lp.relaxation import Relaxed, relaxed, whole_bound
 from placement.batch.pod_assignment import Seats, all_seats, gangs_with_a_place, no_seats, seat_near, seat_pods
@@ -64,13 +64,11 @@ class PlanCost:
         return min(self.node_usd, max(0.0, bound_usd - self.left_out_usd))
 
 
-def cost_of(snapshot: Snapshot, batch: Batch, seats: Seats, waiting: IntArray) -> PlanCost:
-    """Cost of a plan. waiting: rows of the pods of the batch without a placement."""
+def cost_of(snapshot: Snapshot, batch: Batch, nodes: IntArray, waiting: IntArray) -> PlanCost:
+    """Cost of a plan that places pods on these nodes. waiting: rows of the pods of the batch without a placement."""
     runs = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-    runs[seats.node] = True
-    number = {shape: c for c, shape in enumerate(batch.shapes)}
-    classes = np.array([number.get(shape, -1) for shape in snapshot.pods.shapes], dtype=np.int64)
-    left_out = batch.left_out_usd[classes[snapshot.pods.shape[waiting]]]
+    runs[nodes] = True
+    left_out = batch.left_out_usd[batch.class_of(snapshot.pods.shapes)[snapshot.pods.shape[waiting]]]
     return PlanCost(float(left_out.sum()), float(batch.node_usd[runs & ~batch.in_use].sum()))
 
 
@@ -210,26 +208,34 @@ def plan_batch(
     (pods,); None: all that are pending. dealt: kinds that are priced together; their division changes the work of each
     worker, not the result.
     """
-    batch, startable = _question(snapshot, settings.price, among)
+    complete = complete_gangs(snapshot)
+    if among is not None:
+        complete &= among
+    batch = batch_of(snapshot, settings.price, complete)
+    startable = startable_pods(snapshot, batch, complete)
+    if (startable != complete).any():
+        batch = batch_of(snapshot, settings.price, startable)
     if not len(batch.shapes):
         return BatchPlan(no_seats(), snapshot.pods.pending, startable, PlanCost(0.0, 0.0), 0.0, "best-fit", 0, memory)
     highest = rung or rung_for(batch, settings.within_s)
-    near, gangs = _near(snapshot, batch, startable)
-    among = startable & ~np.isin(snapshot.pods.gang, gangs)
-    rest = seated(snapshot, near) if gangs else snapshot
-    asked = batch_of(rest, settings.price, among) if gangs else batch
-    stages = _Stages(asked, rest, among, rest.free(), effort_for(asked, settings))
-    best, relaxation, found = _best_of_stages(stages, memory, settings, highest, dealt, pricers)
+    # Gangs with a topology label come first, placed or not; the stages plan for the others beside them.
+    gangs, near, rest, asked, others = gangs_with_a_place(snapshot, startable), no_seats(), snapshot, batch, startable
+    if gangs:
+        near = seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs, startable)
+        rest, others = seated(snapshot, near), startable & ~np.isin(snapshot.pods.gang, gangs)
+        asked = batch_of(rest, settings.price, others)
+    stages = _Stages(asked, rest, others, rest.free(), effort_for(asked, settings))
+    best, relaxation, found = stages.up_to(highest, memory, settings, dealt, pricers)
     seats = all_seats([near, best.seats])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
+    cost = cost_of(snapshot, batch, seats.node, waiting[startable[waiting]])
     bound, kept = 0.0, memory
     if relaxation:
         whole = relaxed(batch) if gangs else relaxation
         proofs = found.proofs if found else memory.proofs
         bound = known_bound(batch, whole, proofs)[0] if gangs or not found else found.bound_usd
-    cost = cost_of(snapshot, batch, seats, waiting[startable[waiting]])
-    if found and relaxation and is_small(batch) and cost.gap(bound) > PROVEN_ENOUGH:
-        bound = max(bound, min(whole_bound(batch, whole, found.proofs, cost.node_usd), cost.usd))
+        if found and is_small(batch) and cost.gap(bound) > PROVEN_ENOUGH:
+            bound = max(bound, min(whole_bound(batch, whole, found.proofs, cost.node_usd), cost.usd))
     if found:
         kept = remembered(asked, found.columns, found.proofs, found.prices.pod_usd)
     return BatchPlan(
@@ -264,6 +270,36 @@ class _Stages:
     free: Free
     effort: Effort
 
+    def up_to(
+        self, highest: Rung, memory: Memory, settings: BatchSettings, dealt: Pools, pricers: Pricers
+    ) -> tuple[_Candidate, Relaxed | None, SearchResult | None]:
+        """Best candidate of the stages up to the highest, with their results.
+
+        Whatever a shorter deadline would have compared is compared here too.
+        """
+        batch, effort = self.batch, self.effort
+        dealt_first = deal_by_best_fit(batch, self.free)
+        best = self.seated(dealt_first)
+        if highest == "best-fit" or not len(batch.shapes):
+            return best, None, None
+        relaxation = relaxed(batch)
+        tables = [dealt_first, deal_by_targets(batch, self.free, relaxation)]
+        for table in tables:
+            best = self.best(best, table, relaxation.prices.pod_usd)
+        if highest == "relaxation":
+            return best, relaxation, None
+        opened = [np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1)) for table in tables]
+        patterns = np.concatenate([table.content[rows] for table, rows in zip(tables, opened, strict=True)])
+        start = distinct(patterns, np.concatenate([batch.kind[rows] for rows in opened]))
+        for found in search(batch, start, relaxation, memory, dealt(batch), pricers, effort):
+            best = self.best(best, rounded(batch, self.free, found, effort), found.prices.pod_usd)
+        # A search that more time would continue has another best plan then, and polishing that may lead elsewhere.
+        if highest == "polish" and found.is_last:
+            nodes, tries = settings.polish_nodes, effort.tries
+            table = polished(batch, self.free, found, best.table, most_nodes=nodes, tries=tries)
+            best = self.best(best, table, found.prices.pod_usd)
+        return best, relaxation, found
+
     def seated(self, table: Table) -> _Candidate:
         """The candidate of a table. Two tables that leave out equally much may differ in the gangs that start whole."""
         seats, filled = seat_pods(self.snapshot, table, self.among)
@@ -277,66 +313,6 @@ class _Stages:
             if candidate.cost.rank <= best.cost.rank:
                 best = candidate
         return best
-
-
-def _best_of_stages(
-    stages: _Stages,
-    memory: Memory,
-    settings: BatchSettings,
-    highest: Rung,
-    dealt: Pools,
-    pricers: Pricers,
-) -> tuple[_Candidate, Relaxed | None, SearchResult | None]:
-    """Best candidate of the stages up to the highest, with their results.
-
-    Whatever a shorter deadline would have compared is compared here too.
-    """
-    batch, effort = stages.batch, stages.effort
-    dealt_first = deal_by_best_fit(batch, stages.free)
-    best = stages.seated(dealt_first)
-    if highest == "best-fit" or not len(batch.shapes):
-        return best, None, None
-    relaxation = relaxed(batch)
-    tables = [dealt_first, deal_by_targets(batch, stages.free, relaxation)]
-    for table in tables:
-        best = stages.best(best, table, relaxation.prices.pod_usd)
-    if highest == "relaxation":
-        return best, relaxation, None
-    for found in search(batch, _columns_of(batch, tables), relaxation, memory, dealt(batch), pricers, effort):
-        best = stages.best(best, rounded(batch, stages.free, found, effort), found.prices.pod_usd)
-    # A search that more time would continue has another best plan then, and polishing that may lead elsewhere.
-    if highest == "polish" and found.is_last:
-        table = polished(batch, stages.free, found, best.table, most_nodes=settings.polish_nodes, tries=effort.tries)
-        best = stages.best(best, table, found.prices.pod_usd)
-    return best, relaxation, found
-
-
-def _columns_of(batch: Batch, tables: Sequence[Table]) -> Columns:
-    """Patterns of the nodes that plans of lower stages start, as the initial columns."""
-    patterns, kinds = [], []
-    for table in tables:
-        rows = np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1))
-        patterns.append(table.content[rows])
-        kinds.append(batch.kind[rows])
-    return distinct(np.concatenate(patterns), np.concatenate(kinds))
-
-
-def _question(snapshot: Snapshot, price: HostPrice, among: BoolArray | None) -> tuple[Batch, BoolArray]:
-    """Problem of the pending pods that some plan could start, and these pods, shape (pods,)."""
-    complete = complete_gangs(snapshot)
-    if among is not None:
-        complete &= among
-    batch = batch_of(snapshot, price, complete)
-    startable = startable_pods(snapshot, batch, complete)
-    return batch if (startable == complete).all() else batch_of(snapshot, price, startable), startable
-
-
-def _near(snapshot: Snapshot, batch: Batch, among: BoolArray) -> tuple[Seats, list[int]]:
-    """Placements of the gangs with a topology label, and the numbers of these gangs, placed or not."""
-    gangs = gangs_with_a_place(snapshot, among)
-    if not gangs:
-        return no_seats(), gangs
-    return seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs, among), gangs
 
 
 def seated(snapshot: Snapshot, seats: Seats) -> Snapshot:

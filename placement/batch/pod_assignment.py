@@ -1,4 +1,4 @@
-"""Assignment of dealt placements to pods: by priority, gangs whole or not at all."""
+"""Assignment of a batch's placements to pods: by priority, gangs whole or not at all, near each other if they ask."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.batch.assignment_table import Table
 from placement.batch.problem import Batch
 
@@ -68,8 +67,7 @@ def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[in
 
     Members beyond a gang's minimum follow as far as they fit in the same domain.
     """
-    number = {shape: c for c, shape in enumerate(batch.shapes)}
-    class_of = np.array([number.get(shape, -1) for shape in snapshot.pods.shapes], dtype=np.int64)
+    class_of = batch.class_of(snapshot.pods.shapes)
     domains: dict[str, IntArray] = {}
     for gang in gangs:
         for label in (snapshot.gangs[gang].within, snapshot.gangs[gang].prefer_within):
@@ -83,18 +81,19 @@ def _seat_gang(
     table: Table,
     class_of: IntArray,
     gang: int,
-    domains: dict[str, IntArray],
+    domains: Mapping[str, IntArray],
     among: BoolArray,
 ) -> Seats:
     pods, wanted = snapshot.pods, snapshot.gangs[gang]
     members = pods.gang == gang
     running = members & (pods.node != PENDING)
     rows = np.flatnonzero(members & among)
-    need = max(0, wanted.min_members - int(running.sum()))
-    counts = _by_class(table, class_of[pods.shape[rows]])
+    classes = class_of[pods.shape[rows]]
+    need = max(1, wanted.min_members - int(running.sum()))
+    count = np.bincount(classes, minlength=len(table.order))
+    counts = [(c, int(count[c])) for c in table.order.tolist() if count[c]]
     prefer = domains[wanted.prefer_within] if wanted.prefer_within else None
-    anywhere = np.ones(len(snapshot.nodes), dtype=np.bool_)
-    places = [anywhere]
+    places = [np.ones(len(snapshot.nodes), dtype=np.bool_)]
     if wanted.within:
         domain = domains[wanted.within]
         at = np.unique(domain[pods.node[running]]).tolist()
@@ -103,18 +102,15 @@ def _seat_gang(
     for place in places:
         before = [len(table.seats(c).node) for c, _ in counts]
         _seat_in(table, counts, place, prefer)
-        got = [len(table.seats(c).node) - start for (c, _), start in zip(counts, before, strict=True)]
-        if sum(got) >= max(need, 1):
-            return _seats_of(table, counts, before, class_of[pods.shape[rows]], rows)
+        parts = []  # the placements dealt here, assigned to the members of each class in table order
+        for (c, _), start in zip(counts, before, strict=True):
+            node, devices = table.seats(c).node[start:], table.seats(c).devices[start:]
+            parts.append(Seats(rows[classes == c][: len(node)], node, devices))
+        if sum(map(len, parts)) >= need:
+            return all_seats(parts)
         for (c, _), start in zip(counts, before, strict=True):
             table.take_back(c, range(start, len(table.seats(c).node)))
     return no_seats()
-
-
-def _by_class(table: Table, classes: IntArray) -> list[tuple[int, int]]:
-    """(class, members) in the order of dealing."""
-    count = np.bincount(classes, minlength=len(table.order))
-    return [(c, int(count[c])) for c in table.order.tolist() if count[c]]
 
 
 def _seat_in(table: Table, counts: list[tuple[int, int]], place: BoolArray, prefer: IntArray | None) -> None:
@@ -158,18 +154,6 @@ def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArra
     short = room < wanted
     ranked = np.lexsort((value, np.where(short, -room, room), np.where(short, 0.0, usd), short))
     return [int(v) for v in value[ranked[:MOST_TRIES]]]
-
-
-def _seats_of(
-    table: Table, counts: list[tuple[int, int]], before: list[int], classes: IntArray, rows: IntArray
-) -> Seats:
-    """Placements dealt since `before`, assigned to the gang's members of each class in table order."""
-    parts = []
-    for (c, _), start in zip(counts, before, strict=True):
-        dealt = table.seats(c)
-        node, devices = dealt.node[start:], dealt.devices[start:]
-        parts.append(Seats(rows[classes == c][: len(node)], node, devices))
-    return all_seats(parts)
 
 
 MOST_GANGS = 100
@@ -216,8 +200,6 @@ class _Scarce:
     @classmethod
     def of(cls, snapshot: Snapshot, table: Table, among: BoolArray) -> "_Scarce":
         pods = snapshot.pods
-        number = {shape: c for c, shape in enumerate(table.batch.shapes)}
-        class_of = np.array([number.get(shape, -1) for shape in pods.shapes], dtype=np.int64)
         rows = np.flatnonzero(among & (pods.node == PENDING))
         gang = pods.gang[rows]
         running = np.bincount(pods.gang[(pods.gang >= 0) & (pods.node != PENDING)], minlength=len(snapshot.gangs))
@@ -228,7 +210,7 @@ class _Scarce:
         priority = gang_priorities(snapshot)
         return cls(
             rows=rows,
-            classes=class_of[pods.shape[rows]],
+            classes=table.batch.class_of(pods.shapes)[pods.shape[rows]],
             priority=pods.priority[rows],
             single=single,
             members=members,
@@ -241,81 +223,62 @@ class _Scarce:
 
         sign: 1 serves the smallest gangs of a priority first, -1 the largest.
         """
-        seated = self._chosen(table, sign)
-        used = np.bincount(self.classes[seated], minlength=len(table.batch.shapes))
-        for c in range(len(table.batch.shapes)):
+        levels = sorted({*self.rank.values(), *np.unique(self.priority[self.single]).tolist()}, reverse=True)
+        seated = self._chosen(table, levels, sign)
+        classes = range(len(table.batch.shapes))
+        used = np.bincount(self.classes[seated], minlength=len(classes))
+        for c in classes:
             spare = range(int(used[c]), len(table.seats(c).node))
             if len(spare):
                 table.take_back(c, spare)
-        for level in self._levels():
-            self._gangs_again(table, seated, level)
-            self._singles_again(table, seated, level)
+        for level in levels:
+            # Gangs that missed a placement go whole into the resources that others left, the largest first.
+            missed = [g for g in self._gangs_of(level, -1) if not seated[self.members[g]].any()]
+            for g in missed[: min(MOST_GANGS, max(1, GANG_NODES // len(table.content)))]:
+                members = self.members[g]
+                counts = np.bincount(self.classes[members], minlength=len(classes))
+                before = [len(table.seats(c).node) for c in classes]
+                got = {c: table.fit(c, int(counts[c])) if counts[c] else 0 for c in table.order.tolist()}
+                is_whole = sum(got.values()) >= max(1, self.need[g])
+                for c, count in got.items():
+                    if is_whole:
+                        seated[members[self.classes[members] == c][:count]] = True
+                    elif count:
+                        table.take_back(c, range(before[c], before[c] + count))
+            # Then single pods of this priority without a placement.
+            waiting = self.single[~seated[self.single] & (self.priority[self.single] == level)]
+            for c in table.order.tolist():
+                mine = waiting[self.classes[waiting] == c]
+                if len(mine):
+                    seated[mine[: table.fit(c, len(mine))]] = True
         return seated, table
 
-    def _levels(self) -> list[int]:
-        levels: list[int] = sorted({*self.rank.values(), *np.unique(self.priority[self.single]).tolist()}, reverse=True)
-        return levels
-
-    def _chosen(self, table: Table, sign: int) -> BoolArray:
+    def _chosen(self, table: Table, levels: Sequence[int], sign: int) -> BoolArray:
         """Pods that get scarce placements: by priority, gangs before single pods. Shape (len(rows),)."""
         room = np.array([len(table.seats(c).node) for c in range(len(table.batch.shapes))], dtype=np.int64)
         seated = np.zeros(len(self.rows), dtype=np.bool_)
-        for level in self._levels():
+        for level in levels:
             for g in self._gangs_of(level, sign):
-                _seat_whole(seated, self.members[g], self.need[g], self.classes, room)
+                taken, left = list[int](), room.copy()
+                for member in self.members[g].tolist():
+                    if left[self.classes[member]] > 0:
+                        left[self.classes[member]] -= 1
+                        taken.append(member)
+                if len(taken) >= self.need[g]:
+                    seated[taken] = True
+                    room = left
+            # As many single pods as their class has placements for, the most important first.
             at_level = self.single[self.priority[self.single] == level]
-            _take(seated, at_level, self.priority, self.classes, room)
+            for c in np.unique(self.classes[at_level]).tolist():
+                mine = at_level[self.classes[at_level] == c]
+                mine = mine[np.argsort(-self.priority[mine], kind="stable")][: max(0, int(room[c]))]
+                seated[mine] = True
+                room[c] -= len(mine)
         return seated
 
     def _gangs_of(self, level: int, sign: int) -> list[int]:
         at_level = [g for g, rank in self.rank.items() if rank == level]
         return sorted(at_level, key=lambda g: (sign * len(self.members[g]), g))
-
-    def _gangs_again(self, table: Table, seated: BoolArray, level: int) -> None:
-        """Places gangs that missed a placement whole in the resources that others left, the largest first."""
-        missed = [g for g in self._gangs_of(level, -1) if not seated[self.members[g]].any()]
-        for g in missed[: min(MOST_GANGS, max(1, GANG_NODES // len(table.content)))]:
-            members = self.members[g]
-            counts = np.bincount(self.classes[members], minlength=len(table.batch.shapes))
-            before = [len(table.seats(c).node) for c in range(len(counts))]
-            got = [table.fit(c, int(counts[c])) if counts[c] else 0 for c in table.order.tolist()]
-            if sum(got) >= max(1, self.need[g]):
-                for c, count in zip(table.order.tolist(), got, strict=True):
-                    seated[members[self.classes[members] == c][:count]] = True
-                continue
-            for c, count in zip(table.order.tolist(), got, strict=True):
-                if count:
-                    table.take_back(c, range(before[c], before[c] + count))
-
-    def _singles_again(self, table: Table, seated: BoolArray, level: int) -> None:
-        """Places single pods of this priority without a placement in the resources that are left."""
-        waiting = self.single[~seated[self.single] & (self.priority[self.single] == level)]
-        for c in table.order.tolist():
-            mine = waiting[self.classes[waiting] == c]
-            if len(mine):
-                seated[mine[: table.fit(c, len(mine))]] = True
-
-
-def _seat_whole(seated: BoolArray, members: IntArray, need: int, classes: IntArray, room: IntArray) -> None:
-    """Places a gang's members, if enough of them get a placement."""
-    taken: list[int] = []
-    left = room.copy()
-    for member in members.tolist():
-        if left[classes[member]] > 0:
-            left[classes[member]] -= 1
-            taken.append(member)
-    if len(taken) >= need:
-        seated[taken] = True
-        room[:] = left
-
-
-def _take(seated: BoolArray, who: IntArray, priority: IntArray, classes: IntArray, room: IntArray) -> None:
-    """Places as many of these as their class has placements for, the most important first."""
-    for c in np.unique(classes[who]).tolist():
-        mine = who[classes[who] == c]
-        mine = mine[np.argsort(-priority[mine], kind="stable")][: max(0, int(room[c]))]
-        seated[mine] = True
-        room[c] -= len(mine)
 
 
 def _dealt_to(table: Table, rows: IntArray, classes: IntArray) -> Seats:

@@ -25,16 +25,15 @@ near each other, only makes plans more expensive. The optimum of this program wi
 every plan.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import NodeFilter
-from cluster.pods import PENDING
-from cluster.snapshot import Free, Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, Free, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.packer import filters_of
 
 
@@ -100,6 +99,11 @@ class Batch:
     largest_copies: IntArray
     """Maximum number of pods of a class on any single node now; 0: it starts nowhere. Shape (classes,)."""
 
+    def class_of(self, shapes: Sequence[PodShape]) -> IntArray:
+        """Class of each of these shapes; -1 for none."""
+        number = {shape: c for c, shape in enumerate(self.shapes)}
+        return np.array([number.get(shape, -1) for shape in shapes], dtype=np.int64)
+
 
 SYSTEM_PRIORITY = 2_000_000_000
 """Lowest priority of pods that belong to the node (network, monitoring): a node that runs nothing else is idle.
@@ -128,60 +132,81 @@ def copies_in(shape: PodShape, free: Free, nodes: IntArray | None = None) -> Int
         copies = np.minimum(copies, cpu // shape.cpu_milli)
     if shape.memory_bytes:
         copies = np.minimum(copies, free.memory_bytes[rows] // shape.memory_bytes)
-    if shape.gpus:
-        copies = np.minimum(copies, _by_devices(shape, free.gpu_milli[rows]))
-    fitting: IntArray = copies.clip(min=0)
-    return fitting
-
-
-def _by_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
     if shape.is_whole_gpu:
-        idle: IntArray = (left_milli == WHOLE_GPU_MILLI).sum(axis=1) // shape.gpus
-        return idle
-    shares: IntArray = left_milli.clip(min=0) // shape.gpu_milli
-    if shape.gpus == 1:
-        total: IntArray = shares.sum(axis=1)
-        return total
-    # t pods that each take their fraction of `gpus` different devices fit under two conditions: no device gives more
-    # than t fractions, and the given fractions suffice (McNaughton's wrap-around rule).
-    most = shares.sum(axis=1) // shape.gpus
-    for count in range(int(most.max(initial=0)), 0, -1):
-        short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
-        most = np.where(short & (most == count), count - 1, most)
-    fitting: IntArray = most
+        copies = np.minimum(copies, (free.gpu_milli[rows] == WHOLE_GPU_MILLI).sum(axis=1) // shape.gpus)
+    elif shape.gpus:
+        # t pods that each take their fraction of `gpus` different devices fit under two conditions: no device gives
+        # more than t fractions, and the given fractions suffice (McNaughton's wrap-around rule).
+        shares = free.gpu_milli[rows].clip(min=0) // shape.gpu_milli
+        most = shares.sum(axis=1) // shape.gpus
+        for count in range(int(most.max(initial=0)), 0, -1) if shape.gpus > 1 else ():
+            short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
+            most = np.where(short & (most == count), count - 1, most)
+        copies = np.minimum(copies, most)
+    fitting: IntArray = copies.clip(min=0)
     return fitting
 
 
 def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArray | None = None) -> Batch:
     """Problem of a snapshot's pending pods, or of those that are `among`, shape (pods,)."""
-    pods = snapshot.pods
+    nodes, pods, free = snapshot.nodes, snapshot.pods, snapshot.free()
     waiting = pods.node == PENDING if among is None else (pods.node == PENDING) & among
     waits = np.bincount(pods.shape[waiting], minlength=len(pods.shapes))
+
+    def request(row: int) -> tuple[object, ...]:
+        shape = pods.shapes[row]
+        amounts = (shape.gpus, shape.gpu_milli, shape.cpu_milli, shape.memory_bytes)
+        return (*amounts, shape.gpu_types, repr(shape.node_terms), repr(shape.tolerations))
+
     count: dict[PodShape, int] = {}
     # Sorted by request, so that the order in which a table lists its shapes decides nothing.
-    for row in sorted(np.flatnonzero(waits).tolist(), key=lambda row: _request_key(pods.shapes[row])):
+    for row in sorted(np.flatnonzero(waits).tolist(), key=request):
         count[pods.shapes[row]] = count.get(pods.shapes[row], 0) + int(waits[row])
     shapes = tuple(count)
-    free = snapshot.free()
-    eligible = _eligible(shapes, snapshot)
+    allowed: dict[PodShape, BoolArray] = {}
+    node_filter = NodeFilter(nodes, snapshot.gpu_type_names)
+    for filters in map(filters_of, shapes):
+        if filters not in allowed:
+            allowed[filters] = node_filter.eligible(filters)
+    eligible = np.array([allowed[filters_of(shape)] for shape in shapes], dtype=np.bool_)
+    eligible = eligible.reshape(len(shapes), len(nodes))
     copies = eligible * np.array([copies_in(shape, free) for shape in shapes], dtype=np.int64).reshape(eligible.shape)
     usd = node_usd(snapshot, price or HostPrice())
-    idle, useful = _idle(snapshot), copies.any(axis=0)
+    # An idle node runs only the node's own pods, on no GPU.
+    idle, useful = np.ones(len(nodes), dtype=np.bool_), copies.any(axis=0)
+    counts = (pods.node != PENDING) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0))
+    idle[pods.node[counts]] = False
     ask = _requests(shapes)
     room = free_room(free)[:, : ask.shape[1]]
-    kind, first = _kinds(snapshot, free, usd, eligible, idle & useful)
-    group = _alike(np.packbits(eligible, axis=0).T, ~idle & useful)
+    users = np.packbits(eligible, axis=0).T
+    marks = [nodes.gpu_type, nodes.gpus, free.cpu_milli, free.memory_bytes, np.round(usd * 1e6).astype(np.int64)]
+    kind = _alike(np.concatenate([np.stack(marks, axis=1), users], axis=1), idle & useful)
+    rows = np.flatnonzero(idle & useful)
+    first = rows[np.unique(kind[rows], return_index=True)[1]].astype(np.int64)
+    names = (*snapshot.gpu_type_names, "")  # type -1: no GPUs, or of unknown type
+    group = _alike(users, ~idle & useful)
     groups = int(group.max(initial=-1)) + 1
     members = [group == number for number in range(groups)]
+    # Where the nodes that a pod may use are full, others must move to more expensive ones: up to one per GPU.
+    dearest_usd = np.where(eligible.any(axis=0), usd, 0.0).max(initial=1.0)
     return Batch(
         shapes=shapes,
         pods=np.array(list(count.values()), dtype=np.int64),
-        left_out_usd=_left_out_usd(shapes, np.where(eligible.any(axis=0), usd, 0.0).max(initial=1.0)),
+        left_out_usd=LEFT_OUT_FACTOR * dearest_usd * np.array([max(1, s.gpus) for s in shapes], dtype=np.float64),
         ask=ask,
         eligible=eligible,
         node_usd=usd,
         kind=kind,
-        kinds=tuple(_key(snapshot, free, usd, int(node)) for node in first),
+        kinds=tuple(
+            KindKey(
+                gpu_type=names[int(nodes.gpu_type[node])],
+                gpus=int(nodes.gpus[node]),
+                cpu_milli=int(free.cpu_milli[node]),
+                memory_bytes=int(free.memory_bytes[node]),
+                usd_per_hour=float(usd[node]),
+            )
+            for node in first.tolist()
+        ),
         kind_nodes=np.bincount(kind[kind >= 0], minlength=len(first)).astype(np.int64),
         kind_usd=usd[first],
         kind_room=room[first],
@@ -215,21 +240,6 @@ def device_counts(gpus: IntArray, gpu_milli: IntArray) -> FloatArray:
     return counts
 
 
-def _left_out_usd(shapes: tuple[PodShape, ...], dearest_usd: float) -> FloatArray:
-    """Price of leaving out one pod of each shape.
-
-    Where the nodes that a pod may use are full, others must move to more expensive ones: up to one per GPU.
-    """
-    return LEFT_OUT_FACTOR * dearest_usd * np.array([max(1, shape.gpus) for shape in shapes], dtype=np.float64)
-
-
-def _request_key(shape: PodShape) -> tuple[object, ...]:
-    return (
-        *(shape.gpus, shape.gpu_milli, shape.cpu_milli, shape.memory_bytes, shape.gpu_types),
-        *(repr(shape.node_terms), repr(shape.tolerations)),
-    )
-
-
 def _requests(shapes: tuple[PodShape, ...]) -> FloatArray:
     """Shape (classes, 5), or (classes, 3) where no GPU is shared: the device counts then equal the GPUs."""
     cpu, memory, gpus, milli = (
@@ -249,53 +259,9 @@ def free_room(free: Free) -> FloatArray:
     return np.stack([cpu, memory, left.sum(axis=1) / WHOLE_GPU_MILLI, devices, devices], axis=1)
 
 
-def _eligible(shapes: tuple[PodShape, ...], snapshot: Snapshot) -> BoolArray:
-    known: dict[PodShape, BoolArray] = {}
-    node_filter = NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
-    rows = []
-    for shape in shapes:
-        filters = filters_of(shape)
-        if filters not in known:
-            known[filters] = node_filter.eligible(filters)
-        rows.append(known[filters])
-    return np.array(rows, dtype=np.bool_).reshape(len(shapes), len(snapshot.nodes))
-
-
-def _idle(snapshot: Snapshot) -> BoolArray:
-    """Nodes that run only the node's own pods, on no GPU."""
-    pods = snapshot.pods
-    counts = (pods.node != PENDING) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0))
-    idle = np.ones(len(snapshot.nodes), dtype=np.bool_)
-    idle[pods.node[counts]] = False
-    return idle
-
-
-def _kinds(
-    snapshot: Snapshot, free: Free, usd: FloatArray, eligible: BoolArray, among: BoolArray
-) -> tuple[IntArray, IntArray]:
-    """Kind of each node (-1 where not among them) and the first node of each kind."""
-    nodes = snapshot.nodes
-    columns = [nodes.gpu_type, nodes.gpus, free.cpu_milli, free.memory_bytes, np.round(usd * 1e6).astype(np.int64)]
-    kind = _alike(np.concatenate([np.stack(columns, axis=1), np.packbits(eligible, axis=0).T], axis=1), among)
-    rows = np.flatnonzero(among)
-    _, first = np.unique(kind[rows], return_index=True)
-    return kind, rows[first].astype(np.int64)
-
-
 def _alike(rows: Array, among: BoolArray) -> IntArray:
     """Number per row, equal where rows are, -1 where not among them. Numbered in sorted order, not in the table's."""
     number = np.full(len(rows), -1, dtype=np.int64)
     if among.any():
         number[among] = np.unique(rows[among], axis=0, return_inverse=True)[1].reshape(-1)
     return number
-
-
-def _key(snapshot: Snapshot, free: Free, usd: FloatArray, node: int) -> KindKey:
-    gpu_type = int(snapshot.nodes.gpu_type[node])
-    return KindKey(
-        gpu_type=snapshot.gpu_type_names[gpu_type] if gpu_type >= 0 else "",
-        gpus=int(snapshot.nodes.gpus[node]),
-        cpu_milli=int(free.cpu_milli[node]),
-        memory_bytes=int(free.memory_bytes[node]),
-        usd_per_hour=float(usd[node]),
-    )

@@ -7,9 +7,9 @@ import numpy as np
 from cluster.actions import Bind, Evict
 from cluster.arrays import BoolArray, IntArray
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
-from cluster.pods import PENDING, device_numbers
 from cluster.power_floors import PowerFloors, held_devices
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
+from cluster.workloads import PodShape
 from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
 from placement.batch.lp.columns import Memory
 from placement.batch.pod_assignment import Seats
@@ -34,28 +34,22 @@ def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seat
     """
     if not len(plan.waiting):
         return plan.seats
+    pods, room, seats = snapshot.pods, snapshot, plan.seats
     priority = effective_priority(snapshot)
     waiting = plan.waiting[complete_gangs(snapshot)[plan.waiting]]
-    able = waiting[_could_start(snapshot, waiting, preempt=preempt)]
-    if not len(able):
-        return plan.seats
-    keep = priority[plan.seats.row] >= priority[able].max()
-    # A gang keeps its placements whole: its members share one priority, so all of them do or none.
-    return Seats(plan.seats.row[keep], plan.seats.node[keep], plan.seats.devices[keep])
-
-
-def _could_start(snapshot: Snapshot, rows: IntArray, *, preempt: bool) -> IntArray:
-    """Pods that would fit somewhere if nothing else were pending (and, with preemption, if nothing else ran)."""
-    pods = snapshot.pods
-    room = snapshot
-    if preempt:
-        node = np.full(len(pods), PENDING, dtype=np.int64)
-        room = seated(snapshot, Seats(np.arange(len(pods)), node, np.zeros(len(pods), dtype=np.int64)))
+    if preempt:  # as if nothing ran
+        nowhere = np.full(len(pods), PENDING, dtype=np.int64)
+        room = seated(snapshot, Seats(np.arange(len(pods)), nowhere, np.zeros(len(pods), dtype=np.int64)))
     among = np.zeros(len(pods), dtype=np.bool_)
-    among[rows] = True
+    among[waiting] = True
     batch = batch_of(room, HostPrice(), among)
     starts = {shape for shape, copies in zip(batch.shapes, batch.largest_copies, strict=True) if copies}
-    return np.array([pods.shapes[pods.shape[row]] in starts for row in rows.tolist()], dtype=np.bool_)
+    able = [row for row in waiting.tolist() if pods.shapes[pods.shape[row]] in starts]
+    if not able:
+        return seats
+    keep = priority[seats.row] >= priority[able].max()
+    # A gang keeps its placements whole: its members share one priority, so all of them do or none.
+    return Seats(seats.row[keep], seats.node[keep], seats.devices[keep])
 
 
 DEALT_BY_PRIORITY = Reason(
@@ -97,88 +91,56 @@ def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice
     """
     if plan.bound_usd <= 0 or any(isinstance(action, Evict) for action in whole.actions):
         return whole
-    pods, startable = snapshot.pods, plan.startable
-    batch = batch_of(snapshot, price, startable)
-    seats = _seats_in(snapshot, whole)
-    waiting = np.setdiff1d(pods.pending, seats.row)
+    pods, nodes, startable = snapshot.pods, snapshot.nodes, plan.startable
+    binds = [action for action in whole.actions if isinstance(action, Bind)]
+    places = [(pods.names.row(action.pod), nodes.names.row(action.node)) for action in binds]
+    known = [(row, node) for row, node in places if row is not None and node is not None]
+    row, node = np.array(known, dtype=np.int64).reshape(-1, 2).T
+    waiting = np.setdiff1d(pods.pending, row)
     short = waiting[startable[waiting]]
-    cost = cost_of(snapshot, batch, seats, short)
+    cost = cost_of(snapshot, batch_of(snapshot, price, startable), node, short)
     figures = {SHORT: float(len(short)), IMPOSSIBLE: float(len(waiting) - len(short))}
     certificate = Certificate(cost.node_usd, cost.node_bound_usd(plan.bound_usd), plan.rung, seconds, figures=figures)
     return whole.joined(Plan(certificates={CERTIFICATE: certificate}))
 
 
-def _seats_in(snapshot: Snapshot, plan: Plan) -> Seats:
-    """Placements of a plan's binds, without devices."""
-    pods, nodes = snapshot.pods.names, snapshot.nodes.names
-    binds = [action for action in plan.actions if isinstance(action, Bind)]
-    rows = [(pods.row(action.pod), nodes.row(action.node)) for action in binds]
-    known = [(row, node) for row, node in rows if row is not None and node is not None]
-    row, node = np.array(known, dtype=np.int64).reshape(-1, 2).T
-    return Seats(row, node, np.zeros(len(row), dtype=np.int64))
-
-
 def within_headroom(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
-    """Placements that the headroom carries, and the rows of pods that lost theirs; a gang keeps all of its or none.
+    """Placements that the headroom of power domains carries, and the rows of pods that lost theirs.
 
-    All of them where no headroom is published. By priority, then in the order of the batch.
+    A batch is planned as if power were free. Its placements are then checked in the order of service, by priority and
+    then as the batch has them, and those whose devices' floors no longer fit are dropped; a gang keeps all of its or
+    none. Packing, which respects headroom, serves those pods, or they wait. All are kept where no headroom is
+    published.
     """
-    floors = PowerFloors.of(snapshot)
+    floors, pods = PowerFloors.of(snapshot), snapshot.pods
     if floors is None or not len(seats):
         return seats, np.zeros(0, dtype=np.int64)
     ledger, keep = Ledger.of(snapshot), np.zeros(len(seats), dtype=np.bool_)
-    for unit in _units(snapshot, seats):
-        keep[unit] = _taken(snapshot, floors, ledger, seats, unit)
-    kept = Seats(seats.row[keep], seats.node[keep], seats.devices[keep])
-    return kept, seats.row[~keep]
 
+    def held(node: int) -> int:
+        return int(held_devices(ledger.gpu_milli[node : node + 1], ledger.gpus[node : node + 1])[0])
 
-def _units(snapshot: Snapshot, seats: Seats) -> list[list[int]]:
-    """Positions of placements that are kept or dropped together, the most important first."""
-    priority, gang = effective_priority(snapshot)[seats.row], snapshot.pods.gang[seats.row]
-    found: dict[tuple[int, int], list[int]] = {}
+    priority, gang = effective_priority(snapshot)[seats.row], pods.gang[seats.row]
+    units: dict[tuple[int, int], list[int]] = {}
     for seat in np.argsort(-priority, kind="stable").tolist():
-        found.setdefault((int(gang[seat]), -1 if gang[seat] >= 0 else seat), []).append(seat)
-    return list(found.values())
-
-
-def _taken(snapshot: Snapshot, floors: PowerFloors, ledger: Ledger, seats: Seats, unit: list[int]) -> bool:
-    """Charges the placements of a unit if all of them fit; else none."""
-    for done, seat in enumerate(unit):
-        if not _seated(snapshot, floors, ledger, seats, seat):
-            for before in reversed(unit[:done]):
-                _charge(snapshot, floors, ledger, seats, before, sign=-1)
-            return False
-    return True
-
-
-def _seated(snapshot: Snapshot, floors: PowerFloors, ledger: Ledger, seats: Seats, seat: int) -> bool:
-    node = int(seats.node[seat])
-    before = _held(ledger, node)
-    _charge(snapshot, floors, ledger, seats, seat, sign=1, follow=False)
-    after = _held(ledger, node)
-    if after == before or floors.bears(node, after):
-        floors.follow((node,), np.array([after]))
-        return True
-    _charge(snapshot, floors, ledger, seats, seat, sign=-1, follow=False)
-    return False
-
-
-def _charge(
-    snapshot: Snapshot, floors: PowerFloors, ledger: Ledger, seats: Seats, seat: int, *, sign: int, follow: bool = True
-) -> None:
-    shape = snapshot.pods.shapes[snapshot.pods.shape[seats.row[seat]]]
-    node, devices = int(seats.node[seat]), device_numbers(int(seats.devices[seat]))
-    if sign > 0:
-        ledger.take(shape, node, devices)
-    else:
-        ledger.give(shape, node, devices)
-    if follow:
-        floors.follow((node,), np.array([_held(ledger, node)]))
-
-
-def _held(ledger: Ledger, node: int) -> int:
-    return int(held_devices(ledger.gpu_milli[node : node + 1], ledger.gpus[node : node + 1])[0])
+        units.setdefault((int(gang[seat]), -1 if gang[seat] >= 0 else seat), []).append(seat)
+    for unit in units.values():
+        done: list[tuple[PodShape, int, tuple[int, ...]]] = []
+        for seat in unit:
+            shape, node = pods.shapes[pods.shape[seats.row[seat]]], int(seats.node[seat])
+            devices, before = device_numbers(int(seats.devices[seat])), held(node)
+            ledger.take(shape, node, devices)
+            after = held(node)
+            if after != before and not floors.bears(node, after):
+                ledger.give(shape, node, devices)
+                break
+            floors.follow((node,), np.array([after]))
+            done.append((shape, node, devices))
+        keep[unit] = len(done) == len(unit)
+        for shape, node, devices in () if len(done) == len(unit) else reversed(done):
+            ledger.give(shape, node, devices)
+            floors.follow((node,), np.array([held(node)]))
+    return Seats(seats.row[keep], seats.node[keep], seats.devices[keep]), seats.row[~keep]
 
 
 MOST_PRIORITIES = 20
@@ -186,7 +148,11 @@ MOST_PRIORITIES = 20
 
 
 def dealt_by_priority(snapshot: Snapshot, among: BoolArray, settings: BatchSettings) -> Iterator[Seats]:
-    """Placements of these pending pods, by priority, gangs whole. among: shape (pods,)."""
+    """Best-fit placements of these pending pods, priority by priority, gangs whole. among: shape (pods,).
+
+    For the pods that packing, one by one, had no work left for. A pod takes no place that a more important one of these
+    could have had, and ten thousand pods cost milliseconds.
+    """
     priority = effective_priority(snapshot)
     for level in np.unique(priority[among])[::-1][:MOST_PRIORITIES].tolist():
         plan = plan_batch(snapshot, Memory(), settings, rung="best-fit", among=among & (priority == level))

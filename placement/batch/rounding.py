@@ -1,4 +1,4 @@
-"""Rounding of pattern fractions to whole nodes: whole parts stay, a dive rounds the small rest, best fit fills up."""
+"""Whole nodes from fractions of patterns or targets: dives, best fit, trials of empty nodes, and a tree search."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from placement.batch.lp.column_generation import Effort, SearchResult, pattern_e
 from placement.batch.lp.columns import Columns, distinct
 from placement.batch.lp.relaxation import Relaxed
 from placement.batch.problem import Batch
-from placement.highs_program import Entries, Program, joined
+from placement.highs_program import Entries, Program, TreeSearch, joined
 
 WHOLE = 1e-6
 """Distance from a whole number within which a fraction counts as whole."""
@@ -45,7 +45,7 @@ def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> lis
     in_use = np.floor(found.in_group.sum(axis=1) + WHOLE)
     rest = np.maximum(batch.pods - whole @ columns.pattern - in_use, 0.0)
     nodes = (batch.kind_nodes - np.bincount(columns.kind, weights=whole, minlength=len(batch.kinds))).astype(np.float64)
-    program = _program_of_the_rest(batch, columns, rest, nodes)
+    program = _pattern_program(batch, columns, rest, nodes)
     unlimited, free_rows = np.full(classes, np.inf), np.full(len(nodes), -np.inf)
     steps: list[IntArray] = []
     while rest.any() and program.solve():
@@ -64,17 +64,22 @@ def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> lis
     return steps
 
 
-def _program_of_the_rest(batch: Batch, columns: Columns, rest: FloatArray, nodes: FloatArray) -> Program:
+def _pattern_program(
+    batch: Batch, columns: Columns, demand: FloatArray, nodes: FloatArray, whole: TreeSearch | None = None
+) -> Program:
+    """Nodes per pattern and pods left out, for a demand by class and a number of nodes by kind."""
     classes, count = len(batch.shapes), len(columns)
+    unlimited = np.full(count + classes, np.inf)
     return Program(
         cost=np.concatenate([batch.kind_usd[columns.kind], batch.left_out_usd]),
-        upper=np.full(count + classes, np.inf),
-        row_lower=np.concatenate([rest, np.full(len(nodes), -np.inf)]),
+        upper=unlimited if whole is None else np.concatenate([nodes[columns.kind], demand]),
+        row_lower=np.concatenate([demand, np.full(len(nodes), -np.inf)]),
         row_upper=np.concatenate([np.full(classes, np.inf), nodes]),
         entries=joined(
             pattern_entries(columns, classes),
             Entries(np.arange(classes), count + np.arange(classes), np.ones(classes)),
         ),
+        whole=whole,
     )
 
 
@@ -132,9 +137,18 @@ WORTH_TRYING = 1e-9
 
 
 def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
-    """Best table after that many trials; never more expensive than the given one. pod_usd: shape (classes,)."""
+    """Best table after that many trials; never more expensive than the given one. pod_usd: shape (classes,).
+
+    Pods that are left out come first, then nodes: one is emptied on trial, and its pods are placed elsewhere.
+    """
     spent = 0
-    table, spent = _place_left_out(table, tries)
+    for c in table.order.tolist():
+        while table.left[c] and spent < tries:
+            better, used = _freed_for(table, c, tries - spent)
+            spent += used
+            if better is None:
+                break
+            table = better
     while spent < tries:
         better, used = _emptied_one(table, pod_usd, tries - spent)
         spent += used
@@ -145,7 +159,10 @@ def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
 
 
 def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table | None, int]:
-    """Table after the first node that is better empty, and the number of trials."""
+    """Table after the first node that is better empty, and the number of trials.
+
+    Nodes whose pods are worth little per dollar of them come first: they are the likeliest to be saved.
+    """
     batch = table.batch
     opened = np.flatnonzero(table.room.running & ~batch.in_use & (batch.kind >= 0))
     worth = table.content[opened] @ pod_usd / np.maximum(batch.node_usd[opened], 1e-9)
@@ -158,19 +175,6 @@ def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table |
         if trial.usd_per_hour < table.usd_per_hour - WORTH_TRYING:
             return trial, number
     return None, min(tries, len(opened))
-
-
-def _place_left_out(table: Table, tries: int) -> tuple[Table, int]:
-    """Placements for left-out pods, freed by moving others elsewhere. Returns the table and the number of trials."""
-    spent = 0
-    for c in table.order.tolist():
-        while table.left[c] and spent < tries:
-            better, used = _freed_for(table, c, tries - spent)
-            spent += used
-            if better is None:
-                break
-            table = better
-    return table, spent
 
 
 def _freed_for(table: Table, c: int, tries: int) -> tuple[Table | None, int]:
@@ -205,56 +209,30 @@ nodes."""
 
 
 def polished(batch: Batch, free: Free, found: SearchResult, best: Table, *, most_nodes: int, tries: int) -> Table:
-    """Better of the given plan and the result of a tree search of at most `most_nodes` nodes."""
+    """Better of the given plan and the result of a tree search of at most `most_nodes` nodes over the known patterns.
+
+    For small pools, and for the background: where one node is a percent of the cost, fractions mean little. The search
+    starts from the given plan, and decides about all pods that this does not put on nodes in use.
+    """
     rows = np.flatnonzero((batch.kind >= 0) & best.content.any(axis=1))
-    of_plan = distinct(best.content[rows], batch.kind[rows])
-    columns = of_plan.plus(found.columns.pattern, found.columns.kind)
+    content, kinds = best.content[rows], batch.kind[rows]
+    columns = distinct(content, kinds).plus(found.columns.pattern, found.columns.kind)
     if not len(columns):
         return best
-    chosen = _whole_numbers(batch, columns, best, _counts(columns, best.content[rows], batch.kind[rows]), most_nodes)
-    if chosen is None:
+    number = {(int(k), row.tobytes()): n for n, (k, row) in enumerate(zip(columns.kind, columns.pattern, strict=True))}
+    start = np.zeros(len(columns), dtype=np.int64)
+    for k, row in zip(kinds, content, strict=True):
+        start[number[int(k), row.tobytes()]] += 1
+    groups = range(len(batch.group_room))
+    in_use = np.array([best.content[batch.group == g].sum(axis=0) for g in groups], dtype=np.int64)
+    in_use = in_use.reshape(len(groups), len(batch.shapes)).T
+    demand, nodes = (batch.pods - in_use.sum(axis=1)).astype(np.float64), batch.kind_nodes.astype(np.float64)
+    gap = POLISH_GAP * best.node_usd / max(best.usd_per_hour, 1e-9)
+    program = _pattern_program(batch, columns, demand, nodes, TreeSearch(most_nodes, gap))
+    program.start_from(np.concatenate([start, best.left]).astype(np.float64))
+    if not program.solve():
         return best
-    table = deal_patterns(batch, free, columns, (chosen,), _in_use(batch, best).astype(np.float64))
+    chosen = np.round(program.values[: len(columns)]).astype(np.int64)
+    table = deal_patterns(batch, free, columns, (chosen,), in_use.astype(np.float64))
     table = improved(table, found.prices.pod_usd, tries)
     return table if table.usd_per_hour < best.usd_per_hour else best
-
-
-def _counts(columns: Columns, content: IntArray, kind: IntArray) -> IntArray:
-    """Number of nodes that run each pattern, shape (columns,)."""
-    number = {(int(k), row.tobytes()): n for n, (k, row) in enumerate(zip(columns.kind, columns.pattern, strict=True))}
-    counts = np.zeros(len(columns), dtype=np.int64)
-    for k, row in zip(kind, content, strict=True):
-        counts[number[int(k), row.tobytes()]] += 1
-    return counts
-
-
-def _in_use(batch: Batch, table: Table) -> IntArray:
-    """Pods of the plan on nodes in use, shape (classes, groups)."""
-    groups = len(batch.group_room)
-    return (
-        np.array([table.content[batch.group == g].sum(axis=0) for g in range(groups)], dtype=np.int64)
-        .reshape(groups, len(batch.shapes))
-        .T
-    )
-
-
-def _whole_numbers(batch: Batch, columns: Columns, best: Table, start: IntArray, most_nodes: int) -> IntArray | None:
-    """Nodes per pattern for all pods that the plan does not put on nodes in use; None: nothing was found."""
-    classes, count = len(batch.shapes), len(columns)
-    demand = (batch.pods - _in_use(batch, best).sum(axis=1)).astype(np.float64)
-    nodes = batch.kind_nodes.astype(np.float64)
-    program = Program(
-        cost=np.concatenate([batch.kind_usd[columns.kind], batch.left_out_usd]),
-        upper=np.concatenate([nodes[columns.kind], demand]),
-        row_lower=np.concatenate([demand, np.full(len(nodes), -np.inf)]),
-        row_upper=np.concatenate([np.full(classes, np.inf), nodes]),
-        entries=joined(
-            pattern_entries(columns, classes),
-            Entries(np.arange(classes), count + np.arange(classes), np.ones(classes)),
-        ),
-        whole=True,
-        most_nodes=most_nodes,
-        gap=POLISH_GAP * best.node_usd / max(best.usd_per_hour, 1e-9),
-    )
-    program.start_from(np.concatenate([start, best.left]).astype(np.float64))
-    return np.round(program.values[:count]).astype(np.int64) if program.solve() else None

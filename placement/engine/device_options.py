@@ -1,19 +1,18 @@
-"""Cache of values that depend on a node's state alone, so that each distinct state is computed once.
+"""Device choices for a pod on each node, and a cache of the values of the node states that they leave.
 
 The state of a node after a pod is added repeats massively: thousands of lookups a second fall on a few hundred new
 states. The key of a state is a 64-bit number, a sum of random words: one per (device, thousandths left) whatever the
 device's place, one for CPU and GPU type.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.ledger import Ledger, left_after, tightest_devices
 from placement.engine.policy import Rated
 
@@ -70,22 +69,20 @@ class StateMemo:
 
     def of_words(self, words: Words, states: States) -> FloatArray:
         """Values of states by number; `states` builds the new ones (positions in `words`), which are few."""
-        known = self._known
-        found = [known.get(word) for word in words.tolist()]
-        return np.array(self._with_new(words, found, states) if None in found else found, dtype=np.float64)
-
-    def _with_new(self, words: Words, found: Sequence[float | None], states: States) -> list[float]:
-        """The same values with those of the unknown states, which it computes and remembers."""
-        numbers, first = words.tolist(), dict[int, int]()
-        for position, value in enumerate(found):
-            if value is None:
-                first.setdefault(numbers[position], position)
-        new = self._evaluate(*states(np.fromiter(first.values(), dtype=np.int64, count=len(first))))
-        fresh = dict(zip(first, new.tolist(), strict=True))
-        if len(self._known) > self._most:
-            self._known.clear()
-        self._known.update(fresh)
-        return [fresh[word] if value is None else value for word, value in zip(numbers, found, strict=True)]
+        known, numbers = self._known, words.tolist()
+        found = [known.get(word) for word in numbers]
+        if None in found:
+            first: dict[int, int] = {}
+            for position, value in enumerate(found):
+                if value is None:
+                    first.setdefault(numbers[position], position)
+            new = self._evaluate(*states(np.fromiter(first.values(), dtype=np.int64, count=len(first))))
+            fresh = dict(zip(first, new.tolist(), strict=True))
+            if len(known) > self._most:
+                known.clear()
+            known.update(fresh)
+            found = [fresh[word] if value is None else value for word, value in zip(numbers, found, strict=True)]
+        return np.array(found, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

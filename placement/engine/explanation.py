@@ -1,4 +1,4 @@
-"""Explanation of a placement: cost terms of the chosen node and the runners-up, or the resources that were short."""
+"""Explanation of a placement: cost terms of the best nodes, or what was short; and how many more pods would fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from cluster.arrays import BoolArray, IntArray
 from cluster.nodes import eligible_nodes
 from cluster.plans import Reason
 from cluster.power_floors import PowerFloors, held_devices
-from cluster.snapshot import Snapshot
+from cluster.snapshot import Free, Snapshot
 from cluster.workloads import PLACEMENT_MODE_LABEL, SHARES_LABEL, PodShape
-from placement.engine.ledger import Ledger
+from placement.engine.ledger import Ledger, copies_at_most
 from placement.engine.packer import Packer
 
 
@@ -123,27 +123,23 @@ class Obstacles:
 def obstacles(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Obstacles:
     """Obstacles of a pod of this shape on every node, as resources are now."""
     # 4,000 nodes: 1 ms.
-    checks = packer.filter
-    allowed = np.ones(len(packer.nodes), dtype=np.bool_)
-    found: dict[str, BoolArray] = {}
-
-    def bar(kind: str, passes: BoolArray) -> None:
-        nonlocal allowed
-        found[kind] = allowed & ~passes
-        allowed = allowed & passes
-
-    if scope is not None:
-        bar("within", scope.nodes)
-    bar("cordoned", packer.nodes.schedulable)
-    bar("gpu_type", checks.of_type(shape))
+    checks, ledger = packer.filter, packer.ledger
     meets_terms = checks.meets_terms(shape.node_terms)
     modes = (PLACEMENT_MODE_LABEL, SHARES_LABEL)
     any_mode = tuple(tuple(r for r in term if r.key not in modes) for term in shape.node_terms)
     meets_others = meets_terms if any_mode == shape.node_terms else checks.meets_terms(any_mode)
-    bar("way", meets_terms | ~meets_others)
-    bar("selector", meets_terms)
-    bar("taint", checks.tolerated(shape.tolerations))
-    ledger = packer.ledger
+    allowed = np.ones(len(packer.nodes), dtype=np.bool_)
+    found: dict[str, BoolArray] = {}
+    for kind, passes in (
+        *((("within", scope.nodes),) if scope is not None else ()),
+        ("cordoned", packer.nodes.schedulable),
+        ("gpu_type", checks.of_type(shape)),
+        ("way", meets_terms | ~meets_others),
+        ("selector", meets_terms),
+        ("taint", checks.tolerated(shape.tolerations)),
+    ):
+        found[kind] = allowed & ~passes
+        allowed = allowed & passes
     left = ledger.gpu_milli.clip(min=0)
     few = (left >= max(shape.gpu_milli, 1)).sum(axis=1) < shape.gpus
     enough_in_all = left.sum(axis=1) >= shape.total_gpu_milli
@@ -151,7 +147,9 @@ def obstacles(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Ob
     found["fragments"] = allowed & few & enough_in_all
     found["cpu"] = allowed & (ledger.cpu_milli < shape.cpu_milli)
     found["memory"] = allowed & (ledger.memory_bytes < shape.memory_bytes)
-    found["power"] = allowed & _without_headroom(packer, shape)
+    found["power"] = np.zeros(len(packer.nodes), dtype=np.bool_)
+    if packer.power is not None and shape.gpus:
+        found["power"] = allowed & packer.feasible(shape) & (packer.costs(shape)[0] == np.inf)
     return Obstacles(found, scope)
 
 
@@ -159,14 +157,19 @@ def shortage(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Rea
     """Reason why a pod fits nowhere, with the number of nodes that each obstacle rules out.
 
     The reason is NoPowerHeadroom where power is short on some node and nothing else is: the pod waits for power, not
-    for GPUs.
+    for GPUs. It then names the node that lacks least power, and the domain that limits it.
     """
     found = obstacles(packer, shape, scope)
     words = f"none of {len(packer.nodes)} nodes can take it: {found.words or 'no nodes'}"
-    without_headroom = np.flatnonzero(found.nodes["power"])
-    if not len(without_headroom):
+    without_headroom = np.flatnonzero(found.nodes["power"]).tolist()
+    floors = packer.floors
+    if floors is None or not without_headroom:
         return Reason("NoNodeFits", words, found.figures)
-    return _no_headroom(packer, shape, without_headroom, words, found.figures)
+    nearest = min(without_headroom, key=lambda node: floors.need_w(node, shape.gpus) - floors.left_w(node))
+    need_w, left_w = floors.need_w(nearest, shape.gpus), floors.left_w(nearest)
+    words += f"; it needs {need_w:.0f} W to run at its floor, and power domain {floors.tightest(nearest)}"
+    words += f" leaves {left_w:.0f} W" if left_w >= 0 else f" is {-left_w:.0f} W short already"
+    return Reason("NoPowerHeadroom", words, {**found.figures, "need_w": need_w, "headroom_w": left_w})
 
 
 def copies_now(packer: Packer, shape: PodShape) -> IntArray:
@@ -174,36 +177,7 @@ def copies_now(packer: Packer, shape: PodShape) -> IntArray:
 
     An upper bound where power is limited.
     """
-    ledger = packer.ledger
-    copies = np.full(len(packer.nodes), 1 << 20)
-    if shape.cpu_milli:
-        copies = np.minimum(copies, ledger.cpu_milli // shape.cpu_milli)
-    if shape.memory_bytes:
-        copies = np.minimum(copies, ledger.memory_bytes // shape.memory_bytes)
-    if shape.gpus:
-        copies = np.minimum(copies, (ledger.gpu_milli // shape.gpu_milli).sum(axis=1) // shape.gpus)
-    return np.where(packer.costs(shape)[0] < np.inf, copies, 0)
-
-
-def _without_headroom(packer: Packer, shape: PodShape) -> BoolArray:
-    """Nodes that have free resources for a pod, but no power headroom."""
-    if packer.power is None or not shape.gpus:
-        return np.zeros(len(packer.nodes), dtype=np.bool_)
-    cost, _ = packer.costs(shape)
-    without: BoolArray = packer.feasible(shape) & (cost == np.inf)
-    return without
-
-
-def _no_headroom(packer: Packer, shape: PodShape, nodes: IntArray, words: str, figures: dict[str, float]) -> Reason:
-    """NoPowerHeadroom for the node that lacks least power, naming the domain that limits it."""
-    floors = packer.floors
-    assert floors is not None  # noqa: S101 - power floors ruled out these nodes
-    missing = {node: floors.need_w(node, shape.gpus) - floors.left_w(node) for node in nodes.tolist()}
-    nearest = min(missing, key=lambda node: missing[node])
-    need_w, left_w = floors.need_w(nearest, shape.gpus), floors.left_w(nearest)
-    words += f"; it needs {need_w:.0f} W to run at its floor, and power domain {floors.tightest(nearest)}"
-    words += f" leaves {left_w:.0f} W" if left_w >= 0 else f" is {-left_w:.0f} W short already"
-    return Reason("NoPowerHeadroom", words, {**figures, "need_w": need_w, "headroom_w": left_w})
+    return np.where(packer.costs(shape)[0] < np.inf, copies_at_most(shape, packer.ledger.free), 0)
 
 
 Scarce = Literal["stock", "health", "power"]
@@ -229,8 +203,16 @@ def room_for(snapshot: Snapshot, shape: PodShape, most: int) -> Room:
     powered = min(most, free)
     # A full fleet, where every cycle asks again, needs no floors: they take 0.2 s for 20,000 nodes.
     floors = PowerFloors.of(snapshot) if shape.gpus and powered else None
-    if floors is not None:
-        powered = _powered(ledger, shape, open_nodes, floors, powered)
+    for placed in range(powered):
+        if floors is None:
+            break
+        able = np.flatnonzero(open_nodes & ledger.fits(shape) & floors.allows(shape.gpus))
+        if not len(able):
+            powered = placed
+            break
+        node = int(able[0])
+        ledger.take(shape, node, np.flatnonzero(ledger.gpu_milli[node] >= shape.gpu_milli)[: shape.gpus].tolist())
+        floors.follow((node,), held_devices(ledger.gpu_milli[[node]], ledger.gpus[[node]]))
     if powered >= most:
         return Room(most, "stock")
     if powered < free:
@@ -242,26 +224,6 @@ def room_for(snapshot: Snapshot, shape: PodShape, most: int) -> Room:
 
 def _fitting(ledger: Ledger, shape: PodShape, nodes: BoolArray) -> IntArray:
     """Further pods that the free resources of each node hold; shape (nodes,)."""
-    counts = np.full(len(nodes), np.iinfo(np.int32).max, dtype=np.int64)
-    for free, wanted in ((ledger.cpu_milli, shape.cpu_milli), (ledger.memory_bytes, shape.memory_bytes)):
-        if wanted:
-            counts = np.minimum(counts, np.maximum(free, 0) // wanted)
-    if shape.gpus:
-        # Of pods on several devices each needs as many distinct ones; counted so, rarely one too many fits.
-        parts = np.maximum(ledger.gpu_milli, 0) // shape.gpu_milli
-        enough = (parts > 0).sum(axis=1) >= shape.gpus
-        counts = np.minimum(counts, np.where(enough, parts.sum(axis=1) // shape.gpus, 0))
-    return np.where(nodes, counts, 0)
-
-
-def _powered(ledger: Ledger, shape: PodShape, nodes: BoolArray, floors: PowerFloors, most: int) -> int:
-    """Further pods, at most so many, whose devices' floors the headroom covers."""
-    for placed in range(most):
-        able = np.flatnonzero(nodes & ledger.fits(shape) & floors.allows(shape.gpus))
-        if not len(able):
-            return placed
-        node = int(able[0])
-        devices = np.flatnonzero(ledger.gpu_milli[node] >= shape.gpu_milli)[: shape.gpus].tolist()
-        ledger.take(shape, node, devices)
-        floors.follow((node,), held_devices(ledger.gpu_milli[[node]], ledger.gpus[[node]]))
-    return most
+    # Of pods on several devices each needs as many distinct ones; counted so, rarely one too many fits.
+    free = Free(ledger.cpu_milli, ledger.memory_bytes, np.maximum(ledger.gpu_milli, 0))
+    return np.where(nodes & ledger.fits(shape), copies_at_most(shape, free), 0)

@@ -1,4 +1,4 @@
-"""Ledger of the free resources of each node while a plan is made, and of the nodes that changed since a mark."""
+"""Ledger of the free resources of each node while a plan is made, and what of them one more pod would take."""
 
 from collections.abc import Sequence
 
@@ -39,6 +39,11 @@ class Ledger:
         """Point in time to pass to `changed_since`."""
         return self._charges
 
+    @property
+    def free(self) -> Free:
+        """The present amounts themselves, not a copy: do not write to them."""
+        return Free(self.cpu_milli, self.memory_bytes, self.gpu_milli)
+
     def changed_since(self, mark: int) -> IntArray:
         """Nodes that changed after that mark, each once, ascending."""
         return np.flatnonzero(self._last_charge > mark)
@@ -73,6 +78,20 @@ class Ledger:
 
 
 _NEVER = np.iinfo(np.int64).max
+
+MOST_COPIES = 1 << 20
+"""Number of pods that stands for any number of them, where a shape requests nothing that a node could lack."""
+
+
+def copies_at_most(shape: PodShape, free: Free) -> IntArray:
+    """Upper bound on the pods of one shape that the free resources of each node hold together. Shape (nodes,)."""
+    copies = np.full(len(free.cpu_milli), MOST_COPIES)
+    for left, asked in ((free.cpu_milli, shape.cpu_milli), (free.memory_bytes, shape.memory_bytes)):
+        if asked:
+            copies = np.minimum(copies, left // asked)
+    if shape.gpus:
+        copies = np.minimum(copies, (free.gpu_milli // shape.gpu_milli).sum(axis=1) // shape.gpus)
+    return np.asarray(np.maximum(copies, 0), dtype=np.int64)
 
 
 def tightest_devices(shape: PodShape, left_milli: IntArray) -> IntArray:

@@ -12,8 +12,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names
 from cluster.nodes import LabelMatches
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Packer, content_rank

@@ -12,9 +12,8 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.nodes import NAMING_LABELS, LabelMatches, NodeFilter, NodeTable
-from cluster.pods import device_numbers
 from cluster.power_floors import PowerFloors
-from cluster.snapshot import Snapshot
+from cluster.snapshot import Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy
@@ -63,15 +62,14 @@ class Packer:
         ledger: Ledger,
         policy: Policy,
         rank: IntArray | None = None,
-        row_bytes: int = ROW_BYTES,
         power: PowerHeadroom | None = None,
         matches: LabelMatches | None = None,
     ) -> None:
         """rank: shape (nodes,), all different; among nodes of equal cost, the one with the lowest rank is taken.
 
-        None takes the first in the table. Names then decide where tables are sorted by name: see
-        placement/engine/packer.py. power: power headroom that allows and prefers nodes as the ledger changes; None:
-        power decides nothing. matches: what the last plan knew of the nodes' labels; None: nothing.
+        None takes the first in the table; names then decide where tables are sorted by name (`content_rank`). power:
+        power headroom that allows and prefers nodes as the ledger changes; None: power decides nothing. matches: what
+        the last plan knew of the nodes' labels; None: nothing.
         """
         self.nodes = nodes
         self.gpu_type_names = gpu_type_names
@@ -80,9 +78,8 @@ class Packer:
         self.rank = rank
         self.power = power
         self._rows: OrderedDict[PodShape, _Row] = OrderedDict()
-        self._most_rows = max(8, row_bytes // (16 * max(len(nodes), 1)))
+        self._most_rows = max(8, ROW_BYTES // (16 * max(len(nodes), 1)))
         self._version = policy.version
-        self._all = np.arange(len(nodes), dtype=np.int64)
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
         self.filter = NodeFilter(nodes, gpu_type_names, matches)
         self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
@@ -177,28 +174,26 @@ class Packer:
         if self._version != self.policy.version:
             self._rows.clear()
             self._version = self.policy.version
-        row = self._rows.get(key)
+        row, mark = self._rows.get(key), self.ledger.mark
         if row is None or not self.policy.keeps_ratings:
             count = len(self.nodes)
-            row = _Row(np.full(count, np.inf), np.zeros(count, dtype=np.int64), self.ledger.mark)
-            self._rate(row, key, self._all)
-            self._rows[key] = row
+            row = self._rows[key] = _Row(np.full(count, np.inf), np.zeros(count, dtype=np.int64), mark)
+            stale = np.arange(count, dtype=np.int64)
             if len(self._rows) > self._most_rows:
                 self._rows.popitem(last=False)
-            return row
-        self._rows.move_to_end(key)
-        if row.mark != self.ledger.mark:
-            self._rate(row, key, self.ledger.changed_since(row.mark))
-            row.mark = self.ledger.mark
-        return row
-
-    def _rate(self, row: _Row, key: PodShape, nodes: IntArray) -> None:
-        row.cost[nodes] = np.inf
-        fitting = nodes[self.ledger.fits(key, nodes)]
+        else:
+            self._rows.move_to_end(key)
+            if row.mark == mark:
+                return row
+            stale = self.ledger.changed_since(row.mark)
+            row.mark = mark
+        row.cost[stale] = np.inf
+        fitting = stale[self.ledger.fits(key, stale)]
         if len(fitting):
             rated = self.policy.rate(key, self.ledger, fitting)
             row.cost[fitting] = rated.cost
             row.devices[fitting] = rated.devices
+        return row
 
 
 def filters_of(shape: PodShape) -> PodShape:
@@ -219,12 +214,19 @@ def content_rank(snapshot: Snapshot, seed: int | None = None) -> IntArray:
     nodes, free = snapshot.nodes, snapshot.free()
     type_names = [kind.name for kind in snapshot.gpu_types]
     type_rank = np.array([*(sorted(type_names).index(name) for name in type_names), -1])[nodes.gpu_type]
-    left = np.sort(free.gpu_milli, axis=1)
+    marks = [
+        (
+            tuple(sorted(item for item in labels.items() if item[0] not in NAMING_LABELS)),
+            tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints)),
+        )
+        for labels, taints in zip(nodes.labels, nodes.taints, strict=True)
+    ]
+    rank_of_marks = {mark: number for number, mark in enumerate(sorted(set(marks)))}
     least_important_first = (
         free.memory_bytes,
         free.cpu_milli,
-        *left.T[::-1],
-        _marks_rank(nodes),
+        *np.sort(free.gpu_milli, axis=1).T[::-1],
+        np.array([rank_of_marks[mark] for mark in marks], dtype=np.int64),
         nodes.memory_bytes,
         nodes.cpu_milli,
         nodes.gpus,
@@ -234,16 +236,3 @@ def content_rank(snapshot: Snapshot, seed: int | None = None) -> IntArray:
     positions = np.arange(len(nodes)) if seed is None else np.random.default_rng(seed).permutation(len(nodes))
     rank[np.lexsort(least_important_first)] = positions
     return rank
-
-
-def _marks_rank(nodes: NodeTable) -> IntArray:
-    """Number per node that orders nodes by labels and taints; equal where both are equal."""
-    marks = [
-        (
-            tuple(sorted(item for item in labels.items() if item[0] not in NAMING_LABELS)),
-            tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints)),
-        )
-        for labels, taints in zip(nodes.labels, nodes.taints, strict=True)
-    ]
-    ranks = {mark: number for number, mark in enumerate(sorted(set(marks)))}
-    return np.array([ranks[mark] for mark in marks], dtype=np.int64)

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING
 from cluster.power import PowerTable
-from cluster.power_floors import Path, PowerFloors, held_devices, paths_of
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.power_floors import PowerFloors, held_devices, paths_of
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.ledger import Ledger
 
 TIGHTNESS = 16
@@ -40,7 +38,13 @@ class PowerHeadroom:
         self.courses: Mapping[str, FloatArray] = {n: one for n, one in power.courses.items() if len(one) == hours}
         self._budget_w = np.maximum(power.domains.budget_w[self.floors.domain_of_limit], 1.0)
         self._swing_w, self._even_w = _swings(snapshot, power)
-        self._limit_at, self._part_at = _paths(self.floors.paths)
+        # Limits above each place and its parts of them, shape (places, longest path); unused entries have part 0.
+        paths = self.floors.paths
+        shape = len(paths), max((len(path) for path in paths), default=0)
+        self._limit_at, self._part_at = np.zeros(shape, dtype=np.int64), np.zeros(shape)
+        for place, path in enumerate(paths):
+            for n, (limit, part) in enumerate(path):
+                self._limit_at[place, n], self._part_at[place, n] = limit, part
         self._expected_w = np.tile(_at_rest_w(power, self.floors.limits)[:, None], (1, hours))
         # Nodes of one place whose GPUs have the same power range are one kind: a pod's peak is computed once per kind.
         rounded = np.stack([self.floors.place_of, self._swing_w.round().astype(np.int64)], axis=1)
@@ -93,23 +97,17 @@ class PowerHeadroom:
         if not inside.any():
             return None
         kinds = np.flatnonzero(inside)
-        price, own = self._prices(shape, course, kinds)
-        keep = self._kinds[:, 0] < 0
-        keep[kinds[price <= price.min() + EVEN_SHARE * own[price.argmin()]]] = True
-        return np.asarray(feasible & keep[self._kind_of], dtype=np.bool_)
-
-    def _prices(self, shape: PodShape, course: FloatArray, kinds: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Price of the rises of all peaks above with the pod there, and of a rise by its own highest hour.
-
-        Both of shape (kinds,), in watts weighted by `TIGHTNESS`: budget × (fraction after ** t - fraction before ** t).
-        """
         limit, most_w = self._most_w(shape, kinds)
         budget_w = self._budget_w[limit]
         before = self._expected_w.max(axis=1)[limit] / budget_w
         after = (self._expected_w[limit] + most_w[:, :, None] * course).max(axis=2) / budget_w
-        price = budget_w * (after**TIGHTNESS - before**TIGHTNESS)
-        own = most_w * course.max() * TIGHTNESS * before ** (TIGHTNESS - 1)
-        return price.sum(axis=1), own.sum(axis=1)
+        # Prices of the rises of all peaks above with the pod there, and of a rise by its own highest hour, shape
+        # (kinds,), in watts weighted by `TIGHTNESS`: budget × (fraction after ** t - fraction before ** t).
+        price = (budget_w * (after**TIGHTNESS - before**TIGHTNESS)).sum(axis=1)
+        own = (most_w * course.max() * TIGHTNESS * before ** (TIGHTNESS - 1)).sum(axis=1)
+        keep = self._kinds[:, 0] < 0
+        keep[kinds[price <= price.min() + EVEN_SHARE * own[price.argmin()]]] = True
+        return np.asarray(feasible & keep[self._kind_of], dtype=np.bool_)
 
     def _most_w(self, shape: PodShape, kinds: IntArray) -> tuple[IntArray, FloatArray]:
         """Limits above, and the most power above idle that the pod adds to each; both of shape (kinds, longest path).
@@ -163,16 +161,6 @@ class PowerHeadroom:
                 self._limit_at.ravel(), (self._part_at * at_place_w[:, None]).ravel(), len(self._budget_w)
             )
             self._expected_w += at_limit_w[:, None] * (1.0 if course is None else course)
-
-
-def _paths(paths: tuple[Path, ...]) -> tuple[IntArray, FloatArray]:
-    """Limits and parts of each place, both of shape (places, longest path); unused entries have part 0."""
-    longest = max((len(path) for path in paths), default=0)
-    limit, part = np.zeros((len(paths), longest), dtype=np.int64), np.zeros((len(paths), longest))
-    for place, path in enumerate(paths):
-        for n, (one, own) in enumerate(path):
-            limit[place, n], part[place, n] = one, own
-    return limit, part
 
 
 def _gpus(shape: PodShape) -> float:

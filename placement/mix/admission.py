@@ -29,7 +29,7 @@ from placement.mix.columns import (
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
 from placement.mix.memory import SearchMemory
-from placement.mix.milp import Prices
+from placement.mix.milp import StockPrices
 from placement.mix.optimizer import answer_mix, certain_shortage, mixes_on
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
 from placement.mix.pulp_solver import Terms
@@ -112,7 +112,16 @@ def answer_shared(
     question = ask(needs)
     pool = memory.pool(question)
     if pool is None:
-        pool = _pool_of(question, known)
+        pool = ColumnPool(question)
+        left = dict(question.stock)
+        for n in pool.order:  # columns that need no solver: known mixes, and what earlier needs leave to simple ones
+            need = question.needs[n]
+            options = [greedy_mix(need, left), best_single_type(need, left)]
+            fitting = [mix for mix in options if mix is not None]
+            for mix in (*known.get(need.service, ()), *fitting):
+                pool.add(n, mix)
+            if fitting:
+                left = stock_after(left, need, fitting[0])
         memory.seed(pool)
         memory.keep_pool(pool)
     if pool.settled is not None and pool.settled.certificate.gap <= terms.gap:
@@ -120,7 +129,8 @@ def answer_shared(
     if not pool.is_begun:
         pool.is_begun = True
         pool.prices = start(pool, budget, terms)
-        pool.root_work = ROOT_WORK * _size(pool.question)
+        served = (np.isfinite(offer.load).sum() for need in pool.question.needs for offer in need.offers)
+        pool.root_work = ROOT_WORK * int(sum(served))
     if not pool.has_running:
         pool.has_running = True
         _keep_running(pool, budget, terms)
@@ -140,16 +150,23 @@ def answer_shared(
         found = _one_more(ask, admission, k, root_work, budget) if budget.allows_more() else UNDECIDED
         if isinstance(found, Reason):
             refusals[pool.question.needs[k].service] = found
-        else:
-            admission = _with_mixes(admission, found, budget, terms)
+            continue
+        for row, mix in found.items():
+            pool.add(row, mix)
+        kept = tuple(pool.known(row, found[row]) if row in found else None for row in range(len(pool.columns)))
+        admission = _better(_Admission(pool, kept), _Admission(pool, choose(pool, budget, terms)))
     if not admission.served:
         return [], refusals
-    answered = _answered(ask, admission, root_work, budget, terms)
-    if not isinstance(answered, Reason):
-        return [answered], refusals
+    # Final mixes of the admitted needs, by the joint model, from those that are chosen.
+    question = ask([pool.question.needs[k] for k in admission.served])
+    mixes = tuple(column.mix for column in admission.chosen if column is not None)
+    enough = budget if root_work <= budget.work else Budget(0.0, budget.clock, budget.over_at_s)
+    answer = answer_mix(question, enough, gap=terms.gap, known=mixes, bound=pool.bound(admission.served))
+    if isinstance(answer, MixAnswer):
+        return [(question, answer)], refusals
     if refusals:  # their running instances stay after all, and had counted as free
         return _one_by_one(ask, [pool.question.needs[k] for k in pool.order], budget, terms)
-    return [], {need.service: answered for need in pool.question.needs}
+    return [], {need.service: answer for need in pool.question.needs}
 
 
 def _one_by_one(
@@ -176,33 +193,11 @@ def _one_by_one(
     return answered, refusals
 
 
-def _size(question: MixQuestion) -> int:
-    """Buckets and offers that can serve them."""
-    return sum(int(np.isfinite(offer.load).sum()) for need in question.needs for offer in need.offers)
-
-
-def _pool_of(question: MixQuestion, known: Mapping[str, Sequence[Mix]]) -> ColumnPool:
-    """Columns that need no solver: known mixes, single types, and greedy mixes of what earlier needs leave."""
-    pool = ColumnPool(question)
-    left = dict(question.stock)
-    for k in pool.order:
-        need = question.needs[k]
-        for mix in known.get(need.service, ()):
-            pool.add(k, mix)
-        options = [greedy_mix(need, left), best_single_type(need, left)]
-        fitting = [mix for mix in options if mix is not None]
-        for mix in fitting:
-            pool.add(k, mix)
-        if fitting:
-            left = stock_after(left, need, fitting[0])
-    return pool
-
-
 def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
     """Adds the running instances of every need, so that a plan without time for more stops none of them."""
     chosen: list[Column | None] = []
     for k, need in enumerate(pool.question.needs):
-        counts = np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
+        counts = need.running_counts
         known = pool.with_instances(k, counts)
         mix = running_mix(need) if known is None else known.mix
         if mix is None and need.running:
@@ -214,7 +209,7 @@ def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
         pool.chosen = _better(_Admission(pool, tuple(chosen)), _Admission(pool, pool.chosen or tuple(chosen))).chosen
 
 
-def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms: Terms) -> _Admission:
+def _with_columns(pool: ColumnPool, prices: StockPrices | None, budget: Budget, terms: Terms) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
     best = _Admission(pool, first_fit(pool))
     if pool.chosen:
@@ -222,8 +217,14 @@ def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms
     best = _chosen(best, budget, terms)
     if not pool.is_near:
         best = _filled(best, budget, terms)
+    everything = range(len(pool.columns))
     for _ in range(MOST_ROUNDS):
-        if pool.is_dry or _is_well_chosen(best) or _is_good(best, terms) or not budget.allows_more():
+        if pool.is_near and best.missing({}) is None:
+            # Most of the gap may be one of single services, which no other choice closes.
+            of_singles = math.fsum(pool.least_gap(k) for k in everything)
+            if of_singles >= WELL_CHOSEN * (best.objective - pool.bound(everything)):
+                break
+        if pool.is_dry or _is_good(best, terms) or not budget.allows_more():
             break
         if (pool.proofs and not pool.least) or prices is None:
             target = column_prices(pool, budget, terms)
@@ -242,64 +243,43 @@ def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms
         if not added:
             break
     # Models of few instances are far from their splits: there columns and the joint model are worth more.
-    if pool.is_near and pool.root_work > budget.work and _refine_all(best, budget.part(REFINING_SHARE), terms):
-        best = _chosen(best, budget, terms)
+    if pool.is_near and pool.root_work > budget.work:
+        refining = budget.part(REFINING_SHARE)
+        refined: bool | None = False
+        is_any = False
+        while refined is not None and not _is_good(best, terms) and refining.allows_more():
+            refined = refine(pool, refining, terms)
+            is_any = is_any or bool(refined)
+        if is_any:
+            best = _chosen(best, budget, terms)
     pool.chosen = best.chosen
     return best
 
 
-def _is_well_chosen(best: _Admission) -> bool:
-    """Whether most of the gap is one of single services, which no other choice closes."""
-    pool = best.pool
-    if not pool.is_near or best.missing({}) is not None:
-        return False
-    everything = range(len(best.chosen))
-    return math.fsum(pool.least_gap(k) for k in everything) >= WELL_CHOSEN * (best.objective - pool.bound(everything))
-
-
-def _refine_all(best: _Admission, budget: Budget, terms: Terms) -> bool:
-    """Refines needs until the gap is closed or the budget is used up. Returns whether any mix was added."""
-    added: bool | None = False
-    is_any = False
-    while added is not None and not _is_good(best, terms) and budget.allows_more():
-        added = refine(best.pool, budget, terms)
-        is_any = is_any or bool(added)
-    return is_any
-
-
 def _chosen(best: _Admission, budget: Budget, terms: Terms) -> _Admission:
-    """The best choice from the columns, fitted to what it leaves."""
+    """The best choice from the columns.
+
+    Near the best prices, services whose mix costs most beyond its bound then take what the others leave, one at a time.
+    """
+    pool = best.pool
     serve_all = len(best.served) == len(best.chosen)
-    found = _better(best, _Admission(best.pool, choose(best.pool, budget, terms, serve_all=serve_all)))
-    return _refitted(found, budget) if best.pool.is_near else found
-
-
-def _refitted(admission: _Admission, budget: Budget) -> _Admission:
-    """The choice in which services whose mix costs most beyond its bound take what the others leave, one at a time."""
-    pool, chosen = admission.pool, list(admission.chosen)
-    widest = sorted(admission.served, key=lambda k: (-_gap(pool, k, chosen[k]), k))
-    for k in widest[:REFITTED]:
+    found = _better(best, _Admission(pool, choose(pool, budget, terms, serve_all=serve_all)))
+    if not pool.is_near:
+        return found
+    chosen = list(found.chosen)
+    gaps = {k: pool.gap(k, column) for k, column in enumerate(chosen) if column is not None}
+    for k in sorted(gaps, key=lambda k: (-gaps[k], k))[:REFITTED]:
         before = chosen[k]
         if before is None or not budget.allows_more():
             break
-        found = refit(pool, tuple(chosen), k, budget)
-        if found is not None and found.objective < before.objective:
-            chosen[k] = found
-            if not _is_feasible(pool, chosen):
+        fitted = refit(pool, tuple(chosen), k, budget)
+        if fitted is not None and fitted.objective < before.objective:
+            chosen[k] = fitted
+            served = [(pool.question.needs[n], column.mix) for n, column in enumerate(chosen) if column is not None]
+            question = replace(pool.question, needs=tuple(need for need, _ in served))
+            if not is_feasible(question, tuple(mix for _, mix in served)):
                 chosen[k] = before
-    return _better(admission, _Admission(pool, tuple(chosen)))
-
-
-def _is_feasible(pool: ColumnPool, chosen: Sequence[Column | None]) -> bool:
-    served = [
-        (need, column.mix) for need, column in zip(pool.question.needs, chosen, strict=True) if column is not None
-    ]
-    question = replace(pool.question, needs=tuple(need for need, _ in served))
-    return is_feasible(question, tuple(mix for _, mix in served))
-
-
-def _gap(pool: ColumnPool, k: int, column: Column | None) -> float:
-    return 0.0 if column is None else pool.gap(k, column)
+    return _better(found, _Admission(pool, tuple(chosen)))
 
 
 def _filled(admission: _Admission, budget: Budget, terms: Terms) -> _Admission:
@@ -362,27 +342,3 @@ def _one_more(ask: Ask, admission: _Admission, k: int, root_work: float, budget:
         return UNDECIDED
     answer = short or answer_mix(question, budget.part(ONE_MORE_SHARE), gap=ONE_MORE_GAP)
     return dict(zip(some, answer.mixes, strict=True)) if isinstance(answer, MixAnswer) else answer
-
-
-def _with_mixes(admission: _Admission, found: Mapping[int, Mix], budget: Budget, terms: Terms) -> _Admission:
-    """Choice that serves these needs at least."""
-    pool = admission.pool
-    for k, mix in found.items():
-        pool.add(k, mix)
-    return _better(_kept(pool, found), _Admission(pool, choose(pool, budget, terms)))
-
-
-def _kept(pool: ColumnPool, found: Mapping[int, Mix]) -> _Admission:
-    """Choice of exactly these mixes."""
-
-    return _Admission(pool, tuple(pool.known(k, found[k]) if k in found else None for k in range(len(pool.columns))))
-
-
-def _answered(ask: Ask, admission: _Admission, root_work: float, budget: Budget, terms: Terms) -> Answered | Reason:
-    """Final mixes of the admitted needs, by the joint model, from those that are chosen."""
-    pool, served = admission.pool, admission.served
-    question = ask([pool.question.needs[k] for k in served])
-    mixes = tuple(column.mix for column in admission.chosen if column is not None)
-    enough = budget if root_work <= budget.work else Budget(0.0, budget.clock, budget.over_at_s)
-    answer = answer_mix(question, enough, gap=terms.gap, known=mixes, bound=pool.bound(served))
-    return answer if isinstance(answer, Reason) else (question, answer)

@@ -1,19 +1,14 @@
-"""First prices of a stock that services share, by column generation over splits of any fraction.
-
-Splits cost hardly any work (`placement.mix.pool_split`), so a few rounds find the best prices of the stock, the bound
-that they prove, and mixes of whole instances at little more.
-"""
+"""Prices and bounds of a stock that services share: first from splits of any fraction, then from exact models."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cluster.arrays import FloatArray
 from placement.budget import Budget
-from placement.mix.columns import NEAR, ColumnPool, Proof, solve_at
-from placement.mix.milp import Choice, Prices, Relaxed, no_prices, relaxed
+from placement.mix.columns import NEAR, ColumnPool, MixProof, solve_at
+from placement.mix.milp import MixChoice, RelaxedMaster, StockPrices, no_prices, relaxed
 from placement.mix.pool_split import LEAST_PRICE, WORK_PER_ROUNDING, Split, Splitter, rounded
 from placement.mix.pulp_solver import Terms
 
@@ -27,94 +22,62 @@ TAKEN = 0.02
 """Fraction from which a split that the relaxation takes is worth a column. Chosen."""
 
 
-@dataclass(slots=True, eq=False)
-class _Splits:
-    """Splits of every need so far, and what they prove."""
-
-    pool: ColumnPool
-    splitters: Sequence[Splitter]
-    found: list[list[Split]] = field(default_factory=list)
-    prices: Prices | None = None
-    """Those with the highest bound."""
-    bound: float = -math.inf
-    relaxed: Relaxed | None = None
-    """The last relaxation over these splits."""
-
-    @property
-    def is_close(self) -> bool:
-        """Whether the prices are as good as any, nearly."""
-        known = self.relaxed
-        return known is not None and known.serves_all and known.objective - self.bound <= CLOSE * known.objective
-
-    def paid(self, k: int, prices: Prices) -> FloatArray:
-        """Dollars per instance of need k at these prices, shape (offers,)."""
-        price = np.array([offer.price_per_hour for offer in self.pool.question.needs[k].offers])
-        return np.maximum(LEAST_PRICE, price + prices.instance[k])
-
-    def choice(self, k: int, split: Split) -> Choice:
-        price = [offer.price_per_hour for offer in self.pool.question.needs[k].offers]
-        return Choice(float(split.instances @ np.array(price)), split.instances)
-
-
-def start(pool: ColumnPool, budget: Budget, terms: Terms) -> Prices | None:
+def start(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices | None:
     """The best prices of the stock; adds the proof of their bound, and mixes near the splits, to the pool.
 
-    None where the stock does not hold all needs, as far as is known.
+    Splits cost hardly any work (`placement.mix.pool_split`), so a few rounds find the best prices of the stock, the
+    bound that they prove, and mixes of whole instances at little more. None where the stock does not hold all needs, as
+    far as is known.
     """
-    splits = _Splits(pool, [Splitter(need) for need in pool.question.needs], [[] for _ in pool.question.needs])
-    prices = no_prices(pool.question)
+    needs = pool.question.needs
+    splitters = [Splitter(need) for need in needs]
+    own_price = [np.array([offer.price_per_hour for offer in need.offers]) for need in needs]
+    found: list[list[Split]] = [[] for _ in needs]
+    prices, best, bound = no_prices(pool.question), None, -math.inf
+    known: RelaxedMaster | None = None
+    """The last relaxation over the splits so far."""
+    is_close = False
+
+    def paid(k: int, prices: StockPrices) -> FloatArray:
+        return np.maximum(LEAST_PRICE, own_price[k] + prices.instance[k])
+
     for _ in range(MOST_ROUNDS):
         if not budget.allows_more():
             break
-        _split_all(splits, prices, budget)
+        # The cheapest split of every need at these prices, and the bound that they prove.
+        for k, splitter in enumerate(splitters):
+            split = splitter.cheapest(paid(k, prices), found[k][-1].lines if found[k] else None)
+            budget.spend(split.work)
+            found[k].append(split)
+        pool.proofs.append(MixProof(prices, [own[-1].bound for own in found]))
+        proven = math.fsum((prices.stock, *pool.proofs[-1].least))
+        if proven > bound:
+            best, bound = prices, proven
         choices = [
-            [*own, *(splits.choice(k, split) for split in splits.found[k])] for k, own in enumerate(pool.choices)
+            [*own, *(MixChoice(float(split.instances @ own_price[k]), split.instances) for split in found[k])]
+            for k, own in enumerate(pool.choices)
         ]
-        splits.relaxed = relaxed(pool.question, choices, budget, terms)
-        if splits.relaxed is None or splits.is_close:
+        known = relaxed(pool.question, choices, budget, terms)
+        is_close = known is not None and known.serves_all and known.objective - bound <= CLOSE * known.objective
+        if known is None or is_close:
             break
-        prices = (splits.prices or prices).towards(splits.relaxed.prices, STEP)
-    _add_mixes(splits, budget)
-    pool.is_near = splits.is_close and all(_is_near(splits, k) for k in range(len(splits.splitters)))
-    return splits.prices if splits.relaxed is not None and splits.relaxed.serves_all else None
-
-
-def _is_near(splits: _Splits, k: int) -> bool:
-    """Whether a need has a column near its bound at the best prices."""
-    if splits.prices is None:
-        return False
-    paid, bound = splits.paid(k, splits.prices), splits.pool.proofs[-1].least[k]
-    return any(float(column.mix.instances @ paid) * (1 - NEAR) <= bound for column in splits.pool.columns[k])
-
-
-def _split_all(splits: _Splits, prices: Prices, budget: Budget) -> None:
-    """One round: the cheapest split of every need at these prices, and the bound that they prove."""
-    pool = splits.pool
-    for k, splitter in enumerate(splits.splitters):
-        before = splits.found[k]
-        split = splitter.cheapest(splits.paid(k, prices), before[-1].lines if before else None)
-        budget.spend(split.work)
-        before.append(split)
-    proof = Proof(prices, [own[-1].bound for own in splits.found])
-    pool.proofs.append(proof)
-    bound = math.fsum((prices.stock, *proof.least))
-    if bound > splits.bound:
-        splits.prices, splits.bound = prices, bound
-
-
-def _add_mixes(splits: _Splits, budget: Budget) -> None:
-    """Adds mixes of whole instances near the splits that the relaxation takes."""
-    pool = splits.pool
-    if splits.prices is None:
-        return
-    for k, (need, found) in enumerate(zip(pool.question.needs, splits.found, strict=True)):
-        paid = splits.paid(k, splits.prices)
-        share = splits.relaxed.share[k][-len(found) :] if splits.relaxed is not None else []
-        for split in [s for s, taken in zip(found, share, strict=False) if taken > TAKEN] or found[-1:]:
-            if not budget.allows_more():
-                return
-            budget.spend(WORK_PER_ROUNDING)
-            pool.add(k, rounded(need, splits.splitters[k], split, paid))
+        prices = (best or prices).towards(known.prices, STEP)
+    if best is None:
+        return None
+    # Mixes of whole instances near the splits that the relaxation takes.
+    for k, (need, own) in enumerate(zip(needs, found, strict=True)):
+        share = known.share[k][-len(own) :] if known is not None else []
+        for split in [s for s, taken in zip(own, share, strict=False) if taken > TAKEN] or own[-1:]:
+            if budget.allows_more():
+                budget.spend(WORK_PER_ROUNDING)
+                pool.add(k, rounded(need, splitters[k], split, paid(k, best)))
+    # Nearly the best prices, and a column of every need near its bound there.
+    least = pool.proofs[-1].least
+    pool.is_near = is_close and all(
+        any(float(c.mix.instances @ paid(k, best)) * (1 - NEAR) <= least[k] for c in columns)
+        for k, columns in enumerate(pool.columns)
+    )
+    return best if known is not None and known.serves_all else None
 
 
 FIRST_NODES = 50
@@ -128,7 +91,10 @@ SHARE = 0.5
 def refine(pool: ColumnPool, budget: Budget, terms: Terms) -> bool | None:
     """Solves the model of the need with the widest gap. Returns whether it added a mix; None: there is no such need.
 
-    The price of changes is left out, so that the proof holds whatever runs.
+    At the prices of the best proof each need stands alone. A split of any fraction of instances bounds its cost at
+    hardly any work; its own model with whole instances and whole slices bounds it better, and finds the mix to that
+    bound. With slices of any size it would bound it little better than the split: what whole slices cost is most of the
+    gap. The price of changes is left out, so that the proof holds whatever runs.
     """
     proof = pool.best_proof
     if proof is None or proof.counts_changes:

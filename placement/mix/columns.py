@@ -28,11 +28,11 @@ from placement.mix.heuristics import (
     whole_slices,
 )
 from placement.mix.milp import (
-    Choice,
     Choices,
-    Master,
+    MixChoice,
+    MixMaster,
     MixModel,
-    Prices,
+    StockPrices,
     build_model,
     dollars,
     master,
@@ -69,10 +69,10 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Proof:
+class MixProof:
     """Lower bound on any mixes, at some prices of the stock."""
 
-    prices: Prices
+    prices: StockPrices
     least: Sequence[float]
     """By need: least objective of a mix that pays these prices as well."""
     counts_changes: bool = False
@@ -89,8 +89,8 @@ class ColumnPool:
 
     question: MixQuestion
     columns: list[list[Column]] = field(default_factory=list)
-    proofs: list[Proof] = field(default_factory=list)
-    prices: Prices | None = None
+    proofs: list[MixProof] = field(default_factory=list)
+    prices: StockPrices | None = None
     """Prices of the present round; None before the first."""
     least: list[float] = field(default_factory=list)
     """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
@@ -106,7 +106,7 @@ class ColumnPool:
     """Whether the last round of prices added no column."""
     is_near: bool = False
     """Whether the first prices are nearly the best, and every need has a column near its bound there."""
-    refined: Proof | None = None
+    refined: MixProof | None = None
     """The proof that exact models of single needs have raised; None before the first."""
     nodes: dict[int, int] = field(default_factory=dict)
     """By need: nodes of the tree search of its next exact model; 0: there is nothing left to find."""
@@ -119,7 +119,7 @@ class ColumnPool:
     @property
     def choices(self) -> Choices:
         """Instances and objectives of the columns."""
-        return [[Choice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
+        return [[MixChoice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
 
     @property
     def order(self) -> list[int]:
@@ -177,7 +177,7 @@ class ColumnPool:
         return min((self.gap(k, column) for column in self.columns[k]), default=0.0)
 
     @property
-    def best_proof(self) -> Proof | None:
+    def best_proof(self) -> MixProof | None:
         """The proof of the highest bound; None before the first."""
         everything = range(len(self.columns))
         return max(self.proofs, key=lambda proof: proof.bound(everything), default=None)
@@ -194,21 +194,31 @@ Chosen = tuple[Column | None, ...]
 """One column per need; None: not served."""
 
 
-def generate(pool: ColumnPool, prices: Prices, budget: Budget, terms: Terms) -> int:
+def generate(pool: ColumnPool, prices: StockPrices, budget: Budget, terms: Terms) -> int:
     """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added.
 
-    Where the budget ends a round, the next call goes on with it; the prices must then be the same.
+    A split and a mix near it suffice for needs of many instances; else the model is solved. Where the budget ends a
+    round, the next call goes on with it; the prices must then be the same.
     """
-    added = 0
+    added, rough = 0, replace(terms, gap=PRICING_GAP)
     for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
-        bound, is_new = _price(pool, k, prices.instance[k], budget, terms)
+        need, price = pool.question.needs[k], prices.instance[k]
+        if pool.is_near:
+            paid = np.array([offer.price_per_hour for offer in need.offers]) + price
+            split, near = split_and_rounded(need, paid, budget)
+            bound, is_new = split.bound, pool.add(k, near)
+        else:
+            solved, is_new = solve_at(
+                pool, k, price, budget, rough, PRICING_NODES, counts_changes=True, cuts_slices=True
+            )
+            bound = solved.bound
         pool.least.append(bound)
         added += is_new
     pool.is_dry = not added
     counts_changes = pool.question.counts_changes and not pool.is_near
-    pool.proofs.append(Proof(prices, tuple(pool.least), counts_changes=counts_changes))
+    pool.proofs.append(MixProof(prices, tuple(pool.least), counts_changes=counts_changes))
     pool.least.clear()
     return added
 
@@ -224,25 +234,10 @@ def fill(pool: ColumnPool, chosen: Chosen) -> int:
     return added
 
 
-def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> Prices | None:
+def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices | None:
     """Prices of the relaxation in which columns are taken in fractions."""
     found = relaxed(pool.question, pool.choices, budget, terms)
     return None if found is None else found.prices
-
-
-def _price(pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms) -> tuple[float, bool]:
-    """Lower bound on a mix of need k at these prices, and whether a mix was added.
-
-    A split and a mix near it suffice for needs of many instances; else the model is solved.
-    """
-    if pool.is_near:
-        need = pool.question.needs[k]
-        paid = np.array([offer.price_per_hour for offer in need.offers]) + prices
-        split, near = split_and_rounded(need, paid, budget)
-        return split.bound, pool.add(k, near)
-    rough = replace(terms, gap=PRICING_GAP)
-    solved, is_new = solve_at(pool, k, prices, budget, rough, PRICING_NODES, counts_changes=True, cuts_slices=True)
-    return solved.bound, is_new
 
 
 def solve_at(
@@ -337,7 +332,7 @@ def first_fit(pool: ColumnPool) -> Chosen:
     return tuple(chosen)
 
 
-def _chosen(pool: ColumnPool, model: Master) -> Chosen:
+def _chosen(pool: ColumnPool, model: MixMaster) -> Chosen:
     return tuple(
         next((c for c, z in zip(columns, taken, strict=True) if (z.value() or 0) > 0.5), None)
         for columns, taken in zip(pool.columns, model.taken, strict=True)

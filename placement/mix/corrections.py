@@ -1,13 +1,11 @@
-"""Stabilization against flapping: a recently changed service that still meets its demand is left alone for a while."""
+"""Corrections of a plan of mixes: demand beyond the stock is served in part, and recent changes are left alone."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from cluster.actions import Scale
-from cluster.plans import Phase, Plan, Reason, ServicePlan
+from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
 from placement.budget import Budget
@@ -16,7 +14,7 @@ from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix, routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of, stocked
-from placement.stock import Group, Stock
+from placement.stock import InstanceGroup, Stock
 
 OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether the running instances could stay")
 
@@ -30,7 +28,11 @@ def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Pl
     and stop instances without end. Without the others, a burst of demand would be served late, and instances would wait
     for seats that other pods took.
     """
-    recent = {s.name: s for s in snapshot.services if _is_recent(s, snapshot.at_s, hold_s)}
+    recent = {
+        service.name: service
+        for service in snapshot.services
+        if service.scaled_at_s is not None and abs(snapshot.at_s - service.scaled_at_s) < hold_s
+    }
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)} & recent.keys()
     asked -= _without_seats(snapshot, [recent[name] for name in sorted(asked)])
     if not asked:
@@ -41,16 +43,16 @@ def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Pl
         before = next(each for each in plan.services if each.service == name)
         if present := _present_plan(snapshot, recent[name], before, part):
             kept[name] = present
+    phases = []
+    for phase in plan.phases:
+        steps = (s for s in phase.steps if not (isinstance(s.action, Scale) and s.action.service in kept))
+        phases.append(replace(phase, steps=tuple(steps)))
     return replace(
         plan,
         cut_short=plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ()),
-        phases=tuple(phase for each in plan.phases if (phase := _without(each, kept)).steps),
+        phases=tuple(phase for phase in phases if phase.steps),
         services=tuple(kept.get(each.service, each) for each in plan.services),
     )
-
-
-def _is_recent(service: ModelService, at_s: float, hold_s: float) -> bool:
-    return service.scaled_at_s is not None and abs(at_s - service.scaled_at_s) < hold_s
 
 
 def _without_seats(snapshot: Snapshot, services: Sequence[ModelService]) -> set[str]:
@@ -64,7 +66,7 @@ def _without_seats(snapshot: Snapshot, services: Sequence[ModelService]) -> set[
     told, stock = stocked(snapshot, needs, {(need.service, o.instance_type) for need in needs for o in need.offers})
     found = set()
     for need in told:
-        wanted = Counter[Group]()
+        wanted = Counter[InstanceGroup]()
         for offer in need.offers:
             wanted[offer.group] += need.running_count(offer)
         if seating(stock, wanted) is None:
@@ -72,25 +74,19 @@ def _without_seats(snapshot: Snapshot, services: Sequence[ModelService]) -> set[
     return found
 
 
-def _without(phase: Phase, kept: Mapping[str, ServicePlan]) -> Phase:
-    steps = (s for s in phase.steps if not (isinstance(s.action, Scale) and s.action.service in kept))
-    return replace(phase, steps=tuple(steps))
-
-
 def _present_plan(snapshot: Snapshot, service: ModelService, before: ServicePlan, budget: Budget) -> ServicePlan | None:
     """Plan of the service's present instances; None when they cannot serve the present demand, or work ran out."""
     need = need_of(service, snapshot)
     if not isinstance(need, Need) or not service.replicas:
         return None
-    have = np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
+    have = need.running_counts
     stock = {o.instance_type.name: Stock(int(n) * o.gpus) for n, o in zip(have, need.offers, strict=True)}
     need = replace(need, offers=tuple(replace(o, places=(o.instance_type.name,)) for o in need.offers))
     answer = answer_mix(MixQuestion((need,), stock=stock), budget)
     if not isinstance(answer, MixAnswer):
         return None
-    mix = Mix(have, answer.mixes[0].share)
+    mix, certificate = Mix(have, answer.mixes[0].share), before.certificate
     words = f"{before.cost_per_hour:.2f} $/h would suffice; the service changed recently and still meets its demand"
-    certificate = before.certificate
     return ServicePlan(
         service=service.name,
         instances={name: count for name, count in service.replicas.items() if count},
@@ -110,65 +106,50 @@ def with_parts(
 ) -> Plan:
     """Plan in which these services have mixes for a part of their demand, where the stock is short of all of it.
 
-    A service keeps its refusal, and its instances, where such a mix would cost less than they do. expected: services
-    whose demand is an expected one. The plan stays as it is where no part is served.
+    A demand that a forecast chose has a margin. To refuse all of it where the stock lacks the margin would leave the
+    service with the instances of an earlier, smaller demand, and so miss requests that the stock could serve. A service
+    keeps its refusal, and its instances, where such a mix would cost less than they do. expected: services whose demand
+    is an expected one. The plan stays as it is where no part is served.
     """
-    short = {each.service for each in plan.services if each.service in expected and _is_short(each)}
+    refusals = {each.service: each.refusal for each in plan.services if each.refusal is not None}
+    short = {name for name, why in refusals.items() if name in expected and why.code == "InventoryShort"}
     if not short:
         return plan
-    parts, best = _most_parts(snapshot, short, budget, settings)
-    if best is None or not all(_is_more(snapshot, best, name) for name in short):
-        return plan
-    asked = {each.name: each.demand.rate_per_s for each in snapshot.services if each.demand is not None}
-    services = tuple(
-        replace(each, notes=(_note(asked[each.service], parts), *each.notes)) if each.service in short else each
-        for each in best.services
-    )
-    return replace(best, services=services)
-
-
-def _is_short(plan: ServicePlan) -> bool:
-    return plan.refusal is not None and plan.refusal.code == "InventoryShort"
-
-
-def _most_parts(
-    snapshot: Snapshot, short: Collection[str], budget: Budget, settings: MixSettings
-) -> tuple[int, Plan | None]:
-    """The most parts that are served for all of these services, and the plan for them; None where none is found."""
+    asked = {each.name: each.demand for each in snapshot.services if each.demand is not None}
     served, missed, best = 0, PARTS, None
     while missed - served > 1:
         parts = (served + missed) // 2
+        reduced = []
+        for each in snapshot.services:
+            if each.name in short and (demand := asked.get(each.name)) is not None:
+                each = replace(each, demand=replace(demand, rate_per_s=demand.rate_per_s * parts / PARTS))
+            reduced.append(each)
         trials = (missed - served - 1).bit_length()
-        tried = plan_mix(_reduced(snapshot, short, parts), budget.part(1 / trials), settings)
+        tried = plan_mix(replace(snapshot, services=tuple(reduced)), budget.part(1 / trials), settings)
         if any(each.refusal for each in tried.services if each.service in short):
             missed = parts
         else:
             served, best = parts, tried
-    return served, best
-
-
-def _reduced(snapshot: Snapshot, short: Collection[str], parts: int) -> Snapshot:
-    return replace(
-        snapshot,
-        services=tuple(_with_parts(each, parts) if each.name in short else each for each in snapshot.services),
+    if best is None:
+        return plan
+    costs = {each.service: each.cost_per_hour for each in best.services}
+    notes: dict[str, Reason] = {}
+    for service in snapshot.services:
+        if service.name not in short:
+            continue
+        counts = (service.replicas or {}).items()
+        now = sum(snapshot.price_per_hour(service, each) * count for each, count in counts)
+        if costs[service.name] < now - 1e-9:
+            return plan
+        rate_per_s = asked[service.name].rate_per_s
+        held_per_s = rate_per_s * served / PARTS
+        words = (
+            f"the stock holds {held_per_s:.1f} of the {rate_per_s:.1f} requests/s that are expected, not all of them"
+        )
+        figures = {"served_per_s": held_per_s, "expected_per_s": rate_per_s}
+        notes[service.name] = Reason("PartOfDemand", words, figures)
+    services = (
+        replace(each, notes=(notes[each.service], *each.notes)) if each.service in notes else each
+        for each in best.services
     )
-
-
-def _with_parts(service: ModelService, parts: int) -> ModelService:
-    demand = service.demand
-    if demand is None:
-        return service
-    return replace(service, demand=replace(demand, rate_per_s=demand.rate_per_s * parts / PARTS))
-
-
-def _is_more(snapshot: Snapshot, plan: Plan, name: str) -> bool:
-    """Whether the service's mix costs at least as much as its instances do now."""
-    service = next(each for each in snapshot.services if each.name == name)
-    now = sum(snapshot.price_per_hour(service, each) * count for each, count in (service.replicas or {}).items())
-    return next(each.cost_per_hour for each in plan.services if each.service == name) >= now - 1e-9
-
-
-def _note(rate_per_s: float, parts: int) -> Reason:
-    served = rate_per_s * parts / PARTS
-    words = f"the stock holds {served:.1f} of the {rate_per_s:.1f} requests/s that are expected, not all of them"
-    return Reason("PartOfDemand", words, {"served_per_s": served, "expected_per_s": rate_per_s})
+    return replace(best, services=tuple(services))

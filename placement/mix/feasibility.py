@@ -1,4 +1,4 @@
-"""Feasibility check of a mix, without any solver."""
+"""Which instances the stock holds together, and what is wrong with a mix, in words."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import pulp
 
 from placement.mix.problem import Mix, MixQuestion, Need, pool_load, room_needed, serves_any
 from placement.mix.pulp_solver import solve
-from placement.stock import Group, Stock, add_seats
+from placement.stock import InstanceGroup, Stock, add_seats
 
-Seating = Mapping[tuple[Group, str], int]
+Seating = Mapping[tuple[InstanceGroup, str], int]
 """Instances by group and stock."""
 MOST_NODES = 200
 """Nodes of the tree search for seats. Chosen: a model of a few dozen variables mostly takes one."""
 
 
-def groups_of(needs: Iterable[Need], mixes: Iterable[Mix]) -> dict[Group, int]:
+def groups_of(needs: Iterable[Need], mixes: Iterable[Mix]) -> dict[InstanceGroup, int]:
     """Instances of these mixes by the group of their offer."""
-    found: dict[Group, int] = {}
+    found: dict[InstanceGroup, int] = {}
     for need, mix in zip(needs, mixes, strict=True):
         for offer, count in zip(need.offers, mix.instances.tolist(), strict=True):
             if count:
@@ -32,30 +32,29 @@ def seats_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> Seating | None:
     return seating(question.stock, groups_of(question.needs, mixes))
 
 
-def seating(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating | None:
+def seating(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> Seating | None:
     """Seats for all these instances; None where there are not enough. Tried without a solver first."""
     limited = _limited(stock, wanted)
     found = _simple(stock, limited)
     if found is not None or all(len(g.stocks) == 1 and not stock[g.stocks[0]].rooms for g in limited):
         return found
-    most = most_seats({name: stock[name] for group in limited for name in group.stocks}, limited)
-    full = sum(most.values()) == sum(limited.values())
-    return most if full else None
+    most = dict(_most_seats(_Stocks({n: stock[n] for g in limited for n in g.stocks}), tuple(limited.items())))
+    return most if sum(most.values()) == sum(limited.values()) else None
 
 
-def seats_at_once(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating | None:
+def seats_at_once(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> Seating | None:
     """Seats for all these instances, found without a solver; None where they are not found so."""
     return _simple(stock, _limited(stock, wanted))
 
 
-def _limited(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> dict[Group, int]:
+def _limited(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> dict[InstanceGroup, int]:
     """Those of the wanted instances that no unlimited stock has seats for."""
     return {group: count for group, count in wanted.items() if count and all(name in stock for name in group.stocks)}
 
 
-def _simple(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating | None:
+def _simple(stock: Mapping[str, Stock], wanted: Mapping[InstanceGroup, int]) -> Seating | None:
     """Seats given out one group after the other: few choices first, then large before small."""
-    left, found = dict(stock), dict[tuple[Group, str], int]()
+    left, found = dict(stock), dict[tuple[InstanceGroup, str], int]()
     for group in sorted(wanted, key=lambda group: (len(group.stocks), -group.footprint.gpus, group)):
         remaining = wanted[group]
         for name in group.stocks:
@@ -67,11 +66,6 @@ def _simple(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating 
         if remaining:
             return None
     return found
-
-
-def most_seats(stock: Mapping[str, Stock], wanted: Mapping[Group, int]) -> Seating:
-    """Seats for as many of these instances as there can be."""
-    return dict(_most_seats(_Stocks(stock), tuple(wanted.items())))
 
 
 class _Stocks:
@@ -91,7 +85,10 @@ class _Stocks:
 
 
 @lru_cache(maxsize=1024)
-def _most_seats(stocks: _Stocks, wanted: tuple[tuple[Group, int], ...]) -> tuple[tuple[tuple[Group, str], int], ...]:
+def _most_seats(
+    stocks: _Stocks, wanted: tuple[tuple[InstanceGroup, int], ...]
+) -> tuple[tuple[tuple[InstanceGroup, str], int], ...]:
+    """Seats for as many of these instances as there can be."""
     problem = pulp.LpProblem("seats", pulp.LpMaximize)
     counts = {
         group: problem.add_variable(f"c_{n}", 0, count, pulp.LpInteger) for n, (group, count) in enumerate(wanted)
@@ -115,7 +112,7 @@ class Crowd:
     stocks: frozenset[str]
 
 
-def crowd_at(question: MixQuestion, seats: Mapping[tuple[Group, str], float], at: str) -> Crowd:
+def crowd_at(question: MixQuestion, seats: Mapping[tuple[InstanceGroup, str], float], at: str) -> Crowd:
     """The crowd of a stock, given who sits where: one more device for any of them makes room for all of them."""
     stocks, before = {at}, set[str]()
     while stocks != before:
@@ -137,51 +134,35 @@ TOLERANCE = 1e-6
 
 def violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[str, ...]:
     """Violations of these mixes, in words; empty when they are feasible."""
-    found = [
-        f"{need.service}: {wrong}"
-        for need, mix in zip(question.needs, mixes, strict=True)
-        for wrong in (*_share_violations(need, mix), *_room_violations(need, mix))
-    ]
-    return (*found, *_stock_violations(question, mixes))
+    wrong: list[str] = []
+    for need, mix in zip(question.needs, mixes, strict=True):
+        if (mix.instances < 0).any() or (mix.share < 0).any():
+            wrong.append(f"{need.service}: a count or a fraction is negative")
+        if not np.allclose(mix.share.sum(axis=1), 1.0, rtol=0, atol=TOLERANCE):
+            wrong.append(f"{need.service}: the fractions of a bucket do not add up to 1")
+        if need.slice_factor is not None:
+            slices = mix.share * need.slice_factor
+            if not np.allclose(slices, np.round(slices), rtol=0, atol=TOLERANCE * need.slice_factor):
+                wrong.append(f"{need.service}: a slice is split")
+        for g, (offer, count) in enumerate(zip(need.offers, mix.instances, strict=True)):
+            room = room_needed(*pool_load(offer, mix.share[:, g]), need.headroom_share)
+            what = f"{need.service}: {count} instances on {offer.instance_type}"
+            if not room <= count + TOLERANCE * max(1.0, room):
+                wrong.append(f"{what} where {room:.3f} are needed")
+            elif not count and serves_any(offer, mix.share[:, g]):
+                wrong.append(f"{need.service}: requests are routed to {offer.instance_type}, which has no instance")
+    if seats_of(question, mixes) is None:
+        groups, full = groups_of(question.needs, mixes), False
+        for name, stock in question.stock.items():
+            users = {group: count for group, count in groups.items() if name in group.stocks}
+            spent = sum(count * group.footprint.gpus for group, count in users.items())
+            if spent > stock.gpus and all(group.stocks == (name,) for group in users):
+                wrong.append(f"{spent} {name} are used, but only {stock.gpus} exist")
+                full = True
+        if not full:
+            wrong.append("the stock has no seats for all instances together")
+    return tuple(wrong)
 
 
 def is_feasible(question: MixQuestion, mixes: tuple[Mix, ...]) -> bool:
     return not violations(question, mixes)
-
-
-def _share_violations(need: Need, mix: Mix) -> list[str]:
-    wrong = []
-    if (mix.instances < 0).any() or (mix.share < 0).any():
-        wrong.append("a count or a fraction is negative")
-    if not np.allclose(mix.share.sum(axis=1), 1.0, rtol=0, atol=TOLERANCE):
-        wrong.append("the fractions of a bucket do not add up to 1")
-    if need.slice_factor is not None:
-        slices = mix.share * need.slice_factor
-        if not np.allclose(slices, np.round(slices), rtol=0, atol=TOLERANCE * need.slice_factor):
-            wrong.append("a slice is split")
-    return wrong
-
-
-def _room_violations(need: Need, mix: Mix) -> list[str]:
-    wrong = []
-    for g, offer in enumerate(need.offers):
-        load, variance = pool_load(offer, mix.share[:, g])
-        room = room_needed(load, variance, need.headroom_share)
-        if not room <= mix.instances[g] + TOLERANCE * max(1.0, room):
-            wrong.append(f"{mix.instances[g]} instances on {offer.instance_type} where {room:.3f} are needed")
-        elif not mix.instances[g] and serves_any(offer, mix.share[:, g]):
-            wrong.append(f"requests are routed to {offer.instance_type}, which has no instance")
-    return wrong
-
-
-def _stock_violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> list[str]:
-    if seats_of(question, mixes) is not None:
-        return []
-    groups = groups_of(question.needs, mixes)
-    wrong = []
-    for name, stock in question.stock.items():
-        users = {group: count for group, count in groups.items() if name in group.stocks}
-        spent = sum(count * group.footprint.gpus for group, count in users.items())
-        if spent > stock.gpus and all(group.stocks == (name,) for group in users):
-            wrong.append(f"{spent} {name} are used, but only {stock.gpus} exist")
-    return wrong or ["the stock has no seats for all instances together"]

@@ -1,4 +1,4 @@
-"""Solutions without a solver: the best single type, a greedy mix, and whole slices out of split ones.
+"""Mixes without a solver: the best single type, a greedy mix, and whole slices packed into single instances.
 
 They exist from the first moment, so a deadline never leaves a service without a solution.
 """
@@ -45,20 +45,18 @@ def price_bound(question: MixQuestion) -> float:
     Headroom for bursts is concave in the size of a pool, so the straight line to the largest possible pool lies below
     it.
     """
-    return sum(float(_dollars_at_least(need).min(axis=1).sum()) for need in question.needs if need.cells)
-
-
-def _dollars_at_least(need: Need) -> FloatArray:
-    """Lower bounds by bucket and offer, shape (buckets, offers); infinite where an offer cannot serve a bucket."""
-    columns = []
-    for offer in need.offers:
-        if need.headroom_share is None:
-            most = float(offer.variance.sum())
-            room = offer.load + offer.variance * (burst_room(most) / most if most else 0.0)
-        else:
-            room = offer.load / (1 - need.headroom_share)
-        columns.append(room * offer.price_per_hour)
-    return np.column_stack(columns)
+    dollars = 0.0
+    for need in question.needs:
+        columns = []
+        for offer in need.offers:
+            if need.headroom_share is None:
+                most = float(offer.variance.sum())
+                room = offer.load + offer.variance * (burst_room(most) / most if most else 0.0)
+            else:
+                room = offer.load / (1 - need.headroom_share)
+            columns.append(room * offer.price_per_hour)
+        dollars += float(np.column_stack(columns).min(axis=1).sum()) if need.cells else 0.0
+    return dollars
 
 
 def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
@@ -74,13 +72,17 @@ def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
 
 
 def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
-    """Mix with each bucket on the type where its load costs least, slice by slice while the stock lasts."""
+    """Mix with each bucket on the type where its load costs least, slice by slice while the stock lasts.
+
+    Buckets with few possible offers come first, among those the most expensive first.
+    """
     parts = need.slice_factor or 1
     price = np.array([offer.price_per_hour for offer in need.offers])
     dollars = np.column_stack([offer.load for offer in need.offers]) * price
+    cheapest = dollars.min(axis=1)
     share = np.zeros_like(dollars)
     pools = _Pools(need)
-    for b in _hardest_first(dollars):
+    for b in sorted(range(len(dollars)), key=lambda b: (int(np.isfinite(dollars[b]).sum()), -cheapest[b])):
         for g in np.argsort(dollars[b], kind="stable"):
             if not np.isfinite(dollars[b, g]):
                 break
@@ -103,10 +105,10 @@ def running_mix(need: Need) -> Mix | None:
         return None
     names = [f"running {offer.instance_type}" for offer in need.offers]
     offers = tuple(replace(offer, places=(name,)) for name, offer in zip(names, need.offers, strict=True))
-    counts = [need.running_count(offer) for offer in need.offers]
-    stock = {n: Stock(c * offer.gpus) for n, c, offer in zip(names, counts, need.offers, strict=True)}
+    counts = need.running_counts
+    stock = {n: Stock(int(c) * o.gpus) for n, c, o in zip(names, counts, need.offers, strict=True)}
     found = greedy_mix(replace(need, offers=offers), stock)
-    return None if found is None else Mix(np.array(counts, dtype=np.int64), found.share)
+    return None if found is None else Mix(counts, found.share)
 
 
 def whole_slices(need: Need, mix: Mix) -> Mix:
@@ -182,12 +184,6 @@ def stocks_without_others(
     return found
 
 
-def _hardest_first(dollars: FloatArray) -> list[int]:
-    """Buckets with few possible offers first, among those the most expensive first."""
-    cheapest = dollars.min(axis=1)
-    return sorted(range(len(dollars)), key=lambda b: (int(np.isfinite(dollars[b]).sum()), -cheapest[b]))
-
-
 class _Pools:
     """Load and variance per offer while slices are dealt."""
 
@@ -241,6 +237,10 @@ class PackedPool:
 def pack_pool(need: Need, mix: Mix, g: int) -> PackedPool:
     """Deals the slices of one pool to its instances: largest first, each to the fullest instance where it fits.
 
+    Load is a rate, so a router that may send every request anywhere in a pool can divide a pool's load evenly. One that
+    keeps sessions on one instance (for its prefix cache, for example) moves whole slices, and the fluid count may be
+    too low.
+
     A slice that is larger than an instance is cut: it fills whole instances, and the rest is packed as a slice. Where
     any split is allowed, a bucket's part of the pool is one slice and is cut wherever an instance is full.
     """
@@ -251,10 +251,12 @@ def pack_pool(need: Need, mix: Mix, g: int) -> PackedPool:
     for size, b, part in sorted(_slices(need, mix, g, limit), reverse=True):
         while part > 0:
             room = limit - load
-            chosen = _fullest_with_room(room, size)
-            if chosen is None and need.slice_factor is None and room.max(initial=0.0) > TOLERANCE:
+            fits = np.flatnonzero(room + TOLERANCE >= size)
+            if fits.size:
+                chosen = int(fits[np.argmin(room[fits])])
+            elif need.slice_factor is None and room.max(initial=0.0) > TOLERANCE:
                 chosen = int(np.argmax(room))
-            if chosen is None:
+            else:
                 left_over.append(b)
                 break
             taken = min(size, float(room[chosen]) + TOLERANCE)
@@ -291,11 +293,6 @@ def _slices(need: Need, mix: Mix, g: int, limit: float) -> list[tuple[float, int
     return pieces
 
 
-def _fullest_with_room(room: FloatArray, size: float) -> int | None:
-    fits = np.flatnonzero(room + TOLERANCE >= size)
-    return int(fits[np.argmin(room[fits])]) if fits.size else None
-
-
 def fit_into_instances(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[Mix, ...] | None:
     """Mixes, changed where single instances would be overloaded; None where the stock does not allow it.
 
@@ -305,39 +302,19 @@ def fit_into_instances(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[M
     for need, mix in zip(question.needs, mixes, strict=True):
         left = stock_after(left, need, mix)
     repaired = []
-    for need, mix in zip(question.needs, mixes, strict=True):
-        fitted = _fit(need, mix, left)
-        if fitted is None:
-            return None
-        left = stock_after(left, need, replace(fitted, instances=fitted.instances - mix.instances))
-        repaired.append(fitted)
+    for need, before in zip(question.needs, mixes, strict=True):
+        pools, mix, own = range(len(need.offers)), before, left
+        while overfull := next(((g, b) for g in pools for b in pack_pool(need, mix, g).left_over), None):
+            g, b = overfull
+            shifted = (_shifted(need, mix, b, g, h) for h in pools if h != g)
+            better = next((tried for tried in shifted if tried is not None), None) or _grown(need, mix, b, g, own)
+            if better is None:
+                return None
+            own = stock_after(own, need, replace(better, instances=better.instances - mix.instances))
+            mix = better
+        left = stock_after(left, need, replace(mix, instances=mix.instances - before.instances))
+        repaired.append(mix)
     return tuple(repaired)
-
-
-def _fit(need: Need, mix: Mix, left: Mapping[str, Stock]) -> Mix | None:
-    while (overfull := _first_overfull(need, mix)) is not None:
-        g, b = overfull
-        better = _moved(need, mix, b, g) or _grown(need, mix, b, g, left)
-        if better is None:
-            return None
-        left = stock_after(left, need, replace(better, instances=better.instances - mix.instances))
-        mix = better
-    return mix
-
-
-def _first_overfull(need: Need, mix: Mix) -> tuple[int, int] | None:
-    """Offer and bucket of a slice that found no instance there."""
-    for g in range(len(need.offers)):
-        left_over = pack_pool(need, mix, g).left_over
-        if left_over:
-            return g, left_over[0]
-    return None
-
-
-def _moved(need: Need, mix: Mix, b: int, g: int) -> Mix | None:
-    """Mix with one slice of bucket b in another pool, where all its slices fit its instances."""
-    others = (h for h in range(len(need.offers)) if h != g)
-    return next((tried for h in others if (tried := _shifted(need, mix, b, g, h)) is not None), None)
 
 
 def _grown(need: Need, mix: Mix, b: int, g: int, left: Mapping[str, Stock]) -> Mix | None:

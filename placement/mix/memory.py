@@ -1,4 +1,8 @@
-"""Digests of a mix question, by which a plan knows what an earlier one has already solved."""
+"""Memory of the mix between plans: searches to go on from, variants that were solved, and mixes that may stand.
+
+A limit of work ends a search before its gap is closed. Without memory the next plan would repeat it and stop at the
+same gap; with it each plan adds to what is known, and a question that is solved costs nothing more.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,7 +20,7 @@ from placement.mix.heuristics import instances_for
 from placement.mix.optimizer import SearchState, answer_mix, begun
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
 from placement.mix.problem_builder import Claimant
-from placement.stock import Group, Stock
+from placement.stock import InstanceGroup, Stock
 
 MARGIN = 2
 """Factor on the instances that a mix may use. Chosen: solvers and heuristics round up by an instance here and there."""
@@ -37,12 +41,12 @@ def stock_that_counts(question: MixQuestion, need: Need) -> dict[str, Stock]:
     return own if seats_at_once(own, wanted) is None else bare
 
 
-def most_of(need: Need) -> Mapping[Group, int]:
+def most_of(need: Need) -> Mapping[InstanceGroup, int]:
     """Instances by group of which no mix has more, with a margin: an offer serves all that it can, or what runs stays.
 
     The room of a pool grows with its load, so no part of the demand needs more than all of it.
     """
-    found = Counter[Group]()
+    found = Counter[InstanceGroup]()
     for g, offer in enumerate(need.offers):
         share = np.zeros((len(need.cells), len(need.offers)))
         share[np.isfinite(offer.load), g] = 1.0
@@ -147,18 +151,13 @@ class VariantMemory:
         if known is None or (known.cost_per_hour is None and budget.work >= MORE_WORK * known.work):
             if not budget.allows_more():
                 return None
-            known = self._solved(question, budget)
+            work, answer = budget.work, answer_mix(question, budget)
+            is_solved = isinstance(answer, MixAnswer) and not answer.certificate.cut_short
+            known = Variant(answer.cost_per_hour if is_solved and isinstance(answer, MixAnswer) else None, work)
             if budget.time_ran_out and known.cost_per_hour is None:
                 return None  # another plan may have more time for the same work
         self.now[digest] = known
         return known.cost_per_hour
-
-    def _solved(self, question: MixQuestion, budget: Budget) -> Variant:
-        work = budget.work
-        answer = answer_mix(question, budget)
-        if isinstance(answer, MixAnswer) and not answer.certificate.cut_short:
-            return Variant(answer.cost_per_hour, work)
-        return Variant(None, work)
 
 
 MOST_RESTED = 19
@@ -173,7 +172,7 @@ Ask = Callable[[Sequence[Need], Collection[Claimant]], MixQuestion]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class FoundMixes:
     """Mixes of all needs, as a plan found them: no service was refused for want of stock."""
 
     needs: tuple[Need, ...]
@@ -187,7 +186,7 @@ class Found:
     profiles: bytes
     """Digest of the profiles of all models: explanations also depend on those of looser SLOs."""
 
-    def is_better_than(self, before: "Found") -> bool:
+    def is_better_than(self, before: "FoundMixes") -> bool:
         """Whether the search has found a cheaper mix or a better bound since then."""
         now, then = self.certificate, before.certificate
         least = LEAST_PROGRESS * max(abs(then.objective), 1e-12)
@@ -198,7 +197,7 @@ class Found:
 class Standing:
     """Mixes of the last plan that searched, and for how long the next search can wait."""
 
-    found: Found
+    found: FoundMixes
     needs: bytes
     stock: bytes
     rest: int
@@ -207,7 +206,7 @@ class Standing:
     """Plans since the last search."""
 
     @classmethod
-    def after(cls, found: Found, ask: Ask, before: "Standing | None") -> "Standing":
+    def after(cls, found: FoundMixes, ask: Ask, before: "Standing | None") -> "Standing":
         """After a plan that searched. before: what stood until then."""
         asked = ask(found.needs, found.stay)
         now = cls(found, _digest(asked, found.needs), stock_digest(asked), rest=0)
@@ -216,33 +215,30 @@ class Standing:
             now.rest = min(MOST_RESTED, 2 * before.rest + 1)
         return now
 
-    def kept(self, needs: Sequence[Need], profiles: bytes, ask: Ask, *, others_wait: bool) -> Found | None:
+    def kept(self, needs: Sequence[Need], profiles: bytes, ask: Ask, *, others_wait: bool) -> FoundMixes | None:
         """The standing mixes for another plan; None where it is to search.
 
         profiles: digest of those of all models. others_wait: whether pods of no service wait. Where the stock has
         changed, the certificate is that of the search, with the work as what cut it short.
         """
-        if self.rested >= (MOST_RESTED if others_wait else self.rest) or profiles != self.found.profiles:
+        found = self.found
+        if self.rested >= (MOST_RESTED if others_wait else self.rest) or profiles != found.profiles:
             return None
-        asked = ask(needs, self.found.stay)
-        if _digest(asked, needs) != self.needs or not self._runs_as_expected(asked, needs):
+        asked = ask(needs, found.stay)
+        if _digest(asked, needs) != self.needs:
             return None
+        # The same instances must run as in the last search, or, where changes have no price, those of its mix.
+        for need, before, mix in zip(needs, found.needs, found.mixes, strict=True):
+            has_changed = bool((need.running_counts == mix.instances).all())
+            if need.running != before.running and (not has_changed or asked.counts_changes_of(need)):
+                return None
         is_same_stock = stock_digest(asked) == self.stock
-        if not is_same_stock and not (others_wait and is_feasible(asked, self.found.mixes)):
+        if not is_same_stock and not (others_wait and is_feasible(asked, found.mixes)):
             return None
         self.rested += 1
         if is_same_stock:
-            return self.found
-        return replace(self.found, certificate=replace(self.found.certificate, cut_short="work"))
-
-    def _runs_as_expected(self, asked: MixQuestion, needs: Sequence[Need]) -> bool:
-        """Whether the same instances run as in the last search, or, where changes have no price, those of its mix."""
-        for need, before, mix in zip(needs, self.found.needs, self.found.mixes, strict=True):
-            counts = zip(need.offers, mix.instances.tolist(), strict=True)
-            has_changed = all(need.running_count(offer) == count for offer, count in counts)
-            if not (need.running == before.running or (has_changed and not asked.counts_changes_of(need))):
-                return False
-        return True
+            return found
+        return replace(found, certificate=replace(found.certificate, cut_short="work"))
 
 
 def _digest(asked: MixQuestion, needs: Sequence[Need]) -> bytes:

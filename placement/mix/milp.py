@@ -1,19 +1,21 @@
-"""Mixed-integer model of the mix, in PuLP.
+"""Models of the mix in PuLP: that of all services, and that which takes one known choice for each.
 
 Sets
-    k ∈ needs, b ∈ buckets of k, g ∈ offers of k, t ∈ tangents of the headroom curve
+    k ∈ needs, b ∈ buckets of k, g ∈ offers of k, t ∈ tangents of the headroom curve; j ∈ choices of k
 Data
     f_k       slices per bucket (1 where any split is allowed)
     load_kbg  instances of g that the whole of bucket b keeps busy;  variance_kbg  the variance of that
     price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom fraction
     slope_t, room_t   the headroom curve's tangents;  low_t, high_t  between which variances t is the lowest
     was_kg    running instances;  change  price of a change, dollars per hour;  start_k  that of a start, in price_kg
+    cost_kj   objective of a choice;  count_kjg  its instances
 Variables
     y_kg ∈ ℕ        instances
     n_kbg ∈ 0..f_k  slices of b on g, whole or continuous; there is none where g cannot serve b
     moved_kg ≥ 0    instances started or stopped;  started_kg ≥ 0  instances started
     u_kgt ∈ {0,1}, v_kgt ≥ 0   which tangent holds for the pool, and the pool's variance on it
     short_m ∈ ℕ     missing devices, in the variant that finds the shortage
+    z_kj ∈ {0,1}    choice j is taken;  out_k ∈ {0,1}  k is not served;  in the master problem of choices
 Objective
     min Σ price_kg·y_kg + change·Σ moved_kg + Σ start_k·price_kg·started_kg
     or, to find the shortage, min Σ price_m·short_m
@@ -25,6 +27,7 @@ Constraints
     Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
     the y_kg have seats in the stocks that they may use                    `placement.stock`
     moved_kg ≥ ±(y_kg − was_kg);  started_kg ≥ y_kg − was_kg
+    Σ_j z_kj + out_k = 1;   y_kg = Σ_j count_kjg·z_kj                      in the master problem, in place of buckets
 """
 
 import math
@@ -39,7 +42,7 @@ from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix.problem import RANGES, TANGENTS, Mix, MixQuestion, Need, Offer
 from placement.mix.pulp_solver import Terms, spent
-from placement.stock import Group, Seats, add_seats
+from placement.stock import InstanceGroup, Seats, add_seats
 
 TINY_LOAD = 1e-4
 """Instances: a slice of less load could pass a solver's tolerance (1e-6, with a margin of 100) without an instance."""
@@ -68,21 +71,28 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
     problem = pulp.LpProblem("mix", pulp.LpMinimize)
     pairs = [(k, g) for k, need in enumerate(question.needs) for g in range(len(need.offers))]
     y = {kg: problem.add_variable(f"y_{kg[0]}_{kg[1]}", 0, cat=pulp.LpInteger) for kg in pairs}
-    n = {
-        (k, b, g): problem.add_variable(f"n_{k}_{b}_{g}", 0, slices(need), cat=_slice_kind(need, whole_slices))
-        for k, need in enumerate(question.needs)
-        for g, offer in enumerate(need.offers)
-        for b in np.flatnonzero(np.isfinite(offer.load)).tolist()
-    }
+    n: dict[tuple[int, int, int], pulp.LpVariable] = {}
+    for k, need in enumerate(question.needs):
+        kind = pulp.LpInteger if whole_slices and need.slice_factor else pulp.LpContinuous
+        for g, offer in enumerate(need.offers):
+            for b in np.flatnonzero(np.isfinite(offer.load)).tolist():
+                n[k, b, g] = problem.add_variable(f"n_{k}_{b}_{g}", 0, slices(need), cat=kind)
     short = {name: problem.add_variable(f"short_{m}", 0, cat=pulp.LpInteger) for m, name in enumerate(question.stock)}
     if ask_what_is_short:
-        problem += pulp.lpSum(_device_price(question, name) * short[name] for name in question.stock)
+        offers = [offer for need in question.needs for offer in need.offers]
+        dearest = {
+            name: max((o.price_per_hour / o.gpus for o in offers if name in o.stocks), default=0.0)
+            for name in question.stock
+        }
+        problem += pulp.lpSum(dearest[name] * short[name] for name in question.stock)
     else:
         problem += pulp.LpAffineExpression(
             [(y[k, g], question.needs[k].offers[g].price_per_hour) for k, g in pairs]
         ) + _changes(problem, question, y)
     for k, need in enumerate(question.needs):
-        _serve_every_bucket(problem, need, k, n)
+        for b in range(len(need.cells)):
+            terms = [(n[k, b, g], 1) for g in range(len(need.offers)) if (k, b, g) in n]
+            problem += pulp.LpAffineExpression(terms) == slices(need)
         for g, offer in enumerate(need.offers):
             _keep_room(problem, need, offer, (k, g), y, n)
     seats = add_seats(problem, question.stock, groups_of_pools(question, y), short if ask_what_is_short else {})
@@ -91,18 +101,6 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
 
 def slices(need: Need) -> int:
     return need.slice_factor or 1
-
-
-def _slice_kind(need: Need, whole_slices: bool) -> str:
-    kind = pulp.LpInteger if whole_slices and need.slice_factor else pulp.LpContinuous
-    return str(kind)
-
-
-def _device_price(question: MixQuestion, stock: str) -> float:
-    return max(
-        (o.price_per_hour / o.gpus for need in question.needs for o in need.offers if stock in o.stocks),
-        default=0.0,
-    )
 
 
 def _changes(problem: pulp.LpProblem, question: MixQuestion, y: Pools) -> pulp.LpAffineExpression:
@@ -119,12 +117,6 @@ def _changes(problem: pulp.LpProblem, question: MixQuestion, y: Pools) -> pulp.L
                 problem += started >= y[k, g] - need.running_count(offer)
                 terms.append((started, need.start_share * offer.price_per_hour))
     return pulp.LpAffineExpression(terms)
-
-
-def _serve_every_bucket(problem: pulp.LpProblem, need: Need, k: int, n: Slices) -> None:
-    for b in range(len(need.cells)):
-        terms = [(n[k, b, g], 1) for g in range(len(need.offers)) if (k, b, g) in n]
-        problem += pulp.LpAffineExpression(terms) == slices(need)
 
 
 def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int, int], y: Pools, n: Slices) -> None:
@@ -151,9 +143,9 @@ def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int,
     problem += load + room <= y[kg]
 
 
-def groups_of_pools(question: MixQuestion, y: Pools) -> dict[Group, pulp.LpAffineExpression]:
+def groups_of_pools(question: MixQuestion, y: Pools) -> dict[InstanceGroup, pulp.LpAffineExpression]:
     """Instances by the group of their offer."""
-    found: dict[Group, list[tuple[pulp.LpVariable, int]]] = {}
+    found: dict[InstanceGroup, list[tuple[pulp.LpVariable, int]]] = {}
     for (k, g), count in y.items():
         found.setdefault(question.needs[k].offers[g].group, []).append((count, 1))
     return {group: pulp.LpAffineExpression(terms) for group, terms in found.items()}
@@ -161,31 +153,30 @@ def groups_of_pools(question: MixQuestion, y: Pools) -> dict[Group, pulp.LpAffin
 
 def mixes_from(question: MixQuestion, model: MixModel) -> tuple[Mix, ...]:
     """Values of the solved model, without rounding errors of the solver."""
-    return tuple(_mix_from(need, k, model) for k, need in enumerate(question.needs))
-
-
-def _mix_from(need: Need, k: int, model: MixModel) -> Mix:
-    count, offers = len(need.cells), range(len(need.offers))
-    # PuLP does not know a variable without constraints and cost; its value may as well be 0.
-    instances = np.array([round(model.y[k, g].value() or 0) for g in offers], dtype=np.int64)
-    share = np.zeros((count, len(need.offers)))
-    for b in range(count):
-        for g in offers:
-            if (k, b, g) in model.n:
-                share[b, g] = model.n[k, b, g].value()
-    share[share < 1e-7] = 0.0
-    # A fraction whose load is within the solver's tolerance needs no instance, so it goes with the rest of its bucket.
-    lost = (share > 0) & (instances == 0)
-    share[lost & (share * ~lost).any(axis=1, keepdims=True)] = 0.0
-    share /= share.sum(axis=1, keepdims=True)
-    return Mix(instances, share)
+    mixes = []
+    for k, need in enumerate(question.needs):
+        offers = range(len(need.offers))
+        # PuLP does not know a variable without constraints and cost; its value may as well be 0.
+        instances = np.array([round(model.y[k, g].value() or 0) for g in offers], dtype=np.int64)
+        share = np.zeros((len(need.cells), len(need.offers)))
+        for b in range(len(need.cells)):
+            for g in offers:
+                if (k, b, g) in model.n:
+                    share[b, g] = model.n[k, b, g].value()
+        share[share < 1e-7] = 0.0
+        # A fraction whose load is within the solver's tolerance needs no instance: it goes with the rest of its bucket.
+        lost = (share > 0) & (instances == 0)
+        share[lost & (share * ~lost).any(axis=1, keepdims=True)] = 0.0
+        share /= share.sum(axis=1, keepdims=True)
+        mixes.append(Mix(instances, share))
+    return tuple(mixes)
 
 
 PENALTY = 3.0
 """Penalty of a service that is not served, as a multiple of the dearest choice."""
 
 
-class Choice(NamedTuple):
+class MixChoice(NamedTuple):
     """Instances of one need, which serve it alone."""
 
     objective: float
@@ -193,12 +184,12 @@ class Choice(NamedTuple):
     """Shape (offers,)."""
 
 
-Choices = Sequence[Sequence[Choice]]
+Choices = Sequence[Sequence[MixChoice]]
 """By need."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prices:
+class StockPrices:
     """Prices of the stock, as instances pay them; any such prices prove a bound."""
 
     instance: Sequence[FloatArray]
@@ -206,19 +197,19 @@ class Prices:
     stock: float
     """What the whole stock is worth at these prices, negative: the least that such prices can add for all instances."""
 
-    def towards(self, other: "Prices", share: float) -> "Prices":
+    def towards(self, other: "StockPrices", share: float) -> "StockPrices":
         """Prices between these and others: they swing less from round to round, and prove no less."""
         mixed = [(1 - share) * a + share * b for a, b in zip(self.instance, other.instance, strict=True)]
-        return Prices(mixed, (1 - share) * self.stock + share * other.stock)
+        return StockPrices(mixed, (1 - share) * self.stock + share * other.stock)
 
 
-def no_prices(question: MixQuestion) -> Prices:
+def no_prices(question: MixQuestion) -> StockPrices:
     """Prices of a stock that is not scarce."""
-    return Prices([np.zeros(len(need.offers)) for need in question.needs], 0.0)
+    return StockPrices([np.zeros(len(need.offers)) for need in question.needs], 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Master:
+class MixMaster:
     """Model of the master problem, without an objective."""
 
     problem: pulp.LpProblem
@@ -228,10 +219,10 @@ class Master:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relaxed:
+class RelaxedMaster:
     """Solution of the master problem in which choices are taken in fractions."""
 
-    prices: Prices
+    prices: StockPrices
     objective: float
     """Without penalties."""
     share: Sequence[Sequence[float]]
@@ -239,7 +230,8 @@ class Relaxed:
     serves_all: bool
 
 
-def master(question: MixQuestion, choices: Choices, *, is_relaxed: bool) -> Master:
+def master(question: MixQuestion, choices: Choices, *, is_relaxed: bool) -> MixMaster:
+    """Model that takes one choice of instances for each need, together within the stock."""
     problem = pulp.LpProblem("columns", pulp.LpMinimize)
     kind = pulp.LpContinuous if is_relaxed else pulp.LpInteger
     taken = [
@@ -249,14 +241,16 @@ def master(question: MixQuestion, choices: Choices, *, is_relaxed: bool) -> Mast
     out = [problem.add_variable(f"out_{k}", 0, None if is_relaxed else 1, kind) for k in range(len(taken))]
     for k, own in enumerate(taken):
         problem += pulp.lpSum(own) + out[k] == 1
-    seated = _seated(problem, question)
+    pairs = [(k, g) for k, need in enumerate(question.needs) for g in range(len(need.offers))]
+    seated = {(k, g): problem.add_variable(f"seated_{k}_{g}", 0) for k, g in pairs}  # in any fraction
+    add_seats(problem, question.stock, groups_of_pools(question, seated), {})
     for (k, g), count in seated.items():
         used = [(z, float(choice.instances[g])) for z, choice in zip(taken[k], choices[k], strict=True)]
         problem += count - pulp.LpAffineExpression(used) == 0, f"linked_{k}_{g}"
-    return Master(problem, taken, out, seated)
+    return MixMaster(problem, taken, out, seated)
 
 
-def dollars(choices: Choices, model: Master) -> pulp.LpAffineExpression:
+def dollars(choices: Choices, model: MixMaster) -> pulp.LpAffineExpression:
     """Objective of the choices that are taken."""
     return pulp.LpAffineExpression(
         [
@@ -267,7 +261,7 @@ def dollars(choices: Choices, model: Master) -> pulp.LpAffineExpression:
     )
 
 
-def relaxed(question: MixQuestion, choices: Choices, budget: Budget, terms: Terms) -> Relaxed | None:
+def relaxed(question: MixQuestion, choices: Choices, budget: Budget, terms: Terms) -> RelaxedMaster | None:
     """The relaxation's solution, with its prices; None where the budget is used up."""
     model = master(question, choices, is_relaxed=True)
     dearest = max((choice.objective for own in choices for choice in own), default=0.0)
@@ -275,7 +269,7 @@ def relaxed(question: MixQuestion, choices: Choices, budget: Budget, terms: Term
     model.problem.setObjective(cost + PENALTY * max(1.0, dearest) * pulp.lpSum(model.out))
     if not spent(model.problem, budget, terms, fractions=True).has_answer:
         return None
-    return Relaxed(
+    return RelaxedMaster(
         _prices(model.problem, question, model.seated),
         float(pulp.value(cost) or 0.0),
         [[z.value() or 0.0 for z in own] for own in model.taken],
@@ -283,15 +277,7 @@ def relaxed(question: MixQuestion, choices: Choices, budget: Budget, terms: Term
     )
 
 
-def _seated(problem: pulp.LpProblem, question: MixQuestion) -> Pools:
-    """Instances, in any fraction, that have seats in the stock."""
-    pairs = [(k, g) for k, need in enumerate(question.needs) for g in range(len(need.offers))]
-    y = {(k, g): problem.add_variable(f"seated_{k}_{g}", 0) for k, g in pairs}
-    add_seats(problem, question.stock, groups_of_pools(question, y), {})
-    return y
-
-
-def _prices(problem: pulp.LpProblem, question: MixQuestion, seated: Pools) -> Prices:
+def _prices(problem: pulp.LpProblem, question: MixQuestion, seated: Pools) -> StockPrices:
     """Prices of a solved relaxation: the duals of the rows that link instances with their seats.
 
     Instances of one group pay the same: the dual of one that no choice uses is any number below that. Seats as the
@@ -300,10 +286,10 @@ def _prices(problem: pulp.LpProblem, question: MixQuestion, seated: Pools) -> Pr
     rows = {row.name: row for row in problem.constraints()}
     dual = {(k, g): float(rows[f"linked_{k}_{g}"].pi or 0.0) for k, g in seated}
     group = {(k, g): question.needs[k].offers[g].group for k, g in seated}
-    price: dict[Group, float] = {}
+    price: dict[InstanceGroup, float] = {}
     for at, value in dual.items():
         price[group[at]] = max(price.get(group[at], 0.0), value)
     instance = [
         np.array([price[group[k, g]] for g in range(len(need.offers))]) for k, need in enumerate(question.needs)
     ]
-    return Prices(instance, -math.fsum(float(instance[k][g]) * (y.value() or 0.0) for (k, g), y in seated.items()))
+    return StockPrices(instance, -math.fsum(float(instance[k][g]) * (y.value() or 0.0) for (k, g), y in seated.items()))

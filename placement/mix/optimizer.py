@@ -64,23 +64,20 @@ def begun(
     if not any(need.cells for need in question.needs):
         idle = tuple(_idle(need) for need in question.needs)
         return SearchState((idle,), objective_of(question, idle), "none", is_done=True)
-    proven, near = _near_splits(question, budget) if budget is not None and budget.allows_more() else (-math.inf, None)
-    start = [each for each in (known, start_mixes(question), near) if each is not None and is_feasible(question, each)]
-    return SearchState(tuple(start), max(bound, proven, price_bound(question)), "greedy")
-
-
-def _near_splits(question: MixQuestion, budget: Budget) -> tuple[float, Mixes]:
-    """A lower bound on the objective, and mixes of little more, both without regard to the stock."""
-    bounds, mixes = [], []
-    for need in question.needs:
-        if not need.cells:
-            mixes.append(_idle(need))
-            continue
-        prices = np.array([offer.price_per_hour for offer in need.offers])
-        split, mix = split_and_rounded(need, prices, budget)
-        bounds.append(split.bound)
-        mixes.append(mix)
-    return math.fsum(bounds), tuple(mixes)
+    bounds, near = [bound, price_bound(question)], list[Mix]()
+    if budget is not None and budget.allows_more():
+        proven = []
+        for need in question.needs:
+            if need.cells:
+                split, mix = split_and_rounded(need, np.array([o.price_per_hour for o in need.offers]), budget)
+                proven.append(split.bound)
+                near.append(mix)
+            else:
+                near.append(_idle(need))
+        bounds.append(math.fsum(proven))
+    start = (known, start_mixes(question), tuple(near) or None)
+    feasible = [each for each in start if each is not None and is_feasible(question, each)]
+    return SearchState(tuple(feasible), max(bounds), "greedy")
 
 
 def _idle(need: Need) -> Mix:
@@ -92,7 +89,8 @@ def search(
 ) -> list[SearchState | Reason]:
     """Rounds of search until every problem is solved to within the gap, or the budget is used up.
 
-    Every problem has its first round before one has its second. Within a round the namespace that has had fewest turns
+    Every problem has its first round before one has its second. Each round gives the tree search twice the nodes of the
+    previous one, so repeated work costs no more than new work. Within a round the namespace that has had fewest turns
     comes first, so that many services of one do not keep those of another from theirs; of its problems, that of the
     widest gap. Work that one problem leaves is available to the others. A reason in place of a state is proven.
     """
@@ -100,10 +98,14 @@ def search(
     waiting = {
         k: each for k, each in enumerate(known) if isinstance(each, SearchState) and _is_open(questions[k], each, terms)
     }
-    namespaces, turns = [_namespace(each) for each in questions], Counter[str]()
+    # Of several namespaces, the first service's.
+    namespaces = [each.needs[0].service.rpartition("/")[0] for each in questions]
+    turns = Counter[str]()
 
     def turn(k: int) -> tuple[int, int, float, int]:
-        return waiting[k].nodes, turns[namespaces[k]], -_gap(questions[k], waiting[k]), k
+        best = _best(questions[k], waiting[k])
+        gap = (best - waiting[k].bound) / max(abs(best), 1e-12) if math.isfinite(best) else math.inf
+        return waiting[k].nodes, turns[namespaces[k]], -gap, k
 
     while waiting:
         k = min(waiting, key=turn)
@@ -113,17 +115,17 @@ def search(
             break
         before = waiting.pop(k)
         turns[namespaces[k]] += 1
-        nodes = _nodes_within(budget, before)
-        after = _one_round(questions[k], before, nodes, budget, terms) if nodes else replace(before, cut_short="work")
-        if nodes and isinstance(after, SearchState) and _is_open(questions[k], after, terms):
+        # Fewer nodes than planned where the work would not suffice, none where that is no gain. The cost of a round is
+        # assumed to grow with its number of nodes.
+        expected = GROWTH * before.round_work
+        nodes = before.nodes if expected <= budget.work else int(before.nodes * budget.work / expected)
+        if before.round_work and GROWTH * nodes <= before.nodes:
+            now[k] = replace(before, cut_short="work")
+            continue
+        now[k] = after = _one_round(questions[k], before, nodes, budget, terms)
+        if isinstance(after, SearchState) and _is_open(questions[k], after, terms):
             waiting[k] = after
-        now[k] = after
     return now
-
-
-def _namespace(question: MixQuestion) -> str:
-    """Namespace of a question's services; of several namespaces, the first one's."""
-    return question.needs[0].service.rpartition("/")[0]
 
 
 def _is_open(question: MixQuestion, found: SearchState, terms: Terms) -> bool:
@@ -139,22 +141,6 @@ def _best(question: MixQuestion, found: SearchState) -> float:
     return min((objective_of(question, mixes) for mixes in found.candidates), default=math.inf)
 
 
-def _gap(question: MixQuestion, found: SearchState) -> float:
-    """Gap as in `Certificate`; infinite where there is no solution yet."""
-    best = _best(question, found)
-    return (best - found.bound) / max(abs(best), 1e-12) if math.isfinite(best) else math.inf
-
-
-def _nodes_within(budget: Budget, found: SearchState) -> int:
-    """Nodes for the next round: fewer than planned where the work would not suffice, none where that is no gain.
-
-    The cost of a round is assumed to grow with its number of nodes.
-    """
-    expected = GROWTH * found.round_work
-    nodes = found.nodes if expected <= budget.work else int(found.nodes * budget.work / expected)
-    return nodes if not found.round_work or GROWTH * nodes > found.nodes else 0
-
-
 def _one_round(
     question: MixQuestion, known: SearchState, nodes: int, budget: Budget, terms: Terms
 ) -> SearchState | Reason:
@@ -163,10 +149,19 @@ def _one_round(
     found: SearchState | Reason = replace(known, cut_short="")
     if isinstance(found, SearchState) and not found.is_split_solved:
         found = _split(question, found, nodes, budget, terms)
-    if isinstance(found, SearchState) and _is_open(question, found, terms):
-        found = _whole(question, found, nodes, budget, terms)
     if isinstance(found, Reason):
         return found
+    if _is_open(question, found, terms):
+        if not budget.allows_more():
+            found = replace(found, cut_short=budget.cut_short)
+        else:
+            whole = build_model(question, whole_slices=True)
+            solved = spent(whole.problem, budget, terms, most_nodes=nodes)
+            if solved.status == "infeasible":
+                words = "the load fits the stock when slices are split, but not with whole slices"
+                return Reason("InventoryShort", words)
+            mixes = mixes_from(question, whole) if solved.has_answer else None
+            found = replace(_with(question, found, solved, mixes), is_done=solved.status == "optimal")
     seconds = known.seconds + budget.clock() - began_s
     return replace(found, nodes=GROWTH * nodes, round_work=before - budget.work, seconds=seconds)
 
@@ -191,18 +186,6 @@ def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget
     # they do, that is found fast; if they do not, the proof may be long, and the full model is better.
     instances = tuple(mix.instances for mix in relaxed)
     return _with(question, found, solved, mixes_on(question, instances, nodes, budget, terms))
-
-
-def _whole(question: MixQuestion, found: SearchState, nodes: int, budget: Budget, terms: Terms) -> SearchState | Reason:
-    """Solves the model itself, with whole slices."""
-    if not budget.allows_more():
-        return replace(found, cut_short=budget.cut_short)
-    whole = build_model(question, whole_slices=True)
-    solved = spent(whole.problem, budget, terms, most_nodes=nodes)
-    if solved.status == "infeasible":
-        return Reason("InventoryShort", "the load fits the stock when slices are split, but not with whole slices")
-    after = _with(question, found, solved, mixes_from(question, whole) if solved.has_answer else None)
-    return replace(after, is_done=solved.status == "optimal")
 
 
 def mixes_on(
@@ -315,26 +298,35 @@ def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget
     if isinstance(found, Reason):
         return found
     if not found.candidates:
-        return _nothing_found(found)
+        if found.cut_short == "time":
+            return Reason("DeadlinePassed", "no mix was found before the deadline, and none was ruled out")
+        words = "no mix was found with this deadline's work, and none was ruled out; a longer deadline allows more work"
+        return Reason("WorkUsedUp", words)
     began_s = budget.clock()
     fluid = min(total_cost(question, mixes) for mixes in found.candidates)
     fitted = _fitted(question, found.candidates)
     if not fitted:
         return Reason("InventoryShort", "the stock holds the load as a whole, but not slice by slice on instances")
     good = max(found.bound / (1 - terms.gap), objective_of(question, fitted[0])) + 1e-6
-    if _may_keep(question, fitted[0], good):
-        fitted = _fitted(question, _running_mixes(question, budget, terms)) + fitted
+    # Where other instances than the best ones run now, at an objective that is good enough, they stay if they serve the
+    # demand. Solved whatever work is left: to change them for lack of work to keep them would help no service.
+    needs = question.needs
+    if all(need.running is not None for need in needs) and any(need.cells for need in needs):
+        counts = tuple(need.running_counts for need in needs)
+        running = tuple(replace(mix, instances=own) for own, mix in zip(counts, fitted[0], strict=True))
+        same = all((own == mix.instances).all() for own, mix in zip(counts, fitted[0], strict=True))
+        if not same and objective_of(question, running) <= good:
+            if budget.left_s <= 0:
+                budget.say_time_ran_out()
+            elif (kept := mixes_on(question, counts, KEEPING_NODES, budget, terms)) is not None:
+                fitted = _fitted(question, (kept,)) + fitted
     mixes = next(mixes for mixes in fitted if objective_of(question, mixes) <= good)
     seconds = found.seconds + budget.clock() - began_s
-    answer = _certified(question, mixes, found, seconds, terms)
-    return replace(answer, fluid_cost_per_hour=min(fluid, answer.cost_per_hour))
-
-
-def _nothing_found(found: SearchState) -> Reason:
-    if found.cut_short == "time":
-        return Reason("DeadlinePassed", "no mix was found before the deadline, and none was ruled out")
-    words = "no mix was found with this deadline's work, and none was ruled out; a longer deadline allows more work"
-    return Reason("WorkUsedUp", words)
+    objective, cost = objective_of(question, mixes), total_cost(question, mixes)
+    # Solvers prove bounds within their tolerances; a bound slightly above the objective means "equal".
+    bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
+    cut_short = "" if is_good(question, found, terms.gap) else found.cut_short
+    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds, cut_short), min(fluid, cost))
 
 
 def _fitted(question: MixQuestion, candidates: tuple[Mixes, ...]) -> tuple[Mixes, ...]:
@@ -343,32 +335,6 @@ def _fitted(question: MixQuestion, candidates: tuple[Mixes, ...]) -> tuple[Mixes
         tried = (fit_into_instances(question, mixes) for mixes in candidates)
         candidates = tuple(mixes for mixes in tried if mixes is not None and is_feasible(question, mixes))
     return tuple(sorted(candidates, key=lambda mixes: objective_of(question, mixes)))
-
-
-def _may_keep(question: MixQuestion, best: Mixes, good: float) -> bool:
-    """Whether other instances than the best ones run now, at an objective that is good enough."""
-    if not all(need.running is not None for need in question.needs) or not any(need.cells for need in question.needs):
-        return False
-    running = tuple(replace(mix, instances=_running(need)) for need, mix in zip(question.needs, best, strict=True))
-    same = all((r.instances == mix.instances).all() for r, mix in zip(running, best, strict=True))
-    return not same and objective_of(question, running) <= good
-
-
-def _running(need: Need) -> IntArray:
-    return np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
-
-
-def _running_mixes(question: MixQuestion, budget: Budget, terms: Terms) -> tuple[Mixes, ...]:
-    """Mixes of the running instances that serve the demand: one, or none.
-
-    Solved whatever work is left: a change of running instances for lack of work to keep them would help no service.
-    """
-    if budget.left_s <= 0:
-        budget.say_time_ran_out()
-        return ()
-    running = tuple(_running(need) for need in question.needs)
-    mixes = mixes_on(question, running, KEEPING_NODES, budget, terms)
-    return () if mixes is None else (mixes,)
 
 
 def first_unserved(question: MixQuestion) -> Reason | None:
@@ -382,12 +348,3 @@ def first_unserved(question: MixQuestion) -> Reason | None:
                     {"rate_per_s": float(need.rate_per_s[b]), "tpot_s": need.slo.tpot_s},
                 )
     return None
-
-
-def _certified(question: MixQuestion, mixes: Mixes, found: SearchState, seconds: float, terms: Terms) -> MixAnswer:
-    objective = objective_of(question, mixes)
-    # Solvers prove bounds within their tolerances; a bound slightly above the objective means "equal".
-    bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
-    cost = total_cost(question, mixes)
-    cut_short = "" if is_good(question, found, terms.gap) else found.cut_short
-    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds, cut_short), cost)

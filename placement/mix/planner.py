@@ -1,21 +1,21 @@
 """Mix decider: the present number of instances of each GPU type for each model service."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from cluster.actions import Scale
 from cluster.demand import ThroughputProfile
-from cluster.errors import Mistake
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService
+from cluster.workloads import InstanceType
 from placement.budget import Budget
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible
-from placement.mix.memory import Found, SearchMemory, Standing, profiles_digest
+from placement.mix.memory import FoundMixes, SearchMemory, Standing, profiles_digest
 from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, search
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
 from placement.mix.problem_builder import (
@@ -29,27 +29,6 @@ from placement.mix.problem_builder import (
 from placement.mix.pulp_solver import Terms
 from placement.mix.sensitivity import explain
 from placement.stock import Footprint
-
-
-def staying(answered: Iterable[Answered]) -> frozenset[Claimant]:
-    """Services' instances of a type of which these mixes stop none."""
-    return frozenset(
-        (need.service, offer.instance_type)
-        for question, answer in answered
-        for need, mix in zip(question.needs, answer.mixes, strict=True)
-        for offer, count in zip(need.offers, mix.instances.tolist(), strict=True)
-        if 0 < need.running_count(offer) <= count
-    )
-
-
-def may_be_in_the_way(stay: Iterable[Claimant], needs: Iterable[Need]) -> bool:
-    """Whether instances of another footprint might use the same GPU type as one of those that stay."""
-    footprints: dict[str, set[Footprint]] = {}
-    for need in needs:
-        for offer in need.offers:
-            footprints.setdefault(offer.gpu_type, set()).add(offer.footprint)
-    return any(len(footprints.get(instance_type.gpu_type, ())) > 1 for _, instance_type in stay)
-
 
 EXPLAINING_SHARE = 0.2
 """Fraction of the work that is reserved for explanations, where they are wanted; they also use the work that the
@@ -94,7 +73,7 @@ def plan_mix(
     memory = SearchMemory() if memory is None else memory
     refusals, needs = _valid_needs(snapshot)
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
-    others_wait = _others_wait(snapshot)
+    others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
     def ask(some: Sequence[Need], stay: Collection[Claimant]) -> MixQuestion:
         return _question(snapshot, some, settings, stay)
@@ -114,24 +93,67 @@ def plan_mix(
         notes = explain(snapshot, question, answer, explaining, memory.variants) if settings.explain else {}
         for need, mix in zip(question.needs, answer.mixes, strict=True):
             mixes[need.service] = mix
-            plans[need.service] = _service_plan(need, mix, answer, notes.get(need.service, ()))
-    certificate = _joined([answer for _, answer in answered]) if answered else None
-    memory.standing = None
-    if certificate is not None and not short:
-        own = {name: plans[name] for name in mixes}
-        in_order = tuple(mixes[need.service] for need in needs)
-        found = Found(tuple(needs), in_order, stay, own, certificate, profiles)
-        memory.standing = Standing.after(found, ask, standing)
+            own, cost = answer.certificate, mix_cost(need, mix)
+            counts = zip(need.offers, mix.instances.tolist(), strict=True)
+            if len(answer.mixes) > 1:  # a service alone cannot save more than all of them together could
+                own = replace(own, objective=cost, bound=max(0.0, cost - (own.objective - own.bound)))
+            plans[need.service] = ServicePlan(
+                service=need.service,
+                instances={offer.instance_type: count for offer, count in counts if count},
+                cost_per_hour=cost,
+                routing=routing_of(need, mix),
+                certificate=own,
+                notes=notes.get(need.service, ()),
+            )
+    certificate, memory.standing = None, None
+    if answered:
+        certificates = [answer.certificate for _, answer in answered]
+        certificate = Certificate(
+            objective=math.fsum(c.objective for c in certificates),
+            bound=math.fsum(c.bound for c in certificates),
+            solver=certificates[0].solver,
+            seconds=math.fsum(c.seconds for c in certificates),
+            cut_short=worse_cut(*(c.cut_short for c in certificates)),
+        )
+        if not short:
+            own_plans = {name: plans[name] for name in mixes}
+            in_order = tuple(mixes[need.service] for need in needs)
+            found = FoundMixes(tuple(needs), in_order, stay, own_plans, certificate, profiles)
+            memory.standing = Standing.after(found, ask, standing)
     cut_short = (OUT_OF_TIME,) if budget.time_ran_out else ()
     return replace(_plan_of(snapshot, plans, certificate), cut_short=cut_short)
 
 
 def _plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: Certificate | None) -> Plan:
     """The plan with the changes that these mixes need. plans: of all services of the snapshot, by name."""
+    names = snapshot.gpu_type_names
     services = {service.name: service for service in snapshot.services}
-    steps = tuple(step for name in services if (step := _step(snapshot, services[name], plans[name])) is not None)
+    steps: list[Step] = []
+    for service in services.values():
+        plan = plans[service.name]
+        if plan.refusal is not None:
+            continue
+        now: Mapping[InstanceType, int] = service.replicas or {}
+        profiled = {
+            InstanceType(profile.gpu_type, profile.gpus_per_instance)
+            for profile in snapshot.profiles
+            if profile.model == service.model and profile.gpu_type in names
+        }
+        # A GPU type without a profile is never scaled, not even to zero: the throughput of its instances is unknown. A
+        # width without a profile, on a GPU type that has one, was replaced by another width.
+        gpu_types = {each.gpu_type for each in profiled}
+        profiled |= plan.instances.keys() | {each for each in now if each.gpu_type in gpu_types}
+        in_order = sorted(profiled, key=lambda each: (names.index(each.gpu_type), each))
+        wanted = {each: plan.instances.get(each, 0) for each in in_order}
+        changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
+        if changed:
+            words = ", ".join(f"{name} {now.get(name, 0)} → {count}" for name, count in changed.items())
+            words = f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h"
+            bound = plan.certificate.bound if plan.certificate else 0.0
+            reason = Reason("CheapestMix", words, {"cost_per_hour": plan.cost_per_hour, "bound": bound})
+            steps.append(Step(Scale(service.name, changed), reason))
     return Plan(
-        phases=(Phase("scale", steps),) if steps else (),
+        phases=(Phase("scale", tuple(steps)),) if steps else (),
         services=tuple(plans[name] for name in services),
         certificates={} if certificate is None else {"mix": certificate},
     )
@@ -156,7 +178,9 @@ def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     of_profiles = {model: tuple(profile_mistakes(own, names)) for model, own in of_model.items()}
     for service in snapshot.services:
         mistakes = (*shared, *of_profiles[service.model], *service_mistakes(service, names))
-        found = _bad_input(mistakes) if mistakes else need_of(service, snapshot)
+        found = need_of(service, snapshot)
+        if mistakes:
+            found = Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
         if service.name in needs or service.name in refusals:
             found = Reason("BadInput", f"several services have the name {service.name}; give each its own name")
             needs.pop(service.name, None)
@@ -167,10 +191,6 @@ def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
         else:
             needs[service.name] = found
     return refusals, list(needs.values())
-
-
-def _bad_input(mistakes: tuple[Mistake, ...]) -> Reason:
-    return Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
 
 
 def _question(
@@ -188,38 +208,42 @@ def _question(
 def _answer_around_running(
     snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget, memory: SearchMemory
 ) -> tuple[list[Answered], dict[str, Reason], frozenset[Claimant]]:
-    """The same with seats around the running instances that stay, and these.
+    """Answers with seats around the running instances that stay, reasons for the other services, and what stays.
 
     First all of them might stop, so that others find the room that they would leave. Where those that do not stop are
-    in the way, they count as where they are, and the question is answered again. An answer that this deadline's work
-    does not suffice for is not taken: the one before serves more, if one instance of it may have to wait.
+    in the way, they count as where they are, and the question is answered again: a plan moves none of them to make room
+    for a wider one. An answer that this deadline's work does not suffice for is not taken: the one before serves more,
+    if one instance of it may have to wait.
     """
+    footprints: dict[str, set[Footprint]] = {}
+    for need in needs:
+        for offer in need.offers:
+            footprints.setdefault(offer.gpu_type, set()).add(offer.footprint)
     answered, short = _answer_by_priority(snapshot, needs, settings, budget, memory, ())
     stay: frozenset[Claimant] = frozenset()
     while True:
-        more = staying(answered) - stay
-        if not may_be_in_the_way(more, needs) or _have_seats(snapshot, needs, answered, settings, stay | more):
+        # Instances of a type of which these mixes stop none. They may be in the way of others on their GPU type where
+        # those have another footprint.
+        mixes = {need.service: mix for q, a in answered for need, mix in zip(q.needs, a.mixes, strict=True)}
+        more = frozenset(
+            (need.service, offer.instance_type)
+            for question, _ in answered
+            for need in question.needs
+            for offer, count in zip(need.offers, mixes[need.service].instances.tolist(), strict=True)
+            if 0 < need.running_count(offer) <= count
+        )
+        more -= stay
+        if not any(len(footprints.get(instance_type.gpu_type, ())) > 1 for _, instance_type in more):
             return answered, short, stay
-        if not budget.allows_more():
+        served = [need for need in needs if need.service in mixes]
+        around = _question(snapshot, served, settings, stay | more)
+        if is_feasible(around, tuple(mixes[need.service] for need in served)) or not budget.allows_more():
             return answered, short, stay
         stay |= more
         again, short_then = _answer_by_priority(snapshot, needs, settings, budget, memory.in_place, stay)
         if any(short_then[name].code in UNDECIDED_CODES for name in short_then.keys() - short.keys()):
             return answered, short, stay
         answered, short = again, short_then
-
-
-def _have_seats(
-    snapshot: Snapshot,
-    needs: Sequence[Need],
-    answered: Sequence[Answered],
-    settings: MixSettings,
-    stay: Collection[Claimant],
-) -> bool:
-    """Whether the mixes of all answers have seats together while these instances stay where they run."""
-    mixes = {need.service: mix for question, a in answered for need, mix in zip(question.needs, a.mixes, strict=True)}
-    served = [need for need in needs if need.service in mixes]
-    return is_feasible(_question(snapshot, served, settings, stay), tuple(mixes[need.service] for need in served))
 
 
 def _answer_by_priority(
@@ -232,74 +256,52 @@ def _answer_by_priority(
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything, terms = _question(snapshot, needs, settings, stay), Terms(settings.gap)
-    known: Mapping[str, Mixes] = {}
+    known: dict[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
         questions = [replace(everything, needs=(need,)) for need in everything.needs]
         begun = [memory.begun(question, budget) for question in questions]
-        known = _cheapest(questions, begun)
-        if not _compete(everything, known):
-            apart = _answer_separately(everything, begun, terms, budget, memory)
+        for question, state in zip(questions, begun, strict=True):  # the cheapest mix so far
+            if state.candidates:
+                objective = partial(objective_of, question)
+                known[question.needs[0].service] = min(state.candidates, key=objective)
+        # Where these are all and the stock does not hold them, better ones for each alone would hardly fit, either.
+        chosen = tuple(mix for mixes in known.values() for mix in mixes)
+        if len(chosen) < len(questions) or is_feasible(everything, chosen):
+            apart = _answer_separately(everything, questions, begun, terms, budget, memory)
             if _fit_together(everything, apart):
                 return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, MixAnswer)], {}
             known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
     return answer_shared(lambda some: _question(snapshot, some, settings, stay), needs, known, budget, terms, memory)
 
 
-def _others_wait(snapshot: Snapshot) -> bool:
-    """Whether a pod that is no instance of a service waits to be placed."""
-    return any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
-
-
-def _cheapest(questions: Sequence[MixQuestion], begun: Sequence[SearchState]) -> dict[str, Mixes]:
-    """The cheapest mix so far of every service that has one."""
-    return {
-        question.needs[0].service: min(state.candidates, key=lambda mixes: objective_of(question, mixes))
-        for question, state in zip(questions, begun, strict=True)
-        if state.candidates
-    }
-
-
-def _compete(everything: MixQuestion, mixes: Mapping[str, Mixes]) -> bool:
-    """Whether all services have a mix and the stock does not hold these mixes together.
-
-    Better ones for each service alone would hardly fit, either.
-    """
-    chosen = tuple(mix for need in everything.needs for mix in mixes.get(need.service, ()))
-    return len(chosen) == len(everything.needs) and not is_feasible(everything, chosen)
-
-
 def _answer_separately(
-    everything: MixQuestion, begun: Sequence[SearchState], terms: Terms, budget: Budget, memory: SearchMemory
+    everything: MixQuestion,
+    questions: Sequence[MixQuestion],
+    begun: Sequence[SearchState],
+    terms: Terms,
+    budget: Budget,
+    memory: SearchMemory,
 ) -> list[MixAnswer | Reason]:
     """Solution of each need, as if it had the stock alone.
 
     Many small problems are far easier than a large one, and while the stock holds them all their solutions are the
     same. Where a stock is shared, part of the work is reserved for the case that it does not hold them all.
     """
-    questions = [replace(everything, needs=(need,)) for need in everything.needs]
-    is_shared = bool(everything.stock) and len(questions) > 1
-    first = budget.part(1 - TOGETHER_SHARE) if is_shared else budget
-    found = search(questions, begun, first, terms)
-    memory.keep(questions, found)
-    if not is_shared:
-        return _concluded(questions, found, budget, terms)
-    answers = _concluded(questions, found, first, terms)
-    if not _fit_together(everything, answers) or not any(_is_cut(answer) for answer in answers):
+
+    def solved(known: Sequence[SearchState | Reason], within: Budget) -> list[MixAnswer | Reason]:
+        states[:] = search(questions, known, within, terms)
+        memory.keep(questions, states)
+        return [concluded(q, each, within, terms) for q, each in zip(questions, states, strict=True)]
+
+    states: list[SearchState | Reason] = []
+    if not everything.stock or len(questions) == 1:
+        return solved(begun, budget)
+    answers = solved(begun, budget.part(1 - TOGETHER_SHARE))
+    is_cut = any(isinstance(each, MixAnswer) and each.certificate.cut_short for each in answers)
+    if not is_cut or not _fit_together(everything, answers):
         return answers
-    found = search(questions, found, budget, terms)
-    memory.keep(questions, found)
-    better = _concluded(questions, found, budget, terms)
+    better = solved(states, budget)
     return better if _fit_together(everything, better) else answers
-
-
-def _concluded(
-    questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason], budget: Budget, terms: Terms
-) -> list[MixAnswer | Reason]:
-    return [concluded(q, each, budget, terms) for q, each in zip(questions, found, strict=True)]
-
-
-def _is_cut(answer: MixAnswer | Reason) -> bool:
-    return isinstance(answer, MixAnswer) and bool(answer.certificate.cut_short)
 
 
 def _fit_together(everything: MixQuestion, apart: Sequence[MixAnswer | Reason]) -> bool:
@@ -312,18 +314,6 @@ def _refused(name: str, reason: Reason) -> ServicePlan:
     return ServicePlan(service=name, instances={}, cost_per_hour=0.0, routing=None, certificate=None, refusal=reason)
 
 
-def _service_plan(need: Need, mix: Mix, answer: MixAnswer, notes: tuple[Reason, ...]) -> ServicePlan:
-    counts = zip(need.offers, mix.instances.tolist(), strict=True)
-    return ServicePlan(
-        service=need.service,
-        instances={offer.instance_type: count for offer, count in counts if count},
-        cost_per_hour=mix_cost(need, mix),
-        routing=routing_of(need, mix),
-        certificate=_own_certificate(need, mix, answer),
-        notes=notes,
-    )
-
-
 def routing_of(need: Need, mix: Mix) -> Routing:
     """Fraction of each bucket's requests for each instance type."""
     weight = np.zeros((*need.grid.shape, len(need.offers)))
@@ -331,56 +321,3 @@ def routing_of(need: Need, mix: Mix) -> Routing:
         weight[cell] = share
     weight.setflags(write=False)
     return Routing(need.grid, tuple(offer.instance_type for offer in need.offers), weight)
-
-
-def _own_certificate(need: Need, mix: Mix, answer: MixAnswer) -> Certificate:
-    """Certificate of one service: it alone cannot save more than all of them together could."""
-    joint = answer.certificate
-    if len(answer.mixes) == 1:
-        return joint
-    cost = mix_cost(need, mix)
-    return replace(joint, objective=cost, bound=max(0.0, cost - (joint.objective - joint.bound)))
-
-
-def _joined(answers: list[MixAnswer]) -> Certificate:
-    certificates = [answer.certificate for answer in answers]
-    return Certificate(
-        objective=math.fsum(c.objective for c in certificates),
-        bound=math.fsum(c.bound for c in certificates),
-        solver=certificates[0].solver,
-        seconds=math.fsum(c.seconds for c in certificates),
-        cut_short=worse_cut(*(c.cut_short for c in certificates)),
-    )
-
-
-def _in_order(types: Iterable[InstanceType], snapshot: Snapshot) -> list[InstanceType]:
-    return sorted(types, key=lambda each: (snapshot.gpu_type_names.index(each.gpu_type), each))
-
-
-def _step(snapshot: Snapshot, service: ModelService, plan: ServicePlan) -> Step | None:
-    """Change from the requested instances to the plan; None where there is nothing to change."""
-    if plan.refusal is not None:
-        return None
-    now: Mapping[InstanceType, int] = service.replicas or {}
-    profiled = {
-        InstanceType(profile.gpu_type, profile.gpus_per_instance)
-        for profile in snapshot.profiles
-        if profile.model == service.model and profile.gpu_type in snapshot.gpu_type_names
-    }
-    # A GPU type without a profile is never scaled, not even to zero: the throughput of its instances is unknown. A
-    # width without a profile, on a GPU type that has one, was replaced by another width.
-    gpu_types = {each.gpu_type for each in profiled}
-    profiled |= plan.instances.keys() | {each for each in now if each.gpu_type in gpu_types}
-    wanted = {each: plan.instances.get(each, 0) for each in _in_order(profiled, snapshot)}
-    changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
-    if not changed:
-        return None
-    words = ", ".join(f"{name} {now.get(name, 0)} → {count}" for name, count in changed.items())
-    return Step(
-        Scale(service.name, changed),
-        Reason(
-            "CheapestMix",
-            f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h",
-            {"cost_per_hour": plan.cost_per_hour, "bound": plan.certificate.bound if plan.certificate else 0.0},
-        ),
-    )

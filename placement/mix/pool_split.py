@@ -72,23 +72,19 @@ class Splitter:
         self.cost: list[FloatArray] = []
         self.room: list[FloatArray] = []
         self.least: list[FloatArray] = []
-        for g in range(len(need.offers)):
-            self._add_lines(g)
-
-    def _add_lines(self, g: int) -> None:
-        load, variance = self.load[:, g], self.variance[:, g]
-        if self.headroom_share is not None:
-            self.cost.append(load[None, :] / (1 - self.headroom_share))
-            self.room.append(np.zeros(1))
-            self.least.append(self.cost[-1][0])
-            return
-        most = float(variance.sum())
-        count = max(1, sum(low < most for low, _ in RANGES))
-        without = np.where(variance == 0, load, np.inf)
-        self.cost.append(np.vstack([without, load + _SLOPES[:count, None] * variance]))
-        self.room.append(np.append(0.0, _ROOMS[:count]))
-        # Concave headroom lies above the straight line from nothing to the largest possible pool.
-        self.least.append(load + variance * (float((_SLOPES * most + _ROOMS).min()) / most if most else 0.0))
+        for load, variance in zip(self.load.T, self.variance.T, strict=True):
+            if self.headroom_share is not None:
+                self.cost.append(load[None, :] / (1 - self.headroom_share))
+                self.room.append(np.zeros(1))
+                self.least.append(self.cost[-1][0])
+                continue
+            most = float(variance.sum())
+            count = max(1, sum(low < most for low, _ in RANGES))
+            without = np.where(variance == 0, load, np.inf)
+            self.cost.append(np.vstack([without, load + _SLOPES[:count, None] * variance]))
+            self.room.append(np.append(0.0, _ROOMS[:count]))
+            # Concave headroom lies above the straight line from nothing to the largest possible pool.
+            self.least.append(load + variance * (float((_SLOPES * most + _ROOMS).min()) / most if most else 0.0))
 
     def instances(self, load: FloatArray, variance: FloatArray) -> FloatArray:
         """Instances, in any fraction, of pools with that load and variance; all of one shape."""
@@ -101,19 +97,33 @@ class Splitter:
         """The cheapest split. prices: of an instance, shape (offers,), all above 0. hint: lines of a split nearby."""
         least = [price * each for price, each in zip(prices, self.least, strict=True)]
         known, lines = self._descended(prices, self._lines_of(np.array(least).argmin(axis=0)))
-        for start in self._starts() if hint is None else [hint]:
+        if hint is not None:
+            starts = [hint]
+        else:  # all pools, and each pool alone that can serve everything, on its lowest line
+            top = tuple(len(room) - 1 for room in self.room)
+            alone = [g for g in range(len(top)) if self.serves[:, g].all() and top[g]]
+            starts = [top, *(tuple(t if n == g else 0 for n, t in enumerate(top)) for g in alone)]
+        for start in starts:
             known, lines = min((known, lines), self._descended(prices, start))
-        order = self._by_amount(prices, lines)
+        # Offers by the dollars of their pools, the largest first: the search for lines then excludes most early.
+        each, _ = self._dollars(prices, lines)
+        order = list(range(len(lines)))
+        if np.isfinite(each.min(axis=0)).all():
+            offer = each.argmin(axis=0)
+            amount = np.bincount(offer, weights=each[offer, np.arange(len(offer))], minlength=len(lines))
+            order = [int(g) for g in np.argsort(-amount, kind="stable")]
         bound, lines, states = self._searched(prices, known, lines, order, least)
-        each, offer, split = self._assigned(prices, lines)
+        each, _ = self._dollars(prices, lines)
+        offer = each.argmin(axis=0).astype(np.int64)
+        at = np.arange(len(offer))
+        load: FloatArray = np.bincount(offer, weights=self.load[at, offer], minlength=len(lines)).astype(np.float64)
+        variance = np.bincount(offer, weights=self.variance[at, offer], minlength=len(lines)).astype(np.float64)
+        # A pool that is not used is open to small parts of buckets: they pay its middling headroom.
+        open_lines = tuple(t or min(5, len(room) - 1) for t, room in zip(lines, self.room, strict=True))
+        marginal, _ = self._dollars(prices, open_lines)
+        marginal[offer, at] = each[offer, at]
         work = WORK_PER_SPLIT + states / STATES_PER_WORK
-        return Split(bound, offer, split, each, lines, work)
-
-    def _starts(self) -> list[Lines]:
-        """All pools, and each pool alone that can serve everything, on its lowest line."""
-        top = tuple(len(room) - 1 for room in self.room)
-        alone = [g for g in range(len(top)) if self.serves[:, g].all()]
-        return [top, *(tuple(t if n == g else 0 for n, t in enumerate(top)) for g in alone if top[g])]
+        return Split(bound, offer, self.instances(load, variance), marginal, lines, work)
 
     def _dollars(self, prices: FloatArray, lines: Lines) -> tuple[FloatArray, float]:
         """Dollars of every bucket on each offer, shape (offers, buckets), and of all pools' rooms."""
@@ -141,15 +151,6 @@ class Splitter:
                 return best, best_lines
             best, best_lines = cost, lines
             lines = self._lines_of(each.argmin(axis=0))
-
-    def _by_amount(self, prices: FloatArray, lines: Lines) -> list[int]:
-        """Offers by the dollars of their pools, the largest first: the search for lines then excludes most early."""
-        each, _ = self._dollars(prices, lines)
-        if not np.isfinite(each.min(axis=0)).all():
-            return list(range(len(lines)))
-        offer = each.argmin(axis=0)
-        amount = np.bincount(offer, weights=each[offer, np.arange(len(offer))], minlength=len(lines))
-        return [int(g) for g in np.argsort(-amount, kind="stable")]
 
     def _searched(
         self, prices: FloatArray, known: float, lines: Lines, order: list[int], least: list[FloatArray]
@@ -183,19 +184,6 @@ class Splitter:
             known = min(known, float(total[at]))
             lines = tuple(int(chosen[at, order.index(g)]) for g in range(len(order)))
         return min(known, excluded), lines, states
-
-    def _assigned(self, prices: FloatArray, lines: Lines) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Marginal dollars of the buckets by offer, the cheapest offer of each, and the pools' instances."""
-        each, _ = self._dollars(prices, lines)
-        offer = each.argmin(axis=0).astype(np.int64)
-        at = np.arange(len(offer))
-        load: FloatArray = np.bincount(offer, weights=self.load[at, offer], minlength=len(lines)).astype(np.float64)
-        variance = np.bincount(offer, weights=self.variance[at, offer], minlength=len(lines)).astype(np.float64)
-        # A pool that is not used is open to small parts of buckets: they pay its middling headroom.
-        open_lines = tuple(t or min(5, len(room) - 1) for t, room in zip(lines, self.room, strict=True))
-        marginal, _ = self._dollars(prices, open_lines)
-        marginal[offer, at] = each[offer, at]
-        return marginal, offer, self.instances(load, variance)
 
 
 _CROSSINGS = np.array([high for _, high in RANGES[:-1]])

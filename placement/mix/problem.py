@@ -16,7 +16,7 @@ from cluster.arrays import FloatArray, IntArray
 from cluster.demand import LengthGrid, Slo
 from cluster.plans import Certificate
 from cluster.workloads import InstanceType
-from placement.stock import Footprint, Group, Stock
+from placement.stock import Footprint, InstanceGroup, Stock
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,9 +57,9 @@ class Offer:
         return Footprint(self.gpus, self.cpu_milli, self.memory_bytes)
 
     @property
-    def group(self) -> Group:
+    def group(self) -> InstanceGroup:
         """Instances that are interchangeable where seats are counted."""
-        return Group(self.stocks, self.footprint)
+        return InstanceGroup(self.stocks, self.footprint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +86,11 @@ class Need:
 
     def running_count(self, offer: Offer) -> int:
         return (self.running or {}).get(offer.instance_type, 0)
+
+    @property
+    def running_counts(self) -> IntArray:
+        """Running instances of each offer, shape (offers,)."""
+        return np.array([self.running_count(offer) for offer in self.offers], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,19 +157,14 @@ def total_cost(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
 
 def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
     """Objective of the model: cost, plus the price of every instance started or stopped."""
-    changes = sum(
-        _change_cost(question, need, mix)
-        for need, mix in zip(question.needs, mixes, strict=True)
-        if need.running is not None
-    )
+    changes = 0.0
+    for need, mix in zip(question.needs, mixes, strict=True):
+        if need.running is None:
+            continue
+        more = [int(count) - need.running_count(offer) for count, offer in zip(mix.instances, need.offers, strict=True)]
+        started = sum(max(0, n) * offer.price_per_hour for n, offer in zip(more, need.offers, strict=True))
+        changes += question.change_price_per_hour * sum(map(abs, more)) + need.start_share * started
     return total_cost(question, mixes) + changes
-
-
-def _change_cost(question: MixQuestion, need: Need, mix: Mix) -> float:
-    """Price of the instances that a mix starts and stops, in dollars per hour."""
-    more = [int(count) - need.running_count(offer) for count, offer in zip(mix.instances, need.offers, strict=True)]
-    started = sum(max(0, n) * offer.price_per_hour for n, offer in zip(more, need.offers, strict=True))
-    return question.change_price_per_hour * sum(map(abs, more)) + need.start_share * started
 
 
 def serves_any(offer: Offer, share: FloatArray) -> bool:
@@ -205,13 +205,9 @@ class Tangent(NamedTuple):
     room: float
 
 
-def _tangents() -> tuple[Tangent, ...]:
-    """Lines that touch z · √(φ · V) at V = 4^-5 … 4^4: at most 6 % above the curve between their points of contact."""
-    height = ATTAINMENT_Z * math.sqrt(IDLE_SHARE)
-    return tuple(Tangent(height / (2 * 2.0**n), height * 2.0**n / 2) for n in range(-5, 5))
-
-
-TANGENTS = _tangents()
+_HEIGHT = ATTAINMENT_Z * math.sqrt(IDLE_SHARE)
+TANGENTS = tuple(Tangent(_HEIGHT / (2 * 2.0**n), _HEIGHT * 2.0**n / 2) for n in range(-5, 5))
+"""Lines that touch z · √(φ · V) at V = 4^-5 … 4^4: at most 6 % above the curve between their points of contact."""
 _CROSSINGS = tuple((b.room - a.room) / (a.slope - b.slope) for a, b in pairwise(TANGENTS))
 RANGES = tuple(zip((0.0, *_CROSSINGS), (*_CROSSINGS, math.inf), strict=True))
 """Range of variances where each tangent is the lowest."""

@@ -1,23 +1,21 @@
-"""Builder of the mix problem from a snapshot: the need of each service."""
+"""Builder of the mix problem from a snapshot: mistakes in its input, the need of each service, and the stock."""
 
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray
+from cluster.changes import instance_type_of
 from cluster.demand import Demand, LengthGrid, ThroughputProfile
 from cluster.errors import Mistake
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import eligible_nodes
 from cluster.plans import Reason
-from cluster.pods import PENDING, device_numbers
-from cluster.scaling import instance_type_of
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService, PodShape, is_spot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
+from cluster.workloads import WHOLE_GPU_MILLI, GpuType, InstanceType, ModelService, PodShape, is_spot
 from placement.mix.problem import Need, Offer, in_flight_at_slo
 from placement.stock import Footprint, Stock, footprint_of, stock_of_nodes
 
@@ -30,42 +28,35 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
     if service.demand is None:
         return Reason("DemandUnknown", f"{service.name}: no demand was measured; the running instances stay")
     promise = service.slo.tpot_s if slo_s is None else slo_s
-    # Looked at only for services that may use them: thousands of nodes have labels.
-    with_spot = service.spot and any(map(is_spot, snapshot.nodes.labels))
     profiles = usable_profiles(service, snapshot, promise)
     if not profiles:
         return Reason("NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter")
     demand = service.demand
     cells = tuple((int(i), int(j)) for i, j in np.argwhere(demand.share * demand.rate_per_s > 0))
     rate = np.array([demand.share[cell] * demand.rate_per_s for cell in cells])
+    # Instances on demand and, where the service may use spot nodes and there are some, on spot. Looked at only for
+    # services that may use them: thousands of nodes have labels.
+    with_spot = service.spot and any(map(is_spot, snapshot.nodes.labels))
+    offers = []
+    for profile in profiles:
+        for on_spot in (False, True) if with_spot else (False,):
+            each = InstanceType(profile.gpu_type, profile.gpus_per_instance, on_spot)
+            offer = offer_of(profile, snapshot.price_per_hour(service, each) / each.gpus, demand.grid, cells, rate)
+            cpu, memory = service.instance_cpu_milli, service.instance_memory_bytes
+            offers.append(replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory))
     return Need(
         service=service.name,
         slo=service.slo,
         grid=demand.grid,
         cells=cells,
         rate_per_s=rate,
-        offers=tuple(
-            replace(
-                offer_of(profile, snapshot.price_per_hour(service, each) / each.gpus, demand.grid, cells, rate),
-                instance_type=each,
-                cpu_milli=service.instance_cpu_milli,
-                memory_bytes=service.instance_memory_bytes,
-            )
-            for profile in profiles
-            for each in _instance_types(profile, with_spot=with_spot)
-        ),
+        offers=tuple(offers),
         slice_factor=None if service.continuous_split else service.slice_factor,
         headroom_share=service.headroom_share,
         priority=service.priority,
         running=service.replicas,
         start_share=service.start_share,
     )
-
-
-def _instance_types(profile: ThroughputProfile, *, with_spot: bool) -> list[InstanceType]:
-    """Instance types of a profile: on demand and, where the service may use spot nodes and there are some, on spot."""
-    spots = (False, True) if with_spot else (False,)
-    return [InstanceType(profile.gpu_type, profile.gpus_per_instance, spot) for spot in spots]
 
 
 def usable_profiles(service: ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
@@ -118,18 +109,8 @@ HISTOGRAM_TOLERANCE = 1e-4
 """Tolerance of a length histogram's sum around 1: ten times the rounding error of 100 buckets with 6 digits."""
 
 
-def mix_mistakes(snapshot: Snapshot) -> tuple[Mistake, ...]:
-    """Mistakes in the services, profiles and GPU types that prevent a mix."""
-    return (
-        *gpu_type_mistakes(snapshot.gpu_types),
-        *profile_mistakes(snapshot.profiles, snapshot.gpu_type_names),
-        *_duplicates("services", (service.name for service in snapshot.services)),
-        *(m for service in snapshot.services for m in service_mistakes(service, snapshot.gpu_type_names)),
-    )
-
-
 def gpu_type_mistakes(gpu_types: Sequence[GpuType]) -> Iterator[Mistake]:
-    yield from _duplicates("gpu types", (gpu_type.name for gpu_type in gpu_types))
+    yield from duplicates("gpu types", (gpu_type.name for gpu_type in gpu_types))
     for gpu_type in gpu_types:
         place = f"gpu type {gpu_type.name}"
         for price in (gpu_type.price_per_hour, gpu_type.spot_price_per_hour):
@@ -140,7 +121,7 @@ def gpu_type_mistakes(gpu_types: Sequence[GpuType]) -> Iterator[Mistake]:
 
 
 def profile_mistakes(profiles: Sequence[ThroughputProfile], gpu_types: Sequence[str]) -> Iterator[Mistake]:
-    yield from _duplicates("profiles", (_profile_place(profile) for profile in profiles))
+    yield from duplicates("profiles", (_profile_place(profile) for profile in profiles))
     for profile in profiles:
         place = _profile_place(profile)
         if profile.gpu_type not in gpu_types:
@@ -198,7 +179,7 @@ def _table_mistakes(place: str, what: str, table: FloatArray, grid: LengthGrid) 
         yield Mistake(place, f"{what} at {grid.label(int(i), int(j))} is {table[i, j]}", "give a number, 0 or more")
 
 
-def _duplicates(place: str, names: Iterable[str]) -> Iterator[Mistake]:
+def duplicates(place: str, names: Iterable[str]) -> Iterator[Mistake]:
     for name, count in Counter(names).items():
         if count > 1:
             yield Mistake(place, f"{count} are called {name}", "give each its own name")
@@ -211,15 +192,6 @@ def _profile_place(profile: ThroughputProfile) -> str:
 
 Claimant = tuple[str, InstanceType]
 """Service and instance type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Free resources of a node, or those that an instance holds where no further one may start."""
-
-    free: Footprint
-    claimants: frozenset[Claimant]
-    """Instances that may be there."""
 
 
 def stocked(
@@ -238,9 +210,7 @@ def stocked(
         types = (each for each in snapshot.gpu_types if each.inventory is not None and each.name in used)
         return tuple(needs), {each.name: Stock(each.inventory or 0) for each in types}
     offers = {(need.service, offer.instance_type): offer for need in needs for offer in need.offers}
-    by_claimants: dict[frozenset[Claimant], list[Footprint]] = {}
-    for room in _rooms(snapshot, offers, stay):
-        by_claimants.setdefault(room.claimants, []).append(room.free)
+    by_claimants = _rooms(snapshot, offers, stay)
     stock: dict[str, Stock] = {}
     places: dict[Claimant, tuple[str, ...]] = {}
     for gpu_type in dict.fromkeys(offer.gpu_type for offer in offers.values()):
@@ -249,13 +219,10 @@ def stocked(
         found, of_type = _of_type(gpu_type, of_own, own)
         stock |= found
         places |= of_type
-    placed = (
-        replace(
-            need,
-            offers=tuple(replace(each, places=places[need.service, each.instance_type]) for each in need.offers),
-        )
-        for need in needs
-    )
+    placed = []
+    for need in needs:
+        own_offers = (replace(each, places=places[need.service, each.instance_type]) for each in need.offers)
+        placed.append(replace(need, offers=tuple(own_offers)))
     return tuple(placed), stock
 
 
@@ -280,26 +247,35 @@ def _of_type(
     return stock, {claimant: own or (nowhere,) for claimant, own in places.items()}
 
 
-def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collection[Claimant]) -> list[Room]:
-    """Rooms of all nodes for these instances.
+def _rooms(
+    snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collection[Claimant]
+) -> dict[frozenset[Claimant], list[Footprint]]:
+    """Free resources of all nodes, by the instances that may be there.
 
     What the services' running instances hold counts as free on nodes where they may start. Elsewhere, such as on a
     cordoned node, and where they stay, it is a room for the same instance alone.
     """
-    allowed = _allowed(snapshot, offers)
-    services = {service for service, _ in offers}
+    services = {service.name: service for service in snapshot.services}
+    of_shapes: dict[PodShape, BoolArray] = {}
+    allowed: dict[Claimant, BoolArray] = {}
+    for name, instance_type in offers:
+        shape = replace(services[name].instance_shape(instance_type), cpu_milli=0, memory_bytes=0, gpus=1)
+        if shape not in of_shapes:
+            of_shapes[shape] = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
+        allowed[name, instance_type] = of_shapes[shape]
+    asked = {service for service, _ in offers}
     free, pods = snapshot.free(), snapshot.pods
     usable = np.logical_or.reduce(list(allowed.values()))
-    rooms = []
+    rooms: dict[frozenset[Claimant], list[Footprint]] = {}
     for row in np.flatnonzero(pods.node != PENDING).tolist():
-        if not pods.owner[row] or pods.owner[row] not in services:
+        if not pods.owner[row] or pods.owner[row] not in asked:
             continue
         shape, node = pods.shapes[pods.shape[row]], int(pods.node[row])
         on_type = int(snapshot.nodes.gpu_type[node])
         known = snapshot.gpu_type_names[on_type] if on_type >= 0 else ""
         claimant = pods.owner[row], instance_type_of(shape) or InstanceType(known, shape.gpus)
         if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
-            rooms.append(Room(footprint_of(shape), frozenset((claimant,))))
+            rooms.setdefault(frozenset((claimant,)), []).append(footprint_of(shape))
         elif usable[node]:
             free.cpu_milli[node] += shape.cpu_milli
             free.memory_bytes[node] += shape.memory_bytes
@@ -314,18 +290,5 @@ def _rooms(snapshot: Snapshot, offers: Mapping[Claimant, Offer], stay: Collectio
         if key not in sets:
             sets[key] = frozenset(claimants[n] for n in np.flatnonzero(column))
         room = Footprint(int(whole[node]), int(free.cpu_milli[node]), int(free.memory_bytes[node]))
-        rooms.append(Room(room, sets[key]))
+        rooms.setdefault(sets[key], []).append(room)
     return rooms
-
-
-def _allowed(snapshot: Snapshot, offers: Mapping[Claimant, Offer]) -> dict[Claimant, BoolArray]:
-    """Shape (nodes,) by service and instance type: nodes where instances may start, whatever is free there."""
-    services = {service.name: service for service in snapshot.services}
-    of_shapes: dict[PodShape, BoolArray] = {}
-    found = {}
-    for name, instance_type in offers:
-        shape = replace(services[name].instance_shape(instance_type), cpu_milli=0, memory_bytes=0, gpus=1)
-        if shape not in of_shapes:
-            of_shapes[shape] = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
-        found[name, instance_type] = of_shapes[shape]
-    return found

@@ -1,14 +1,12 @@
 """Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.pods import PENDING, PodTable, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Free, PodTable, Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
@@ -63,36 +61,36 @@ class Reclaimable:
         if priority >= self.below:
             return
         band = int(np.searchsorted(self._ceilings, priority))
-        if band == self.bands:  # a priority that no running pod had
-            self._add_band(priority)
+        if band == self.bands:  # a priority that no running pod had: one more band, which holds what the last one does
+            self._ceilings = np.append(self._ceilings, priority)
+            for name in ("_count", "_cpu_milli", "_memory_bytes", "_gpu_milli"):
+                held = getattr(self, name)
+                last = held[-1:] if len(held) else np.zeros((1, *held.shape[1:]), dtype=np.int64)
+                setattr(self, name, np.concatenate([held, last]))
         self._count[band:, node] += sign
         self._cpu_milli[band:, node] += sign * shape.cpu_milli
         self._memory_bytes[band:, node] += sign * shape.memory_bytes
         if devices:
             self._gpu_milli[band:, node, device_numbers(devices)] += sign * shape.gpu_milli
 
-    def _add_band(self, priority: int) -> None:
-        self._ceilings = np.append(self._ceilings, priority)
-        for name in ("_count", "_cpu_milli", "_memory_bytes", "_gpu_milli"):
-            held = getattr(self, name)
-            last = held[-1:] if len(held) else np.zeros((1, *held.shape[1:]), dtype=np.int64)
-            setattr(self, name, np.concatenate([held, last]))
-
-    def free(self, band: int = -1) -> tuple[IntArray, IntArray, IntArray]:
-        """Free CPU, memory and thousandths of each device with the pods of that band stopped."""
-        ledger = self._ledger
+    def free(self, band: int = -1) -> Free:
+        """Free resources of each node with the pods of that band stopped."""
+        now = self._ledger.free
         if not self.bands:
-            return ledger.cpu_milli, ledger.memory_bytes, ledger.gpu_milli
-        cpu_milli = ledger.cpu_milli + self._cpu_milli[band]
-        return cpu_milli, ledger.memory_bytes + self._memory_bytes[band], ledger.gpu_milli + self._gpu_milli[band]
+            return now
+        return Free(
+            now.cpu_milli + self._cpu_milli[band],
+            now.memory_bytes + self._memory_bytes[band],
+            now.gpu_milli + self._gpu_milli[band],
+        )
 
     def fits(self, shape: PodShape, band: int) -> BoolArray:
         """Nodes where pods of that band run and a pod of this shape would fit without them. Shape (nodes,)."""
-        cpu_milli, memory_bytes, gpu_milli = self.free(band)
-        enough = (self._count[band] > 0) & (cpu_milli >= shape.cpu_milli) & (memory_bytes >= shape.memory_bytes)
+        free = self.free(band)
+        fits: BoolArray = self._count[band] > 0
+        fits &= (free.cpu_milli >= shape.cpu_milli) & (free.memory_bytes >= shape.memory_bytes)
         if shape.gpus:
-            enough &= (gpu_milli >= shape.gpu_milli).sum(axis=1) >= shape.gpus
-        fits: BoolArray = enough
+            fits &= (free.gpu_milli >= shape.gpu_milli).sum(axis=1) >= shape.gpus
         return fits
 
     def losses(self, shape: PodShape, band: int, nodes: IntArray) -> Sequence[IntArray]:
@@ -115,10 +113,10 @@ Kind = tuple[int, str, bool]
 """Shape and owner of a pod, and whether it may preempt. Where one pod of a kind does not fit, no other of it does."""
 PLACES_PER_POD = 600
 """Fixed price of a pod, in examined places, beside the nodes that are rated for it. Measured as `WORK_PER_S`
-(placement/packing/planner.py)."""
+(`placement/packing/planner.py`)."""
 
 
-class Draft:
+class PackingDraft:
     """Placement of all pods of a snapshot, kept in step with the packer's ledger.
 
     `roll_back(mark)` undoes what changed after a `mark`, so that a gang or a preemption is tried as a whole.
@@ -146,6 +144,7 @@ class Draft:
         self._examined_at: dict[int, int] = {}
         self._changed_at = [0] * len(snapshot.nodes)
         self._domains: dict[str, IntArray] = {}
+        self._members: list[list[int]] | None = None
         self._on: list[set[int]] | None = None
         """Rows on each node, from the first time that they are needed."""
         self._reclaimable: Reclaimable | None = None
@@ -177,14 +176,12 @@ class Draft:
 
     def members(self, gang: int) -> list[int]:
         """Rows of a gang's members, placed or not, ascending."""
+        if self._members is None:
+            of_pod = self.snapshot.pods.gang
+            order = np.argsort(of_pod, kind="stable")
+            edges = np.searchsorted(of_pod[order], np.arange(len(self.snapshot.gangs) + 1)).tolist()
+            self._members = [order[start:end].tolist() for start, end in pairwise(edges)]
         return self._members[gang]
-
-    @cached_property
-    def _members(self) -> list[list[int]]:
-        gang = self.snapshot.pods.gang
-        order = np.argsort(gang, kind="stable")
-        edges = np.searchsorted(gang[order], np.arange(len(self.snapshot.gangs) + 1)).tolist()
-        return [order[start:end].tolist() for start, end in pairwise(edges)]
 
     def pods_on(self, node: int) -> list[int]:
         """Rows of the pods that are placed on a node, ascending."""
@@ -208,21 +205,21 @@ class Draft:
 
     def seat(self, row: int, within: BoolArray | None = None) -> bool:
         """Places a pending pod on the best node and devices (among the nodes of `within`). False when none fits."""
-        self._examine(int(self.snapshot.pods.shape[row]))
+        shape, nodes = self.shape_number(row), len(self._changed_at)
+        before = self._examined_at.get(shape)
+        self.work += PLACES_PER_POD + (nodes if before is None else min(nodes, self._changes - before))
+        if before is None:
+            # Finding the nodes that the shape's constraints allow: each requirement is a pass over a column of labels,
+            # each value of it a look-up. 5 µs and 0.1 ns per node, 50 ns per value; 2 places take a microsecond.
+            requirements = [each for term in self.shape(row).node_terms for each in term]
+            self.work += len(requirements) * (10 + nodes // 16) + sum(len(each.values) for each in requirements) // 8
+        self._examined_at[shape] = self._changes
         choice = self.packer.choose(self.shape(row), within, self.snapshot.pods.owner[row])
         if choice is None:
             return False
         self.choices[row] = choice
         self._set(row, choice.node, choice.devices)
         return True
-
-    def _examine(self, shape: int) -> None:
-        before = self._examined_at.get(shape)
-        count = len(self._changed_at)
-        self.work += PLACES_PER_POD + (count if before is None else min(count, self._changes - before))
-        if before is None:
-            self.work += constraint_places(self.snapshot.pods.shapes[shape], count)
-        self._examined_at[shape] = self._changes
 
     def unseat(self, row: int) -> None:
         self._set(row, PENDING, 0)
@@ -269,29 +266,18 @@ class Draft:
         was, held = int(self.node[row]), int(self.devices[row])
         if was != PENDING:
             self.packer.remove(shape, was, held, owner)
-            self._note(row, shape, was, held, -1)
         if node != PENDING:
             self.packer.place(shape, Choice(node, devices, cost=0.0), owner)
-            self._note(row, shape, node, devices, 1)
+        for where, mask, sign in ((was, held, -1), (node, devices, 1)):
+            if where == PENDING:
+                continue
+            self._changes += 1
+            self._changed_at[where] = self._changes
+            if self._on is not None:
+                (self._on[where].add if sign > 0 else self._on[where].discard)(row)
+            if self._reclaimable is not None:
+                self._reclaimable.charge(shape, int(self.priority[row]), where, mask, sign)
         self.node[row], self.devices[row] = node, devices
-
-    def _note(self, row: int, shape: PodShape, node: int, devices: int, sign: int) -> None:
-        self._changes += 1
-        self._changed_at[node] = self._changes
-        if self._on is not None:
-            (self._on[node].add if sign > 0 else self._on[node].discard)(row)
-        if self._reclaimable is not None:
-            self._reclaimable.charge(shape, int(self.priority[row]), node, devices, sign)
-
-
-def constraint_places(shape: PodShape, nodes: int) -> int:
-    """Work of finding the nodes that a shape's constraints allow, in examined places.
-
-    Each requirement is a pass over a column of labels, and each value of it a look-up: 5 µs and 0.1 ns per node, 50 ns
-    per value, on a core that examines 2 places in a microsecond.
-    """
-    requirements = [each for term in shape.node_terms for each in term]
-    return len(requirements) * (10 + nodes // 16) + sum(len(each.values) for each in requirements) // 8
 
 
 def effective_priority(snapshot: Snapshot) -> IntArray:
@@ -306,6 +292,6 @@ def effective_priority(snapshot: Snapshot) -> IntArray:
     return np.where(members, of_gang[pods.gang], pods.priority)
 
 
-def members_running(draft: Draft, gang: int) -> list[int]:
+def members_running(draft: PackingDraft, gang: int) -> list[int]:
     """Rows of a gang's members that are placed in the draft."""
     return [row for row in draft.members(gang) if draft.node[row] != PENDING]

@@ -8,14 +8,13 @@ import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
 from cluster.workloads import PodShape
-from placement.packing.draft import Draft, Kind, members_running
+from placement.engine.ledger import copies_at_most
+from placement.packing.draft import Kind, PackingDraft, members_running
 from placement.packing.units import Unit
 
 Place = Callable[[int, BoolArray | None], bool]
 """Places one pod, among the nodes of the mask. Returns whether it did."""
 
-MOST_COPIES = 1 << 20
-"""Number of pods that stands for any number of them, where a shape requests nothing that a node could lack."""
 PLACES_PER_COUNT = 500
 """Price of counting the pods of one shape that all nodes hold, in examined places."""
 
@@ -29,7 +28,7 @@ class Seat:
     """Priority below which pods may be stopped; None: free resources only."""
 
 
-def seat_unit(draft: Draft, unit: Unit, seat: Seat) -> bool:
+def seat_unit(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
     """Places at least `unit.need` of the unit's pods, or none. A gang's other pods follow as far as they fit.
 
     Topology domains that cannot hold that many, by a count that is never too low, are not tried.
@@ -41,26 +40,33 @@ def seat_unit(draft: Draft, unit: Unit, seat: Seat) -> bool:
         everywhere = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)
         return bool(rooms.may_hold(everywhere, unit.need).any()) and _seat_near(draft, unit, seat, None)
     domain = draft.domain(wanted.within)
-    values = _domains_to_try(draft, unit, rooms, domain)
+    room, can = rooms.free(domain), rooms.may_hold(domain, unit.need)
+    if running := members_running(draft, unit.gang):  # a gang that runs in part must stay in the domain where it runs
+        here = sorted({int(domain[draft.node[row]]) for row in running} - {-1})[:1]
+        values = [value for value in here if can[value]]
+    else:
+        # In free resources the tightest that suffices first, by preemption the roomiest, where least must be stopped.
+        able = np.flatnonzero(can)
+        free = room[able]
+        values = able[np.lexsort((able, np.where(free < unit.need, -free, free), free < unit.need))].tolist()
     return any(_seat_near(draft, unit, seat, domain == value) for value in values)
 
 
 class Rooms:
     """Number of a gang's pods that topology domains hold, counted node by node once for all domains."""
 
-    def __init__(self, draft: Draft, rows: Sequence[int], below: int | None) -> None:
+    def __init__(self, draft: PackingDraft, rows: Sequence[int], below: int | None) -> None:
         """below: counts as if all pods below this priority were stopped; None: in free resources."""
         self._shapes = [draft.shape(row) for row in rows]
         self._kinds = Counter(self._shapes)
         draft.work += PLACES_PER_COUNT * len(self._kinds)
-        ledger = draft.packer.ledger
-        free = ledger.cpu_milli, ledger.memory_bytes, ledger.gpu_milli
+        free = draft.packer.ledger.free
         self._reach = free if below is None else draft.reclaimable(below).free()
         self._open = {shape: draft.packer.eligible(shape) for shape in self._kinds}
-        self._copies = {shape: _copies(shape, *free) * self._open[shape] for shape in self._kinds}
+        self._copies = {shape: copies_at_most(shape, free) * self._open[shape] for shape in self._kinds}
         self._most = self._copies
         if below is not None:
-            self._most = {shape: _copies(shape, *self._reach) * self._open[shape] for shape in self._kinds}
+            self._most = {shape: copies_at_most(shape, self._reach) * self._open[shape] for shape in self._kinds}
 
     def free(self, domain: IntArray) -> IntArray:
         """Pods that fit now: exact for equal pods, a guess for unequal ones. Shape (domains,).
@@ -80,12 +86,11 @@ class Rooms:
         """Domains that may hold so many of the pods, after any preemption; the others certainly cannot."""
         may: BoolArray = self.most(domain) >= need
         if len(self._kinds) > 1:  # pods of several shapes need the sum of what they request
-            eligible = np.any(list(self._open.values()), axis=0)
-            cpu_milli, memory_bytes, gpu_milli = self._reach
+            eligible, reach = np.any(list(self._open.values()), axis=0), self._reach
             for free, asked in (
-                (cpu_milli, [shape.cpu_milli for shape in self._shapes]),
-                (memory_bytes, [shape.memory_bytes for shape in self._shapes]),
-                (gpu_milli.sum(axis=1), [shape.total_gpu_milli for shape in self._shapes]),
+                (reach.cpu_milli, [shape.cpu_milli for shape in self._shapes]),
+                (reach.memory_bytes, [shape.memory_bytes for shape in self._shapes]),
+                (reach.gpu_milli.sum(axis=1), [shape.total_gpu_milli for shape in self._shapes]),
             ):
                 may &= _sums(np.maximum(free, 0) * eligible, domain) >= sum(sorted(asked)[:need])
         return may
@@ -97,20 +102,40 @@ def _sums(copies: IntArray, domain: IntArray) -> IntArray:
     return np.bincount(domain[inside], copies[inside], count).astype(np.int64)
 
 
-def _seat_near(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None) -> bool:
-    """Places a gang inside `allowed`, in as few domains of its preferred label as can be found."""
+def _seat_near(draft: PackingDraft, unit: Unit, seat: Seat, allowed: BoolArray | None) -> bool:
+    """Places a gang inside `allowed`, in as few domains of its preferred label as can be found.
+
+    Domains are filled one after the other: the tightest that holds all remaining pods, else the roomiest. For equal
+    pods, the roomiest-first order needs the fewest possible domains.
+    """
     mark, prefer = draft.mark, draft.snapshot.gangs[unit.gang].prefer_within
-    if prefer is None:
-        placed = len(unit.rows) - len(_left_of(draft, unit.rows, seat, allowed))
-    else:
-        placed = _seat_in_few(draft, unit, seat, allowed, draft.domain(prefer))
-    if placed >= unit.need:
+    left = list(unit.rows)
+    if prefer is not None:
+        domain = draft.domain(prefer)
+        everywhere = np.ones(len(domain), dtype=bool) if allowed is None else allowed
+        inside = np.where(everywhere, domain, -1)
+        shapes: set[PodShape] = set()
+        while left:
+            if shapes != (shapes := {draft.shape(row) for row in left}):
+                # Pods are placed in one domain at a time, which is then done: the others keep their room.
+                rooms = Rooms(draft, left, seat.below)
+                room, most = rooms.free(inside), rooms.most(inside)
+            if not most.any():
+                break
+            enough = np.flatnonzero((room >= len(left)) & (most > 0))
+            best = int(enough[room[enough].argmin()] if len(enough) else np.where(most > 0, room, -1).argmax())
+            left = _left_of(draft, left, seat, inside == best)
+            inside = np.where(inside == best, -1, inside)
+            room[best] = most[best] = 0
+        allowed = everywhere & (domain < 0)
+    left = _left_of(draft, left, seat, allowed)
+    if len(unit.rows) - len(left) >= unit.need:
         return True
     draft.roll_back(mark)
     return False
 
 
-def _left_of(draft: Draft, rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> list[int]:
+def _left_of(draft: PackingDraft, rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> list[int]:
     """Places each of these pods that fits; returns those that do not."""
     left, futile = list[int](), set[Kind]()
     for row in rows:
@@ -119,56 +144,3 @@ def _left_of(draft: Draft, rows: Sequence[int], seat: Seat, allowed: BoolArray |
             futile.add(kind)  # room only shrinks while a gang is placed
             left.append(row)
     return left
-
-
-def _seat_in_few(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None, domain: IntArray) -> int:
-    """Fills domains one after the other: the tightest that holds all remaining pods, else the roomiest.
-
-    For equal pods, the roomiest-first order needs the fewest possible domains.
-    """
-    everywhere = np.ones(len(domain), dtype=bool) if allowed is None else allowed
-    inside, left = np.where(everywhere, domain, -1), list(unit.rows)
-    shapes: set[PodShape] = set()
-    while left:
-        if shapes != (shapes := {draft.shape(row) for row in left}):
-            # Pods are placed in one domain at a time, which is then done: the others keep their room.
-            rooms = Rooms(draft, left, seat.below)
-            room, most = rooms.free(inside), rooms.most(inside)
-        if not most.any():
-            break
-        enough = np.flatnonzero((room >= len(left)) & (most > 0))
-        best = int(enough[room[enough].argmin()] if len(enough) else np.where(most > 0, room, -1).argmax())
-        left = _left_of(draft, left, seat, inside == best)
-        inside = np.where(inside == best, -1, inside)
-        room[best] = most[best] = 0
-    outside = _left_of(draft, left, seat, everywhere & (domain < 0)) if left else []
-    return len(unit.rows) - len(outside)
-
-
-def _domains_to_try(draft: Draft, unit: Unit, rooms: Rooms, domain: IntArray) -> list[int]:
-    """Values of the required label that may hold the gang: in free resources the tightest that suffices first.
-
-    By preemption the roomiest first, where least must be stopped. A gang that runs in part must stay in the domain
-    where it runs.
-    """
-    room, can = rooms.free(domain), rooms.may_hold(domain, unit.need)
-    running = members_running(draft, unit.gang)
-    if running:
-        here = sorted({int(domain[draft.node[row]]) for row in running} - {-1})[:1]
-        return [value for value in here if can[value]]
-    values = np.flatnonzero(can)
-    free = room[values]
-    order: list[int] = values[np.lexsort((values, np.where(free < unit.need, -free, free), free < unit.need))].tolist()
-    return order
-
-
-def _copies(shape: PodShape, cpu_milli: IntArray, memory_bytes: IntArray, gpu_milli: IntArray) -> IntArray:
-    """Number of pods of one shape that each node has these resources for, an upper bound. Shape (nodes,)."""
-    copies = np.full(len(cpu_milli), MOST_COPIES)
-    if shape.cpu_milli:
-        copies = np.minimum(copies, cpu_milli // shape.cpu_milli)
-    if shape.memory_bytes:
-        copies = np.minimum(copies, memory_bytes // shape.memory_bytes)
-    if shape.gpus:
-        copies = np.minimum(copies, (gpu_milli // shape.gpu_milli).sum(axis=1) // shape.gpus)
-    return np.asarray(np.maximum(copies, 0), dtype=np.int64)

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cluster.actions import PREEMPTED, Bind, Evict
 from cluster.plans import Phase, Reason, Step
-from cluster.pods import PENDING, device_numbers
-from placement.packing.draft import Draft
+from cluster.snapshot import PENDING, device_numbers
+from placement.packing.draft import PackingDraft
 from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service
 
 
-def phases_of(draft: Draft) -> tuple[Phase, ...]:
+def phases_of(draft: PackingDraft) -> tuple[Phase, ...]:
     """Phases of the plan: units that others make room for, in the order of service; then gangs; then single pods.
 
     An eviction belongs to the first unit that cannot start without it, and the phase of such a unit is whole. Where it
@@ -18,10 +18,22 @@ def phases_of(draft: Draft) -> tuple[Phase, ...]:
     units that do not need its evictions start.
     """
     leave, start = draft.changed()
-    room = Room(draft, leave) if leave else None
+    pods, gone = draft.snapshot.pods, set(leave)
+    units = [Unit(int(draft.priority[row]), (row,), 1) for row in start if pods.gang[row] < 0]
+    members: dict[int, list[int]] = {}
+    for row in start:
+        if pods.gang[row] >= 0:
+            members.setdefault(int(pods.gang[row]), []).append(row)
+    for gang, rows in members.items():
+        stay = sum(pods.node[row] != PENDING and row not in gone for row in draft.members(gang))
+        need = draft.snapshot.gangs[gang].min_members - stay
+        units.append(Unit(int(draft.priority[rows[0]]), tuple(rows), need, gang))
+    room = _Room(draft, leave) if leave else None
+    if room:
+        units.sort(key=lambda unit: order_of_service(draft, unit))
     making_room, gangs, singles = list[Phase](), list[tuple[int, Phase]](), list[int]()
-    for unit in _starting(draft, leave, start):
-        free, *bought = _parts(room, unit) if room else [Part(unit.rows)]
+    for unit in units:
+        free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
         if bought and free.rows:
             making_room.append(_start(draft, unit, free))
         elif free.rows and unit.gang >= 0:
@@ -36,7 +48,7 @@ def phases_of(draft: Draft) -> tuple[Phase, ...]:
     return tuple(phase for phase in phases if phase.steps)
 
 
-class Part:
+class _Part:
     """Pods that start together, and those that are stopped for them."""
 
     def __init__(self, rows: Iterable[int] = ()) -> None:
@@ -44,10 +56,10 @@ class Part:
         self.rows = list(rows)
 
 
-class Room:
+class _Room:
     """Free resources while phases are made: those of the snapshot, with the stops and starts of the phases so far."""
 
-    def __init__(self, draft: Draft, leave: Sequence[int]) -> None:
+    def __init__(self, draft: PackingDraft, leave: Sequence[int]) -> None:
         self._draft = draft
         self._free = draft.snapshot.free()
         self._group = {row: rows for rows in stopped_together(draft, leave) for row in rows}
@@ -88,7 +100,7 @@ class Room:
                 stop(self._group[each])
         return list(victims)
 
-    def begin(self, row: int, victims: Iterable[int], part: Part) -> None:
+    def begin(self, row: int, victims: Iterable[int], part: _Part) -> None:
         """Counts the pod as started and its victims as stopped, in this part."""
         pods = self._draft.snapshot.pods
         for each in victims:
@@ -98,6 +110,28 @@ class Room:
         self._charge(row, int(self._draft.node[row]), int(self._draft.devices[row]), 1)
         part.rows.append(row)
 
+    def parts_of(self, unit: Unit) -> Iterator[_Part]:
+        """First a unit's pods that start without a stop, then parts with one: what its gang needs, and single pods.
+
+        Members of a gang above its minimum are parts of their own, so that they may be cut without the gang.
+        """
+        free, waiting = _Part(), list[int]()
+        for row in unit.rows:
+            if self.victims_of(row):
+                waiting.append(row)
+            else:
+                self.begin(row, (), free)
+        if len(free.rows) < unit.need:
+            yield _Part()
+            while len(free.rows) < unit.need and waiting:
+                row = waiting.pop(0)
+                self.begin(row, self.victims_of(row), free)
+        yield free
+        for row in waiting:
+            part = _Part()
+            self.begin(row, self.victims_of(row), part)
+            yield part
+
     def _charge(self, row: int, node: int, devices: int, sign: int) -> None:
         shape = self._draft.shape(row)
         self._free.cpu_milli[node] -= sign * shape.cpu_milli
@@ -106,61 +140,21 @@ class Room:
             self._free.gpu_milli[node, device] -= sign * shape.gpu_milli
 
 
-def _starting(draft: Draft, leave: Sequence[int], start: Sequence[int]) -> list[Unit]:
-    """Units of the pods that start, in the order of service where some leave for others."""
-    pods, gone = draft.snapshot.pods, set(leave)
-    units = [Unit(int(draft.priority[row]), (row,), 1) for row in start if pods.gang[row] < 0]
-    gangs: dict[int, list[int]] = {}
-    for row in start:
-        if pods.gang[row] >= 0:
-            gangs.setdefault(int(pods.gang[row]), []).append(row)
-    for gang, rows in gangs.items():
-        stay = sum(pods.node[row] != PENDING and row not in gone for row in draft.members(gang))
-        need = draft.snapshot.gangs[gang].min_members - stay
-        units.append(Unit(int(draft.priority[rows[0]]), tuple(rows), need, gang))
-    return sorted(units, key=lambda unit: order_of_service(draft, unit)) if leave else units
-
-
-def _parts(room: Room, unit: Unit) -> Iterator[Part]:
-    """First the pods of the unit that start without a stop, then parts with one: what the gang needs, and single pods.
-
-    Members of a gang above its minimum are parts of their own, so that they may be cut without the gang.
-    """
-    free, waiting = Part(), list[int]()
-    for row in unit.rows:
-        if room.victims_of(row):
-            waiting.append(row)
-        else:
-            room.begin(row, (), free)
-    if len(free.rows) >= unit.need:
-        yield free
-    else:
-        yield Part()
-        while len(free.rows) < unit.need and waiting:
-            row = waiting.pop(0)
-            room.begin(row, room.victims_of(row), free)
-        yield free
-    for row in waiting:
-        part = Part()
-        room.begin(row, room.victims_of(row), part)
-        yield part
-
-
-def _start(draft: Draft, unit: Unit, part: Part) -> Phase:
+def _start(draft: PackingDraft, unit: Unit, part: _Part) -> Phase:
     label = unit.label(draft.snapshot)
     evictions = tuple(_evict(draft, row, label) for row in sorted(part.stops))
     name = f"make room for {label}" if evictions else f"start {label.partition('/')[2]}"
     return Phase(name, evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
 
 
-def _evict(draft: Draft, row: int, beneficiary: str) -> Step:
+def _evict(draft: PackingDraft, row: int, beneficiary: str) -> Step:
     snapshot = draft.snapshot
     action = Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])])
     words = f"makes room for {beneficiary}, which has higher priority"
     return Step(action, Reason(PREEMPTED, words, {"priority": int(draft.priority[row])}))
 
 
-def _bind(draft: Draft, row: int) -> Step:
+def _bind(draft: PackingDraft, row: int) -> Step:
     snapshot = draft.snapshot
     node = snapshot.nodes.names[int(draft.node[row])]
     action = Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))

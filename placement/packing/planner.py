@@ -3,15 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cluster.arrays import BoolArray
 from cluster.plans import CutShort, Plan, Reason, Unplaced
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing.draft import PLACES_PER_POD, Draft, members_running
+from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running
 from placement.packing.gangs import Seat, seat_unit
 from placement.packing.instances import seat_instances_together
 from placement.packing.phases import phases_of
@@ -19,12 +18,72 @@ from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, 
 from placement.packing.reasons import Reasons
 from placement.packing.units import FairQueue, Queue, Unit, as_of_now, pending_units, units_of
 
+WORK_PER_S = 2_000_000.0
+"""Places examined per second of the deadline, as `PackingDraft.work` counts them. Measured on a core of 2026 with the
+policy `tonnage`, 200 to 20,000 nodes and up to 300 shapes: 2.1 to 3.4 million per second; 0.8 million where 500 shapes
+of pods share devices. So 4,000 pods on 1,000 nodes use 1.3 seconds of a plan (`make bench-binding`)."""
 LEAST_SHARE = 1 / 20
 """Fraction of the remaining work that every gang may use. Chosen: 20 gangs that use it in vain leave more than a third
 to the units behind them."""
 MOST_SHARE = 1 / 2
 """Fraction of the remaining work that a large gang may use, and of all work that large gangs may use in vain; after
 that, a gang has `LEAST_SHARE` until all other units had their turn."""
+
+OUT_OF_TIME = Reason("PackingOutOfTime", "the deadline passed before the work of placing pods was done")
+NO_TURN: Mapping[CutShort, Reason] = {
+    "work": Reason("WorkUsedUp", "the work that the deadline of this plan allows was used up before its turn"),
+    "time": Reason("DeadlinePassed", "the deadline of this plan passed before its turn"),
+}
+
+
+def packing_work_of(within_s: float) -> float:
+    """Packing work that belongs to a deadline, in examined places."""
+    return WORK_PER_S * within_s
+
+
+def pack(
+    snapshot: Snapshot,
+    packer: Packer,
+    budget: Budget | None = None,
+    *,
+    preempt: bool = True,
+    tried: frozenset[str] = frozenset(),
+) -> Plan:
+    """Plan that places every pending unit that fits, by priority, and reports the rest with what was short where.
+
+    A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
+    Preempted pods are served again in their own turn. Units beyond the budget wait, with that as their reason; without
+    a budget every unit is served. tried: what the last plan tried in vain, as `tried_in_vain` returns it.
+    """
+    budget = Budget(math.inf) if budget is None else budget
+    draft = PackingDraft(snapshot, packer, tried)
+    left = pending_units(draft)
+    service, turn, had_turn = Service(draft, budget, preempt=preempt), Served(1), frozenset[int]()
+    unserved = frozenset[int]()
+    while left and turn.seated and not turn.ended:  # again: evictions may free more than they must
+        turn = service.serve(left)
+        spare_victims(draft)
+        unserved = turn.unserved - had_turn
+        had_turn |= rows_of(left)
+        left = pending_units(draft)
+    phases, unplaced = phases_of(draft), list[Unplaced]()
+    if left:
+        reasons = Reasons(draft)
+        for unit in left:
+            had_no_turn = turn.ended and not unserved.isdisjoint(unit.rows)
+            unplaced.append(Unplaced(unit.label(snapshot), NO_TURN[turn.ended] if had_no_turn else reasons.of(unit)))
+    return Plan(phases=phases, unplaced=tuple(unplaced), cut_short=(OUT_OF_TIME,) if turn.ended == "time" else ())
+
+
+def tried_in_vain(plan: Plan, before: frozenset[str]) -> frozenset[str]:
+    """Units that had a turn, now or in the plans before, since one after which none waited for its turn.
+
+    The next plan begins with the others, so that a flood of pods that fit nowhere is gone through in a few plans.
+    """
+    waits = {each.workload: each.reason.code for each in plan.unplaced}
+    no_turn = {each.code for each in NO_TURN.values()}
+    had_none = {workload for workload, code in waits.items() if code in no_turn} - before
+    return frozenset(waits.keys() - had_none) if had_none else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +101,7 @@ class Served:
 class Service:
     """Passes over the units that wait, until none of them can be placed."""
 
-    def __init__(self, draft: Draft, budget: Budget, *, preempt: bool) -> None:
+    def __init__(self, draft: PackingDraft, budget: Budget, *, preempt: bool) -> None:
         self._draft = draft
         self._budget = budget
         self._preempt = preempt
@@ -59,46 +118,43 @@ class Service:
     def serve(self, units: Iterable[Unit]) -> Served:
         """Serves every unit once, in the order of service; those whose own work was used up again after all others.
 
-        Where the work does not suffice for all, namespaces share that of each priority.
-
-        Victims of preemption join the queue at their own place.
+        Where the work does not suffice for all, namespaces share that of each priority. Victims of preemption join the
+        queue at their own place.
         """
-        queue, late = FairQueue(self._draft, units, self._budget), Queue(self._draft)
+        draft, budget = self._draft, self._budget
+        queue, late = FairQueue(draft, units, budget), Queue(draft)
         seated, cut = 0, list[Unit]()
         self._futile_gangs.clear()
         for unit, is_late in self._turns(queue, late):
-            if not self._budget.allows_more():
+            if not budget.allows_more():
                 behind = (each for each in (unit, *queue.waiting(), *late.waiting()) if self._may_fit(each))
-                return Served(seated, self._budget.cut_short, rows_of((*behind, *cut)))
-            seated += self._seat_instances(unit)
-            if self._draft.node[unit.rows[0]] != PENDING:
+                return Served(seated, budget.cut_short, rows_of((*behind, *cut)))
+            is_instance = unit.gang < 0 and bool(draft.snapshot.pods.owner[unit.rows[0]])
+            if is_instance and unit.priority not in self._together:
+                self._together.add(unit.priority)
+                seated += seat_instances_together(draft, unit.priority, budget)
+            if draft.node[unit.rows[0]] != PENDING:
                 continue
-            mark = self._draft.mark
-            attempt = Attempt(self._draft, self._own_budget(unit, is_late=is_late))
+            mark = draft.mark
+            attempt = Attempt(draft, budget if unit.gang < 0 else self._gang_budget(unit, is_late=is_late))
             if attempt.seat(unit, preempt=self._preempt):
                 seated += 1
             else:
                 self._useless += attempt.work if unit.gang >= 0 else 0.0
                 if not attempt.was_cut:
-                    (self._futile if unit.gang < 0 else self._futile_gangs).add(_alike(self._draft, unit))
+                    (self._futile if unit.gang < 0 else self._futile_gangs).add(_alike(draft, unit))
                 elif is_late:
                     cut.append(unit)
                 else:
                     late.add(unit)
             queue.charge(unit, attempt.work)
-            self._requeue(queue, self._draft.unseated_since(mark))
+            victims = draft.unseated_since(mark)
+            if victims:  # freed resources may now fit pods that did not fit before
+                self._futile.clear()
+                self._futile_gangs.clear()
+                for each in units_of(draft, victims):
+                    queue.add(each)
         return Served(seated, "work" if cut else "", rows_of(cut))
-
-    def _seat_instances(self, unit: Unit) -> int:
-        """Places the pending instances of the unit's priority together, once, where one by one would not do.
-
-        Returns the number of placed ones.
-        """
-        is_instance = unit.gang < 0 and bool(self._draft.snapshot.pods.owner[unit.rows[0]])
-        if not is_instance or unit.priority in self._together:
-            return 0
-        self._together.add(unit.priority)
-        return seat_instances_together(self._draft, unit.priority, self._budget)
 
     def _turns(self, queue: FairQueue, late: Queue) -> Iterator[tuple[Unit, bool]]:
         """Units as they are when their turn comes, and whether it is the second one; none that cannot be placed."""
@@ -114,36 +170,24 @@ class Service:
     def _may_fit(self, unit: Unit) -> bool:
         return _alike(self._draft, unit) not in (self._futile if unit.gang < 0 else self._futile_gangs)
 
-    def _requeue(self, queue: FairQueue, victims: list[int]) -> None:
-        if victims:
-            self._futile.clear()  # freed resources may now fit pods that did not fit before
-            self._futile_gangs.clear()
-        for unit in units_of(self._draft, victims):
-            queue.add(unit)
-
-    def _own_budget(self, unit: Unit, *, is_late: bool) -> Budget:
-        """Work that the unit may use; a single pod, which needs little, is not limited by itself."""
-        if unit.gang < 0:
-            return self._budget
-        left = self._budget.work
-        least, most = LEAST_SHARE * left, MOST_SHARE * left
+    def _gang_budget(self, unit: Unit, *, is_late: bool) -> Budget:
+        """Work that a gang may use: twice that of placing one that fits, within its shares of what remains."""
+        budget = self._budget
+        least, most = LEAST_SHARE * budget.work, MOST_SHARE * budget.work
         if is_late:
             least = most
         elif self._useless < self._useless_most:
-            least = min(max(least, self._usual_work(unit)), most)
-        return Budget(least, self._budget.clock, self._budget.over_at_s, self._budget)
-
-    def _usual_work(self, unit: Unit) -> float:
-        """Work of placing a gang that fits, twice."""
-        kinds = len({self._draft.kind(row) for row in unit.rows})
-        each = PLACES_PER_POD + (PLACES_PER_SEARCH if self._preempt else 0)
-        return 2.0 * (kinds * len(self._draft.snapshot.nodes) + len(unit.rows) * each)
+            kinds = len({self._draft.kind(row) for row in unit.rows})
+            each = PLACES_PER_POD + (PLACES_PER_SEARCH if self._preempt else 0)
+            usual = 2.0 * (kinds * len(self._draft.snapshot.nodes) + len(unit.rows) * each)
+            least = min(max(least, usual), most)
+        return Budget(least, budget.clock, budget.over_at_s, budget)
 
 
 class Attempt:
     """One turn of a unit, charged to its budget."""
 
-    def __init__(self, draft: Draft, budget: Budget) -> None:
+    def __init__(self, draft: PackingDraft, budget: Budget) -> None:
         self._draft = draft
         self._budget = budget
         self._began = self._charged = draft.work
@@ -157,15 +201,20 @@ class Attempt:
 
     def seat(self, unit: Unit, *, preempt: bool) -> bool:
         """Places the unit in free resources if they suffice, else by preemption for the pods that do not fit."""
-        is_seated = seat_unit(self._draft, unit, Seat(self._in_free_resources))
-        if not is_seated and preempt and not self.was_cut and has_victims(self._draft, unit):
+        draft = self._draft
+        is_seated = seat_unit(draft, unit, Seat(self._in_free_resources))
+        if not is_seated and preempt and not self.was_cut:
+            has_victims = bool(((draft.node != PENDING) & (draft.priority < unit.priority)).any())
             place = self._by_preemption if unit.gang < 0 else self._in_either
-            is_seated = seat_unit(self._draft, unit, Seat(place, below=unit.priority))
+            is_seated = has_victims and seat_unit(draft, unit, Seat(place, below=unit.priority))
         self._charge()
         return is_seated
 
     def _in_free_resources(self, row: int, within: BoolArray | None) -> bool:
-        return self._may_go_on() and self._draft.seat(row, within)
+        self._charge()
+        if not self._budget.allows_more():
+            self.was_cut = True
+        return not self.was_cut and self._draft.seat(row, within)
 
     def _by_preemption(self, row: int, within: BoolArray | None) -> bool:
         priority = int(self._draft.priority[row])
@@ -174,21 +223,10 @@ class Attempt:
     def _in_either(self, row: int, within: BoolArray | None) -> bool:
         return self._in_free_resources(row, within) or (not self.was_cut and self._by_preemption(row, within))
 
-    def _may_go_on(self) -> bool:
-        self._charge()
-        if not self._budget.allows_more():
-            self.was_cut = True
-        return not self.was_cut
-
     def _charge(self) -> None:
         if self._draft.work > self._charged:
             self._budget.spend(self._draft.work - self._charged)
             self._charged = self._draft.work
-
-
-def has_victims(draft: Draft, unit: Unit) -> bool:
-    """Whether any pod of lower priority runs."""
-    return bool(((draft.node != PENDING) & (draft.priority < unit.priority)).any())
 
 
 def rows_of(units: Iterable[Unit]) -> frozenset[int]:
@@ -196,7 +234,7 @@ def rows_of(units: Iterable[Unit]) -> frozenset[int]:
     return frozenset(row for unit in units for row in unit.rows)
 
 
-def _alike(draft: Draft, unit: Unit) -> Hashable:
+def _alike(draft: PackingDraft, unit: Unit) -> Hashable:
     """Key of units that fail alike: pods of one kind and priority, and gangs of equal content that wait whole.
 
     Free resources only shrink from one unit to the next unless pods are preempted. Thousands of units that fit nowhere
@@ -208,79 +246,3 @@ def _alike(draft: Draft, unit: Unit) -> Hashable:
     content = tuple(sorted(Counter(draft.kind(row) for row in unit.rows).items()))
     which = unit.gang if members_running(draft, unit.gang) else -1
     return (which, wanted.within, wanted.prefer_within, unit.priority, unit.need, content)
-
-
-WORK_PER_S = 2_000_000.0
-"""Places examined per second of the deadline, as `Draft.work` counts them. Measured on a core of 2026 with the policy
-`tonnage`, 200 to 20,000 nodes and up to 300 shapes: 2.1 to 3.4 million per second; 0.8 million where 500 shapes of pods
-share devices. So 4,000 pods on 1,000 nodes use 1.3 seconds of a plan (`make bench-binding`)."""
-
-
-def packing_work_of(within_s: float) -> float:
-    """Packing work that belongs to a deadline, in examined places."""
-    return WORK_PER_S * within_s
-
-
-def no_limit() -> Budget:
-    """Budget for a caller without a deadline."""
-    return Budget(math.inf)
-
-
-def pack(
-    snapshot: Snapshot,
-    packer: Packer,
-    budget: Budget | None = None,
-    *,
-    preempt: bool = True,
-    tried: frozenset[str] = frozenset(),
-) -> Plan:
-    """Plan that places every pending unit that fits, by priority, and reports the rest with what was short where.
-
-    A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
-    Preempted pods are served again in their own turn. Units beyond the budget wait, with that as their reason; without
-    a budget every unit is served. tried: what the last plan tried in vain, as `tried_in_vain` returns it.
-    """
-    budget = no_limit() if budget is None else budget
-    draft = Draft(snapshot, packer, tried)
-    left = pending_units(draft)
-    service, turn, had_turn = Service(draft, budget, preempt=preempt), Served(1), frozenset[int]()
-    while left and turn.seated and not turn.ended:  # again: evictions may free more than they must
-        turn = service.serve(left)
-        spare_victims(draft)
-        turn = replace(turn, unserved=turn.unserved - had_turn)
-        had_turn |= {row for unit in left for row in unit.rows}
-        left = pending_units(draft)
-    return Plan(
-        phases=phases_of(draft),
-        unplaced=tuple(_unplaced(draft, left, turn)),
-        cut_short=(OUT_OF_TIME,) if turn.ended == "time" else (),
-    )
-
-
-OUT_OF_TIME = Reason("PackingOutOfTime", "the deadline passed before the work of placing pods was done")
-
-
-def _unplaced(draft: Draft, units: list[Unit], turn: Served) -> Iterator[Unplaced]:
-    """Each waiting unit with what was short, or with the limit that kept it from its turn."""
-    reasons = Reasons(draft)
-    for unit in units:
-        had_no_turn = turn.ended and not turn.unserved.isdisjoint(unit.rows)
-        why = NO_TURN[turn.ended] if had_no_turn else reasons.of(unit)
-        yield Unplaced(unit.label(draft.snapshot), why)
-
-
-def tried_in_vain(plan: Plan, before: frozenset[str]) -> frozenset[str]:
-    """Units that had a turn, now or in the plans before, since one after which none waited for its turn.
-
-    The next plan begins with the others, so that a flood of pods that fit nowhere is gone through in a few plans.
-    """
-    waits = {each.workload: each.reason.code for each in plan.unplaced}
-    no_turn = {each.code for each in NO_TURN.values()}
-    had_none = {workload for workload, code in waits.items() if code in no_turn} - before
-    return frozenset(waits.keys() - had_none) if had_none else frozenset()
-
-
-NO_TURN: Mapping[CutShort, Reason] = {
-    "work": Reason("WorkUsedUp", "the work that the deadline of this plan allows was used up before its turn"),
-    "time": Reason("DeadlinePassed", "the deadline of this plan passed before its turn"),
-}

@@ -1,4 +1,4 @@
-"""Preemption: the node where stopping the least important pods frees the resources for a more important one."""
+"""Preemption: pods that are stopped for a more important one, where that loses least, and those spared after all."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING, device_numbers
 from cluster.power_floors import held_devices
-from cluster.workloads import PodShape
-from placement.packing.draft import Draft, members_running
+from cluster.snapshot import PENDING, device_numbers
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from placement.packing.draft import PackingDraft, members_running
 
 CANDIDATES = 16
 """Nodes that are examined in detail, those that lose least first. Chosen: their order is already that of the price,
@@ -39,7 +38,7 @@ class Clearing:
         return (self.losses, self.node)
 
 
-def seat_by_preemption(draft: Draft, row: int, priority: int, within: BoolArray | None) -> bool:
+def seat_by_preemption(draft: PackingDraft, row: int, priority: int, within: BoolArray | None) -> bool:
     """Places a pod by preempting pods of strictly lower priority where that costs least. Changes nothing on failure."""
     clearing = cheapest_clearing(draft, row, priority, within)
     if clearing is None:
@@ -55,15 +54,37 @@ def seat_by_preemption(draft: Draft, row: int, priority: int, within: BoolArray 
     return False
 
 
-def cheapest_clearing(draft: Draft, row: int, priority: int, within: BoolArray | None) -> Clearing | None:
+def cheapest_clearing(draft: PackingDraft, row: int, priority: int, within: BoolArray | None) -> Clearing | None:
     """Cheapest preemption that frees a node for this pod; None when no victims suffice anywhere."""
     nodes = _candidates(draft, draft.shape(row), priority, within)
     draft.work += PLACES_PER_SEARCH
-    clearings = (_clearing_on(draft, row, node, priority) for node in nodes)
-    return min((one for one in clearings if one is not None), key=lambda one: one.price, default=None)
+    clearings: list[Clearing] = []
+    for node in nodes:
+        key = (draft.shape_number(row), priority, node)
+        if draft.packer.power is None and (known := draft.victims.get(key)) and known[0] == draft.changed_at(node):
+            victims = known[1]
+        else:
+            draft.work += PLACES_PER_CLEARING
+            victims = _victims_on(draft, draft.shape(row), node, priority)
+            draft.victims[key] = (draft.changed_at(node), victims)
+        if not victims:  # it would have been placed without preemption, had its policy taken the devices counted here
+            continue
+        gone = set(victims)
+        # With the rest of every gang that would fall below its minimum, since the rest would only wait.
+        for gang in sorted({int(draft.snapshot.pods.gang[each]) for each in victims} - {-1}):
+            running = members_running(draft, gang)
+            if len([each for each in running if each not in gone]) < draft.snapshot.gangs[gang].min_members:
+                gone.update(running)
+        lost: dict[int, tuple[int, int]] = {}
+        for each in gone:
+            gpu_milli, count = lost.get(level := int(draft.priority[each]), (0, 0))
+            lost[level] = (gpu_milli + draft.shape(each).total_gpu_milli, count + 1)
+        losses = tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
+        clearings.append(Clearing(losses, node, tuple(sorted(gone))))
+    return min(clearings, key=lambda one: one.price, default=None)
 
 
-def _candidates(draft: Draft, shape: PodShape, priority: int, within: BoolArray | None) -> list[int]:
+def _candidates(draft: PackingDraft, shape: PodShape, priority: int, within: BoolArray | None) -> list[int]:
     """Nodes where the pod would fit without the pods of lower priority; those that lose least first."""
     lower, found = draft.reclaimable(priority), list[int]()
     allowed = draft.packer.eligible(shape)
@@ -81,30 +102,7 @@ def _candidates(draft: Draft, shape: PodShape, priority: int, within: BoolArray 
     return found[:CANDIDATES]
 
 
-def _clearing_on(draft: Draft, row: int, node: int, priority: int) -> Clearing | None:
-    """Cheapest preemption on a node for this pod; remembered while the node does not change."""
-    key = (draft.kind(row)[0], priority, node)
-    if draft.packer.power is None and (known := draft.victims.get(key)) and known[0] == draft.changed_at(node):
-        victims = known[1]
-    else:
-        draft.work += PLACES_PER_CLEARING
-        victims = _victims_on(draft, draft.shape(row), node, priority)
-        draft.victims[key] = (draft.changed_at(node), victims)
-    if not victims:  # it would have been placed without preemption, had its policy taken the devices counted here
-        return None
-    stopped = _with_gang_mates(draft, victims)
-    return Clearing(_losses(draft, stopped), node, tuple(stopped))
-
-
-def _losses(draft: Draft, victims: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
-    lost: dict[int, tuple[int, int]] = {}
-    for row in victims:
-        gpu_milli, count = lost.get(level := int(draft.priority[row]), (0, 0))
-        lost[level] = (gpu_milli + draft.shape(row).total_gpu_milli, count + 1)
-    return tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
-
-
-def _victims_on(draft: Draft, shape: PodShape, node: int, priority: int) -> tuple[int, ...]:
+def _victims_on(draft: PackingDraft, shape: PodShape, node: int, priority: int) -> tuple[int, ...]:
     """Least important pods of a node that suffice: all lower pods at first, then the most important are spared."""
     ledger, floors = draft.packer.ledger, draft.packer.floors
     cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].tolist()
@@ -126,7 +124,10 @@ def _victims_on(draft: Draft, shape: PodShape, node: int, priority: int) -> tupl
             return True
         if sum(free >= shape.gpu_milli for free in gpu) < shape.gpus:
             return False
-        return floors is None or floors.bears(node, _held_with(shape, gpu[:width]))
+        # The pod shares allocated devices as far as it can.
+        in_use = [free for free in gpu[:width] if free < WHOLE_GPU_MILLI]
+        shared = sum(free >= shape.gpu_milli for free in in_use)
+        return floors is None or floors.bears(node, len(in_use) + max(0, shape.gpus - shared))
 
     for row in there:
         charge(row, -1)
@@ -141,27 +142,7 @@ def _victims_on(draft: Draft, shape: PodShape, node: int, priority: int) -> tupl
     return tuple(victims)
 
 
-def _held_with(shape: PodShape, gpu: Sequence[int]) -> int:
-    """Allocated devices of a node with the pod there; it shares allocated devices as far as it can.
-
-    gpu: thousandths left of each of the node's GPUs.
-    """
-    in_use = [free for free in gpu if free < WHOLE_GPU_MILLI]
-    shared = sum(free >= shape.gpu_milli for free in in_use)
-    return len(in_use) + max(0, shape.gpus - shared)
-
-
-def _with_gang_mates(draft: Draft, victims: Sequence[int]) -> list[int]:
-    """Victims with the rest of every gang that would fall below its minimum, since the rest would only wait."""
-    pods, gone = draft.snapshot.pods, set(victims)
-    for gang in sorted({int(pods.gang[row]) for row in victims} - {-1}):
-        running = members_running(draft, gang)
-        if len([row for row in running if row not in gone]) < draft.snapshot.gangs[gang].min_members:
-            gone.update(running)
-    return sorted(gone)
-
-
-def spare_victims(draft: Draft) -> None:
+def spare_victims(draft: PackingDraft) -> None:
     """Puts pods back that a preemption stopped, where nothing has taken their place.
 
     A preemption may have served a pod that a more important one then replaced, and a victim may have found a place
@@ -174,7 +155,7 @@ def spare_victims(draft: Draft) -> None:
         is_spared = sum(_return(draft, rows) for rows in groups) > 0
 
 
-def stopped_together(draft: Draft, leaving: Iterable[int]) -> list[tuple[int, ...]]:
+def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[int, ...]]:
     """These leaving pods in groups of which all leave or none: a gang that falls below its minimum, or a single pod."""
     pods, gangs, alone = draft.snapshot.pods, dict[int, list[int]](), list[tuple[int, ...]]()
     for row in leaving:
@@ -191,39 +172,29 @@ def stopped_together(draft: Draft, leaving: Iterable[int]) -> list[tuple[int, ..
     return alone
 
 
-def _return(draft: Draft, rows: Sequence[int]) -> bool:
-    """Puts these pods back where they run, if all of them fit there now."""
-    if not _may_return(draft, rows):
+def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
+    """Puts these pods back where they run, if all of them fit there now. Returns whether it did."""
+    pods, packer, gang = draft.snapshot.pods, draft.packer, int(draft.snapshot.pods.gang[rows[0]])
+    # Not if these are all of a gang that ran, and a member of it now starts elsewhere.
+    mates = draft.members(gang) if len(rows) > 1 and gang >= 0 else []
+    if any(draft.node[row] != PENDING and pods.node[row] == PENDING for row in mates):
         return False
     mark = draft.mark
     for row in rows:
         if draft.node[row] != PENDING:
             draft.unseat(row)
     for row in rows:
-        if not _fits_where_it_runs(draft, row):
+        shape, node, devices = draft.shape(row), int(pods.node[row]), list(device_numbers(int(pods.devices[row])))
+        here = slice(node, node + 1)
+        gpu_milli = packer.ledger.gpu_milli[here].copy()
+        fits = (
+            packer.ledger.cpu_milli[node] >= shape.cpu_milli and packer.ledger.memory_bytes[node] >= shape.memory_bytes
+        )
+        fits = fits and not (gpu_milli[0, devices] < shape.gpu_milli).any()
+        gpu_milli[0, devices] -= shape.gpu_milli
+        held = int(held_devices(gpu_milli, packer.ledger.gpus[here])[0])
+        if not fits or not (packer.floors is None or packer.floors.bears(node, held)):
             draft.roll_back(mark)
             return False
         draft.reseat(row)
     return True
-
-
-def _may_return(draft: Draft, rows: Sequence[int]) -> bool:
-    """Whether the gang of these pods, if they are all of it that ran, has no member that now starts elsewhere."""
-    pods, gang = draft.snapshot.pods, int(draft.snapshot.pods.gang[rows[0]])
-    if gang < 0:
-        return True
-    joining = any(draft.node[row] != PENDING and pods.node[row] == PENDING for row in draft.members(gang))
-    return len(rows) == 1 or not joining
-
-
-def _fits_where_it_runs(draft: Draft, row: int) -> bool:
-    pods, ledger, shape = draft.snapshot.pods, draft.packer.ledger, draft.shape(row)
-    node, devices = int(pods.node[row]), list(device_numbers(int(pods.devices[row])))
-    if ledger.cpu_milli[node] < shape.cpu_milli or ledger.memory_bytes[node] < shape.memory_bytes:
-        return False
-    gpu_milli = ledger.gpu_milli[node : node + 1].copy()
-    if (gpu_milli[0, devices] < shape.gpu_milli).any():
-        return False
-    gpu_milli[0, devices] -= shape.gpu_milli
-    held = int(held_devices(gpu_milli, ledger.gpus[node : node + 1])[0])
-    return draft.packer.floors is None or draft.packer.floors.bears(node, held)

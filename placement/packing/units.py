@@ -1,6 +1,5 @@
-"""Units of placement: pods that must be decided together, in their order of service."""
+"""Units of placement: pods that must be decided together, and the order in which they are served."""
 
-import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,10 +8,9 @@ from itertools import count
 
 import numpy as np
 
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
-from placement.packing.draft import Draft, members_running
+from placement.packing.draft import PackingDraft, members_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Queue:
     looks at what is pending then (`as_of_now`).
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: PackingDraft) -> None:
         self._draft = draft
         self._entries: list[tuple[Order, int, Unit]] = []
         self._numbers = count()
@@ -55,7 +53,7 @@ class Queue:
             return
         if unit.gang >= 0:
             self._gangs.add(unit.gang)
-        heapq.heappush(self._entries, (order_of_service(self._draft, unit), next(self._numbers), unit))
+        heappush(self._entries, (order_of_service(self._draft, unit), next(self._numbers), unit))
 
     @property
     def first(self) -> Order | None:
@@ -64,7 +62,7 @@ class Queue:
 
     def next(self) -> Unit:
         """Removes and returns the first unit. Raises IndexError when none waits."""
-        *_, unit = heapq.heappop(self._entries)
+        *_, unit = heappop(self._entries)
         self._gangs.discard(unit.gang)
         return unit
 
@@ -74,7 +72,7 @@ class Queue:
             yield from as_of_now(self._draft, unit)
 
 
-def pending_units(draft: Draft) -> list[Unit]:
+def pending_units(draft: PackingDraft) -> list[Unit]:
     """All unplaced units of the draft, in the order of service: priority, then GPUs, then place in the table.
 
     Where the last plan ended before all had a turn, those that had none come before the others of their priority.
@@ -88,7 +86,7 @@ def pending_units(draft: Draft) -> list[Unit]:
     return sorted(units, key=lambda unit: order_of_service(draft, unit))
 
 
-def units_of(draft: Draft, rows: Iterable[int]) -> list[Unit]:
+def units_of(draft: PackingDraft, rows: Iterable[int]) -> list[Unit]:
     """Units that these pending pods belong to, including the other pending members of their gangs."""
     pods = draft.snapshot.pods
     rows = list(rows)
@@ -98,14 +96,14 @@ def units_of(draft: Draft, rows: Iterable[int]) -> list[Unit]:
     return units
 
 
-def as_of_now(draft: Draft, unit: Unit) -> list[Unit]:
+def as_of_now(draft: PackingDraft, unit: Unit) -> list[Unit]:
     """Units that remain of one that waited in the queue while others were placed and removed."""
     if unit.gang >= 0:
         return gang_units(draft, unit.gang)
     return [unit] if draft.node[unit.rows[0]] == PENDING else []
 
 
-def order_of_service(draft: Draft, unit: Unit) -> Order:
+def order_of_service(draft: PackingDraft, unit: Unit) -> Order:
     """Sort key of a unit; the least is served first."""
     shapes = [draft.shape(row) for row in unit.rows]
     gpu = sum(shape.total_gpu_milli for shape in shapes)
@@ -114,14 +112,14 @@ def order_of_service(draft: Draft, unit: Unit) -> Order:
     return (-unit.priority, had_its_turn, -gpu, -cpu, unit.rows[0])
 
 
-def namespace_of(draft: Draft, unit: Unit) -> str:
+def namespace_of(draft: PackingDraft, unit: Unit) -> str:
     """Namespace of a unit's pods."""
     snapshot = draft.snapshot
     name = snapshot.gangs[unit.gang].name if unit.gang >= 0 else snapshot.pods.names[unit.rows[0]]
     return name.rpartition("/")[0]
 
 
-def gang_units(draft: Draft, gang: int) -> list[Unit]:
+def gang_units(draft: PackingDraft, gang: int) -> list[Unit]:
     """Pending part of a gang: one unit while the gang is below its minimum, pod by pod once it runs."""
     wanted = draft.snapshot.gangs[gang]
     rows = [row for row in draft.members(gang) if draft.node[row] == PENDING]
@@ -146,10 +144,13 @@ go on, slowly, beside a flood of a higher one, whose pods take their room back b
 class FairQueue:
     """Units that wait, as `Queue`, where each namespace has its share of the work of its priority.
 
-    A namespace that has used its share of a round rests as a whole, however many of its units wait.
+    A tenant may create thousands of pods that each cost as much work as a node table. In one order for all of them, the
+    work of a plan would end before the pods of anybody else had a turn. A namespace that has used its share of a round
+    rests as a whole, however many of its units wait. Source: deficit round robin, Shreedhar and Varghese, SIGCOMM 1995,
+    with examined places in place of bytes; it differs in that a round is served in the order of service.
     """
 
-    def __init__(self, draft: Draft, units: Iterable[Unit], budget: Budget) -> None:
+    def __init__(self, draft: PackingDraft, units: Iterable[Unit], budget: Budget) -> None:
         self._draft, self._budget = draft, budget
         self._queues: dict[str, Queue] = {}
         self._heads: list[tuple[Order, str]] = []
@@ -182,17 +183,27 @@ class FairQueue:
     def next(self) -> Unit | None:
         """Removes and returns the unit whose turn it is; None when none waits."""
         while True:
-            head = self._head()
-            ends = head is None or (self._priority is not None and -head[0][0] < self._priority)
+            while self._heads:  # what no longer holds
+                order, namespace = self._heads[0]
+                if namespace not in self._resting and self._queues[namespace].first == order:
+                    break
+                heappop(self._heads)
+            first = -self._heads[0][0][0] if self._heads else None
+            ends = first is None or (self._priority is not None and first < self._priority)
             if ends and self._resting:
                 self._end_round()
                 continue
-            if head is None:
+            if first is None:
                 return self._last.next() if self._last.first else None
-            (minus_priority, *_), namespace = head
-            if -minus_priority != self._priority:
-                self._begin_level(-minus_priority)
-            heappop(self._heads)
+            if first != self._priority:  # the next level begins
+                self._priority = first
+                self._used.clear()
+                self._of_level = self._budget.work * (LEVEL_SHARE if len(self._namespaces) > 1 else 1.0)
+                shared_by = max(1, len(self._namespaces[first]))
+                self._quantum = self._of_level / ROUNDS / shared_by
+                # Alone, a namespace has nobody to share with.
+                self._allowance = self._quantum if shared_by > 1 else self._of_level
+            _, namespace = heappop(self._heads)
             if self._used[namespace] < self._allowance:
                 unit = self._queues[namespace].next()
                 self._wake(namespace)
@@ -202,15 +213,6 @@ class FairQueue:
     def charge(self, unit: Unit, work: float) -> None:
         """Counts the work of a unit that had its turn."""
         self._used[namespace_of(self._draft, unit)] += work
-
-    def _head(self) -> tuple[Order, str] | None:
-        """Order of the first unit of a namespace that does not rest, with the namespace; None when there is none."""
-        while self._heads:
-            order, namespace = self._heads[0]
-            if namespace not in self._resting and self._queues[namespace].first == order:
-                return order, namespace
-            heappop(self._heads)
-        return None
 
     def _wake(self, namespace: str) -> None:
         first = self._queues[namespace].first
@@ -229,13 +231,3 @@ class FairQueue:
                 self._last.add(queue.next())
             self._wake(namespace)
         self._allowance += self._quantum
-
-    def _begin_level(self, priority: int) -> None:
-        self._priority = priority
-        self._used.clear()
-        others = len(self._namespaces) > 1
-        self._of_level = self._budget.work * (LEVEL_SHARE if others else 1.0)
-        shared_by = max(1, len(self._namespaces[priority]))
-        self._quantum = self._of_level / ROUNDS / shared_by
-        # Alone, a namespace has nobody to share with.
-        self._allowance = self._quantum if shared_by > 1 else self._of_level

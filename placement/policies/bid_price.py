@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.device_options import options
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Adopt, Policy, Rated, SlowWork
@@ -144,17 +143,13 @@ class BidPrice(Policy):
     def surcharge(self, shape: PodShape, ledger: Ledger) -> FloatArray | None:
         if not shape.gpus or not len(self.book.picky_demand):
             return None
-        if self._scarcity_price is None or self._scarcity_price_age >= self._scarcity_every:
+        every = self.kinds.capacity_gpus // self.settings.gpus_per_scarcity_update
+        if self._scarcity_price is None or self._scarcity_price_age >= every:
             if self._scarcity_price is None or self._scarcity_of != (ledger, ledger.mark):
                 self._scarcity_price = _scarcity_price(self.book, ledger)
             self._scarcity_of, self._scarcity_price_age = (ledger, ledger.mark), 0
         self._scarcity_price_age += 1
         return self._scarcity_price * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
-
-    @property
-    def _scarcity_every(self) -> int:
-        """Decisions between two updates of the scarcity price."""
-        return self.kinds.capacity_gpus // self.settings.gpus_per_scarcity_update
 
     def terms(self, shape: PodShape, ledger: Ledger, node: int) -> dict[str, float]:
         """Weighted parts of the cost, which add up to it, in GPUs of worth."""
@@ -189,16 +184,13 @@ def _rated(book: PriceBook, shape: PodShape, ledger: Ledger, nodes: IntArray) ->
     ways = options(shape, ledger, nodes)
     lost = ways.losses(book.memo, ledger, nodes)
     gpu_after = ways.before_milli.sum(axis=1)[ways.node] - shape.total_gpu_milli
-    settings = book.state_worth.settings
-    cost = lost + _looseness(settings, book.kinds, ways.cpu_milli, gpu_after)
+    settings, kinds = book.state_worth.settings, book.kinds
+    cpu, gpu = ways.cpu_milli / kinds.widest_cpu_milli, gpu_after / (WHOLE_GPU_MILLI * kinds.widest_gpus)
+    looseness = settings.tightness_cpu_share * cpu + (1 - settings.tightness_cpu_share) * gpu
+    cost = lost + settings.tightness_weight * looseness
     if not shape.gpus:
         cost += settings.gpu_node_cost * (ledger.gpus[nodes] > 0)[ways.node]
     return ways.cheapest(cost)
-
-
-def _looseness(settings: BidSettings, kinds: FleetKinds, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
-    cpu, gpu = cpu_milli / kinds.widest_cpu_milli, gpu_milli / (WHOLE_GPU_MILLI * kinds.widest_gpus)
-    return settings.tightness_weight * (settings.tightness_cpu_share * cpu + (1 - settings.tightness_cpu_share) * gpu)
 
 
 def _scarcity_price(book: PriceBook, ledger: Ledger) -> FloatArray:

@@ -42,7 +42,12 @@ def typical_pods(shapes: Iterable[PodShape], cover: float = TYPICAL_SHARE) -> Po
     counts = Counter(class_of(shape) for shape in shapes)
     total, covered = counts.total(), 0
     taken: list[tuple[PodShape, int]] = []
-    for kind, count in sorted(counts.items(), key=lambda item: (item[1], *_size(item[0])), reverse=True):
+
+    def size(item: tuple[PodShape, int]) -> tuple[int, int, int, int, str]:
+        kind, count = item
+        return (count, kind.cpu_milli, kind.gpu_milli, kind.gpus, "|".join(kind.gpu_types))
+
+    for kind, count in sorted(counts.items(), key=size, reverse=True):
         if covered >= cover * total:
             break
         covered += count
@@ -50,12 +55,14 @@ def typical_pods(shapes: Iterable[PodShape], cover: float = TYPICAL_SHARE) -> Po
     return PodMix(tuple(kind for kind, _ in taken), column((count / covered for _, count in taken), np.float64))
 
 
-def _size(kind: PodShape) -> tuple[int, int, int, str]:
-    return (kind.cpu_milli, kind.gpu_milli, kind.gpus, "|".join(kind.gpu_types))
-
-
 class Fragmentation:
-    """Expected fragment of node states under one mix of pods, cached by state."""
+    """Expected fragment of node states under one mix of pods, cached by state.
+
+    Source: USENIX ATC'23 (FGD), section 4, and its simulator. For a class m of typical pods, the fragment F(m) of a
+    node is all its idle GPU when the node cannot take a pod of m at all (CPU short, too few devices with enough left,
+    wrong GPU type, or m requests no GPU); else the idle GPU of devices with less left than m requests of one. F is the
+    mean over the classes, weighted by popularity: the part of idle GPU that typical pods could not use.
+    """
 
     def __init__(self, mix: PodMix, gpu_type_names: tuple[str, ...]) -> None:
         asking = [(kind, share) for kind, share in zip(mix.classes, mix.share, strict=True) if kind.gpus]

@@ -1,12 +1,10 @@
-"""Constants and rounding that the published policies share."""
+"""Published packing policies that need no learning: best fit, dot product, packing, clustering, random."""
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, PodShape
 from placement.engine.ledger import Ledger, tightest_devices
 from placement.engine.policy import Policy, Rated
 

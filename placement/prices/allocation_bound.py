@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-import highspy
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
+from placement.highs_program import Entries, Program
 from placement.prices.classes import FleetKinds, PodClass, hosting_kinds
 
 
@@ -68,14 +68,9 @@ def best_patterns(sizes_milli: Sequence[int], price: FloatArray) -> tuple[FloatA
         better = offered > kept
         best[offset + left] = np.where(better, offered, kept)
         last[left] = np.where(better, choice, -1)
-    return best[offset + room], _counts(last, size)
-
-
-def _counts(last: IntArray, size: IntArray) -> IntArray:
-    """Counts, found by walking back through the choices of `best_patterns`."""
-    counts = np.zeros((last.shape[1], len(size)), dtype=np.int64)
-    for row in range(last.shape[1]):
-        left = last.shape[0] - 1
+    counts = np.zeros((lists, count), dtype=np.int64)
+    for row in range(lists):  # walks back through the choices
+        left = room
         while left > 0:
             chosen = last[left, row]
             if chosen < 0:
@@ -83,7 +78,7 @@ def _counts(last: IntArray, size: IntArray) -> IntArray:
             else:
                 counts[row, chosen] += 1
                 left -= int(size[chosen])
-    return counts
+    return best[offset + room], counts
 
 
 CPU_UNIT_MILLI = 1000.0
@@ -126,19 +121,26 @@ def allocation_bound(
     330 classes, 16 kinds: 0.3 s.
     """
     model = _Model(classes, demand, kinds)
-    if model.is_trivial:
-        return model.trivial()
-    model.add_patterns(model.start_patterns if patterns is None else patterns)
+    if not model.hosts.any():  # no class that requests GPUs fits any kind: nothing can be allocated
+        zero = np.zeros(len(kinds))
+        return Bound(0.0, 0.0, np.zeros(len(classes)), zero, zero, np.zeros((0, len(model.sizes)), dtype=np.int64))
+    program = model.program()
+    fresh = model.new(single_size_patterns(model.sizes) if patterns is None else patterns)
     for _ in range(MOST_ROUNDS):
-        attained, cpu_price, size_price = model.solve()
-        bound, fresh = model.certified(attained, cpu_price, size_price)
-        if bound.gpus - attained <= ENOUGH * max(attained, 1.0) or not model.add_patterns(fresh):
+        if len(fresh):
+            program.add_columns(np.zeros(len(kinds) * len(fresh)), model.columns(fresh))
+        # The origin is always feasible and capacity bounds the program, so any other status is a solver failure.
+        if not program.solve():
+            raise RuntimeError("bounding the allocation: HiGHS found no optimum")
+        attained = -program.objective
+        bound, better = model.certified(attained, np.maximum(-program.row_duals, 0.0))
+        if bound.gpus - attained <= ENOUGH * max(attained, 1.0) or not len(fresh := model.new(better)):
             break
     return bound
 
 
 class _Model:
-    """Restricted program inside the solver, which grows by patterns."""
+    """Restricted program, which grows by patterns. Rows: demand, CPU, devices, fractions (by size within a kind)."""
 
     def __init__(self, classes: Sequence[PodClass], demand: FloatArray, kinds: FleetKinds) -> None:
         self.kinds = kinds
@@ -153,101 +155,56 @@ class _Model:
         )
         self.hosts = hosting_kinds(classes, kinds) & (self.devices > 0)[:, None]
         self.patterns: dict[tuple[int, ...], None] = {}
-        if not self.is_trivial:
-            self.solver = self._solver()
+        self.first_cpu, self.first_device = len(classes), len(classes) + len(kinds)
+        self.first_fraction = len(classes) + 2 * len(kinds)
 
-    @property
-    def is_trivial(self) -> bool:
-        return not self.hosts.any()
-
-    def trivial(self) -> Bound:
-        """Bound where no class that requests GPUs fits any kind: nothing can be allocated."""
-        zero = np.zeros(len(self.kinds))
-        return Bound(0.0, 0.0, np.zeros(len(self.demand)), zero, zero, np.zeros((0, len(self.sizes)), dtype=np.int64))
-
-    @property
-    def start_patterns(self) -> IntArray:
-        return single_size_patterns(self.sizes)
-
-    def _solver(self) -> highspy.Highs:
-        """Program without patterns. Rows: demand, CPU, devices, fractions (size by size within a kind)."""
+    def program(self) -> Program:
+        """Program without patterns."""
         c, k = np.nonzero(self.hosts)
-        count, classes, kinds, sizes = len(c), len(self.demand), len(self.kinds), len(self.sizes)
-        self.first_cpu, self.first_device = classes, classes + kinds
-        self.first_fraction = classes + 2 * kinds
-        third_row = np.where(
-            self.size[c] < 0, self.first_device + k, self.first_fraction + k * sizes + np.maximum(self.size[c], 0)
+        fraction_row = self.first_fraction + k * len(self.sizes) + np.maximum(self.size[c], 0)
+        third_row = np.where(self.size[c] < 0, self.first_device + k, fraction_row)
+        total_cpu = self.kinds.total_cpu_milli / CPU_UNIT_MILLI
+        no_fractions = np.zeros(len(self.kinds) * len(self.sizes))
+        row_upper = np.concatenate([self.demand, total_cpu, self.kinds.total_gpus, no_fractions])
+        return Program(
+            cost=-self.gpu_demand[c],
+            upper=np.full(len(c), np.inf),
+            row_lower=np.full(len(row_upper), -np.inf),
+            row_upper=row_upper,
+            entries=Entries(
+                np.concatenate([c, self.first_cpu + k, third_row]),
+                np.tile(np.arange(len(c)), 3),
+                np.concatenate([np.ones(len(c)), self.cpu[c], self.devices[c]]),
+            ),
         )
-        program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = count, self.first_fraction + kinds * sizes
-        program.sense_ = highspy.ObjSense.kMinimize
-        program.col_cost_ = -self.gpu_demand[c]
-        program.col_lower_, program.col_upper_ = np.zeros(count), np.full(count, np.inf)
-        program.row_lower_ = np.full(program.num_row_, -np.inf)
-        program.row_upper_ = np.concatenate(
-            [self.demand, self.kinds.total_cpu_milli / CPU_UNIT_MILLI, self.kinds.total_gpus, np.zeros(kinds * sizes)]
-        )
-        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        program.a_matrix_.start_ = np.arange(0, 3 * count + 1, 3, dtype=np.int32)
-        program.a_matrix_.index_ = np.stack([c, self.first_cpu + k, third_row], axis=1).reshape(-1).astype(np.int32)
-        program.a_matrix_.value_ = np.stack([np.ones(count), self.cpu[c], self.devices[c]], axis=1).reshape(-1)
-        solver = highspy.Highs()  # type: ignore[no-untyped-call] # highspy has no annotations
-        solver.setOptionValue("output_flag", False)
-        solver.setOptionValue("threads", 1)
-        solver.passModel(program)
-        return solver
 
-    def add_patterns(self, patterns: IntArray) -> bool:
-        """Offers patterns to every kind. Returns whether any of them was new."""
+    def new(self, patterns: IntArray) -> IntArray:
+        """Those of the patterns that are not offered yet, from now on offered to every kind."""
         new = [p for p in dict.fromkeys(map(tuple, patterns.tolist())) if p not in self.patterns and any(p)]
         self.patterns.update(dict.fromkeys(new))
-        if new:
-            self._add_columns(np.array(new, dtype=np.float64))
-        return bool(new)
+        return np.array(new, dtype=np.int64).reshape(len(new), len(self.sizes))
 
-    def _add_columns(self, counts: FloatArray) -> None:
-        index: list[IntArray] = []
-        value: list[FloatArray] = []
-        start: list[int] = []
-        filled = 0
-        for k in range(len(self.kinds)):
-            for pattern in counts:
-                used = np.flatnonzero(pattern)
-                start.append(filled)
-                index += [np.array([self.first_device + k]), self.first_fraction + k * len(self.sizes) + used]
-                value += [np.ones(1), -pattern[used]]
-                filled += 1 + len(used)
-        columns = len(start)
-        self.solver.addCols(
-            columns,
-            np.zeros(columns),
-            np.zeros(columns),
-            np.full(columns, np.inf),
-            filled,
-            np.array(start, dtype=np.int32),
-            np.concatenate(index).astype(np.int32),
-            np.concatenate(value).astype(np.float64),
+    def columns(self, patterns: IntArray) -> Entries:
+        """Coefficients of these patterns, for one kind after the other."""
+        count, kinds = len(patterns), np.arange(len(self.kinds))
+        p, s = np.nonzero(patterns)
+        fraction_row = self.first_fraction + kinds[:, None] * len(self.sizes) + s
+        return Entries(
+            np.concatenate([np.repeat(self.first_device + kinds, count), fraction_row.reshape(-1)]),
+            np.concatenate([np.arange(len(kinds) * count), (kinds[:, None] * count + p).reshape(-1)]),
+            np.concatenate([np.ones(len(kinds) * count), np.tile(-patterns[p, s].astype(np.float64), len(kinds))]),
         )
 
-    def solve(self) -> tuple[float, FloatArray, FloatArray]:
-        """Attained GPUs, the price of a core, shape (kinds,), and of a fraction, shape (kinds, sizes)."""
-        self.solver.run()
-        status = self.solver.getModelStatus()
-        # The origin is always feasible and capacity bounds the program, so any other status is a solver failure.
-        if status != highspy.HighsModelStatus.kOptimal:
-            raise RuntimeError(f"bounding the allocation: HiGHS ended with {self.solver.modelStatusToString(status)}")
-        dual = np.maximum(-np.array(self.solver.getSolution().row_dual), 0.0)
-        size_price = dual[self.first_fraction :].reshape(len(self.kinds), len(self.sizes))
-        return -self.solver.getObjectiveValue(), dual[self.first_cpu : self.first_device], size_price
-
-    def certified(self, attained: float, cpu_price: FloatArray, size_price: FloatArray) -> tuple[Bound, IntArray]:
+    def certified(self, attained: float, dual: FloatArray) -> tuple[Bound, IntArray]:
         """Feasible dual solution near the solver's, with its value and the patterns that would have lowered it.
 
         Given λ and π, the least feasible γ_k is the worth of the most valuable pattern. Whole pods then pay γ_k a
         device, or their α rises.
         """
+        size_price = dual[self.first_fraction :].reshape(len(self.kinds), len(self.sizes))
+        cpu_price = dual[self.first_cpu : self.first_device]
         dearest, counts = best_patterns(self.sizes, size_price)
-        device_price = np.maximum(dearest, self._whole_device_price())
+        device_price = np.maximum(dearest, dual[self.first_device : self.first_fraction])
         per_device = np.where(
             (self.size < 0)[:, None], device_price, size_price.T[self.size] if self.sizes else device_price
         )
@@ -262,8 +219,3 @@ class _Model:
         )
         pool = np.array(list(self.patterns), dtype=np.int64).reshape(len(self.patterns), len(self.sizes))
         return Bound(gpus, attained, worth, cpu_price, device_price, pool), counts
-
-    def _whole_device_price(self) -> FloatArray:
-        dual = np.array(self.solver.getSolution().row_dual)[self.first_device : self.first_fraction]
-        price: FloatArray = np.maximum(-dual, 0.0)
-        return price

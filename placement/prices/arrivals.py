@@ -1,4 +1,4 @@
-"""Mix of pod classes learned from arrivals: slow drifts fade in, and a sudden change replaces the old mix."""
+"""Arrivals and departures of pods, from which a policy learns the mix of classes and the turnover."""
 
 from collections import Counter
 
@@ -12,8 +12,8 @@ HALF_LIFE_PODS = 20_000
 (square root of 1 in 0.01 * 20,000 / ln 2 pods)."""
 
 WINDOW_PODS = 512
-"""Arrivals that are compared with all earlier ones. Chosen: enough to distinguish a new mix from chance, few enough to
-follow it within a twentieth of an openb fleet's turnover."""
+"""Arrivals that are compared with all earlier ones, and after which the turnover moves. Chosen: enough to distinguish a
+new mix from chance, few enough to follow it within a twentieth of an openb fleet's turnover."""
 
 SURPRISE = 5.0
 """Standard deviations of the test statistic above which the window is another mix. Chosen: at five, a steady mix of
@@ -52,15 +52,8 @@ class ArrivalMix:
         self._window.update(classes)
         self._window_pods += len(classes)
         self.pods += len(classes)
-        if self._window_pods >= WINDOW_PODS:
-            self._close_window()
-
-    def shares(self) -> ClassShares:
-        """Arrivals as fractions with the number of pods that support them; empty when no pod has arrived."""
-        weights = [*self._before.items(), *self._window.items()]
-        return shares_from(weights, pods=sum(weight for _, weight in weights))
-
-    def _close_window(self) -> None:
+        if self._window_pods < WINDOW_PODS:
+            return
         if self._before and surprise(self._before, self._window) > SURPRISE:
             self._before = {}
             self.turns += 1
@@ -69,6 +62,11 @@ class ArrivalMix:
             faded[pod_class] = faded.get(pod_class, 0.0) + count
         self._before = {c: weight for c, weight in faded.items() if weight > FORGOTTEN_PODS}
         self._window, self._window_pods = Counter(), 0
+
+    def shares(self) -> ClassShares:
+        """Arrivals as fractions with the number of pods that support them; empty when no pod has arrived."""
+        weights = [*self._before.items(), *self._window.items()]
+        return shares_from(weights, pods=sum(weight for _, weight in weights))
 
 
 def surprise(before: dict[PodClass, float], window: Counter[PodClass]) -> float:
@@ -89,10 +87,6 @@ def surprise(before: dict[PodClass, float], window: Counter[PodClass]) -> float:
     return float((statistic - free) / np.sqrt(2 * free))
 
 
-TURNOVER_PODS = 512
-"""Arrivals over which departures are counted before the estimate moves."""
-
-
 class Turnover:
     """Departures of pods that ran per arrival, smoothed window by window."""
 
@@ -105,7 +99,7 @@ class Turnover:
     def arrived(self, pods: int = 1) -> None:
         """Counts pods that were to be placed, whether or not they found a place."""
         self._arrivals += pods
-        if self._arrivals >= TURNOVER_PODS:
+        if self._arrivals >= WINDOW_PODS:
             self.share = (self.share + min(1.0, self._departures / self._arrivals)) / 2
             self._arrivals = self._departures = 0
 

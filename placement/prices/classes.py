@@ -1,4 +1,4 @@
-"""Pod classes: the kinds of pods that arrive, and how often each does."""
+"""Classes of pods and kinds of nodes: few groups of similar ones, which is all that prices and bounds need."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Node values: the worth of the pods that the free resources of one node can still host, for every amount of CPU.
+"""Worth of the free resources of one node to the pods that are expected: those it hosts, and fragments they cannot use.
 
 V(node) is the best packing of an unlimited supply of pods, each paying its worth, into what is free on the node:
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.prices.classes import ClassShares, FleetKinds, allowed_types
 
 CPU_STEPS = 320
@@ -44,16 +44,16 @@ class NodeValues:
 
     def __init__(self, shares: ClassShares, worth: FloatArray, kinds: FleetKinds) -> None:
         self._step_milli = cpu_step_milli(kinds)
-        self._steps = _steps_per_type(kinds)
+        # Length of the tables of each GPU type: one entry per CPU step of its largest node, and one for none.
+        most = np.zeros(len(kinds.gpu_type_names), dtype=np.int64)
+        np.maximum.at(most, kinds.gpu_type, kinds.cpu_milli)
+        steps = most // self._step_milli + 1
         self._level_of = _levels(shares)
-        self._shared = _shared_gpu_values(shares, worth, kinds, self._level_of, int(self._steps.max(initial=1)))
-        self._jumps = [[_jumps(row[:steps]) for row in of_type] for of_type, steps in self._of_types()]
-        self._idle = _idle_gpu_values(shares, worth, kinds, self._jumps, self._steps)
+        shared = _shared_gpu_values(shares, worth, kinds, self._level_of, int(steps.max(initial=1)))
+        self._jumps = [[_jumps(row[:n]) for row in of_type] for of_type, n in zip(shared, steps.tolist(), strict=True)]
+        self._idle = _idle_gpu_values(shares, worth, kinds, self._jumps, steps)
         self._memo: dict[tuple[int, ...], FloatArray] = {}
         self._older: dict[tuple[int, ...], FloatArray] = {}
-
-    def _of_types(self) -> "zip[tuple[FloatArray, int]]":
-        return zip(self._shared, self._steps.tolist(), strict=True)
 
     def values(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
         """V of several states. gpu_type, cpu_milli: shape (states,); gpu_milli: shape (states, devices).
@@ -74,32 +74,21 @@ class NodeValues:
     def _vector(self, key: tuple[int, ...]) -> FloatArray:
         """V over all CPU steps of (type, idle GPUs, *levels of the partly used ones, ascending)."""
         vector = self._memo.get(key)
+        if vector is not None:
+            return vector
+        vector = self._older.get(key)
         if vector is None:
-            vector = self._older.get(key)
-            if vector is None:
-                vector = self._computed(key)
-            self._remember(key, vector)
-        return vector
-
-    def _computed(self, key: tuple[int, ...]) -> FloatArray:
-        kind, idle = key[:2]
-        if len(key) > 2:
-            return _convolved(self._vector(key[:-1]), self._jumps[kind][key[-1]])
-        table = self._idle[kind]
-        return table[min(idle, len(table) - 1)]
-
-    def _remember(self, key: tuple[int, ...], vector: FloatArray) -> None:
+            kind, idle = key[:2]
+            if len(key) > 2:
+                vector = _convolved(self._vector(key[:-1]), self._jumps[kind][key[-1]])
+            else:
+                table = self._idle[kind]
+                vector = table[min(idle, len(table) - 1)]
         # Two generations: recently used entries survive, the rest is dropped, and no scan is needed.
         if len(self._memo) >= MOST_VECTORS:
             self._older, self._memo = self._memo, {}
         self._memo[key] = vector
-
-
-def _steps_per_type(kinds: FleetKinds) -> IntArray:
-    """Length of the tables of each GPU type: one entry per CPU step of its largest node, and one for none."""
-    most = np.zeros(len(kinds.gpu_type_names), dtype=np.int64)
-    np.maximum.at(most, kinds.gpu_type, kinds.cpu_milli)
-    return most // cpu_step_milli(kinds) + 1
+        return vector
 
 
 def cpu_step_milli(kinds: FleetKinds) -> int:
@@ -193,7 +182,17 @@ def _convolved(values: FloatArray, other: _Steps) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expectation:
-    """Classes as columns for array arithmetic; classes that differ only in their allowed types share a column."""
+    """Value of free resources to the expected classes m: GPUs that they could use (H), fragments that they cannot (F).
+
+    p_m: fraction of the pods; q_m: fraction of the requested GPUs; b: between 0 and 1.
+    F = Σ ((1 - b) p_m + b q_m) · idle GPU that m cannot use there (all of it where m does not fit, or requests no GPU;
+        else the remainders that are smaller than its demand per GPU). Source: FGD, USENIX ATC'23, definition of the
+        expected fragment, which is that of b = 0. With b = 1 a class counts by its GPUs: a refused pod of eight costs
+        eight.
+    H = Σ p_m · GPUs that pods of class m alone could still get there.
+
+    Classes are columns for array arithmetic; those that differ only in their allowed types share one.
+    """
 
     share: FloatArray
     """Shape (GPU types + 1, columns): fraction of the pods that are of this column and may use this type, for H.

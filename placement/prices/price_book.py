@@ -76,15 +76,12 @@ class BidSettings:
     def at_turnover(self, departures_per_arrival: float) -> "BidSettings":
         """These settings for a fleet with that turnover."""
         churn = max(0.0, departures_per_arrival - self.filling_turnover) / (1 - self.filling_turnover)
+        by_gpus, weight = self.fragments_by_gpus, self.fragment_weight
         return replace(
             self,
-            fragment_weight=_between(self.fragment_weight, self.churning_fragment_weight, churn),
-            fragments_by_gpus=_between(self.fragments_by_gpus, self.churning_fragments_by_gpus, churn),
+            fragment_weight=weight + churn * (self.churning_fragment_weight - weight),
+            fragments_by_gpus=by_gpus + churn * (self.churning_fragments_by_gpus - by_gpus),
         )
-
-
-def _between(filling: float, churning: float, churn: float) -> float:
-    return filling + churn * (churning - filling)
 
 
 def worth_of(shares: ClassShares, kinds: FleetKinds, settings: BidSettings, seed: int) -> FloatArray:
@@ -178,37 +175,29 @@ def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | N
     class_worth = worth_of(shares, kinds, settings, seed)
     expectation = expectation_of(shares, kinds.gpu_type_names, settings.fragments_by_gpus)
     state_worth = StateWorth(NodeValues(shares, class_worth, kinds), expectation, settings)
-    picky_types, picky_demand, picky_variance = _picky(shares, kinds)
-    return PriceBook(
-        shares=shares,
-        kinds=kinds,
-        class_worth=class_worth,
-        state_worth=state_worth,
-        memo=StateMemo(state_worth.of_states),
-        picky_types=picky_types,
-        picky_demand=picky_demand,
-        picky_variance=picky_variance,
-    )
-
-
-def _picky(shares: ClassShares, kinds: FleetKinds) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Types, demand and its variance of the classes that may not use every type: see `PriceBook`."""
     mean = max(shares.mean_gpu_demand, 1e-9)
     allowed = allowed_types(shares.classes, kinds.gpu_type_names)
     present = np.isin(np.arange(len(kinds.gpu_type_names)), kinds.gpu_type)
     picky = np.array([bool(c.gpus) for c in shares.classes], dtype=np.bool_) & (~allowed & present).any(axis=1)
     types = (allowed[picky] & present).astype(np.float64)
     demand = (shares.share * shares.gpu_demand)[picky] / mean
-    if math.isinf(shares.pods) or not shares.classes or present.sum() < 2:
-        return types, demand, np.zeros(len(demand))
-    # Counts are Poisson: the variance of a fraction is the fraction over the number of observed pods. Where the count
-    # is 0, one pod's fraction counts as the deviation, and as many deviations as `doubt` as the upper end.
-    variance = (shares.share * shares.gpu_demand**2)[picky] / mean**2 / shares.pods
-    unseen = np.eye(len(present))[present]
-    return (
-        np.vstack([types, unseen]),
-        np.append(demand, np.zeros(len(unseen))),
-        np.append(variance, np.full(len(unseen), shares.pods**-2.0)),
+    variance = np.zeros(len(demand))
+    if not math.isinf(shares.pods) and shares.classes and present.sum() >= 2:
+        # Counts are Poisson: the variance of a fraction is the fraction over the number of observed pods. Where the
+        # count is 0, one pod's fraction counts as the deviation, and as many deviations as `doubt` as the upper end.
+        unseen = np.eye(len(present))[present]
+        variance = (shares.share * shares.gpu_demand**2)[picky] / mean**2 / shares.pods
+        variance = np.append(variance, np.full(len(unseen), shares.pods**-2.0))
+        types, demand = np.vstack([types, unseen]), np.append(demand, np.zeros(len(unseen)))
+    return PriceBook(
+        shares=shares,
+        kinds=kinds,
+        class_worth=class_worth,
+        state_worth=state_worth,
+        memo=StateMemo(state_worth.of_states),
+        picky_types=types,
+        picky_demand=demand,
+        picky_variance=variance,
     )
 
 

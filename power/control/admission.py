@@ -51,7 +51,9 @@ def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray
     no known device or load accounts for.
     """
     tree = allocator.tree
-    drawn_w = allocator.fixed_w + tree.through(tree.overhead * _leased_draw_w(tree, state))
+    # Devices that opted out are already in the fixed part at their worst case.
+    leased_draw_w = np.where(tree.table.devices.managed, state.estimate.draw_w, 0.0)
+    drawn_w = allocator.fixed_w + tree.through(tree.overhead * leased_draw_w)
     left_w = tree.budget_w - excess_w - drawn_w - state.spike_w
     lacking_w = tree.budget_w - floors_w(tree)
     left_w = np.where(lacking_w < -LEAST_OVER_W, np.minimum(left_w, lacking_w), left_w)
@@ -61,11 +63,6 @@ def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray
     least = through.min(axis=1, initial=np.inf)
     names = tree.table.domains.names
     return {names[row]: float(least[row]) for row in np.flatnonzero(np.isfinite(least)).tolist()}
-
-
-def _leased_draw_w(tree: Tree, state: AllocatorState) -> FloatArray:
-    """Draw of leased devices. Those that opted out are already in the fixed part at their worst case."""
-    return np.where(tree.table.devices.managed, state.estimate.draw_w, 0.0)
 
 
 _ZEUS = "zeus power-limit sweep (ml-energy/zeus 75a8b93, Apache-2.0): median over its training runs"

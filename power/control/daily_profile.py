@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.pods import PENDING
 from cluster.power import PowerTable
 from cluster.power_floors import held_devices
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 
 HOURS = 24
 _HOUR_S = 3600.0
@@ -59,25 +58,36 @@ def profiles_after(
     draw_w: shape (devices,), what each device of the table draws or would draw without its cap; NaN where unknown.
     """
     now_s = snapshot.at_s
-    made = {name: course for name, course in before.items() if now_s - course.at_s < _FORGOTTEN_S}
-    for name, (share, gpus) in _drawn(snapshot, power, draw_w).items():
-        made[name] = _with(made.get(name), share, gpus, now_s)
+    held = held_devices(snapshot.free().gpu_milli, snapshot.nodes.gpus)
+    share, known = _busiest(snapshot, power, draw_w, held)
+    sums: dict[str, tuple[float, float]] = {}
+    for node, service in _alone(snapshot).items():
+        if known[node] and held[node]:
+            drawn, gpus = sums.get(service, (0.0, 0.0))
+            sums[service] = (drawn + float(share[node]) * float(held[node]), gpus + float(held[node]))
+    made = {name: profile for name, profile in before.items() if now_s - profile.at_s < _FORGOTTEN_S}
+    for name, (drawn, gpus) in sums.items():
+        made[name] = _with(made.get(name), drawn / gpus, gpus, now_s)
     return made
 
 
-def complete_profiles(courses: Mapping[str, DailyProfile]) -> Mapping[str, FloatArray]:
+def complete_profiles(profiles: Mapping[str, DailyProfile]) -> Mapping[str, FloatArray]:
     """Service → its profile, for services that were observed in every hour of a day."""
-    return {name: course.share for name, course in courses.items() if not np.isnan(course.share).any()}
+    return {name: profile.share for name, profile in profiles.items() if not np.isnan(profile.share).any()}
 
 
-def packed(courses: Mapping[str, DailyProfile]) -> Mapping[str, str]:
+def packed(profiles: Mapping[str, DailyProfile]) -> Mapping[str, str]:
     """Service → its hours in 48 characters, two a byte: 0 to 254 for 0 to 1, 255 for an hour not observed yet.
 
     At most MOST_PACKED services, those with most hours first; services without any are omitted.
     """
-    known = {name: int(np.count_nonzero(~np.isnan(course.share))) for name, course in courses.items()}
+    known = {name: int(np.count_nonzero(~np.isnan(profile.share))) for name, profile in profiles.items()}
     names = sorted((name for name, hours in known.items() if hours), key=lambda name: (-known[name], name))
-    return {name: _bytes_of(courses[name].share).hex() for name in names[:MOST_PACKED]}
+    made = {}
+    for name in names[:MOST_PACKED]:
+        level = np.round(np.clip(np.nan_to_num(profiles[name].share), 0.0, 1.0) * (_UNKNOWN - 1))
+        made[name] = np.where(np.isnan(profiles[name].share), _UNKNOWN, level).astype(np.uint8).tobytes().hex()
+    return made
 
 
 def unpacked(hours: Mapping[str, str], at_s: float) -> Mapping[str, DailyProfile]:
@@ -98,49 +108,27 @@ def is_near(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
     return all(abs(was - now) <= _NEAR for pair in pairs for was, now in pair)
 
 
-def _bytes_of(share: FloatArray) -> bytes:
-    level = np.where(np.isnan(share), _UNKNOWN, np.round(np.clip(np.nan_to_num(share), 0.0, 1.0) * (_UNKNOWN - 1)))
-    return level.astype(np.uint8).tobytes()
-
-
-def _with(course: DailyProfile | None, share: float, gpus: float, now_s: float) -> DailyProfile:
+def _with(profile: DailyProfile | None, share: float, gpus: float, now_s: float) -> DailyProfile:
+    """The profile with a reading of this many GPUs at this share of their range."""
     hour = int(now_s // _HOUR_S)
-    if course is None:
+    if profile is None:
         return DailyProfile(np.full(HOURS, np.nan), hour, 0.0, 0.0, 0.0, now_s)
-    if course.hour != hour:
-        course = DailyProfile(_with_hour(course), hour, 0.0, 0.0, 0.0, max(course.at_s, hour * _HOUR_S))
-    for_s = min(max(now_s - course.at_s, 0.0), _LONGEST_S)
+    if profile.hour != hour:  # the completed hour is included
+        shares = profile.share
+        if profile.seen_s >= _LEAST_OF_HOUR_S and profile.gpu_s > 0:
+            drawn, at = profile.drawn_gpu_s / profile.gpu_s, profile.hour % HOURS
+            shares = shares.copy()
+            shares[at] = drawn if np.isnan(shares[at]) else shares[at] + _NEW_SHARE * (drawn - shares[at])
+        profile = DailyProfile(shares, hour, 0.0, 0.0, 0.0, max(profile.at_s, hour * _HOUR_S))
+    for_s = min(max(now_s - profile.at_s, 0.0), _LONGEST_S)
     return DailyProfile(
-        share=course.share,
+        share=profile.share,
         hour=hour,
-        gpu_s=course.gpu_s + gpus * for_s,
-        drawn_gpu_s=course.drawn_gpu_s + share * gpus * for_s,
-        seen_s=course.seen_s + for_s,
+        gpu_s=profile.gpu_s + gpus * for_s,
+        drawn_gpu_s=profile.drawn_gpu_s + share * gpus * for_s,
+        seen_s=profile.seen_s + for_s,
         at_s=now_s,
     )
-
-
-def _with_hour(course: DailyProfile) -> FloatArray:
-    """The profile with the completed hour included."""
-    if course.seen_s < _LEAST_OF_HOUR_S or course.gpu_s <= 0:
-        return course.share
-    drawn, at = course.drawn_gpu_s / course.gpu_s, course.hour % HOURS
-    share = course.share.copy()
-    share[at] = drawn if np.isnan(share[at]) else share[at] + _NEW_SHARE * (drawn - share[at])
-    return share
-
-
-def _drawn(snapshot: Snapshot, power: PowerTable, draw_w: FloatArray) -> Mapping[str, tuple[float, float]]:
-    """Service → the mean draw of its GPUs and their number, on nodes that it uses alone."""
-    alone = _alone(snapshot)
-    held = held_devices(snapshot.free().gpu_milli, snapshot.nodes.gpus)
-    share, known = _busiest(snapshot, power, draw_w, held)
-    sums: dict[str, tuple[float, float]] = {}
-    for node, service in alone.items():
-        if known[node] and held[node]:
-            drawn, gpus = sums.get(service, (0.0, 0.0))
-            sums[service] = (drawn + float(share[node]) * float(held[node]), gpus + float(held[node]))
-    return {service: (drawn / gpus, gpus) for service, (drawn, gpus) in sums.items()}
 
 
 def _alone(snapshot: Snapshot) -> Mapping[int, str]:

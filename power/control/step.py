@@ -59,7 +59,11 @@ def granted_w(
     left_w = room_w - tree.at_worst(held_w)
     lowered_w = np.where(devices.managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
     if not trust.clean:
-        lowered_w = _as_clamped(tree, trust, book, seen, lowered_w, left_w)
+        # A device that keeps a higher limit than granted is granted that limit, once others made room. Only the record
+        # changes: it enforces that limit already, and would be reported for ever as not obeying.
+        clamped = (trust.least_w > book.cap_w) & (seen.held_w >= trust.least_w)
+        clamped &= seen.believed & (seen.fault != OVER_CAP) & (tree.least(left_w) >= 0)
+        lowered_w = np.where(clamped, np.minimum(trust.least_w, devices.max_w), lowered_w)
     may_rise = (book.ceiling_w <= book.cap_w) & seen.believed & (seen.fault == FINE) & devices.managed
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
     if not any_of(rise_w > 0):
@@ -88,18 +92,6 @@ def _fitting_caps(tree: Tree, governed: BoolArray, cap_w: FloatArray, room_w: Fl
     above_w = tree.at_worst(leased_w - base_w)
     share = np.minimum(np.maximum(room_w - tree.at_worst(base_w), 0.0) / np.maximum(above_w, 1e-9), 1.0)
     return np.where(governed, base_w + np.floor((leased_w - base_w) * np.minimum(tree.least(share), 1.0)), cap_w)
-
-
-def _as_clamped(
-    tree: Tree, trust: Trust, book: Book, seen: Estimate, cap_w: FloatArray, left_w: FloatArray
-) -> FloatArray:
-    """Caps in which a device that keeps a higher limit than granted is granted that limit, once others made room.
-
-    Only the record changes: the device enforces that limit already, and would be reported for ever as not obeying.
-    """
-    clamped = (trust.least_w > book.cap_w) & seen.believed & (seen.fault != OVER_CAP) & (seen.held_w >= trust.least_w)
-    fits = tree.least(left_w) >= 0
-    return np.where(clamped & fits, np.minimum(trust.least_w, tree.table.devices.max_w), cap_w)
 
 
 def _fitting_rises(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
@@ -145,7 +137,14 @@ def step(
     """
     tree, rules = allocator.tree, allocator.rules
     budget_w = tree.budget_w if budget_w is None else budget_w
-    readings, state = _sound(readings), _listening(state, now_s, rules.stale_s)
+    unknown = np.isnan(readings.cap_w)
+    if any_of(unknown):  # an unknown limit counts as none
+        readings = replace(readings, cap_w=np.where(unknown, np.inf, readings.cap_w))
+    if state.at_s == NEVER_S:  # earlier grants count as granted now, so that no device is late yet
+        now: FloatArray = np.full(len(state.book.cap_w), now_s)
+        state = replace(state, book=replace(state.book, granted_at_s=now, due_since_s=now), started_s=now_s)
+    elif now_s - state.at_s > rules.stale_s:  # nor is silence during a pause held against any
+        state = replace(state, trust=heard_again(state.trust, now_s))
 
     # Safety: what is believed, and what each device may still hold.
     account, overdrew = counted(state.account, tree, rules, allocator.burst_j, readings)
@@ -160,7 +159,20 @@ def step(
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     drawn_w = tree.drawn(seen.draw_w) + allocator.fixed_w
-    braking = _braking(allocator, state, readings, drawn_w, budget_w, now_s)
+    braking = state.braking
+    if is_watched(braking, now_s) or any_of(is_full(drawn_w, budget_w)):
+        # Whether a hardware brake is engaged is judged by the draw of devices against what they need.
+        usual_w = np.minimum(state.book.cap_w, state.need_w / (1 + rules.margin_share))
+        braking = watched(
+            braking,
+            tree,
+            draw_w=readings.draw_w,
+            at_work_w=np.where(state.need_w <= tree.table.devices.floor_w, 0.0, usual_w),
+            drawn_w=drawn_w,
+            budget_w=budget_w,
+            let_go_s=rules.control_delay_s,
+            now_s=now_s,
+        )
 
     # Policy: what is wanted.
     room_w = budget_w - allocator.fixed_w
@@ -194,25 +206,6 @@ def step(
         at_s=now_s,
         told=told,
     ), told
-
-
-def _sound(readings: PowerReadings) -> PowerReadings:
-    """The readings; an unknown limit counts as none."""
-    unknown = np.isnan(readings.cap_w)
-    return replace(readings, cap_w=np.where(unknown, np.inf, readings.cap_w)) if any_of(unknown) else readings
-
-
-def _listening(state: AllocatorState, now_s: float, stale_s: float) -> AllocatorState:
-    """The state with its clocks started at the first step, or again after a pause.
-
-    Earlier grants count as granted now, so that no device is late yet; nor is silence during a pause held against any.
-    """
-    if state.at_s == NEVER_S:
-        now: FloatArray = np.full(len(state.book.cap_w), now_s)
-        return replace(state, book=replace(state.book, granted_at_s=now, due_since_s=now), started_s=now_s)
-    if now_s - state.at_s > stale_s:
-        return replace(state, trust=heard_again(state.trust, now_s))
-    return state
 
 
 def _seen(
@@ -268,31 +261,6 @@ def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArra
     fits = tree.least(room_w - tree.at_worst(leased_w)) >= 0
     awaited: BoolArray = ~book.met & (seen.fault == STALE) & fits
     return awaited
-
-
-def _braking(
-    allocator: Allocator,
-    state: AllocatorState,
-    readings: PowerReadings,
-    drawn_w: FloatArray,
-    budget_w: FloatArray,
-    now_s: float,
-) -> Braking:
-    """Whether a hardware brake is engaged, judged by the draw of devices against what they need."""
-    if not is_watched(state.braking, now_s) and not any_of(is_full(drawn_w, budget_w)):
-        return state.braking
-    devices = allocator.tree.table.devices
-    usual_w = np.minimum(state.book.cap_w, state.need_w / (1 + allocator.rules.margin_share))
-    return watched(
-        state.braking,
-        allocator.tree,
-        draw_w=readings.draw_w,
-        at_work_w=np.where(state.need_w <= devices.floor_w, 0.0, usual_w),
-        drawn_w=drawn_w,
-        budget_w=budget_w,
-        let_go_s=allocator.rules.control_delay_s,
-        now_s=now_s,
-    )
 
 
 def _grants(

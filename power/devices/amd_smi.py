@@ -34,7 +34,13 @@ class AmdSmi:
     def __init__(self, clock: Callable[[], float], library: Any = None) -> None:
         """clock: monotonic seconds. library: the module `amdsmi`, or one that behaves like it."""
         self._clock = clock
-        self._smi = library or _library()
+        if library is None:
+            try:
+                import amdsmi  # comes with ROCm, not with Tonnage
+            except (ImportError, KeyError) as error:  # it locates its library through the environment
+                raise DeviceError(NO_LIBRARY, "amdsmi is not installed: it comes with ROCm") from error
+            library = amdsmi
+        self._smi = library
         self._checked(self._smi.amdsmi_init)
 
     def close(self) -> None:
@@ -122,24 +128,14 @@ class AmdSmi:
         try:
             return call()
         except self._smi.AmdSmiLibraryException as error:
-            raise DeviceError(self._code(error.get_error_code()), str(error).strip()) from error
-
-    def _code(self, status: Any) -> str:
-        smi = self._smi.amdsmi_wrapper
-        return {
-            smi.AMDSMI_STATUS_NO_PERM: NO_PERMISSION,
-            smi.AMDSMI_STATUS_NOT_FOUND: LOST,
-            smi.AMDSMI_STATUS_INVAL: REFUSED,
-            smi.AMDSMI_STATUS_NOT_SUPPORTED: REFUSED,
-        }.get(status, BROKEN)
-
-
-def _library() -> Any:
-    try:
-        import amdsmi  # comes with ROCm, not with Tonnage
-    except (ImportError, KeyError) as error:  # it locates its library through the environment
-        raise DeviceError(NO_LIBRARY, "amdsmi is not installed: it comes with ROCm") from error
-    return amdsmi
+            smi = self._smi.amdsmi_wrapper
+            codes = {
+                smi.AMDSMI_STATUS_NO_PERM: NO_PERMISSION,
+                smi.AMDSMI_STATUS_NOT_FOUND: LOST,
+                smi.AMDSMI_STATUS_INVAL: REFUSED,
+                smi.AMDSMI_STATUS_NOT_SUPPORTED: REFUSED,
+            }
+            raise DeviceError(codes.get(error.get_error_code(), BROKEN), str(error).strip()) from error
 
 
 def _number(*values: Any) -> float | None:

@@ -39,7 +39,13 @@ class Nvml:
     def __init__(self, clock: Callable[[], float], library: Any = None) -> None:
         """clock: monotonic seconds. library: the module `pynvml`, or one that behaves like it."""
         self._clock = clock
-        self._nvml = library or _library()
+        if library is None:
+            try:
+                import pynvml  # optional: `pip install nvidia-ml-py`
+            except ImportError as error:
+                raise DeviceError(NO_LIBRARY, "nvidia-ml-py is not installed: pip install 'tonnage[nvidia]'") from error
+            library = pynvml
+        self._nvml = library
         self._checked(self._nvml.nvmlInit)
 
     def close(self) -> None:
@@ -142,31 +148,21 @@ class Nvml:
             return None
 
     def _checked(self, call: Callable[[], T]) -> T:
+        nvml = self._nvml
         try:
             return call()
-        except self._nvml.NVMLError as error:
-            raise DeviceError(self._code(error), str(error)) from error
-
-    def _code(self, error: Any) -> str:
-        nvml = self._nvml
-        return {
-            nvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
-            nvml.NVML_ERROR_DRIVER_NOT_LOADED: NO_LIBRARY,
-            nvml.NVML_ERROR_NO_PERMISSION: NO_PERMISSION,
-            nvml.NVML_ERROR_GPU_IS_LOST: LOST,
-            nvml.NVML_ERROR_NOT_FOUND: LOST,
-            nvml.NVML_ERROR_INVALID_ARGUMENT: REFUSED,
-            nvml.NVML_ERROR_NOT_SUPPORTED: REFUSED,
-            nvml.NVML_ERROR_TIMEOUT: SILENT,
-        }.get(error.value, BROKEN)
-
-
-def _library() -> Any:
-    try:
-        import pynvml  # optional: `pip install nvidia-ml-py`
-    except ImportError as error:
-        raise DeviceError(NO_LIBRARY, "nvidia-ml-py is not installed: pip install 'tonnage[nvidia]'") from error
-    return pynvml
+        except nvml.NVMLError as error:
+            codes = {
+                nvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
+                nvml.NVML_ERROR_DRIVER_NOT_LOADED: NO_LIBRARY,
+                nvml.NVML_ERROR_NO_PERMISSION: NO_PERMISSION,
+                nvml.NVML_ERROR_GPU_IS_LOST: LOST,
+                nvml.NVML_ERROR_NOT_FOUND: LOST,
+                nvml.NVML_ERROR_INVALID_ARGUMENT: REFUSED,
+                nvml.NVML_ERROR_NOT_SUPPORTED: REFUSED,
+                nvml.NVML_ERROR_TIMEOUT: SILENT,
+            }
+            raise DeviceError(codes.get(error.value, BROKEN), str(error)) from error
 
 
 def _scaled(value: float | None, by: float) -> float | None:

@@ -5,13 +5,15 @@ drops requests under load (DMTF DSP0266; EnvironmentMetrics of DSP0268). These c
 `nodeagent/out_of_band.py` wraps them, limits the load on the BMC, and determines when a limit is in force.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from power.devices.backend import BROKEN, LOST, NO_PERMISSION, REFUSED, SILENT, DeviceError, DeviceFacts, DeviceReading
 
 ROOT = "/redfish/v1"
+_CODES = {401: NO_PERMISSION, 403: NO_PERMISSION, 404: LOST, **dict.fromkeys((400, 405, 409, 412), REFUSED)}
+"""Codes of errors by HTTP status; BROKEN for all others."""
 
 
 class Web(Protocol):
@@ -48,11 +50,38 @@ class Redfish:
         return None
 
     def discover(self) -> tuple[DeviceFacts, ...]:
-        self._known = {known.facts.uuid: known for known in self._found()}
-        return tuple(known.facts for known in self._known.values())
+        known: dict[str, _Known] = {}
+        for system in members(self._web, f"{ROOT}/Systems"):
+            processors = resource(self._web, system).get("Processors", {}).get("@odata.id")
+            for path in members(self._web, processors) if processors else ():
+                about = resource(self._web, path)
+                metrics = about.get("EnvironmentMetrics", {}).get("@odata.id")
+                if metrics and about.get("ProcessorType") in ("GPU", "Accelerator"):
+                    facts = _facts(about, resource(self._web, metrics))
+                    known[facts.uuid] = _Known(path, metrics, facts)
+        self._known = known
+        return tuple(each.facts for each in known.values())
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        return {uuid: self._reading(known) for uuid, known in self._known.items()}
+        found: dict[str, DeviceReading | DeviceError] = {}
+        for uuid, known in self._known.items():
+            try:
+                metrics = resource(self._web, known.metrics)
+            except DeviceError as error:
+                found[uuid] = error
+                continue
+            limit_w = _setpoint(metrics)
+            # No energy counter: EnergykWh advances in steps of a watt-hour at best, 3600 J, as much as a GPU draws in
+            # 5 s.
+            found[uuid] = DeviceReading(
+                uuid=uuid,
+                at_s=self._clock(),
+                draw_w=number(metrics.get("PowerWatts", {}).get("Reading")),
+                limit_w=limit_w,
+                requested_w=limit_w,
+                temperature_c=number(metrics.get("TemperatureCelsius", {}).get("Reading")),
+            )
+        return found
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
         known = self._device(uuid)
@@ -74,39 +103,10 @@ class Redfish:
         limit = {"SettingMax": None if max_mhz is None else round(max_mhz)}
         _request(self._setter_web, "PATCH", known.path, {"OperatingSpeedRangeMHz": limit})
 
-    def _found(self) -> Iterator[_Known]:
-        for system in members(self._web, f"{ROOT}/Systems"):
-            processors = self._get(system).get("Processors", {}).get("@odata.id")
-            for path in members(self._web, processors) if processors else ():
-                about = self._get(path)
-                metrics = about.get("EnvironmentMetrics", {}).get("@odata.id")
-                if metrics and about.get("ProcessorType") in ("GPU", "Accelerator"):
-                    yield _Known(path, metrics, _facts(about, self._get(metrics)))
-
-    def _reading(self, known: _Known) -> DeviceReading | DeviceError:
-        try:
-            metrics = self._get(known.metrics)
-        except DeviceError as error:
-            return error
-        limit_w = _setpoint(metrics)
-        draw_w = number(metrics.get("PowerWatts", {}).get("Reading"))
-        # No energy counter: EnergykWh advances in steps of a watt-hour at best, 3600 J, as much as a GPU draws in 5 s.
-        return DeviceReading(
-            uuid=known.facts.uuid,
-            at_s=self._clock(),
-            draw_w=draw_w,
-            limit_w=limit_w,
-            requested_w=limit_w,
-            temperature_c=number(metrics.get("TemperatureCelsius", {}).get("Reading")),
-        )
-
     def _device(self, uuid: str) -> _Known:
         if uuid not in self._known:
             raise DeviceError(LOST, f"this BMC has no device {uuid}")
         return self._known[uuid]
-
-    def _get(self, path: str) -> Mapping[str, Any]:
-        return resource(self._web, path)
 
 
 def members(web: Web, path: str) -> list[str]:
@@ -130,7 +130,12 @@ def _request(
     except OSError as error:
         raise DeviceError(SILENT, f"{method} {path}: {error}") from error
     if status >= 400:
-        raise DeviceError(_code(status), f"{method} {path}: HTTP {status} {_message(found)}".strip())
+        code = _CODES.get(status, BROKEN)
+        # The service's description of an error (DSP0266, extended information).
+        about = found.get("error", {}) if isinstance(found, Mapping) else {}
+        details = about.get("@Message.ExtendedInfo") or [{}]
+        message = details[0].get("Message") or about.get("message") or ""
+        raise DeviceError(code, f"{method} {path}: HTTP {status} {message}".strip())
     return status, answered, found
 
 
@@ -158,21 +163,6 @@ def _setpoint(metrics: Mapping[str, Any]) -> float | None:
 def number(value: Any) -> float | None:
     """The value where it is a number, else None."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _code(status: int) -> str:
-    if status in (401, 403):
-        return NO_PERMISSION
-    if status == 404:
-        return LOST
-    return REFUSED if status in (400, 405, 409, 412) else BROKEN
-
-
-def _message(found: Any) -> str:
-    """The service's description of an error (DSP0266, extended information)."""
-    error = found.get("error", {}) if isinstance(found, Mapping) else {}
-    details = error.get("@Message.ExtendedInfo") or [{}]
-    return str(details[0].get("Message") or error.get("message") or "")
 
 
 PLACES = ("Enclosure", "ImmersionTank", "Pod", "Rack", "RackGroup", "Row", "Sidecar", "Zone")

@@ -98,10 +98,6 @@ def _refusal(holder: Holder, lease: Lease, now_s: float) -> Refusal | None:
         return Refusal("FromTheFuture", "lease answers a report that was not sent yet")
     if not now_s < lease.echo_s + lease.for_s * (1 - DRIFT_SHARE):
         return Refusal("Expired", f"lease ended before it arrived, {now_s - lease.echo_s:.1f} s after its report")
-    return _unfit(holder, lease)
-
-
-def _unfit(holder: Holder, lease: Lease) -> Refusal | None:
     known, named = set(holder.devices), set(lease.caps_w)
     if not named <= known or named != set(lease.safe_w) or not set(lease.burst_j) <= named:
         return Refusal("OtherDevices", f"lease names {sorted(named ^ known) or sorted(set(lease.safe_w) ^ named)}")

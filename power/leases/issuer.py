@@ -4,12 +4,12 @@ No caps are decided here: `power/control/step.py` does that. This is the border 
 of nodes.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import FloatArray
 from cluster.power import NEVER_S, PHASE_UNKNOWN, PowerLeases, PowerReadings, PowerTable
 from power.control.admission import PHASES
 from power.control.state import Grants
@@ -74,18 +74,25 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
     at_s, draw_w, cap_w = [NEVER_S] * devices, [0.0] * devices, [0.0] * devices
     sequence, phase = [-1] * devices, [-1] * devices
     heard_of = [book.nodes.get(name) for name in table.domains.names]
+    # Else the instant is on another controller's clock.
+    is_timed = [node is not None and node.report.answered_epoch == book.epoch for node in heard_of]
     for row, (name, domain) in enumerate(zip(table.devices.names, table.devices.domain.tolist(), strict=True)):
         node = heard_of[domain]
         if node is None or (reported := node.report.devices.get(name)) is None:
             continue
         report = node.report
-        if report.answered_epoch == book.epoch:  # else the instant is on another controller's clock
+        if is_timed[domain]:
             at_s[row] = report.answered_s + report.since_s - reported.age_s
         draw_w[row], cap_w[row] = reported.draw_w, reported.cap_w
         phase[row] = reported.phase if reported.phase in PHASES else PHASE_UNKNOWN
         if report.epoch == book.epoch:
             sequence[row] = min(max(report.sequence, -1), _HIGHEST)
-    meter_at_s, meter_w = _meters(book, heard_of)
+    meter_at_s, meter_w = np.full(len(heard_of), NEVER_S), np.zeros(len(heard_of))
+    for row, node in enumerate(heard_of):
+        if node is not None and (metered_w := node.report.meter_w) is not None:
+            report, meter_w[row] = node.report, metered_w
+            if is_timed[row]:
+                meter_at_s[row] = report.answered_s + report.since_s - report.meter_age_s
     return replace(
         table.readings,
         meter_at_s=meter_at_s,
@@ -96,18 +103,6 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
         sequence=np.array(sequence, dtype=np.int64),
         phase=np.array(phase, dtype=np.int64),
     )
-
-
-def _meters(book: LeaseBook, heard_of: Sequence[NodeReport | None]) -> tuple[FloatArray, FloatArray]:
-    """Instant and value of each domain's meter, as nodes report their own."""
-    at_s, watts = np.full(len(heard_of), NEVER_S), np.zeros(len(heard_of))
-    for row, node in enumerate(heard_of):
-        if node is not None and (metered_w := node.report.meter_w) is not None:
-            report = node.report
-            is_timed = report.answered_epoch == book.epoch
-            at_s[row] = report.answered_s + report.since_s - report.meter_age_s if is_timed else NEVER_S
-            watts[row] = metered_w
-    return at_s, watts
 
 
 def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
@@ -148,17 +143,18 @@ def answers(
     A lease is sent for every report, changed or not, since it renews. A second one for the same report is harmless,
     since both end at the same time. A node that was not yet seen to obey this controller is only lowered.
     """
-    return tuple(_answers(book, table, grants, now_s, only))
-
-
-def _answers(
-    book: LeaseBook, table: PowerTable, grants: Grants, now_s: float, only: Container[str] | None
-) -> Iterator[Lease]:
-    for node, rows in _rows_by_node(table).items():
+    # The managed devices of each node; opted-out ones are in no lease.
+    managed = np.flatnonzero(table.devices.managed)
+    order = managed[np.argsort(table.devices.domain[managed], kind="stable")]
+    nodes, starts = np.unique(table.devices.domain[order], return_index=True)
+    made = []
+    for domain, rows in zip(nodes.tolist(), np.split(order, starts[1:]), strict=True):
+        node = table.domains.names[domain]
         if (known := book.nodes.get(node)) is None or (only is not None and node not in only):
             continue
         names = {int(row): table.devices.names[int(row)] for row in rows}
-        yield Lease(
+        bursts = {row: name for row, name in names.items() if grants.burst_j[row] > 0}
+        lease = Lease(
             node=node,
             life=known.report.life,
             echo_s=known.report.sent_s,
@@ -168,17 +164,10 @@ def _answers(
             issued_s=now_s,
             caps_w={name: float(grants.cap_w[row]) for row, name in names.items()},
             safe_w={name: float(grants.safe_w[row]) for row, name in names.items()},
-            burst_j={name: float(grants.burst_j[row]) for row, name in names.items() if grants.burst_j[row] > 0},
-            burst_to_w={name: float(grants.burst_to_w[row]) for row, name in names.items() if grants.burst_j[row] > 0},
+            burst_j={name: float(grants.burst_j[row]) for row, name in bursts.items()},
+            burst_to_w={name: float(grants.burst_to_w[row]) for row, name in bursts.items()},
             credit_back_s=float(grants.credit_back_s[rows].max()),
             only_lower=not grants.met[rows].all(),
         )
-
-
-def _rows_by_node(table: PowerTable) -> Mapping[str, IntArray]:
-    """The managed devices of each node; opted-out ones are in no lease."""
-    managed = np.flatnonzero(table.devices.managed)
-    order = managed[np.argsort(table.devices.domain[managed], kind="stable")]
-    nodes, starts = np.unique(table.devices.domain[order], return_index=True)
-    parts = np.split(order, starts[1:])
-    return {table.domains.names[int(node)]: part for node, part in zip(nodes, parts, strict=True)}
+        made.append(lease)
+    return tuple(made)

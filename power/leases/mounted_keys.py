@@ -63,18 +63,15 @@ class MountedKeys:
         if self._clock() - self._read_at_s > self._every_s:
             self._read_at_s = self._clock()
             try:
-                found = self._with_a_known_newest(read_keys(self._folder))
+                secrets = read_keys(self._folder).secrets
             except ConfigError as error:
                 self.mistake = str(error)
             else:
                 self.mistake = ""
+                self._seen_at_s = {name: self._seen_at_s.get(name, self._read_at_s) for name in secrets}
+                spread = [name for name, at_s in self._seen_at_s.items() if self._read_at_s - at_s >= SPREADS_S]
+                found = Keys(max(spread or secrets), secrets)
                 # The same object while the keys are the same, so that values derived from them need not be computed
                 # again.
                 self._keys = self._keys if found == self._keys else found
         return self._keys
-
-    def _with_a_known_newest(self, found: Keys) -> Keys:
-        """The keys, the newest being one that has been present for long enough; the newest of all where none has."""
-        self._seen_at_s = {name: self._seen_at_s.get(name, self._read_at_s) for name in found.secrets}
-        spread = [name for name, at_s in self._seen_at_s.items() if self._read_at_s - at_s >= SPREADS_S]
-        return Keys(max(spread or found.secrets), found.secrets)

@@ -42,37 +42,14 @@ def pour(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatAr
     On a tree this serves each level as far as any other method could, because the sets that a tree limits are nested.
     Where racks are fed twice it never exceeds a limit, but may leave a little of one unused.
     """
-    if pouring.only_limit is not None:
-        return _pour_apart(pouring, pouring.only_limit, width_w, level, room_w)
-    return _pour_together(pouring, width_w, level, room_w)
-
-
-def _pour_apart(
-    pouring: Pouring, only: IntArray, width_w: FloatArray, level: IntArray, room_w: FloatArray
-) -> FloatArray:
-    """Power per device where no device draws through two limits: all limits are solved independently and at once."""
-    limits = pouring.tree.limits
-    cell = level * limits + only[:, None]
-    load = width_w * pouring.only_burden[:, None]
-    carried = np.bincount(cell.ravel(), load.ravel(), pouring.levels * limits)
-    asked = np.asarray(carried, dtype=np.float64).reshape(pouring.levels, limits)
-    served = _served(asked, room_w)
-    return np.asarray((width_w * served.ravel()[cell]).sum(axis=1), dtype=np.float64)
-
-
-def _served(asked: FloatArray, room_w: FloatArray) -> FloatArray:
-    """Fraction of each level that fits each limit, shape (levels, limits)."""
-    before = np.cumsum(asked, axis=0) - asked
-    return np.minimum(np.maximum((room_w - before) / np.maximum(asked, _FULL_W), 0.0), 1.0)
-
-
-def _pour_together(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatArray) -> FloatArray:
-    """Power per device where limits overlap.
-
-    All devices are raised together to the level where the first limit is full; those below that limit stop, and the
-    rest continue.
-    """
-    tree = pouring.tree
+    tree, only = pouring.tree, pouring.only_limit
+    if only is not None:  # no device draws through two limits: all limits are solved independently and at once
+        cell = level * tree.limits + only[:, None]
+        load = width_w * pouring.only_burden[:, None]
+        served = _served(_asked(pouring, cell, load), room_w)
+        return np.asarray((width_w * served.ravel()[cell]).sum(axis=1), dtype=np.float64)
+    # Limits overlap: all devices are raised together to the level where the first limit is full; those below that limit
+    # stop, and the rest continue.
     got = np.zeros(tree.devices)
     left_w = width_w.copy()
     rows = np.arange(tree.devices)[:, None]
@@ -90,6 +67,18 @@ def _pour_together(pouring: Pouring, width_w: FloatArray, level: IntArray, room_
     return got
 
 
+def _asked(pouring: Pouring, cell: IntArray, load_w: FloatArray) -> FloatArray:
+    """Watts of each level at each limit, shape (levels, limits)."""
+    carried = np.bincount(cell.ravel(), load_w.ravel(), pouring.levels * pouring.tree.limits)
+    return np.asarray(carried, dtype=np.float64).reshape(pouring.levels, -1)
+
+
+def _served(asked: FloatArray, room_w: FloatArray) -> FloatArray:
+    """Fraction of each level that fits each limit, shape (levels, limits)."""
+    before = np.cumsum(asked, axis=0) - asked
+    return np.minimum(np.maximum((room_w - before) / np.maximum(asked, _FULL_W), 0.0), 1.0)
+
+
 def _first_full(
     pouring: Pouring, left_w: FloatArray, level: IntArray, room_w: FloatArray
 ) -> tuple[int, float, BoolArray]:
@@ -97,8 +86,7 @@ def _first_full(
     tree = pouring.tree
     cell = level[tree.path_device] * tree.limits + tree.path_limit[:, None]
     load = left_w[tree.path_device] * (tree.burden[tree.path_device] * tree.path_share)[:, None]
-    carried = np.bincount(cell.ravel(), load.ravel(), pouring.levels * tree.limits)
-    asked = np.asarray(carried, dtype=np.float64).reshape(pouring.levels, -1)
+    asked = _asked(pouring, cell, load)
     over = (np.cumsum(asked, axis=0) > room_w + _FULL_W) & (asked > 0)
     if not over.any():
         return pouring.levels, 0.0, np.zeros(tree.limits, dtype=bool)

@@ -12,6 +12,19 @@ from power.tree import Tree
 
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
 """Faults of a device's readings or of its limit."""
+FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
+"""Names of the faults, as reasons in conditions and events."""
+
+FAULT_WORDS = (
+    "",
+    "has not been heard from for too long: it counts at the worst case of its last cap and goes to its safe floor",
+    "reports a draw that no such device can have: the reading is ignored, it counts at the worst case of its cap",
+    "is wrong by a factor of a thousand, as when milliwatts or kilowatts are taken for watts: ignored",
+    "reports the same draw to the last digit although it works: ignored, it counts at the worst case of its cap",
+    "drew more than its cap allows: it counts at its highest limit until it has complied for a long time",
+    "does not enforce its cap: it counts at the limit that it does enforce",
+)
+"""Descriptions of the faults, in the order of their codes."""
 
 IMPOSSIBLE_SHARE = 1.5
 """Fraction of the highest limit above which a reading is impossible: more than any limiter's overshoot, averaged over a
@@ -104,7 +117,12 @@ def estimate(
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
     obeys = draw_w <= honest_w(tree, rules, may_draw_w)
     enforces = readings.cap_w <= book.ceiling_w + SLACK_W
-    if all_of(fresh & possible & obeys & enforces & ~stuck) and _nothing_else(rules, trust, book, now_s):
+    if (
+        all_of(fresh & possible & obeys & enforces & ~stuck)
+        and trust.clean
+        and all_of(trust.heard_since_s < np.inf)
+        and not (any_of(book.open) and any_of(_late(rules, trust, book, now_s)))
+    ):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
     limit_w = np.where(obeys, book.cap_w, may_draw_w)
     return _with_faults(
@@ -133,15 +151,6 @@ def _keeps(tree: Tree, rules: PowerRules, cap_w: FloatArray, bursts: BoolArray, 
     may_draw_w = np.where(bursts, np.maximum(cap_w, tree.table.devices.max_w), cap_w)
     draws_no_more = readings.draw_w <= honest_w(tree, rules, may_draw_w)
     return np.asarray((readings.cap_w <= cap_w + ROUNDING_W) & draws_no_more)
-
-
-def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> bool:
-    """Whether there is no fault beyond those visible in these readings."""
-    return (
-        trust.clean
-        and all_of(trust.heard_since_s < np.inf)
-        and not (any_of(book.open) and any_of(_late(rules, trust, book, now_s)))
-    )
 
 
 def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArray:
@@ -192,10 +201,18 @@ def _with_faults(
     held_w = np.where(distrusted | (~fresh & book.held_burst), np.maximum(held_w, worst_w), held_w)
     believed = fresh & possible & ~stuck
     draw_w = np.where(believed, readings.draw_w, held_w * tree.overshoot)
-    trust = _clamped(
-        rules, replace(trust, distrusted_until_s=until_s), fresh & ~enforces, readings.cap_w, worst_w, now_s
+    # Limits that devices kept although granted less are forgotten after a while.
+    above = fresh & ~enforces
+    least_until_s = np.where(above, now_s + rules.retry_s, trust.least_until_s)
+    kept_w = np.where(least_until_s > now_s, trust.least_w, 0.0)
+    least_w = np.where(above, np.minimum(readings.cap_w, worst_w), kept_w)
+    trust = replace(
+        trust,
+        distrusted_until_s=until_s,
+        least_w=least_w,
+        least_until_s=least_until_s,
+        clean=not (distrusted.any() or least_w.any()),
     )
-    trust = replace(trust, clean=not (distrusted.any() or trust.least_w.any()))
     return trust, Estimate(draw_w, held_w, believed, fault, clean=not fault.any())
 
 
@@ -219,15 +236,6 @@ def _counted(
     return replace(trust, over_s=over_s, counted_s=counted_s), found
 
 
-def _clamped(
-    rules: PowerRules, trust: Trust, above: BoolArray, cap_w: FloatArray, worst_w: FloatArray, now_s: float
-) -> Trust:
-    """The memory of limits that devices kept although granted less, forgotten after a while."""
-    until_s = np.where(above, now_s + rules.retry_s, trust.least_until_s)
-    least_w = np.where(above, np.minimum(cap_w, worst_w), np.where(until_s > now_s, trust.least_w, 0.0))
-    return replace(trust, least_w=least_w, least_until_s=until_s)
-
-
 def with_wrong_units(seen: Estimate, devices: PowerDeviceTable, reading_w: FloatArray) -> Estimate:
     """The estimate, in which impossible readings that another unit explains have that fault. reading_w: (devices,)."""
     low, high = SMALLEST_SHARE * devices.idle_w, IMPOSSIBLE_SHARE * devices.max_w
@@ -240,17 +248,3 @@ def is_scaled(reading_w: FloatArray, low_w: FloatArray, high_w: FloatArray) -> B
     milli, kilo = reading_w / 1000, reading_w * 1000
     found: BoolArray = ((milli >= low_w) & (milli <= high_w)) | ((kilo >= low_w) & (kilo <= high_w))
     return found & (reading_w > 0)
-
-
-FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
-"""Names of the faults, as reasons in conditions and events."""
-
-FAULT_WORDS = (
-    "",
-    "has not been heard from for too long: it counts at the worst case of its last cap and goes to its safe floor",
-    "reports a draw that no such device can have: the reading is ignored, it counts at the worst case of its cap",
-    "is wrong by a factor of a thousand, as when milliwatts or kilowatts are taken for watts: ignored",
-    "reports the same draw to the last digit although it works: ignored, it counts at the worst case of its cap",
-    "drew more than its cap allows: it counts at its highest limit until it has complied for a long time",
-    "does not enforce its cap: it counts at the limit that it does enforce",
-)

@@ -4,9 +4,7 @@ import argparse
 import sys
 
 from cluster.errors import BuildError
-from simulator.controlplane.binaries.build import OnProgress, build
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.upstream_tools import CONTROL_PLANE, TOOLS
+from simulator.controlplane.binaries import CONTROL_PLANE, TOOLS, OnProgress, build, progress_on
 
 
 def _once_it_compiles(tell: OnProgress) -> OnProgress:

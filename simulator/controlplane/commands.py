@@ -1,13 +1,113 @@
-"""Command line of each process of a control plane."""
+"""Files, accounts and command lines of a control plane's processes."""
 
+import base64
+import json
+import os
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.controlplane.accounts import CONTROLLERS, NODES, SCHEDULER
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, FRONT, FRONT_AUTHORITY, SERVER, Folder
+from simulator.controlplane.binaries import Programs
+
+ADMIN = "admin"
+SCHEDULER = "kube-scheduler"
+CONTROLLERS = "kube-controller-manager"
+NODES = "simulated-nodes"
+
+GROUPS: Mapping[str, str] = {ADMIN: "system:masters", NODES: "system:masters"}
+"""Groups of accounts. The simulated nodes are all kubelets in one process; rights of single nodes would need an
+account for each."""
+
+USERS: Mapping[str, str] = {
+    ADMIN: ADMIN,
+    NODES: NODES,
+    # Names that the API server's own roles are bound to.
+    SCHEDULER: "system:kube-scheduler",
+    CONTROLLERS: "system:kube-controller-manager",
+}
+
+AUTHORITY, SERVER, ACCOUNTS = "ca", "server", "service-accounts"
+"""Names of the pairs of key and certificate in `pki`: the authority, the certificate of every server, and the key
+that signs service accounts' tokens."""
+
+FRONT_AUTHORITY, FRONT = "front-ca", "front-proxy-client"
+"""The same of the aggregation layer: its authority, and the certificate with which the API server proves itself to
+aggregated API servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Folder of all files that one control plane writes; other users may not read it."""
+
+    path: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of the administrator."""
+        return self.path / "kubeconfig"
+
+    @property
+    def pki(self) -> Path:
+        return self.path / "pki"
+
+    @property
+    def tokens(self) -> Path:
+        """Static tokens in the format of --token-auth-file."""
+        return self.path / "tokens.csv"
+
+    @property
+    def etcd(self) -> Path:
+        """Data of etcd, which is the cluster's state."""
+        return self.path / "etcd"
+
+    @property
+    def run(self) -> Path:
+        """Records of started processes."""
+        return self.path / "run"
+
+    @property
+    def nodes_ready(self) -> Path:
+        """File that exists once all simulated nodes are registered."""
+        return self.run / "nodes-ready"
+
+    @property
+    def state(self) -> Path:
+        """Ports and settings of the last start."""
+        return self.path / "state.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    def kubeconfig_of(self, component: str) -> Path:
+        return self.path / "kubeconfigs" / component
+
+    def log_of(self, process: str) -> Path:
+        return self.path / "logs" / f"{process}.log"
+
+    def make(self) -> None:
+        """Creates the folders that processes write into."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.pki, self.run, self.log_of("any").parent, self.kubeconfig_of("any").parent):
+            folder.mkdir(exist_ok=True)
+
+
+def default_folder() -> Path:
+    """Folder where `tonnage controlplane` keeps its cluster by default."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tonnage" / "controlplane"
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Writes a file atomically, and never readable by others, not even for a moment."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    unfinished.rename(path)
+
 
 HOST = "127.0.0.1"
 """Address of every listener: loopback only."""
@@ -52,6 +152,44 @@ class Settings:
     a CI machine that stalls for a minute would lose them all."""
     api_flags: tuple[str, ...] = ()
     """Further flags for kube-apiserver, such as --feature-gates=... They come last and therefore win."""
+
+
+def write_accounts(folder: Folder, server: str) -> None:
+    """Writes tokens, created once, and kubeconfigs, written at every start because the port may have changed."""
+    tokens = _tokens(folder)
+    authority = (folder.pki / f"{AUTHORITY}.crt").read_bytes()
+    for account, token in tokens.items():
+        path = folder.kubeconfig if account == ADMIN else folder.kubeconfig_of(account)
+        write_secret(path, kubeconfig(server, authority, account, token))
+
+
+def token_of(account: str, folder: Folder) -> str:
+    return _tokens(folder)[account]
+
+
+def kubeconfig(server: str, authority: bytes, user: str, token: str) -> bytes:
+    """Self-contained kubeconfig. JSON is YAML, and kubectl writes YAML back when it changes it."""
+    cluster = {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "tonnage",
+        "clusters": [{"name": "tonnage", "cluster": cluster}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "tonnage", "context": {"cluster": "tonnage", "user": user, "namespace": "default"}}],
+    }
+    return json.dumps(config, indent=1).encode()
+
+
+def _tokens(folder: Folder) -> dict[str, str]:
+    """Token by account, from the last start when there was one."""
+    if not folder.tokens.exists():
+        made = {account: secrets.token_urlsafe(32) for account in USERS}
+        lines = [f'{token},{USERS[account]},{account},"{GROUPS.get(account, "")}"' for account, token in made.items()]
+        write_secret(folder.tokens, "".join(f"{line}\n" for line in lines).encode())
+        return made
+    lines = folder.tokens.read_text(encoding="utf-8").splitlines()
+    return {account: token for token, _, account, _ in (line.split(",") for line in lines)}
 
 
 def commands(settings: Settings, ports: Ports, programs: Programs, folder: Folder) -> Mapping[str, list[str | Path]]:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, FRONT, FRONT_AUTHORITY, SERVER, write_secret
+from simulator.controlplane.commands import ACCOUNTS, AUTHORITY, FRONT, FRONT_AUTHORITY, SERVER, write_secret
 
 VALID_FOR = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=7)

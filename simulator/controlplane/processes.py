@@ -5,10 +5,11 @@ time and the boot are therefore stored with it, and signals go through a pidfd, 
 process between the check and the signal.
 """
 
+import fcntl
 import os
 import select
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,3 +166,19 @@ def _started_ticks(pid: int) -> int | None:
 
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+@contextmanager
+def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[int]:
+    """Holds the lock while the context lasts. `on_wait` is called once when another process holds it.
+
+    Yields the descriptor: a child process that inherits it keeps the lock, even when its parent is killed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()

@@ -1,9 +1,8 @@
-"""Baseline of a simulated day: every service at its peak on one GPU type, and pods placed by best fit."""
+"""Baseline of a simulated day: each service on one GPU type that follows its demand, and pods placed by best fit."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cluster.plans import ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
 from controller.brain.inline import InlineBrain
@@ -19,7 +18,7 @@ WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StaticPeak:
+class OneTypeFleet:
     """Fleet whose services use one GPU type each."""
 
     fleet: Snapshot
@@ -27,7 +26,7 @@ class StaticPeak:
     """GPU type of each service that a single type can serve."""
 
 
-def static_peak(fleet: Snapshot) -> StaticPeak:
+def one_type_each(fleet: Snapshot) -> OneTypeFleet:
     """Each service on the one GPU type that serves its peak at the least cost on this fleet, by descending priority.
 
     A service that no single type can serve keeps the types that it may use.
@@ -35,34 +34,29 @@ def static_peak(fleet: Snapshot) -> StaticPeak:
     chosen: dict[str, ModelService] = {}
     types: dict[str, str] = {}
     for service in sorted(fleet.services, key=lambda each: -each.priority):
-        plans = [
-            (plan.cost_per_hour, gpu_type)
-            for gpu_type in sorted(_profiled(fleet, service))
-            if (plan := _on_one_type(fleet, tuple(chosen.values()), service, gpu_type)).refusal is None
-        ]
-        if plans:
-            types[service.name] = min(plans)[1]
-        only = (types[service.name],) if plans else service.gpu_types
+        profiled = {each.gpu_type for each in fleet.profiles if each.model == service.model}
+        costs = []
+        for gpu_type in sorted(profiled & set(service.gpu_types or fleet.gpu_type_names) & set(fleet.gpu_type_names)):
+            services = (*chosen.values(), replace(service, gpu_types=(gpu_type,)))
+            settings = MixSettings(explain=False)
+            plan = plan_mix(replace(fleet, services=services), Budget(work_of(WITHIN_S)), settings).services[-1]
+            if plan.refusal is None:
+                costs.append((plan.cost_per_hour, gpu_type))
+        if costs:
+            types[service.name] = min(costs)[1]
+        only = (types[service.name],) if costs else service.gpu_types
         chosen[service.name] = replace(service, gpu_types=only)
-    return StaticPeak(replace(fleet, services=tuple(chosen[each.name] for each in fleet.services)), types)
+    return OneTypeFleet(replace(fleet, services=tuple(chosen[each.name] for each in fleet.services)), types)
 
 
-def _profiled(fleet: Snapshot, service: ModelService) -> set[str]:
-    profiled = {each.gpu_type for each in fleet.profiles if each.model == service.model}
-    return profiled & set(service.gpu_types or fleet.gpu_type_names) & set(fleet.gpu_type_names)
+def baseline_day(
+    fleet: Snapshot, settings: DaySettings, decisions: Decisions, clock: Callable[[], float], lost: str
+) -> tuple[OneTypeFleet, Iterator[Moment]]:
+    """The same day on one type for each service, and pods by best fit.
 
-
-def _on_one_type(fleet: Snapshot, before: Sequence[ModelService], service: ModelService, gpu_type: str) -> ServicePlan:
-    services = (*before, replace(service, gpu_types=(gpu_type,)))
-    plan = plan_mix(replace(fleet, services=services), Budget(work_of(WITHIN_S)), MixSettings(explain=False))
-    return plan.services[-1]
-
-
-def static_day(
-    fleet: Snapshot, settings: DaySettings, clock: Callable[[], float], lost: str
-) -> tuple[StaticPeak, Iterator[Moment]]:
-    """The same day with static services and pods by best fit. lost: node that failed in the day to compare with."""
-    static = static_peak(fleet)
-    brain = InlineBrain(Decisions(policy=POLICY), clock)
-    same = replace(settings, steady=True, lose=lost, lose_hour=settings.lose_hour if lost else None)
-    return static, live(static.fleet, brain, same, clock)
+    decisions: those of the day itself, of which only the policy of placement is another. lost: node that failed in it.
+    """
+    one_type = one_type_each(fleet)
+    brain = InlineBrain(replace(decisions, policy=POLICY), clock)
+    same = replace(settings, lose=lost, lose_hour=settings.lose_hour if lost else None)
+    return one_type, live(one_type.fleet, brain, same, clock)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.day.baseline import StaticPeak
 from simulator.day.simulation import HOUR_S, Moment, clock_words
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.sweep_report import Legend, Page, PageTable, render
@@ -16,10 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TERMS = {
-    "baseline": "The same day, jobs and failure, with every service at its peak all day on the one GPU type that "
-    "serves it at the least cost, and pods placed by best fit. Of either day only instances that run are paid for.",
+    "baseline": "The same day, jobs and failure, with every service on the one GPU type that serves its peak at the "
+    "least cost, as many as its demand needs, and pods placed by best fit. Of either day only instances that run are "
+    "paid for.",
     "allocated": "GPUs that a pod holds, as a fraction of the GPUs that are up; half a GPU counts as half.",
-    "whole": "A service that has a mix, all of whose instances run.",
+    "whole": "A service that has a mix, all of whose instances run. Dollars are compared over the hours in which "
+    "every service is whole in both days: a day that lacks instances is cheaper for it.",
     "waiting": "Pods without a node, including services' instances.",
     "jobs": "Pods of no service: those of the manifests, and the copies of them that arrive during the day.",
     "demand": "Request rate of the services, as a fraction of the day's peak.",
@@ -36,23 +37,28 @@ class Baseline:
     """Moments of the baseline's day, and what each service runs on in it."""
 
     day: Sequence[Moment]
-    static: StaticPeak
+    types: Mapping[str, str]
 
 
 def summary_of(day: Sequence[Moment], baseline: Baseline | None = None) -> tuple[tuple[str, ...], ...]:
-    """Figures of the day, as (term, figure), or as (term, figure, baseline's figure) beside a baseline."""
-    figures = dict(_figures(day))
+    """Figures of the day, as (term, figure), or as (term, figure, baseline's figure) beside a baseline.
+
+    None of them depends on the machine that simulates it.
+    """
+    whole = _whole_in_both(day, baseline) if baseline else None
+    figures = dict(_figures(day, whole))
     if baseline is None:
         return tuple(figures.items())
-    others = dict(_figures(baseline.day))
+    others = dict(_figures(baseline.day, whole))
     return tuple((name, figures.get(name, ""), others.get(name, "")) for name in {**figures, **others})
 
 
-def _figures(day: Sequence[Moment]) -> Iterator[tuple[str, str]]:
-    plan_ms = np.array([moment.plan_s for moment in day]) * 1000
+def _figures(day: Sequence[Moment], whole: Sequence[bool] | None) -> Iterator[tuple[str, str]]:
     used = np.array([moment.gpus_used for moment in day])
     up = np.array([moment.gpus for moment in day])
     yield "services, whole day", f"${services_cost(day):,.2f}"
+    if whole is not None:
+        yield f"services, the {sum(whole) * step_h(day):.1f} hours whole in both", f"${_cost_while(day, whole):,.2f}"
     yield "services whole, share of the day", f"{100 * whole_share(day):.1f} %"
     yield "GPU hours of jobs", f"{jobs_hours(day):,.0f}"
     yield "pods waiting, mean", f"{np.mean([moment.waiting for moment in day]):.1f}"
@@ -62,8 +68,17 @@ def _figures(day: Sequence[Moment]) -> Iterator[tuple[str, str]]:
     yield "pods preempted", f"{sum(moment.evicted for moment in day):,}"
     yield "services scaled", f"{sum(moment.scaled for moment in day)} times"
     yield "actions that failed", f"{sum(moment.failed for moment in day)}"
-    yield from _gap(day)
-    yield "planning p50 / p99", f"{np.quantile(plan_ms, 0.5):.0f} / {np.quantile(plan_ms, 0.99):.0f} ms"
+    widest, cut = max(moment.gap for moment in day), sum(moment.out_of_time > 0 for moment in day)
+    if widest > 0:
+        yield "widest gap of a service", f"{100 * widest:.1f} %"
+    if cut:
+        yield "plans that time cut short", f"{cut}"
+
+
+def planning_words(day: Sequence[Moment]) -> str:
+    """How long the plans took on this machine."""
+    p50_ms, p99_ms = np.quantile([1000 * moment.plan_s for moment in day], (0.5, 0.99))
+    return f"planning p50 / p99: {p50_ms:.0f} / {p99_ms:.0f} ms on this machine"
 
 
 def step_h(day: Sequence[Moment]) -> float:
@@ -92,13 +107,15 @@ def whole_share(day: Sequence[Moment]) -> float:
     return sum(len(moment.whole) for moment in day) / most if most else 0.0
 
 
-def _gap(day: Sequence[Moment]) -> Iterator[tuple[str, str]]:
-    """Widest optimality gap and number of plans that time cut short, where there are any."""
-    widest, cut = max(moment.gap for moment in day), sum(moment.out_of_time > 0 for moment in day)
-    if widest > 0:
-        yield "widest gap of a service", f"{100 * widest:.1f} %"
-    if cut:
-        yield "plans that time cut short", f"{cut}"
+def _whole_in_both(day: Sequence[Moment], baseline: Baseline) -> list[bool]:
+    """Whether every service that both days serve at some time is whole in both, moment by moment."""
+    both = served(day) & served(baseline.day)
+    return [both <= {*one.whole} & {*other.whole} for one, other in zip(day, baseline.day, strict=True)]
+
+
+def _cost_while(day: Sequence[Moment], when: Sequence[bool]) -> float:
+    """Dollars of the services' running instances in these moments."""
+    return sum(moment.services_per_hour for moment, counts in zip(day, when, strict=True) if counts) * step_h(day)
 
 
 def headline(day: Sequence[Moment], baseline: Baseline | None) -> str:
@@ -107,27 +124,25 @@ def headline(day: Sequence[Moment], baseline: Baseline | None) -> str:
     if baseline is None:
         return f"Services cost ${cost:,.2f} for the day, and jobs held {jobs_hours(day):,.0f} GPU hours."
     other = services_cost(baseline.day)
-    jobs = (
-        f"Jobs held {jobs_hours(day):,.0f} GPU hours, {_beside(jobs_hours(baseline.day), jobs_hours(day))}; services "
-        f"were whole {_percent(whole_share(day))} of the day, against {_percent(whole_share(baseline.day))}."
+    ours, theirs = f"{jobs_hours(day):,.0f}", f"{jobs_hours(baseline.day):,.0f}"
+    rest = (
+        f"Services were whole {_percent(whole_share(day))} of the day, against {_percent(whole_share(baseline.day))}. "
+        f"Jobs held {ours} GPU hours, {'as many as' if ours == theirs else f'against {theirs}'} under best fit."
     )
+    whole = _whole_in_both(day, baseline)
+    then, then_other = _cost_while(day, whole), _cost_while(baseline.day, whole)
     missing = served(baseline.day) - served(day)
-    if missing or not other:
+    if missing or not then_other:
         why = f", which serves {_names(missing)} too" if missing else ""
-        return f"Services cost ${cost:,.2f} for the day, and ${other:,.2f} in the baseline{why}. {jobs}"
-    word = "less" if cost <= other else "more"
+        return f"Services cost ${cost:,.2f} for the day, and ${other:,.2f} in the baseline{why}. {rest}"
     short = served(day) - served(baseline.day)
     lacks = f", which never had room for all of {_names(short)}" if short else ""
     return (
-        f"Services cost ${cost:,.2f} for the day: {_percent(abs(1 - cost / other), 0)} {word} than the ${other:,.2f} "
-        f"of the baseline, with each at its peak on its one cheapest GPU type "
-        f"({_types(baseline.static.types)}){lacks}. {jobs}"
+        f"In the {sum(whole) * step_h(day):.1f} hours in which every service ran whole in both days, services cost "
+        f"${then:,.2f}: {_percent(abs(1 - then / then_other))} {'less' if then <= then_other else 'more'} than the "
+        f"${then_other:,.2f} of the baseline, with each on its one cheapest GPU type ({_types(baseline.types)}) that "
+        f"follows its demand too{lacks}. {rest}"
     )
-
-
-def _beside(theirs: float, ours: float) -> str:
-    words = "as many as" if f"{theirs:,.0f}" == f"{ours:,.0f}" else f"against {theirs:,.0f}"
-    return f"{words} under best fit"
 
 
 def _percent(share: float, digits: int = 1) -> str:
@@ -151,46 +166,36 @@ def as_html(
 ) -> str:
     """Report as one HTML document. stopped: why the day is not complete."""
     events = tuple((clock_words(moment.at_s), text) for moment in day for text in moment.news)
-    columns = ("What", "Tonnage", "Baseline") if baseline else ("What", "Tonnage")
-    lines = [Legend("Tonnage", "var(--policy-0)", "")]
-    if baseline:
-        lines.append(Legend("baseline", "var(--policy-2)", _DASHES))
-    lines.append(Legend("demand of the services, % of its peak", "var(--policy-1)", "2 3"))
-    return render(
-        Page(
-            title="A day",
-            lead="The controller's own loop in a simulated datacenter. No cluster was changed.",
-            facts=facts,
-            headline=headline(day, baseline),
-            tables=(PageTable("The day in figures.", columns, summary_of(day, baseline)),),
-            log=PageTable(f"What happened: {_in_short(day)}.", ("When", "What"), events),
-            charts=tuple(_charts(day, baseline.day if baseline else ())),
-            terms=dict(_terms(day, baseline)),
-            made_by="tonnage simulate day",
-            legend=tuple(lines),
-            warning=stopped,
-        )
-    )
-
-
-def _in_short(day: Sequence[Moment]) -> str:
-    """The day's events in a sentence: nodes one by one, the rest in numbers."""
-    nodes = [
-        f"{text} at {clock_words(moment.at_s)}" for moment in day for text in moment.news if text.startswith("node ")
-    ]
     counts = (
         (sum(moment.evicted for moment in day), "pods preempted"),
         (sum(moment.scaled for moment in day), "changes of mixes"),
         (sum(moment.failed for moment in day), "actions that failed"),
     )
-    return "; ".join([*nodes, *(f"{count} {what}" for count, what in counts if count)]) or "nothing"
-
-
-def _terms(day: Sequence[Moment], baseline: Baseline | None) -> Iterator[tuple[str, str]]:
-    """The terms of the report, and an example of every reason for waiting."""
-    yield from ((term, meaning) for term, meaning in TERMS.items() if baseline or term != "baseline")
+    nodes = [f"{text} at {at}" for at, text in events if text.startswith("node ")]
+    in_short = "; ".join([*nodes, *(f"{count} {what}" for count, what in counts if count)]) or "nothing"
+    columns = ("What", "Tonnage", "Baseline") if baseline else ("What", "Tonnage")
+    lines = [Legend("Tonnage", "var(--policy-0)", "")]
+    if baseline:
+        lines.append(Legend("baseline", "var(--policy-2)", _DASHES))
+    lines.append(Legend("demand of the services, % of its peak", "var(--policy-1)", "2 3"))
+    terms = {term: meaning for term, meaning in TERMS.items() if baseline or term != "baseline"}
     examples = {code: words for moment in day for code, words in moment.why.items()}
-    yield from ((code, f"Reason for waiting, such as: {words}") for code, words in sorted(examples.items()))
+    terms |= {code: f"Reason for waiting, such as: {words}" for code, words in sorted(examples.items())}
+    return render(
+        Page(
+            title="A day",
+            lead="The controller's own loop in a simulated datacenter. No cluster was changed.",
+            facts=(*facts, ("planning", planning_words(day))),
+            headline=headline(day, baseline),
+            tables=(PageTable("The day in figures.", columns, summary_of(day, baseline)),),
+            log=PageTable(f"What happened: {in_short}.", ("When", "What"), events),
+            charts=tuple(_charts(day, baseline.day if baseline else ())),
+            terms=terms,
+            made_by="tonnage simulate day",
+            legend=tuple(lines),
+            warning=stopped,
+        )
+    )
 
 
 _DASHES = "9 4"

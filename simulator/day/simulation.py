@@ -13,8 +13,7 @@ from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import eligible_nodes
 from cluster.plans import Plan
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import Gang, requires_spot
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
@@ -102,17 +101,16 @@ def whole_services(seen: Snapshot, plan: Plan) -> tuple[str, ...]:
 def waits(seen: Snapshot, plan: Plan) -> Mapping[str, int]:
     """Pods that wait, by the code of the plan's reason for them or for their gang."""
     reasons = {each.workload: each.reason.code for each in plan.unplaced}
-    return dict(Counter(_reasons_of_pods(seen, reasons)))
+    counts = Counter[str]()
+    for row in np.flatnonzero(seen.pods.node == PENDING).tolist():
+        gang = int(seen.pods.gang[row])
+        of_gang = reasons.get(f"Gang/{seen.gangs[gang].name}") if gang >= 0 else None
+        counts[of_gang or reasons.get(f"Pod/{seen.pods.names[row]}", STARTING)] += 1
+    return dict(counts)
 
 
-def _reasons_of_pods(seen: Snapshot, reasons: Mapping[str, str]) -> Iterator[str]:
-    for row, name in enumerate(seen.pods.names):
-        if seen.pods.node[row] == PENDING:
-            gang = int(seen.pods.gang[row])
-            of_gang = reasons.get(f"Gang/{seen.gangs[gang].name}") if gang >= 0 else None
-            yield of_gang or reasons.get(f"Pod/{name}", STARTING)
-
-
+PATIENCE_S = 3600.0
+"""Real seconds that the day's clock waits for a plan. Work alone bounds plans, so a busy machine makes the same."""
 NIGHT_SHARE = 0.35
 """Lowest demand at night, as a fraction of the peak. The ServeGen m-large trace has P1/mean 0.32 and peak/mean 3."""
 PEAK_HOUR = 15.0
@@ -142,9 +140,7 @@ class DaySettings:
     """None: no node is lost."""
     repair_hours: float = 3.0
     deadline_s: float = 5.0
-    """Deadline of each plan, in real seconds: the last resort. The brain's settings say how much work it is."""
-    steady: bool = False
-    """Whether the services' demand stays at its peak all day; that of jobs varies in any case."""
+    """Nominal deadline of each plan, for the brain's settings: they make an amount of work of it."""
     seed: int = 0
 
 
@@ -176,8 +172,8 @@ def live(
 ) -> Iterator[Moment]:
     """Moments of the day, in order. Jobs copy the fleet's own pods that request GPUs; whole gangs arrive together.
 
-    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day, except where a
-    plan is out of time. With one seed, days of any brain have the same jobs, which last the same time once they start.
+    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day on any machine.
+    With one seed, days of any brain have the same jobs, which last the same time once they start.
     Raises ConfigError (check_day).
     """
     check_day(fleet, settings)
@@ -198,29 +194,32 @@ class _Day:
         self._lost = ""
 
     def moments(self) -> Iterator[Moment]:
-        steps = round(self._settings.hours * HOUR_S / self._settings.step_s)
-        for step in range(steps):
-            at_s = step * self._settings.step_s
-            news = tuple(self._nodes_fail(at_s))
-            self._jobs_end(at_s)
+        world, settings = self._world, self._settings
+        for step in range(round(settings.hours * HOUR_S / settings.step_s)):
+            at_s = step * settings.step_s
+            news = list(self._failures(at_s))
+            over = [pod for pod, end_s in self._ends_at_s.items() if end_s <= at_s]
+            for pod in over:
+                del self._ends_at_s[pod]
+            world.depart(over)
             self._jobs_arrive(at_s)
-            share = self._demand_share(at_s)
-            self._world.demand({name: rate * share for name, rate in self._peak.items()})
-            self._world.pass_time(at_s - self._world.observe().at_s)
-            done = run_cycle(self._world, self._brain, Limits(), self._settings.deadline_s, self._clock)
+            share = tide(at_s / HOUR_S)
+            world.demand({name: rate * share for name, rate in self._peak.items()})
+            world.pass_time(at_s - world.observe().at_s)
+            done = run_cycle(world, self._brain, Limits(), PATIENCE_S, self._clock)
             self._jobs_start(at_s, done)
-            yield self._moment(at_s, done, (*news, *_news(done, self._world.observe())))
+            yield self._moment(at_s, done, (*news, *_news(done, world.observe())))
 
-    def _demand_share(self, at_s: float) -> float:
-        return 1.0 if self._settings.steady else tide(at_s / HOUR_S)
-
-    def _nodes_fail(self, at_s: float) -> Iterator[str]:
+    def _failures(self, at_s: float) -> Iterator[str]:
+        """Loses the day's node, or takes it back, at its time."""
         wanted = self._settings
         if wanted.lose_hour is None:
             return
         lost_at_s = wanted.lose_hour * HOUR_S
         if not self._lost and lost_at_s <= at_s < lost_at_s + wanted.repair_hours * HOUR_S:
-            self._lost = wanted.lose or self._busiest()
+            nodes, free = self._world.observe().nodes, self._world.observe().free()
+            used = np.where(nodes.schedulable, 1000 * nodes.gpus - free.gpu_milli.sum(axis=1), -1)
+            self._lost = wanted.lose or str(nodes.names[int(np.argmax(used))])
             pods = self._world.lose(self._lost)
             for pod in pods:
                 self._ends_at_s.pop(pod, None)
@@ -230,42 +229,41 @@ class _Day:
             yield f"node {self._lost} is back"
             self._lost = ""
 
-    def _busiest(self) -> str:
-        seen = self._world.observe()
-        used = 1000 * seen.nodes.gpus - seen.free().gpu_milli.sum(axis=1)
-        return str(seen.nodes.names[int(np.argmax(np.where(seen.nodes.schedulable, used, -1)))])
-
-    def _jobs_end(self, at_s: float) -> None:
-        over = [pod for pod, end_s in self._ends_at_s.items() if end_s <= at_s]
-        for pod in over:
-            del self._ends_at_s[pod]
-        self._world.depart(over)
-
     def _jobs_arrive(self, at_s: float) -> None:
+        """Adds the jobs of one step: copies of the fleet's own, as many as chance gives at this hour."""
         gpus = float(self._fleet.nodes.gpus.sum()) * (FIRST_SERVICES_SHARE if self._peak else 1.0)
         mean_s = self._settings.job_hours * HOUR_S * float(np.exp(JOB_SPREAD**2 / 2))
         gpus_per_job = float(np.mean([job.gpus for job in self._jobs]))
         per_step = self._settings.load * gpus / gpus_per_job / mean_s * self._settings.step_s * tide(at_s / HOUR_S)
         for _ in range(int(self._rng.poisson(per_step))):
-            job = self._jobs[int(self._rng.integers(len(self._jobs)))]
-            pods, gangs = _fresh(self._fleet, job, next(self._numbers), len(self._world.observe().gangs))
-            self._world.arrive(pods, gangs)
+            job, number = self._jobs[int(self._rng.integers(len(self._jobs)))], next(self._numbers)
+            size, pods = len(job.rows), self._fleet.pods
+            gangs = (replace(job.gang, name=f"{JOBS}{number}"),) if job.gang else ()
+            fresh = PodTable(
+                names=Names([f"{JOBS}{number}-{member}" for member in range(size)]),
+                shape=np.arange(size, dtype=np.int64),
+                shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
+                node=np.full(size, PENDING),
+                devices=np.zeros(size, dtype=np.int64),
+                priority=pods.priority[job.rows],
+                gang=np.full(size, len(self._world.observe().gangs) if gangs else -1),
+                owner=("",) * size,
+                movable=pods.movable[job.rows],
+            )
+            self._world.arrive(fresh, gangs)
 
     def _jobs_start(self, at_s: float, done: Cycle) -> None:
         """Sets the end of every newly bound job; one that was stopped starts from its beginning."""
         pods = self._world.observe().pods
         for change in (change for step in done.outcome.done for change in step.action.seat_changes):
-            row = pods.names.row(change.pod) if change.node_before is None else None
             if change.node_after is None:
                 self._ends_at_s.pop(change.pod, None)
+            row = pods.names.row(change.pod) if change.node_before is None else None
             if row is not None and change.pod.startswith(JOBS) and pods.node[row] != PENDING:
-                self._ends_at_s[change.pod] = at_s + self._lasts_s(change.pod)
-
-    def _lasts_s(self, pod: str) -> float:
-        """Duration of the pod's job, by the seed and its number alone: the same in every day of the seed."""
-        number = int(pod.removeprefix(JOBS).partition("-")[0])
-        drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
-        return self._settings.job_hours * HOUR_S * float(drawn)
+                # The seed and the job's number alone decide how long it lasts: the same in every day of the seed.
+                number = int(change.pod.removeprefix(JOBS).partition("-")[0])
+                drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
+                self._ends_at_s[change.pod] = at_s + self._settings.job_hours * HOUR_S * float(drawn)
 
     def _moment(self, at_s: float, done: Cycle, news: tuple[str, ...]) -> Moment:
         seen = self._world.observe()
@@ -283,7 +281,7 @@ class _Day:
             services_per_hour=services_per_hour(seen),
             jobs_gpus=jobs_gpus(seen),
             whole=whole_services(seen, done.plan),
-            demand_share=self._demand_share(at_s),
+            demand_share=tide(at_s / HOUR_S),
             bound=sum(change.node_before is None for change in changes),
             evicted=sum(change.node_before is not None for change in changes),
             scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
@@ -336,24 +334,6 @@ def _jobs(fleet: Snapshot) -> list[_Job]:
         if len(mine) >= fleet.gangs[gang].min_members
     ]
     return single + whole
-
-
-def _fresh(fleet: Snapshot, job: _Job, number: int, gangs: int) -> tuple[PodTable, tuple[Gang, ...]]:
-    """The job's pods under new names, pending, and its gang."""
-    size, pods = len(job.rows), fleet.pods
-    new = (replace(job.gang, name=f"{JOBS}{number}"),) if job.gang else ()
-    table = PodTable(
-        names=Names([f"{JOBS}{number}-{member}" for member in range(size)]),
-        shape=np.arange(size, dtype=np.int64),
-        shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
-        node=np.full(size, PENDING),
-        devices=np.zeros(size, dtype=np.int64),
-        priority=pods.priority[job.rows],
-        gang=np.full(size, gangs if job.gang else -1),
-        owner=("",) * size,
-        movable=pods.movable[job.rows],
-    )
-    return table, new
 
 
 def _news(done: Cycle, after: Snapshot) -> Iterator[str]:

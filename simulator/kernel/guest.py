@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cluster.errors import GuestError
-from simulator.controlplane.file_lock import locked
+from simulator.controlplane.processes import locked
 from simulator.kernel.packages import Package, archives_of, fetched, folder_of, kernel_program, unpack
 
 PINS = Path(__file__).with_name("debian13.sha256")

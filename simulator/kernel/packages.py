@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import ArchiveUnreachableError, GuestError
-from simulator.controlplane.file_lock import locked
+from simulator.controlplane.processes import locked
 
 MAGIC = b"!<arch>\n"
 HEADER_BYTES = 60

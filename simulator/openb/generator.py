@@ -10,11 +10,9 @@ import numpy as np
 
 from cluster.arrays import IntArray, Names, column
 from cluster.errors import ConfigError, Mistake
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI, GpuType, PodShape
 
 PodKind = Literal["cpu", "fraction", "whole-1", "whole-2", "whole-4", "whole-8"]
 

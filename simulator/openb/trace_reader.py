@@ -9,11 +9,9 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.errors import ConfigError, Mistake
-from cluster.hardware import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PENDING, PodTable, Snapshot
+from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, GpuType, PodShape
 
 MIB = 2**20
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")

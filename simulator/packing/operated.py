@@ -7,8 +7,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray, Names
 from cluster.clock import Clock
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.ports import Brain

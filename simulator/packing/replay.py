@@ -9,8 +9,7 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray, Names, column
 from cluster.clock import Clock
 from cluster.nodes import NodeTable
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.moves import RunningPods

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
-from cluster.hardware import GpuType
 from cluster.nodes import NodeTable
-from cluster.pods import PodTable
 from cluster.power import (
     PHASE_IDLE,
     UNLIMITED_W,
@@ -20,8 +18,8 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
+from cluster.snapshot import PodTable, Snapshot
+from cluster.workloads import GpuType, PodShape
 from placement.engine.packer import Packer
 from placement.engine.policy import Policy
 from simulator.power.machine import Machine

@@ -15,7 +15,7 @@ import numpy as np
 
 from autoscaler.concurrency.tuner import S, Tuner
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.concurrency import Context, Observation
+from cluster.autoscaling import Context, Observation
 from simulator.scaling.concurrency_baselines import Static
 
 _NORMAL = NormalDist()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.concurrency.tuner import Decision, Reason, Rules
-from cluster.concurrency import Observation
+from cluster.autoscaling import Observation
 
 _BINDING = 0.9
 

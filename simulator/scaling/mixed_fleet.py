@@ -8,12 +8,10 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray, Names
 from cluster.demand import ThroughputProfile
 from cluster.errors import ConfigError, Mistake
-from cluster.hardware import GpuType
 from cluster.nodes import NodeTable
 from cluster.plans import Reason
-from cluster.pods import PodTable
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService
+from cluster.snapshot import PodTable, Snapshot
+from cluster.workloads import GpuType, InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need

@@ -11,8 +11,8 @@ import numpy as np
 from cluster.actions import Scale
 from cluster.arrays import FloatArray, IntArray
 from cluster.autoscaling import Replicas
+from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
-from cluster.forecast import Forecast
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.api.scaling_policy import ScalingPolicy, ScalingPolicyStatus

@@ -14,8 +14,8 @@ import numpy as np
 from autoscaler.lead_time.observed_starts import ObservedStarts, lead_time_of
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
+from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
-from cluster.forecast import Forecast
 from simulator.scaling.rival_rules import Recommendation, oracle_replicas
 from simulator.scaling.traces import DAY_S, LoadTrace
 

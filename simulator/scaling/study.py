@@ -12,8 +12,8 @@ from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import Series, regular
 from cluster.autoscaling import Scaler, ScalingObjective
+from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
-from cluster.forecast import Forecast
 from simulator.scaling.replay import (
     MISS_COST,
     Leads,

@@ -18,8 +18,8 @@ from typing import Any, Generic
 
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.brain.on_ray.join import EMBEDDED, joined
 from controller.brain.on_ray.process import die_with
+from controller.brain.on_ray.ray_start import EMBEDDED, joined
 from simulator.sweep.runner import K, R, SweepStopped, code_digest
 
 TASKS_PER_CORE = 2

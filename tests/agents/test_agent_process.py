@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from nodeagent.metrics import serve
 from nodeagent.pretend_devices import PretendDevices
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
-from simulator.controlplane.folder import AUTHORITY, SERVER
+from simulator.controlplane.commands import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.agents.agent_process import command, limits_w, running, settings_file, stopped, until_agent
 from tests.agents.burst_controller import Granted, granting

@@ -148,7 +148,7 @@ def test_an_agent_measures_so_many_pairs_a_minute_whatever_it_is_ordered(listene
     for _ in range(MOST_A_MINUTE):
         node.prober._begun.append(100.0)
 
-    assert node.prober._of(order, peer(listener)).failure == "too many"
+    assert node.prober._measured(order, peer(listener)).failure == "too many"
 
 
 def test_agents_on_loopback_probe_each_other_when_the_controller_says_so(tmp_path: Path) -> None:

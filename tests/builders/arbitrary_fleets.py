@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from tests.builders.fleet import Node, Pod, daemon_pods, node, pod, world
 

@@ -7,11 +7,9 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.demand import ThroughputProfile
-from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
-from cluster.pods import PENDING, PodTable, device_mask
-from cluster.snapshot import Snapshot
-from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape, Requirement, Toleration
+from cluster.snapshot import PENDING, PodTable, Snapshot, device_mask
+from cluster.workloads import OWN_NODE, WHOLE_GPU_MILLI, Gang, GpuType, ModelService, PodShape, Requirement, Toleration
 
 GIB = 2**30
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
-from controller.brain.planner import Planner, joined, nothing_planned
-from controller.deciders.registry import SECTIONS
+from controller.brain.on_ray.actors import Planner, joined, nothing_planned
+from controller.deciders.pipeline import SECTIONS
 
 
 def plan_apart(planners: Sequence[Planner], seen: Snapshot, deadline_s: float) -> Plan:

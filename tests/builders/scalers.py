@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cluster.autoscaling import UNLIMITED, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 
 NOW_S = 10_000.0
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95, 0.99])

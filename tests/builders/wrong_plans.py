@@ -9,13 +9,12 @@ from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang
 from cluster.actions import Taint as SetTaint
 from cluster.arrays import column
 from cluster.autoscaling import Scaler, ScaleTarget
+from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT
 from cluster.demand import Demand, LengthGrid, Slo
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import Taint
 from cluster.plans import Phase, Plan, Reason, Step
-from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, IdleClaim, ModelService
+from cluster.workloads import WHOLE_GPU_MILLI, Gang, IdleClaim, ModelService
 from tests.builders.fleet import GIB, Node, Pod, node, pod, world
 from tests.builders.mix import of_types
 from tests.builders.power import Device, Domain, power_table

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from cluster.actions import Move
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.api import model_service
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS

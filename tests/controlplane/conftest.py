@@ -11,11 +11,9 @@ import pytest
 
 from cluster.errors import BuildError
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import Programs, control_plane_programs
-from simulator.controlplane.commands import Settings
-from simulator.controlplane.file_lock import locked
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
+from simulator.controlplane.commands import Folder, Settings
+from simulator.controlplane.processes import locked
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.keeper import keep
 from tests.controlplane.kubectl import Kubectl

@@ -14,7 +14,7 @@ from controller.process.main import Operator, operate
 from controller.process.registries import PRODUCT
 from controller.report.logs import configure_logs
 from controller.settings import read_settings
-from controller.snapshot.fact import OwnReads
+from controller.snapshot.scalers import OwnReads
 
 
 def broken(snapshot: Snapshot, own: OwnReads) -> Snapshot:

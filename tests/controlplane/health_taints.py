@@ -18,10 +18,8 @@ import numpy as np
 import yaml
 
 from benchmarks.arguments import write_lines
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import control_plane_programs
-from simulator.controlplane.commands import Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import control_plane_programs, progress_on
+from simulator.controlplane.commands import Folder, Settings
 from simulator.controlplane.server import down, up
 from tests.controlplane.operators import until
 from tests.controlplane.test_health import NODES, Stage, administrator, fleet_manifest, staged, xid

@@ -10,9 +10,8 @@ from pathlib import Path
 import msgspec
 
 from simulator.controlplane import processes
-from simulator.controlplane.file_lock import locked
-from simulator.controlplane.folder import Folder
-from simulator.controlplane.processes import Process
+from simulator.controlplane.commands import Folder
+from simulator.controlplane.processes import Process, locked
 from simulator.controlplane.server import SOURCES, down
 
 NAME, MEMBERS = "keeper", "test-processes"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from controller.api.kinds import OWN_KINDS
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.servers import StartServer

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import tonnage
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod

@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
 from benchmarks.chaos_nodes import ray_nodes
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit

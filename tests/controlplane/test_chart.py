@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from cli.main import tonnage
 from controller.api.labels import PLACEMENT_GATE
 from power.leases.messages import Keys
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from tests.agents.agent_process import KEY, running, settings_file, write_keys
 from tests.controlplane import manifests

@@ -20,7 +20,7 @@ from cli.main import tonnage
 from cluster.plans import Reason
 from controller.report.decisions import UNPLACED, Decision
 from controller.report.events import Series, event_write
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.binaries.upstream_tools import KUBERNETES, version_of
+from simulator.controlplane.binaries import KUBERNETES, Programs, version_of
 from simulator.controlplane.server import ControlPlane, status
 from tests.controlplane.direct_get import asked, direct_get
 from tests.controlplane.kubectl import Kubectl

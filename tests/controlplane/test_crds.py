@@ -15,7 +15,7 @@ from controller.api.structs import OwnObject
 from controller.kube.sender import Write
 from controller.objects.documents import read_documents
 from controller.report.own_statuses import GangFacts, own_status_jobs
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.builders.crd_cases import FULL, LARGEST, RULE_CASES, Case, Object, all_bound_cases, having

@@ -12,7 +12,7 @@ import yaml
 
 from controller.dra.allocation import deallocation_writes
 from controller.dra.objects import ResourceClaim
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from tests.controlplane.auditor import audit
 from tests.controlplane.claims_audit import claim_names

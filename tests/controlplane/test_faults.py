@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from tests.controlplane.faults.report import Result, played, why
 from tests.controlplane.faults.stage import Stage, stage
 from tests.controlplane.operators import until

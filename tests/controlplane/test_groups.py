@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from tests.builders import groups
 from tests.controlplane.kubectl import Kubectl

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import yaml
 
-from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT
+from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT
 from health.records.frames import REPORT_KIND, Evidence, HealthReport, Source, packed
 from power.leases.messages import Inventory, Lease, Refusal, Report, framed, opened, read_frame, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node, read_keys
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.agents.agent_process import write_keys

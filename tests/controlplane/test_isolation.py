@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.kinds import OWN_KINDS
 from power.leases.messages import Keys
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.kernel.guest import Guest
 from tests.agents.agent_process import KEY, write_keys

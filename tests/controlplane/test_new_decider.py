@@ -11,7 +11,7 @@ import yaml
 from controller.api.crds import files
 from controller.process.main import operate
 from controller.settings import OperatorSettings
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl

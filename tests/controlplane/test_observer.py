@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from cluster.errors import ObservationError
-from cluster.pods import PENDING
+from cluster.snapshot import PENDING
 from controller.api.crds import FOLDER
 from controller.kube.cache import Surroundings, WatchTimes
 from controller.kube.connection import Connection, connect
@@ -27,7 +27,7 @@ from controller.kube_world.observer import Caches, Observer, empty_caches, follo
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane, process_of, up
 from tests.builders.manifests import Object, gang, gpu_type, node, pod, profile, service

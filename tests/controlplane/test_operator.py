@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit

@@ -16,7 +16,7 @@ from cli.verbs.bundle import bundle_at
 from cluster.actions import ACTIONS
 from controller.api.notation import instant
 from controller.settings import settings_from
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod

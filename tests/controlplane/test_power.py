@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.agents import agent_process

@@ -25,7 +25,7 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.notation import rfc3339
 from controller.process.main import Operator, operate
 from controller.settings import OperatorSettings
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from cluster.errors import BuildError
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.binaries.prometheus import prometheus_program
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
+from simulator.controlplane.prometheus import prometheus_program
 from simulator.controlplane.server import ControlPlane
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped

@@ -6,9 +6,8 @@ import pytest
 
 from cluster.errors import ControlPlaneError
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import PROCESSES, Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import PROCESSES, Folder, Settings
 from simulator.controlplane.server import ControlPlane, down, process_of, status, up
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.servers import StartServer

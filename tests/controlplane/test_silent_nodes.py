@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.nodes.node_objects import node_object
 from simulator.controlplane.nodes.simulated_nodes import simulated_nodes

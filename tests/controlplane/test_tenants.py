@@ -10,7 +10,7 @@ import yaml
 
 from controller.api.foreign_kinds import KAI
 from controller.snapshot.scalers import MOST_POLICIES
-from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import Settings
 from tests.builders import groups
 from tests.builders.manifests import OURS

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import Folder
 from simulator.controlplane.server import down
 from tests.controlplane.keeper import keep
 from tests.controlplane.operators import ROOT

@@ -9,8 +9,7 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from cluster.actions import Action, Bind
-from cluster.autoscaling import ForecastSkill, Scaler
-from cluster.concurrency import ConcurrencyTuning, Context, Observation
+from cluster.autoscaling import ConcurrencyTuning, Context, ForecastSkill, Observation, Scaler
 from cluster.errors import ObservationError
 from cluster.plans import Finding, Plan, Reason
 from cluster.snapshot import Snapshot

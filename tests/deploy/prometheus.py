@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from cluster.errors import BuildError
-from simulator.controlplane.binaries.prometheus import prometheus_program
+from simulator.controlplane.prometheus import prometheus_program
 from tests import until as waiting
 
 until = partial(waiting.until, within_s=180.0, pause_s=0.1)

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from cluster.version import VERSION
 from deploy.release_files import client_wheel
-from simulator.controlplane.binaries.upstream_tools import CONTROL_PLANE, KUBERNETES, cache_folder
+from simulator.controlplane.binaries import CONTROL_PLANE, KUBERNETES, cache_folder
 
 ROOT = Path(__file__).parents[2]
 LEFT = ignore_patterns(".*", "out", "build", "*.egg-info", "__pycache__", "tests", "benchmarks")

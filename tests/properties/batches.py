@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from benchmarks.plan_check import Seat
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from placement.batch.ladder import BatchPlan
 from placement.batch.problem import Batch

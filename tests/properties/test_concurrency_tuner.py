@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoscaler.concurrency.safe_bandit import STEP, SafeBandit
 from autoscaler.concurrency.tuner import Rules
-from cluster.concurrency import Context, Observation
+from cluster.autoscaling import Context, Observation
 
 GUARD_S = 10.0
 LOWEST, HIGHEST = 2, 300

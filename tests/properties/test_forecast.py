@@ -10,7 +10,7 @@ from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import regular
 from cluster.arrays import FloatArray
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 
 STEP_S = 600.0
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.planner import pack

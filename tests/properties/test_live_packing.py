@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.arrays import Names
-from cluster.pods import PENDING, PodTable
-from cluster.snapshot import Snapshot
-from controller.apply import carry_out
+from cluster.snapshot import PENDING, PodTable, Snapshot
 from controller.brain.frames import plan_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.planner import Planner
+from controller.brain.on_ray.actors import Planner
+from controller.cycle import carry_out
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
 from placement.budget import stopped

@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.plans import Plan
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
-from controller.apply import carry_out
-from controller.deciders import gang_rollback
+from cluster.snapshot import PENDING, Snapshot, device_numbers
+from controller.cycle import carry_out
+from controller.deciders import closing
+from controller.deciders.closing import half_started
 from controller.deciders.decisions import Decisions
-from controller.deciders.gang_rollback import half_started
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
 from placement.packing.draft import effective_priority
@@ -174,4 +173,4 @@ def test_a_gang_that_broke_halfway_is_completed_or_taken_back(seen: Snapshot, da
 def completed_or_rolled_back(seen: Snapshot) -> Plan:
     """The plan of a cluster in which no gang may stand half started for any time."""
     plan = packed(seen)
-    return plan.joined(gang_rollback.decide(seen.after(plan.actions), turn(seen, Decisions(gang_deadline_s=0.0))))
+    return plan.joined(closing.roll_back_gangs(seen.after(plan.actions), turn(seen, Decisions(gang_deadline_s=0.0))))

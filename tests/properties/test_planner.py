@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.planner import Planner
+from controller.brain.on_ray.actors import Planner
 from controller.deciders.decisions import Decisions
 from tests.builders.planners import plan_apart
 from tests.properties.batches import batches

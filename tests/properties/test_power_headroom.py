@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.plans import Plan
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide

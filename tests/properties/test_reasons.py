@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.nodes import Taint, meets_terms, tolerates_all
 from cluster.plans import Reason
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang, PodShape
 from placement.budget import Budget
 from placement.engine.packer import Packer

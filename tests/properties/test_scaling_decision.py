@@ -20,7 +20,7 @@ from cluster.autoscaling import (
     ScalingRules,
     ScalingStep,
 )
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from tests.builders.scalers import LEVELS, NOW_S, scaler
 
 BOUNDS = {"min", "max", "schedule", "disabled"}

@@ -12,12 +12,10 @@ import pytest
 from benchmarks.brain import DECISIONS, embedded
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import SlotOutcome, proposal_from_frame
-from controller.brain.frames import plan_from_frame, snapshot_frame
-from controller.brain.on_ray.background_pool import BackgroundPool
-from controller.brain.on_ray.join import EMBEDDED, joined
-from controller.brain.on_ray.planner_pool import PlannerPool
-from controller.deciders.background import PROPOSE_S
+from controller.brain.frames import SlotOutcome, plan_from_frame, proposal_from_frame, snapshot_frame
+from controller.brain.on_ray.pools import BackgroundPool, PlannerPool
+from controller.brain.on_ray.ray_start import EMBEDDED, joined
+from controller.deciders.decider import PROPOSE_S
 from controller.deciders.decisions import Decisions
 from placement.moves import MovePrice
 from tests.builders.fleet import node, pod, world

@@ -1,7 +1,7 @@
 """Pricing by actors on Ray gives the plans that pricing in turn gives."""
 
 from benchmarks.pricing import case
-from controller.brain.on_ray.join import EMBEDDED, joined
+from controller.brain.on_ray.ray_start import EMBEDDED, joined
 
 
 def test_plans_are_the_same_whoever_prices_cold_and_warm() -> None:

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions

@@ -1,4 +1,4 @@
-"""Baseline of a day: static services on one type each, beside the same jobs and the same failure."""
+"""Baseline of a day: services on one type each that follow their demand, beside the same jobs and the same failure."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from simulator.day.baseline import static_day, static_peak
+from simulator.day.baseline import baseline_day, one_type_each
 from simulator.day.simulation import DaySettings, Moment, live
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
@@ -28,32 +28,34 @@ def fleet(**wanted: float) -> Snapshot:
 
 def test_each_service_is_on_the_type_that_serves_its_peak_at_the_least_cost() -> None:
     # 30 requests/s: three A100 of 10 each for $6, or two H100 of 20 each for $10.
-    static = static_peak(fleet())
+    one_type = one_type_each(fleet())
 
-    assert static.types == {"ns/chat": "A100"}
-    assert static.fleet.services[0].gpu_types == ("A100",)
+    assert one_type.types == {"ns/chat": "A100"}
+    assert one_type.fleet.services[0].gpu_types == ("A100",)
 
 
 def test_a_service_that_no_type_alone_can_serve_keeps_its_types() -> None:
     # 200 requests/s: 16 A100 serve 160 of them and 4 H100 serve 80.
-    static = static_peak(fleet(rate=200.0))
+    one_type = one_type_each(fleet(rate=200.0))
 
-    assert static.types == {}
-    assert static.fleet.services[0].gpu_types == ()
+    assert one_type.types == {}
+    assert one_type.fleet.services[0].gpu_types == ()
 
 
-def test_static_services_cost_the_same_all_day_and_the_same_node_is_lost() -> None:
+def test_the_baseline_follows_demand_on_its_one_type_and_loses_the_same_node() -> None:
     settings = replace(SHORT, load=0.01)
 
-    _, day = static_day(fleet(), settings, lambda: 0.0, lost="h")
+    _, day = baseline_day(fleet(rate=60.0), settings, Decisions(), lambda: 0.0, lost="h")
     moments = list(day)
 
-    assert {round(moment.services_per_hour, 6) for moment in moments} == {6.0}
+    # 60 requests/s at the peak are six A100 of 10 each at $2. At three in the night 35 % of it needs three, at 07:40
+    # 56 % needs four.
+    assert {round(moment.services_per_hour, 6) for moment in moments} == {6.0, 8.0}
     assert {moment.lost for moment in moments} == {"", "h"}
 
 
 def test_no_node_is_lost_where_the_day_lost_none() -> None:
-    _, day = static_day(fleet(), replace(SHORT, hours=5.0), lambda: 0.0, lost="")
+    _, day = baseline_day(fleet(), replace(SHORT, hours=5.0), Decisions(), lambda: 0.0, lost="")
 
     assert {moment.lost for moment in day} == {""}
 

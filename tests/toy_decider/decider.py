@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.plans import Finding, Plan, Reason
 from cluster.snapshot import Snapshot
+from cluster.workloads import WHOLE_GPU_MILLI
 from controller.deciders.decider import Turn
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cluster.snapshot import Snapshot
-from controller.snapshot.fact import OwnReads
+from controller.snapshot.scalers import OwnReads
 from tests.toy_decider.kind import KIND
 
 

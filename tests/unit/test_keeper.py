@@ -5,8 +5,7 @@ from pathlib import Path
 import msgspec
 
 from simulator.controlplane import processes
-from simulator.controlplane.commands import Ports, Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.commands import Folder, Ports, Settings
 from simulator.controlplane.server import State
 from tests.controlplane import keeper
 

@@ -15,7 +15,7 @@ def run_hidden(code: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    "module", ["controller.process.main", "controller.brain.remote", "controller.brain.on_ray.planner_pool", "cli.main"]
+    "module", ["controller.process.main", "controller.brain.remote", "controller.brain.on_ray.pools", "cli.main"]
 )
 def test_it_can_be_imported_without_ray(module: str) -> None:
     run = run_hidden(f"import {module}")
@@ -29,7 +29,7 @@ def test_what_hides_ray_hides_it() -> None:
 
 def test_a_brain_process_without_ray_says_what_is_missing() -> None:
     code = (
-        "from controller.brain.on_ray.ray_session import RayStart, connect\n"
+        "from controller.brain.on_ray.ray_start import RayStart, connect\n"
         "from cluster.errors import ConfigError\n"
         "try:\n    connect(RayStart(folder='/nowhere'))\n"
         "except ConfigError as error:\n    print(error)"

@@ -20,10 +20,8 @@ import msgspec
 from cluster.errors import TonnageError
 from cluster.frame import FrameError
 from cluster.version import VERSION
-from controller.brain.on_ray.background_pool import BackgroundPool
-from controller.brain.on_ray.planner_pool import NoPlan, PlannerPool
-from controller.brain.on_ray.ray_session import connect
-from controller.brain.on_ray.ray_start import RayStart
+from controller.brain.on_ray.pools import BackgroundPool, NoPlan, PlannerPool
+from controller.brain.on_ray.ray_start import RayStart, connect
 from controller.brain.wire import (
     Answer,
     Ask,
@@ -39,7 +37,7 @@ from controller.brain.wire import (
     receive,
     send,
 )
-from controller.deciders.registry import proposers_of
+from controller.deciders.pipeline import proposers_of
 
 UP_WITHIN_S = 60.0
 """Seconds for the planners to come up; the controller gives up on the process sooner."""

@@ -14,8 +14,7 @@ from autoscaler.demand.serving import Serving
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ForecastSkill
 from cluster.clock import Clock
-from cluster.demand import LengthGrid
-from cluster.forecast import Forecast
+from cluster.demand import Forecast, LengthGrid
 
 MOST_WAITING = 50_000
 """Samples of one role that wait to be taken, at most: a month in steps of a minute, as a history has. The oldest are

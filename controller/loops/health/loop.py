@@ -16,8 +16,8 @@ from controller.api.fault_incident import KIND as INCIDENT
 from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicySpec
 from controller.api.structs import Node, OwnObject
-from controller.deciders import health_facts
-from controller.deciders.health_facts import HealthFacts, HealthOutcome, Rules
+from controller.deciders import remediation
+from controller.deciders.remediation import HealthFacts, HealthOutcome, Rules
 from controller.kube.cache import Cache
 from controller.kube.request import KubeReadError
 from controller.loops.health.analyser_process import BySize
@@ -346,15 +346,15 @@ class HealthLoop(ControlLoop):
         known = tuple(self._records.known().values())
         facts = HealthFacts(situation, (*evidence, *of_others), known, recorded, rules, pods)
         self._given = facts
-        return replace(snapshot, framed={**snapshot.framed, health_facts.NAME: health_facts.facts_frame(facts)})
+        return replace(snapshot, framed={**snapshot.framed, remediation.NAME: remediation.facts_frame(facts)})
 
     def learn(self, plan: Plan) -> None:
         """Takes the incidents as the plan leaves them."""
-        frame, given = plan.learned.get(health_facts.NAME), self._given
+        frame, given = plan.learned.get(remediation.NAME), self._given
         if frame is None or given is None:
             return
         try:
-            outcome = health_facts.outcome_from(frame)
+            outcome = remediation.outcome_from(frame)
         except UNREADABLE as error:
             log.warning("the plan's incidents cannot be read", why=str(error))
             return

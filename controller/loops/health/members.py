@@ -7,12 +7,11 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
 from controller.api.notation import instant
 from controller.api.structs import Meta, Node, Page, Pod, Slim
-from controller.deciders.health_facts import incarnation_of
+from controller.deciders.remediation import incarnation_of
 from controller.kube.api_server import ApiServer
 
 

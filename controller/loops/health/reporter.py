@@ -23,7 +23,7 @@ from controller.api.kind import Kind
 from controller.api.labels import HEALTHY_CONDITION
 from controller.api.notation import rfc3339
 from controller.api.structs import Node, OwnObject
-from controller.deciders.health_facts import HealthOutcome, Rules
+from controller.deciders.remediation import HealthOutcome, Rules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Applier, Job, Write

@@ -7,14 +7,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cluster.pods import PENDING
+from cluster.changes import OUR_TAINTS, PROBATION_TAINT
 from cluster.power import PowerTable
-from cluster.quarantine import OUR_TAINTS, PROBATION_TAINT
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api.health_policy import Detector, HealthPolicySpec, Owner
 from controller.api.notation import instant
 from controller.api.structs import Node, Taint
-from controller.deciders.health_facts import Rules
+from controller.deciders.remediation import Rules
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation.facts import (

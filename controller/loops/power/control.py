@@ -13,9 +13,8 @@ import structlog
 from cluster.arrays import FloatArray
 from cluster.clock import Clock
 from cluster.errors import Mistake
-from cluster.pods import PENDING
 from cluster.power import PowerTable
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from controller.api import notation
 from controller.api.power_domain import KIND, Learned, PowerDomainSpec
 from controller.api.structs import Node, OwnObject

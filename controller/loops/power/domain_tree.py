@@ -8,8 +8,7 @@ force.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cluster.errors import Mistake
-from cluster.suggestions import meant
+from cluster.errors import Mistake, meant
 from controller.api.power_domain import PowerDomainSpec, ServiceClass
 from controller.objects.read import place_in_cluster
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.errors import ConfigError
-from cluster.hardware import MAX_GPUS_PER_NODE
 from cluster.power import (
     NEVER_S,
     UNLIMITED_W,
@@ -20,6 +19,7 @@ from cluster.power import (
     PowerTable,
     never_read,
 )
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
 from power.leases.messages import DeviceInventory, Inventory
 

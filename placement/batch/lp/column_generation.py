@@ -2,7 +2,7 @@
 
 The restricted program (`problem.py`, with the patterns found until then and without whole numbers) gives prices.
 Pricing gives for each kind the most valuable pattern under them and a ceiling, and the ceilings give a bound
-(`bound.py`). Pools of nodes price in parallel. The program that joins them has some hundred columns, so it decides
+(`relaxation.py`). Pools of nodes price in parallel. The program that joins them has some hundred columns, so it decides
 exactly about pods that may use several pools and nodes that several pods want. The result is the same for any division
 of kinds into pools.
 
@@ -10,14 +10,14 @@ Source of the smoothing of prices: Wentges, International Transactions in Operat
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from placement.batch.lp.columns import Columns, Memory, Proof, aligned_proof, recalled
-from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask
-from placement.batch.lp.relaxation import Prices, Relaxed, ceilings, group_ceilings, kind_ceilings, proven_usd
+from placement.batch.lp.columns import Columns, Memory, Proof, recalled
+from placement.batch.lp.pricing import Pricers, PricingTask
+from placement.batch.lp.relaxation import Prices, Relaxed, ceilings, cut_of, proven_usd
 from placement.batch.problem import Batch
 from placement.highs_program import Entries, Program, joined
 
@@ -157,12 +157,10 @@ def known_bound(
     bound, best = relaxation.bound_usd, None
     proven = []
     for proof in proofs:
-        pod_usd, ceiling = aligned_proof(proof, batch)
-        prices = replace(relaxation.prices, pod_usd=pod_usd)
-        ceiling = np.minimum(ceiling, kind_ceilings(batch, prices))
-        proven.append(proven_usd(batch, pod_usd, ceiling, group_ceilings(batch, prices)))
+        cut = cut_of(batch, relaxation, proof)
+        proven.append(proven_usd(batch, cut.pod_usd, cut.kind_ceiling, cut.group_ceiling))
         if proven[-1] > bound:
-            bound, best = proven[-1], pod_usd
+            bound, best = proven[-1], cut.pod_usd
     order = sorted(range(len(proven)), key=lambda number: (-proven[number], number))
     return bound, best, tuple(proofs[number] for number in order)
 
@@ -176,22 +174,21 @@ def _priced(
     devices = np.array([key.gpus for key in batch.kinds], dtype=np.int64)
     tasks = [
         PricingTask(
-            pod_usd,
-            batch.ask,
-            gpus,
-            milli,
-            batch.kind_room[pool],
-            devices[pool],
-            most[:, pool],
-            batch.kind_usd[pool],
-            gap,
+            pod_usd=pod_usd,
+            ask=batch.ask,
+            gpus=gpus,
+            gpu_milli=milli,
+            room=batch.kind_room[pool],
+            devices=devices[pool],
+            most=most[:, pool],
+            usd=batch.kind_usd[pool],
+            gap=gap,
         )
         for pool in pools
     ]
-    answers: Sequence[PricingAnswer] = pricers(tasks)
     pattern = np.zeros((len(batch.kinds), len(batch.shapes)), dtype=np.int64)
     ceiling = np.full(len(batch.kinds), np.inf)
-    for pool, answer in zip(pools, answers, strict=True):
+    for pool, answer in zip(pools, pricers(tasks), strict=True):
         pattern[pool], ceiling[pool] = answer.pattern, answer.ceiling
     return pattern, ceiling
 

@@ -1,8 +1,8 @@
 """Pricing: the most valuable pods on one node under prices, a bounded knapsack of several resources with a proof.
 
 For each kind k: max Σ_c π_c n_c subject to Σ_c ask_cr n_c ≤ room_kr, n_c ≤ most_ck, n_c whole. The solution is the next
-column of column generation, the proven bound the ceiling U_k of `bound.py`. Kinds are independent, so they are priced
-in parallel: tasks and answers are arrays, which cross process boundaries unchanged.
+column of column generation, the proven bound the ceiling U_k of `relaxation.py`. Kinds are independent, so they are
+priced in parallel: tasks and answers are arrays, which cross process boundaries unchanged.
 
 Sources: Gilmore and Gomory, Operations Research 9 (1961); Desaulniers et al., Column Generation, 2005, chapter 1.
 """
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI
 from placement.batch.lp.relaxation import ceilings
-from placement.highs_program import Program, dense
+from placement.highs_program import Entries, Program, TreeSearch
 
 MOST_NODES = 2_000
 """Nodes of the solver's search for one kind. Two dozen classes need one node nearly always; past the limit the
@@ -70,51 +70,42 @@ def price_in_turn(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
 
 def price_pool(task: PricingTask) -> PricingAnswer:
     """Prices every kind of a pool. Twenty-four classes: 5 to 10 ms a kind."""
-    answers = [_price_kind(task, k) for k in range(len(task.room))]
-    return PricingAnswer(
-        pattern=np.array([pattern for pattern, _ in answers], dtype=np.int64).reshape(len(answers), len(task.pod_usd)),
-        ceiling=np.array([ceiling for _, ceiling in answers], dtype=np.float64),
-    )
-
-
-def _price_kind(task: PricingTask, k: int) -> tuple[IntArray, float]:
-    pattern = np.zeros(len(task.pod_usd), dtype=np.int64)
-    worth = np.flatnonzero((task.most[:, k] > 0) & (task.pod_usd > 0))
-    most = ceiling_of_fractions(task, k, worth)
-    if most <= task.usd[k]:
-        return pattern, most
-    program = _knapsack(task, k, worth, whole=True)
-    if program.solve():
-        pattern[worth] = np.round(program.values).astype(np.int64)
-        fit_into_node(pattern, task, k)
-    proven = -program.proven * (1 + SAFETY) + SAFETY if np.isfinite(program.proven) else most
-    return pattern, min(most, proven)
+    kinds = len(task.room)
+    patterns = np.zeros((kinds, len(task.pod_usd)), dtype=np.int64)
+    ceiling = np.zeros(kinds)
+    for k in range(kinds):
+        worth = np.flatnonzero((task.most[:, k] > 0) & (task.pod_usd > 0))
+        ceiling[k] = ceiling_of_fractions(task, k, worth)
+        if ceiling[k] <= task.usd[k]:
+            continue
+        program = _knapsack(task, k, worth, TreeSearch(MOST_NODES, task.gap))
+        if program.solve():
+            patterns[k, worth] = np.round(program.values).astype(np.int64)
+            fit_into_node(patterns[k], task, k)
+        if np.isfinite(program.proven):
+            ceiling[k] = min(ceiling[k], -program.proven * (1 + SAFETY) + SAFETY)
+    return PricingAnswer(patterns, ceiling)
 
 
 def ceiling_of_fractions(task: PricingTask, k: int, worth: IntArray) -> float:
     """Worth of the pods on a node if they could be cut: often already less than the node's price."""
     if not len(worth):
         return 0.0
-    program = _knapsack(task, k, worth, whole=False)
+    program = _knapsack(task, k, worth, None)
     usd = np.maximum(-program.row_duals, 0.0) if program.solve() else np.zeros(task.ask.shape[1])
-    return float(
-        ceilings(task.pod_usd[worth], task.ask[worth], task.room[k : k + 1], task.most[worth][:, k : k + 1], usd[None])[
-            0
-        ]
-    )
+    room, copies = task.room[k : k + 1], task.most[worth][:, k : k + 1]
+    return float(ceilings(task.pod_usd[worth], task.ask[worth], room, copies, usd[None])[0])
 
 
-def _knapsack(task: PricingTask, k: int, worth: IntArray, *, whole: bool) -> Program:
-    resources = np.arange(task.ask.shape[1])
+def _knapsack(task: PricingTask, k: int, worth: IntArray, whole: TreeSearch | None) -> Program:
+    pod, resource = np.nonzero(task.ask[worth])
     return Program(
         cost=-task.pod_usd[worth],
         upper=task.most[worth, k].astype(np.float64),
-        row_lower=np.full(len(resources), -np.inf),
+        row_lower=np.full(task.ask.shape[1], -np.inf),
         row_upper=task.room[k],
-        entries=dense(resources, task.ask[worth]),
+        entries=Entries(resource, pod, task.ask[worth][pod, resource]),
         whole=whole,
-        most_nodes=MOST_NODES,
-        gap=task.gap,
     )
 
 

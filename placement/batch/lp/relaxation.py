@@ -10,10 +10,15 @@ Subject to Σ_k x_ck + Σ_g z_cg + s_c ≥ d_c         demand;   dual π_c
            Σ_c ask_cr z_cg ≤ room_gr                 resources of a group
            y_k ≤ N_k,  z_cg ≤ copies_cg
 
-Every plan is a point of it, so its optimum is a bound. The returned bound follows from the duals by arithmetic
-(`bound.py`), so it does not depend on the solver's tolerances.
+Every plan is a point of it, so its optimum is a bound. What is returned follows from prices by arithmetic alone, so it
+does not depend on the solver's tolerances. For any prices π_c ≥ 0 of pods with π_c ≤ u_c, from any source:
 
-The same program in whole numbers gives a better bound, at a higher price; `integer_bound.py` uses it in small pools.
+    cost of any plan ≥ Σ_c π_c d_c - Σ_k N_k max(0, U_k - usd_k) - Σ_g U_g
+
+when U_k is at least what the pods on one node of kind k can be worth under π, and U_g what the pods on all nodes of
+group g can. (Lagrangian relaxation of the demand rows of `problem.py`; Lasdon, Optimization Theory for Large Systems,
+1970, chapter 3.) Such ceilings come from resource prices by `ceilings`, from a complete search or from a solver's
+proven bound (`pricing.py`); never from an interrupted search.
 """
 
 from collections.abc import Sequence
@@ -24,7 +29,7 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from placement.batch.lp.columns import Proof, aligned_proof
 from placement.batch.problem import Batch
-from placement.highs_program import Entries, Program, joined
+from placement.highs_program import Entries, Program, TreeSearch, joined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +101,13 @@ class Cut:
     """U_g, shape (groups,)."""
 
 
+def cut_of(batch: Batch, relaxation: Relaxed, proof: Proof) -> Cut:
+    """Ceilings of a proof for this problem or a similar one, each the lower of the proof's and that by resources."""
+    pod_usd, ceiling = aligned_proof(proof, batch)
+    prices = replace(relaxation.prices, pod_usd=pod_usd)
+    return Cut(pod_usd, np.minimum(ceiling, kind_ceilings(batch, prices)), group_ceilings(batch, prices))
+
+
 class _Layout:
     """Positions of columns y (from 0), x, z, s, and of rows demand, kinds' resources, links, groups' resources."""
 
@@ -122,7 +134,7 @@ def relaxed(batch: Batch) -> Relaxed:
     classes, resources = batch.ask.shape
     kinds, groups = len(batch.kinds), batch.group_room.shape[0]
     at = _Layout(batch)
-    program = _program(batch, at, ())
+    program = _program(batch, at, (), None)
     if not program.solve():
         # Leaving everything out is feasible and costs are not negative, so any other status is a solver failure.
         raise RuntimeError("relaxing a batch: HiGHS found no optimum")
@@ -138,65 +150,49 @@ def relaxed(batch: Batch) -> Relaxed:
     return Relaxed(bound, prices, on_kind, in_group, value[:kinds])
 
 
-def in_whole_numbers(batch: Batch, cuts: Sequence[Cut], *, most_nodes: int, gap: float) -> float:
-    """Lower bound on the program in whole nodes and whole pods, from a tree search of at most `most_nodes` nodes.
+def _program(batch: Batch, at: _Layout, cuts: Sequence[Cut], whole: TreeSearch | None) -> Program:
+    """Program in fractions, or in whole nodes and whole pods.
 
     Each cut adds Σ_c π_c x_ck ≤ U_k y_k for every kind and Σ_c π_c z_cg ≤ U_g for every group: true of every plan.
     """
-    program = _program(batch, _Layout(batch), cuts, most_nodes=most_nodes, gap=gap)
-    program.solve()  # its bound counts whether the search ended or was interrupted
-    return program.proven
-
-
-def _program(
-    batch: Batch, at: _Layout, cuts: Sequence[Cut], *, most_nodes: int | None = None, gap: float = 0.0
-) -> Program:
-    """Builds the program. most_nodes: None for fractions; a number for whole numbers within that many nodes."""
     classes, resources = batch.ask.shape
     kinds = len(batch.kinds)
     c, k, cg, g = at.c, at.k, at.cg, at.g
-    y_column = np.repeat(np.arange(kinds), resources)
-    entries = joined(
-        Entries(c, at.x, np.ones(len(c))),
-        Entries(cg, at.z, np.ones(len(cg))),
-        Entries(np.arange(classes), at.s, np.ones(classes)),
-        Entries(at.kind_row.reshape(-1), y_column, -batch.kind_room.reshape(-1)),
-        Entries(at.kind_row[k].reshape(-1), np.repeat(at.x, resources), batch.ask[c].reshape(-1)),
-        Entries(at.link_row, at.x, np.ones(len(c))),
-        Entries(at.link_row, k, -batch.kind_copies[c, k].astype(np.float64)),
-        Entries(at.group_row[g].reshape(-1), np.repeat(at.z, resources), batch.ask[cg].reshape(-1)),
-        *(_cut_entries(at, cut, at.rows + n * (kinds + len(batch.group_room))) for n, cut in enumerate(cuts)),
-    )
-    lower = np.full(at.rows, -np.inf)
-    lower[:classes] = batch.pods
     upper = np.zeros(at.rows)
     upper[:classes] = np.inf
     upper[at.group_row.reshape(-1)] = batch.group_room.reshape(-1)
-    of_cuts = [
-        np.concatenate([np.where(np.isfinite(cut.kind_ceiling), 0.0, np.inf), cut.group_ceiling]) for cut in cuts
-    ]
-    most = np.concatenate([upper, *of_cuts])
+    of_cuts: list[Entries] = []
+    row = at.rows
+    for cut in cuts:  # one row per kind, then one per group; a kind without a ceiling has a row without a limit
+        known = np.flatnonzero(np.isfinite(cut.kind_ceiling))
+        of_cuts += [
+            Entries(row + k, at.x, cut.pod_usd[c]),
+            Entries(row + known, known, -cut.kind_ceiling[known]),
+            Entries(row + kinds + g, at.z, cut.pod_usd[cg]),
+        ]
+        limits = np.where(np.isfinite(cut.kind_ceiling), 0.0, np.inf)
+        upper = np.concatenate([upper, limits, cut.group_ceiling])
+        row = len(upper)
+    lower = np.full(len(upper), -np.inf)
+    lower[:classes] = batch.pods
+    most = np.concatenate([batch.kind_nodes, np.full(len(c), np.inf), batch.group_copies[cg, g], batch.pods])
     return Program(
         cost=np.concatenate([batch.kind_usd, np.zeros(len(c) + len(cg)), batch.left_out_usd]),
-        upper=np.concatenate([batch.kind_nodes, np.full(len(c), np.inf), batch.group_copies[cg, g], batch.pods]).astype(
-            float
+        upper=most.astype(np.float64),
+        row_lower=lower,
+        row_upper=upper,
+        entries=joined(
+            Entries(c, at.x, np.ones(len(c))),
+            Entries(cg, at.z, np.ones(len(cg))),
+            Entries(np.arange(classes), at.s, np.ones(classes)),
+            Entries(at.kind_row.reshape(-1), np.repeat(np.arange(kinds), resources), -batch.kind_room.reshape(-1)),
+            Entries(at.kind_row[k].reshape(-1), np.repeat(at.x, resources), batch.ask[c].reshape(-1)),
+            Entries(at.link_row, at.x, np.ones(len(c))),
+            Entries(at.link_row, k, -batch.kind_copies[c, k].astype(np.float64)),
+            Entries(at.group_row[g].reshape(-1), np.repeat(at.z, resources), batch.ask[cg].reshape(-1)),
+            *of_cuts,
         ),
-        row_lower=np.concatenate([lower, np.full(len(most) - len(lower), -np.inf)]),
-        row_upper=most,
-        entries=entries,
-        whole=most_nodes is not None,
-        most_nodes=most_nodes or 0,
-        gap=gap,
-    )
-
-
-def _cut_entries(at: _Layout, cut: Cut, first_row: int) -> Entries:
-    """One row per kind, then one per group. A kind without a ceiling has a row without a limit."""
-    known = np.flatnonzero(np.isfinite(cut.kind_ceiling))
-    return joined(
-        Entries(first_row + at.k, at.x, cut.pod_usd[at.c]),
-        Entries(first_row + known, known, -cut.kind_ceiling[known]),
-        Entries(first_row + len(cut.kind_ceiling) + at.g, at.z, cut.pod_usd[at.cg]),
+        whole=whole,
     )
 
 
@@ -213,15 +209,14 @@ SLACK = 1e-5
 def whole_bound(batch: Batch, relaxation: Relaxed, proofs: Sequence[Proof], node_usd: float) -> float:
     """Lower bound on the price per hour of every plan in dollars, by whole nodes and pods; 0 where none was proven.
 
+    In a pool of 100 nodes, the bound of fractions may be low by a node, and it is unknown whether the plan or the bound
+    is to blame. The relaxation in whole numbers, cut by the proofs of pricing for single nodes, is small whatever the
+    number of pods.
+
     proofs: for this problem or a similar one. node_usd: price of the nodes in the best known plan.
     """
-    cuts = [_cut(batch, relaxation, proof) for proof in proofs[:MOST_CUTS]]
+    cuts = [cut_of(batch, relaxation, proof) for proof in proofs[:MOST_CUTS]]
     gap = GAP * min(1.0, node_usd / max(relaxation.bound_usd, 1e-9))
-    proven = in_whole_numbers(batch, cuts, most_nodes=MOST_NODES, gap=gap)
-    return max(0.0, proven * (1 - SLACK)) if np.isfinite(proven) else 0.0
-
-
-def _cut(batch: Batch, relaxation: Relaxed, proof: Proof) -> Cut:
-    pod_usd, ceiling = aligned_proof(proof, batch)
-    prices = replace(relaxation.prices, pod_usd=pod_usd)
-    return Cut(pod_usd, np.minimum(ceiling, kind_ceilings(batch, prices)), group_ceilings(batch, prices))
+    program = _program(batch, _Layout(batch), cuts, TreeSearch(MOST_NODES, gap))
+    program.solve()  # its bound counts whether the search ended or was interrupted
+    return max(0.0, program.proven * (1 - SLACK)) if np.isfinite(program.proven) else 0.0

@@ -4,16 +4,14 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from cluster.errors import ConfigError
-from simulator.controlplane.nodes.heartbeats import LEASE_S
-from simulator.controlplane.nodes.node_objects import Node, generated_nodes, nodes_in
-from simulator.controlplane.nodes.simulated_nodes import simulated_nodes
+from simulator.controlplane.nodes.node_objects import generated_nodes, nodes_in
+from simulator.controlplane.nodes.simulated_nodes import LEASE_S, simulated_nodes
 
 log = structlog.get_logger()
 
@@ -56,19 +54,19 @@ async def serve(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     until_stopped = asyncio.create_task(stopped.wait())
-    serving = asyncio.create_task(_serve(options, nodes))
+
+    async def run_fleet() -> None:
+        async with simulated_nodes(options.kubeconfig, nodes, lease_s=options.lease_s) as fleet:
+            if options.ready_file is not None:
+                options.ready_file.touch()
+            await fleet.work
+
+    serving = asyncio.create_task(run_fleet())
     await asyncio.wait((serving, until_stopped), return_when=asyncio.FIRST_COMPLETED)
     serving.cancel()
     with suppress(asyncio.CancelledError):
         await serving
     log.info("stopped")
-
-
-async def _serve(options: argparse.Namespace, nodes: Sequence[Node]) -> None:
-    async with simulated_nodes(options.kubeconfig, nodes, lease_s=options.lease_s) as fleet:
-        if options.ready_file is not None:
-            options.ready_file.touch()
-        await fleet.work
 
 
 if __name__ == "__main__":

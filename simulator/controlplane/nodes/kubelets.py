@@ -2,28 +2,30 @@
 
 import asyncio
 import ipaddress
+import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from decimal import Decimal
+from random import Random
 
 import structlog
 
 from controller.api.notation import quantity
+from controller.kube.cache import Cache, Resource, Surroundings, WatchTimes, reflect
+from controller.kube.request import STRATEGIC_PATCH, Body
 from simulator.controlplane.nodes import pod_lifecycle
-from simulator.controlplane.nodes.connection import STRATEGIC_PATCH, Body, Connection
-from simulator.controlplane.nodes.heartbeats import now
-from simulator.controlplane.nodes.node_objects import Node
-from simulator.controlplane.nodes.pod_lifecycle import AnnotationError, Life, Pod, life_of
-from simulator.controlplane.nodes.prepared_claims import PreparedClaims
-from simulator.controlplane.nodes.reflector import Listener, reflect
-from simulator.controlplane.nodes.resource_slices import as_registered
+from simulator.controlplane.nodes.client import InsistentClient
+from simulator.controlplane.nodes.node_objects import Node, as_registered
+from simulator.controlplane.nodes.pod_lifecycle import AnnotationError, KubeletPod, Life, PreparedClaims, life_of, now
 
 FIRST_ADDRESS = int(ipaddress.ip_address("10.128.0.0"))
 
 CLAIMS_EVERY_S = 1.0
 """Interval at which a kubelet checks whether the claims of a waiting pod are allocated."""
 
-BOUND_PODS = "fieldSelector=spec.nodeName!%3D"
-"""Selector of pods that have a node."""
+BOUND_PODS = Resource("pods", "/api/v1/pods", KubeletPod, selectors={"fieldSelector": "spec.nodeName!="})
+"""Pods that have a node."""
+
+TIMES = WatchTimes(watch_for_s=(600.0, 600.0), first_wait_s=0.1, longest_wait_s=5.0)
 
 log = structlog.get_logger()
 
@@ -35,13 +37,19 @@ class Kubelets:
     real node.
     """
 
-    def __init__(self, connection: Connection, nodes: Sequence[Node]) -> None:
-        self._connection = connection
-        self._free = {node["metadata"]["name"]: _allocatable(as_registered(node)) for node in nodes}
-        self._claims = PreparedClaims(connection)
+    def __init__(self, client: InsistentClient, nodes: Sequence[Node]) -> None:
+        self._client = client
+        self._free: dict[str, dict[str, Decimal]] = {}
+        for node in map(as_registered, nodes):
+            allocatable = node["status"]["allocatable"].items()
+            self._free[node["metadata"]["name"]] = {name: quantity(amount) for name, amount in allocatable}
+        self._claims = PreparedClaims(client)
+        self._cache = Cache(BOUND_PODS, self._on_changes)
+        self._uids: dict[str, str] = {}
+        """Uid of each pod of the cache, by `namespace/name`."""
         self._holds: dict[str, tuple[str, Mapping[str, Decimal]]] = {}
         """Node and amounts of each admitted pod, by uid."""
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, KubeletPod] = {}
         """Latest state from the server, by uid; pods of the simulated nodes alone."""
         self._admitted: set[str] = set()
         """Pods that were refused or admitted; each is decided once."""
@@ -53,9 +61,9 @@ class Kubelets:
 
     async def run(self) -> None:
         """Runs every kubelet, until cancelled."""
-        listener = Listener(Pod, on_list=self._on_list, on_change=self._on_change, on_gone=self._on_gone)
+        chance = Random()  # noqa: S311 - spreads reconnects, hides nothing
         try:
-            await reflect(self._connection, "/api/v1/pods", BOUND_PODS, listener)
+            await reflect(self._cache, self._client.connection, TIMES, Surroundings(time.time, asyncio.sleep, chance))
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:
@@ -74,13 +82,19 @@ class Kubelets:
         for pod in _running_first(pod for pod in self._pods.values() if pod.spec.node_name == node):
             self._on_change(pod)
 
-    def _on_list(self, pods: list[Pod]) -> None:
-        for uid in self._pods.keys() - {pod.metadata.uid for pod in pods}:
-            self._forget(uid)
-        for pod in _running_first(pods):
+    def _on_changes(self) -> None:
+        changed = self._cache.drain()
+        for name, pod in changed.items():
+            before = self._uids.pop(name, None)
+            if before is not None and (pod is None or pod.metadata.uid != before):
+                self._pods.pop(before, None)
+                self._drop(before)
+            if pod is not None:
+                self._uids[name] = pod.metadata.uid
+        for pod in _running_first(pod for pod in changed.values() if pod is not None):
             self._on_change(pod)
 
-    def _on_change(self, pod: Pod) -> None:
+    def _on_change(self, pod: KubeletPod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         if node not in self._free:
             return
@@ -97,13 +111,6 @@ class Kubelets:
             self._admitted.add(uid)
             self._begin(uid, self._admit(pod))
 
-    def _on_gone(self, pod: Pod) -> None:
-        self._forget(pod.metadata.uid)
-
-    def _forget(self, uid: str) -> None:
-        self._pods.pop(uid, None)
-        self._drop(uid)
-
     def _drop(self, uid: str) -> None:
         """Ends the pod's steps and frees its resources."""
         self._release(uid)
@@ -112,7 +119,7 @@ class Kubelets:
         if steps := self._tasks.pop(uid, None):
             steps.cancel()
 
-    def _admit(self, pod: Pod) -> Coroutine[None, None, None]:
+    def _admit(self, pod: KubeletPod) -> Coroutine[None, None, None]:
         """Charges the resources at once; the returned coroutine runs the pod's later steps."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         wants, free = pod_lifecycle.demand(pod), self._free[node]
@@ -134,12 +141,13 @@ class Kubelets:
             for name, amount in wants.items():
                 self._free[node][name] += amount
 
-    async def _refuse(self, pod: Pod, reason: str, message: str) -> None:
+    async def _refuse(self, pod: KubeletPod, reason: str, message: str) -> None:
         log.warning("pod refused", pod=pod.name, node=pod.spec.node_name, reason=reason, message=message)
         await self._write(pod, pod_lifecycle.refused(pod, reason, message))
 
-    async def _live(self, pod: Pod, life: Life) -> None:
-        address, restarts = self._next_address(), 0
+    async def _live(self, pod: KubeletPod, life: Life) -> None:
+        self._addresses += 1
+        address, restarts = str(ipaddress.ip_address(FIRST_ADDRESS + self._addresses)), 0
         while pod.spec.resource_claims and not await self._claims.prepare(self._pods.get(pod.metadata.uid, pod)):
             await asyncio.sleep(CLAIMS_EVERY_S)
         if pod.status.phase == "Pending":
@@ -153,16 +161,20 @@ class Kubelets:
             restarts += 1
             await self._write(pod, pod_lifecycle.running(pod, address, now(), restarts=restarts))
 
-    async def _leave(self, pod: Pod) -> None:
+    async def _leave(self, pod: KubeletPod) -> None:
         """Stops the containers within the pod's grace period, then deletes the object, as the kubelet does."""
         grace_s = pod.metadata.deletion_grace_period_seconds or 0
         if not pod.is_ended:
-            await asyncio.sleep(min(_stop_s(pod), grace_s))
+            try:
+                stop_s = life_of(pod.metadata.annotations).stop_s
+            except AnnotationError:
+                stop_s = 0.0
+            await asyncio.sleep(min(stop_s, grace_s))
         final = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
-        await self._connection.insist("DELETE", pod.path, final)
+        await self._client.insist("DELETE", pod.path, final)
 
-    async def _write(self, pod: Pod, patch: Body) -> None:
-        answer = await self._connection.insist("PATCH", f"{pod.path}/status", patch, STRATEGIC_PATCH)
+    async def _write(self, pod: KubeletPod, patch: Body) -> None:
+        answer = await self._client.insist("PATCH", f"{pod.path}/status", patch, STRATEGIC_PATCH)
         if not answer.is_ok:
             log.info("pod status not written", pod=pod.name, status=answer.status)
 
@@ -172,30 +184,16 @@ class Kubelets:
             before.cancel()
         task = asyncio.get_running_loop().create_task(steps)
         self._tasks[uid] = task
-        task.add_done_callback(lambda done: self._end(uid, done))
 
-    def _end(self, uid: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(uid) is task:
-            del self._tasks[uid]
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a pod's steps failed", uid=uid, exc_info=error)
+        def end(done: asyncio.Task[None]) -> None:
+            if self._tasks.get(uid) is done:
+                del self._tasks[uid]
+            if not done.cancelled() and (error := done.exception()):
+                log.error("a pod's steps failed", uid=uid, exc_info=error)
 
-    def _next_address(self) -> str:
-        self._addresses += 1
-        return str(ipaddress.ip_address(FIRST_ADDRESS + self._addresses))
+        task.add_done_callback(end)
 
 
-def _running_first(pods: Iterable[Pod]) -> list[Pod]:
+def _running_first(pods: Iterable[KubeletPod]) -> list[KubeletPod]:
     """Running pods first, since they already hold their devices: new ones are admitted after them."""
     return sorted(pods, key=lambda pod: pod.status.phase == "Pending")
-
-
-def _allocatable(node: Node) -> dict[str, Decimal]:
-    return {name: quantity(amount) for name, amount in node["status"]["allocatable"].items()}
-
-
-def _stop_s(pod: Pod) -> float:
-    try:
-        return life_of(pod.metadata.annotations).stop_s
-    except AnnotationError:
-        return 0.0

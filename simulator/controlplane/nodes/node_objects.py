@@ -1,13 +1,13 @@
-"""Node objects for simulated nodes, from a generated fleet or from manifests."""
+"""Node objects of simulated nodes, from a generated fleet or from manifests, and the ResourceSlices of their GPUs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from cluster.errors import ConfigError, Mistake
-from simulator.openb.generator import NodeKind, generate, node_name
+from simulator.openb.generator import generate, node_name
 
 SIMULATED = "simulated.tonnage.dev/node"
 """Label of every simulated node: a selector separates them from real ones, and the simulator finds its own again."""
@@ -25,6 +25,7 @@ PODS_PER_NODE = 110
 """The kubelet's own default."""
 
 Node = Mapping[str, Any]
+GPU = "nvidia.com/gpu"
 
 
 def generated_nodes(count: int, seed: int, dra_driver: str = "") -> list[Node]:
@@ -33,19 +34,18 @@ def generated_nodes(count: int, seed: int, dra_driver: str = "") -> list[Node]:
     dra_driver: publishes their GPUs in ResourceSlices; empty: they are counted as `nvidia.com/gpu`.
     """
     annotations = {DRA_DRIVER: dra_driver} if dra_driver else {}
-    return [_generated(number, kind, annotations) for number, kind in enumerate(generate(count, seed=seed).nodes)]
-
-
-def _generated(number: int, kind: NodeKind, annotations: Mapping[str, str]) -> Node:
-    rack = number // NODES_PER_RACK
-    labels = {
-        PRODUCT: kind.model,
-        "nvidia.com/gpu.count": str(kind.gpus),
-        RACK: f"rack-{rack:03d}",
-        ZONE: ZONES[rack % len(ZONES)],
-    }
-    has = {"cpu": str(kind.cpu_cores), "memory": f"{kind.memory_gib}Gi", "nvidia.com/gpu": str(kind.gpus)}
-    return node_object(node_name(number), labels, has, annotations=annotations)
+    nodes = []
+    for number, kind in enumerate(generate(count, seed=seed).nodes):
+        rack = number // NODES_PER_RACK
+        labels = {
+            PRODUCT: kind.model,
+            "nvidia.com/gpu.count": str(kind.gpus),
+            RACK: f"rack-{rack:03d}",
+            ZONE: ZONES[rack % len(ZONES)],
+        }
+        has = {"cpu": str(kind.cpu_cores), "memory": f"{kind.memory_gib}Gi", GPU: str(kind.gpus)}
+        nodes.append(node_object(node_name(number), labels, has, annotations=annotations))
+    return nodes
 
 
 def nodes_in(manifests: Path) -> list[Node]:
@@ -54,7 +54,11 @@ def nodes_in(manifests: Path) -> list[Node]:
         documents = list(yaml.safe_load_all(manifests.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(Mistake(str(manifests), f"cannot be read: {' '.join(str(error).split())}")) from error
-    found = [item for item in _items(documents) if isinstance(item, dict) and item.get("kind") == "Node"]
+    items: list[Any] = []
+    for document in documents:
+        is_list = isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
+        items += (document.get("items") or ()) if is_list else [document]
+    found = [item for item in items if isinstance(item, dict) and item.get("kind") == "Node"]
     if not found:
         raise ConfigError(Mistake(str(manifests), "has no manifest of kind Node", "see examples/nodes.yaml"))
     mistakes = [
@@ -64,22 +68,14 @@ def nodes_in(manifests: Path) -> list[Node]:
     ]
     if mistakes:
         raise ConfigError(tuple(mistakes))
-    return [_from_manifest(node) for node in found]
-
-
-def _items(documents: Iterable[Any]) -> Iterable[Any]:
-    for document in documents:
-        if isinstance(document, dict) and str(document.get("kind", "")).endswith("List"):
-            yield from document.get("items") or ()
-        else:
-            yield document
-
-
-def _from_manifest(node: dict[str, Any]) -> Node:
-    metadata, spec = node["metadata"], node.get("spec") or {}
-    allocatable = {name: str(amount) for name, amount in node["status"]["allocatable"].items()}
-    annotations = metadata.get("annotations") or {}
-    return node_object(metadata["name"], metadata.get("labels") or {}, allocatable, spec, annotations=annotations)
+    nodes = []
+    for node in found:
+        metadata = node["metadata"]
+        allocatable = {name: str(amount) for name, amount in node["status"]["allocatable"].items()}
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        spec = node.get("spec") or {}
+        nodes.append(node_object(metadata["name"], labels, allocatable, spec, annotations=annotations))
+    return nodes
 
 
 def node_object(
@@ -98,6 +94,9 @@ def node_object(
         "kubernetes.io/os": "linux",
     }
     has = {"pods": str(PODS_PER_NODE)} | dict(allocatable)
+    # Placeholder values: every field is required, and none describes a real machine.
+    fields = "machineID systemUUID bootID kernelVersion osImage containerRuntimeVersion kubeletVersion kubeProxyVersion"
+    info = dict.fromkeys(fields.split(), "simulated") | {"operatingSystem": "linux", "architecture": "amd64"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -106,17 +105,10 @@ def node_object(
         "status": {
             "capacity": has,
             "allocatable": has,
-            "nodeInfo": _node_info(name),
+            "nodeInfo": info | {"machineID": name},
             "addresses": [{"type": "Hostname", "address": name}],
         },
     }
-
-
-def _node_info(name: str) -> dict[str, str]:
-    """Placeholder values: every field is required, and none describes a real machine."""
-    fields = "machineID systemUUID bootID kernelVersion osImage containerRuntimeVersion kubeletVersion kubeProxyVersion"
-    info = dict.fromkeys(fields.split(), "simulated")
-    return info | {"machineID": name, "operatingSystem": "linux", "architecture": "amd64"}
 
 
 def ready_conditions(at: str) -> Sequence[dict[str, str]]:
@@ -126,3 +118,55 @@ def ready_conditions(at: str) -> Sequence[dict[str, str]]:
     healthy = [{"type": kind, "status": "False", "reason": "KubeletHasNo" + kind} for kind in pressures]
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated"}
     return [condition | times for condition in (*healthy, ready)]
+
+
+def driver_of(node: Node) -> str:
+    """Driver that publishes the node's GPUs; empty: they are counted in its capacity."""
+    driver: str = node["metadata"].get("annotations", {}).get(DRA_DRIVER, "")
+    return driver
+
+
+def as_registered(node: Node) -> Node:
+    """Node as its kubelet registers it: without the GPUs that a driver publishes."""
+    if not driver_of(node):
+        return node
+    status = node["status"]
+    counted = {part: {k: v for k, v in status[part].items() if k != GPU} for part in ("capacity", "allocatable")}
+    return {**node, "status": {**status, **counted}}
+
+
+def slice_of(node: Node, uid: str) -> Mapping[str, Any]:
+    """One slice with all GPUs of the node.
+
+    uid: of the Node object; the slice is removed with it, like those of real drivers.
+    """
+    name, driver = node["metadata"]["name"], driver_of(node)
+    product = node["metadata"]["labels"].get(PRODUCT, "simulated")
+    devices = []
+    for number in range(int(node["status"]["allocatable"].get(GPU, 0))):
+        uuid = f"GPU-{name}-{number}"
+        attributes = {"type": {"string": "gpu"}, "productName": {"string": product}, "uuid": {"string": uuid}}
+        devices.append({"name": f"gpu-{number}", "attributes": attributes})
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{name}-{driver}", "ownerReferences": [owner]},
+        "spec": {
+            "driver": driver,
+            "nodeName": name,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
+        },
+    }
+
+
+def class_of(driver: str) -> Mapping[str, Any]:
+    """DeviceClass of a driver's chart: its whole GPUs."""
+    expression = f"device.driver == '{driver}' && device.attributes['{driver}'].type == 'gpu'"
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": driver},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }

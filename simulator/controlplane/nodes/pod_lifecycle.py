@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
@@ -9,56 +10,40 @@ from typing import Any
 import msgspec
 
 from controller.api.notation import quantity
+from controller.api.structs import Container, Meta, PodClaim, PodStatus, Slim
+from controller.dra.objects import DeviceId, ResourceClaim
+from controller.dra.watched import Use, claim_uses
+from simulator.controlplane.nodes.client import InsistentClient
 
 PREFIX = "simulated.tonnage.dev/"
 
 ENDED = ("Succeeded", "Failed")
 
 
-class Resources(msgspec.Struct, frozen=True):
-    requests: dict[str, str] = {}
-
-
-class Container(msgspec.Struct, frozen=True):
-    name: str
+class KubeletContainer(Container, frozen=True):
+    name: str = ""
     image: str = ""
-    resources: Resources = Resources()
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    namespace: str
-    uid: str
-    resource_version: str
-    annotations: dict[str, str] = {}
-    deletion_timestamp: str | None = None
+class KubeletMeta(Meta, frozen=True):
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
     deletion_grace_period_seconds: int | None = None
 
 
-class PodClaim(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    resource_claim_name: str | None = None
-
-
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: tuple[Container, ...]
+class KubeletSpec(Slim, frozen=True):
+    containers: tuple[KubeletContainer, ...]
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     restart_policy: str = "Always"
     resource_claims: tuple[PodClaim, ...] = ()
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel"):
-    phase: str = "Pending"
-    resource_claim_statuses: tuple[PodClaim, ...] = ()
-
-
-class Pod(msgspec.Struct, frozen=True):
+class KubeletPod(Slim, frozen=True):
     """Part of a pod that a simulated kubelet reads."""
 
-    metadata: Metadata
-    spec: Spec
-    status: Status = Status()
+    metadata: KubeletMeta
+    spec: KubeletSpec
+    status: PodStatus = PodStatus()
 
     @property
     def name(self) -> str:
@@ -71,6 +56,11 @@ class Pod(msgspec.Struct, frozen=True):
     @property
     def is_ended(self) -> bool:
         return self.status.phase in ENDED
+
+    @property
+    def claims(self) -> tuple[Use, ...]:
+        """ResourceClaims that it uses; the name of one is empty until it is generated from its template."""
+        return claim_uses(self.metadata.namespace, self.spec.resource_claims, self.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +97,19 @@ def life_of(annotations: Mapping[str, str]) -> Life:
         raise AnnotationError(f"an annotation {PREFIX}* is not a number: {error}") from error
 
 
-def is_restarted(pod: Pod, life: Life) -> bool:
+def is_restarted(pod: KubeletPod, life: Life) -> bool:
     """Whether its containers start again when they exit."""
     return pod.spec.restart_policy == "Always" or (pod.spec.restart_policy == "OnFailure" and life.exit_code != 0)
 
 
-def demand(pod: Pod) -> dict[str, Decimal]:
+def demand(pod: KubeletPod) -> dict[str, Decimal]:
     """Amounts that the pod holds of its node: its containers together, or an init container that needs more."""
     total: dict[str, Decimal] = {"pods": Decimal(1)}
     for container in pod.spec.containers:
         for name, amount in container.resources.requests.items():
             total[name] = total.get(name, Decimal(0)) + quantity(amount)
-    for container in pod.spec.init_containers:
-        for name, amount in container.resources.requests.items():
+    for init_container in pod.spec.init_containers:
+        for name, amount in init_container.resources.requests.items():
             total[name] = max(total.get(name, Decimal(0)), quantity(amount))
     return total
 
@@ -141,12 +131,12 @@ def refusal(wants: Mapping[str, Decimal], free: Mapping[str, Decimal]) -> tuple[
     return None
 
 
-def refused(pod: Pod, reason: str, message: str) -> dict[str, Any]:
+def refused(pod: KubeletPod, reason: str, message: str) -> dict[str, Any]:
     """Status patch of a refused pod; its containers never ran."""
     return _patch(pod, {"phase": "Failed", "reason": reason, "message": message})
 
 
-def running(pod: Pod, ip: str, at: str, *, restarts: int = 0) -> dict[str, Any]:
+def running(pod: KubeletPod, ip: str, at: str, *, restarts: int = 0) -> dict[str, Any]:
     state = {"running": {"startedAt": at}}
     conditions = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
     return _patch(
@@ -162,7 +152,7 @@ def running(pod: Pod, ip: str, at: str, *, restarts: int = 0) -> dict[str, Any]:
     )
 
 
-def ended(pod: Pod, exit_code: int, at: str, *, restarts: int = 0) -> dict[str, Any]:
+def ended(pod: KubeletPod, exit_code: int, at: str, *, restarts: int = 0) -> dict[str, Any]:
     state = {"terminated": {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": at}}
     return _patch(
         pod,
@@ -174,7 +164,7 @@ def ended(pod: Pod, exit_code: int, at: str, *, restarts: int = 0) -> dict[str, 
     )
 
 
-def _patch(pod: Pod, status: dict[str, Any]) -> dict[str, Any]:
+def _patch(pod: KubeletPod, status: dict[str, Any]) -> dict[str, Any]:
     # With the uid, so that a later pod of the same name is left alone (409).
     return {"metadata": {"uid": pod.metadata.uid}, "status": status}
 
@@ -183,7 +173,7 @@ def _condition(kind: str, status: str, at: str, reason: str | None = None) -> di
     return {"type": kind, "status": status, "lastTransitionTime": at, "reason": reason}
 
 
-def _containers(pod: Pod, state: dict[str, Any], restarts: int, *, ready: bool) -> list[dict[str, Any]]:
+def _containers(pod: KubeletPod, state: dict[str, Any], restarts: int, *, ready: bool) -> list[dict[str, Any]]:
     return [
         {
             "name": container.name,
@@ -198,3 +188,52 @@ def _containers(pod: Pod, state: dict[str, Any], restarts: int, *, ready: bool) 
         }
         for container in pod.spec.containers
     ]
+
+
+def now() -> str:
+    """This instant in the API's format, in microseconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class PreparedClaims:
+    """Devices with which pods of simulated nodes were started.
+
+    A device that two claims hold is prepared for the first alone. The pod of the second never starts, as with a driver
+    that checks.
+    """
+
+    def __init__(self, client: InsistentClient) -> None:
+        self._client = client
+        self._claim_of: dict[DeviceId, str] = {}
+        """Device → uid of the claim that it was prepared for."""
+        self._pods_of: dict[str, set[str]] = {}
+        """Uid of a claim → uids of the pods that run with it."""
+
+    async def prepare(self, pod: KubeletPod) -> bool:
+        """Whether the pod may start: every claim exists, is allocated and reserved for it, and its devices are free."""
+        found, wanted = [], dict[DeviceId, str]()
+        for use in pod.claims:
+            namespace, _, name = use.claim.partition("/")
+            path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+            answer = await self._client.insist("GET", path) if name else None
+            if answer is None or not answer.is_ok:
+                return False
+            claim = msgspec.json.decode(answer.body, type=ResourceClaim)
+            if not claim.is_allocated or not claim.is_reserved_for(pod.metadata.uid):
+                return False
+            found.append(claim.metadata.uid)
+            wanted |= dict.fromkeys(claim.held, claim.metadata.uid)
+        if any(self._claim_of.get(device, uid) != uid for device, uid in wanted.items()):
+            return False
+        self._claim_of |= wanted
+        for uid in found:
+            self._pods_of.setdefault(uid, set()).add(pod.metadata.uid)
+        return True
+
+    def release(self, pod_uid: str) -> None:
+        """Releases a pod whose containers are gone; a claim without other running pods frees its devices."""
+        for uid in [uid for uid, pods in self._pods_of.items() if pod_uid in pods]:
+            self._pods_of[uid].discard(pod_uid)
+            if not self._pods_of[uid]:
+                del self._pods_of[uid]
+                self._claim_of = {name: claim for name, claim in self._claim_of.items() if claim != uid}

@@ -5,8 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from cli.printing.scaling_output import HEADERS, as_data, explanation, is_in_order, policies_of, rows
-from cluster.autoscaling import ForecastSkill, Scaler
-from cluster.concurrency import Arm, BanditState, ConcurrencyLimit, ConcurrencyTuning, Context, Learned
+from cluster.autoscaling import (
+    Arm,
+    BanditState,
+    ConcurrencyLimit,
+    ConcurrencyTuning,
+    Context,
+    ForecastSkill,
+    Learned,
+    Scaler,
+)
 from controller.deciders import autoscaling
 from controller.report.own_statuses import accepted_after
 from controller.report.scaling_status import scaling_status_after

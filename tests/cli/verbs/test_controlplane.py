@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cli.verbs.controlplane import settings_from
-from simulator.controlplane.commands import Ports, Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.commands import Folder, Ports, Settings
 from simulator.controlplane.server import State
 
 

@@ -15,8 +15,7 @@ from rich.console import Console
 from cluster.errors import BuildError
 from deploy import release_files
 from simulator.controlplane import processes
-from simulator.controlplane.binaries.build_progress import progress_on
-from simulator.controlplane.binaries.programs import control_plane_programs
+from simulator.controlplane.binaries import control_plane_programs, progress_on
 from tests.controlplane.faults.report import SCENARIOS, Result, played, table_of, why
 from tests.controlplane.faults.stage import Stage, stage
 from tests.controlplane.keeper import keep

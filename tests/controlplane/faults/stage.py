@@ -17,9 +17,8 @@ import yaml
 
 from controller.api.kinds import OWN_KINDS
 from deploy import release_files
-from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import Settings
-from simulator.controlplane.folder import Folder
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import Folder, Settings
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.faults.canaries import Canaries
 from tests.controlplane.faults.proxy import Proxy, ProxyThread

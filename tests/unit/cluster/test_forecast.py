@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cluster.forecast import TAIL_FACTOR, Forecast
+from cluster.demand import TAIL_FACTOR, Forecast
 
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.9, 0.99])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.occupancy import Occupancy
-from cluster.pods import PENDING
+from cluster.snapshot import PENDING
 from tests.builders.fleet import daemon_pods, node, world
 
 

@@ -20,9 +20,8 @@ from cluster.errors import ActionError
 from cluster.frame import FrameError
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Draft, Snapshot
-from controller.apply import carry_out
 from controller.brain.frames import plan_frame, plan_from_frame
-from controller.cycle import Cycle
+from controller.cycle import Cycle, carry_out
 from controller.guard import OBJECTIONS, Guarded, Limits, Objection, guard
 from controller.kube.sender import Write
 from controller.kube_world.handlers import HANDLERS, Account, Handler, WriteContext

@@ -3,7 +3,7 @@
 from cluster.actions import Action, Bind, Evict, Move
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.apply import carry_out
+from controller.cycle import carry_out
 from simulator.world import Fault, SimulatedWorld
 from tests.builders.fleet import node, pod, world
 

@@ -30,8 +30,8 @@ from controller.objects.manifests import read_manifests
 from controller.report.decisions import Decision
 from controller.report.events import Series, event_write
 from controller.report.own_statuses import reports_on
-from controller.snapshot.fact import OwnReads
 from controller.snapshot.from_manifests import snapshot_from
+from controller.snapshot.scalers import OwnReads
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cluster.actions import Bind, Scale
-from cluster.cordon import cordoned
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.changes import cordoned
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import InstanceType, ModelService, Requirement
 from controller.api.labels import PLACEMENT_GATE
-from controller.deciders.awaiting_pods import without_pods_to_come
 from controller.deciders.decisions import Decisions
+from controller.deciders.edits import without_pods_to_come
 from controller.deciders.pipeline import decide
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube_world.deployments import Instance, content_of

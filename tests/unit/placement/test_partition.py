@@ -10,7 +10,7 @@ from cluster.actions import Bind
 from cluster.nodes import NODE_NAME_FIELD, eligible_nodes
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.brain.planner import Planner
+from controller.brain.on_ray.actors import Planner
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from placement.partition import shares_of

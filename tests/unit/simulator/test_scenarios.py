@@ -3,8 +3,7 @@
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from simulator.scenarios import Answer, Scenario, answered, changed, without_nodes
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service

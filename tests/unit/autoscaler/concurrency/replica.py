@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autoscaler.concurrency.tuner import Decision, S, Tuner
-from cluster.concurrency import Context, Observation
+from cluster.autoscaling import Context, Observation
 
 CHAT, CODE = Context("A100", 4, 3), Context("A100", 6, 2)
 

@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.concurrency.safe_bandit import MOST_CONTEXTS, SafeBandit
 from autoscaler.concurrency.tuner import Decision, Rules
-from cluster.concurrency import BanditState, Context, Observation
+from cluster.autoscaling import BanditState, Context, Observation
 from tests.unit.autoscaler.concurrency.replica import CHAT, CODE, after, peaking, seen
 
 # Its p95 is 2 × (1 + k/10) seconds, so a guard of 8 s is reached at 30 requests at once.

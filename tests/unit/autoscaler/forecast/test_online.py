@@ -6,7 +6,7 @@ from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import Series, regular
 from cluster.arrays import FloatArray
-from cluster.forecast import Forecast
+from cluster.demand import Forecast
 from simulator.scaling.traces import generated_trace
 
 MINUTE_S = 60.0

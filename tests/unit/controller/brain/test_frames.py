@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.actions import Bind, Evict, Move, Scale, SetReplicas
 from cluster.arrays import column
-from cluster.autoscaling import ScaleTarget
-from cluster.concurrency import Arm, BanditState, ConcurrencyLimit, Context, Learned
+from cluster.autoscaling import Arm, BanditState, ConcurrencyLimit, Context, Learned, ScaleTarget
 from cluster.demand import Demand, ExpectedDemand, LengthGrid, Slo, ThroughputProfile
 from cluster.frame import FORM, OLDEST, FrameError
 from cluster.nodes import Taint

@@ -1,11 +1,14 @@
 """Brain built from settings: the same decisions for operator, `tonnage plan` and simulator."""
 
+from dataclasses import fields
 from pathlib import Path
 
 from controller.brain.from_settings import brain_from, decisions_from, inline_brain, limits_from
 from controller.cycle import run_cycle
+from controller.deciders.decisions import Decisions
+from controller.guard import Limits
 from controller.objects.manifests import read_manifests
-from controller.settings import settings_from
+from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.from_manifests import snapshot_from
 from placement.budget import stopped
 from simulator.world import SimulatedWorld
@@ -64,3 +67,13 @@ def test_a_second_cycle_in_a_world_that_obeys_plans_nothing() -> None:
     run_cycle(world, brain, limits_from(settings), settings.plan_deadline_s)
 
     assert run_cycle(world, brain, limits_from(settings), settings.plan_deadline_s).is_quiet
+
+
+def test_what_is_not_set_is_as_shipped_wherever_decisions_and_limits_are_made() -> None:
+    """The simulator once ran with another age limit, and without the pause between changes of a service."""
+    shipped = OperatorSettings.model_fields
+    both = {each.name: each.default for each in fields(Decisions) if each.name in shipped}
+
+    assert {"hold_s", "policy", "planner", "preempt", "gang_deadline_s", "release_deadline_s"} <= both.keys()
+    assert both == {name: shipped[name].default for name in both}
+    assert limits_from(settings_from({})) == Limits()

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.brain.fake_brain import FakeBrain
-from controller.brain.metrics import BrainMetrics
-from controller.brain.remote import RayBrain
-from controller.brain.supervisor import Link
-from controller.brain.with_background import SlotCounts
+from controller.brain.inline import SlotCounts
+from controller.brain.link import Link
+from controller.brain.remote import BrainMetrics, RayBrain
 from controller.deciders.decisions import Decisions
 from controller.metrics.registry import Meter
+from tests.builders.fake_brain import FakeBrain
 
 
 @pytest.fixture

@@ -14,19 +14,18 @@ from cluster.actions import Bind, Scale
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from controller.brain.circuit_breaker import FAILURES
-from controller.brain.fake_brain import INSTANCES, FakeBrain, Mood
 from controller.brain.frames import plan_frame
 from controller.brain.inline import InlineBrain
+from controller.brain.link import FAILURES, PATIENCE_S, Link
 from controller.brain.remote import LATE_S, RayBrain, late_decisions, usable
-from controller.brain.session import SILENT_S
-from controller.brain.supervisor import PATIENCE_S, Link
+from controller.brain.wire import SILENT_S
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
 from controller.guard import Limits
 from controller.ports import PLANNED_LOCALLY
 from simulator.world import SimulatedWorld
+from tests.builders.fake_brain import INSTANCES, FakeBrain, Mood
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.snapshot_content import plain

@@ -9,8 +9,7 @@ from threading import Thread
 
 import pytest
 
-from controller.brain.launcher import RemoteBrain, secret_from
-from controller.brain.server import BrainServer
+from controller.brain.launcher import BrainServer, RemoteBrain, secret_from
 from controller.brain.wire import prove
 from tests.until import until
 

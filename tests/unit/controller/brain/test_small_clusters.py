@@ -5,12 +5,12 @@ import time
 import pytest
 
 from cluster.snapshot import Snapshot
-from controller.brain.fake_brain import FakeBrain
 from controller.brain.from_settings import inline_brain
+from controller.brain.link import Link
 from controller.brain.remote import RayBrain
-from controller.brain.supervisor import Link
 from controller.deciders.decisions import Decisions
-from controller.deciders.registry import proposers_of
+from controller.deciders.pipeline import proposers_of
+from tests.builders.fake_brain import FakeBrain
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 

@@ -7,7 +7,7 @@ from threading import Event
 from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.deciders.background import PROPOSE_S, Proposal
+from controller.deciders.decider import PROPOSE_S, Proposal
 from tests.builders.fleet import node, pod, world
 
 FAILS, STALLS, DIES = "fails", "stalls", "dies"

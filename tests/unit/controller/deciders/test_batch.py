@@ -4,10 +4,9 @@ from cluster.actions import Bind
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.deciders.batch import pack_batch
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Memory
-from controller.deciders.packing import packer_for
+from controller.deciders.packing import pack_batch, packer_for
 from placement.batch.ladder import BatchSettings
 from placement.budget import Budget
 from tests.builders.fleet import node, pod, world

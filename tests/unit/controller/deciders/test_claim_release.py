@@ -6,7 +6,7 @@ from cluster.actions import Bind, ReleaseClaim
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim
-from controller.deciders import claim_release
+from controller.deciders import closing
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
 from tests.builders.fleet import node, pod, world
@@ -26,9 +26,9 @@ def idle(allocated_at_s: float) -> Snapshot:
 
 
 def test_it_is_released_after_its_deadline_and_its_devices_are_free() -> None:
-    late = asked(claim_release.decide, idle(70.0), DECISIONS)
+    late = asked(closing.release_claims, idle(70.0), DECISIONS)
 
-    assert asked(claim_release.decide, idle(70.1), DECISIONS).actions == ()
+    assert asked(closing.release_claims, idle(70.1), DECISIONS).actions == ()
     assert late.actions == (ReleaseClaim("ns/c"),)
     after = idle(70.0).after(late.actions)
     assert after.idle_claims == ()
@@ -39,7 +39,7 @@ def test_it_is_released_after_its_deadline_and_its_devices_are_free() -> None:
 def test_it_is_left_while_its_pod_is_being_placed() -> None:
     start = Plan((Phase("start", (Step(Bind("ns/p", "b", (0,)), Reason("Test", "")),)),))
 
-    assert asked(claim_release.decide, idle(0.0), DECISIONS, start).actions == ()
+    assert asked(closing.release_claims, idle(0.0), DECISIONS, start).actions == ()
 
 
 def test_the_guard_strikes_a_release_out_whose_claim_is_in_use_or_not_idle() -> None:

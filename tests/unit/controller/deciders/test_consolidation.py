@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from cluster.actions import Bind, Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import SlotOutcome, proposal_frame
+from controller.brain.frames import SlotOutcome, proposal_frame
 from controller.brain.from_settings import inline_brain
-from controller.brain.with_background import HERE_S, PATIENCE, Background, SlotCounts
+from controller.brain.inline import HERE_S, PATIENCE, Background, SlotCounts
 from controller.deciders.consolidation import Polish
 from controller.deciders.decider import BackgroundDecider, Decider
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import PlanRequest, decide, planned, whole_plan
-from controller.deciders.registry import ORDER, sections_of
+from controller.deciders.pipeline import ORDER, PlanRequest, decide, planned, sections_of, whole_plan
 from controller.guard import Limits, guard
 from placement.batch.problem import HostPrice
 from placement.moves import MovePrice
@@ -58,10 +57,11 @@ class Elsewhere:
         outcomes, self.waiting = self.waiting, []
         return outcomes
 
+    def remember(self, slot: str, memory: bytes) -> None:
+        self.remembered[slot] = memory
+
     def brain(self, proposer: Counting | Polish) -> "Beside":
-        return Beside(
-            Background((proposer,), still, self.outcomes, self.remembered.__setitem__, lambda: self.is_up), proposer
-        )
+        return Beside(Background((proposer,), still, self), proposer)
 
 
 @dataclass

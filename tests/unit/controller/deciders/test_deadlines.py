@@ -1,6 +1,6 @@
 """Since when something stands is data, and lateness follows from it alone."""
 
-from controller.deciders.deadlines import late, since
+from controller.deciders.closing import late, since
 
 
 def test_what_stands_from_now_on_has_its_whole_time_and_what_is_over_is_forgotten() -> None:

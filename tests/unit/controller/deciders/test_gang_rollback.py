@@ -6,9 +6,9 @@ from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.deciders import gang_rollback
+from controller.deciders import closing
+from controller.deciders.closing import half_started, with_half_started_noted
 from controller.deciders.decisions import Decisions
-from controller.deciders.gang_rollback import half_started, with_half_started_noted
 from tests.builders.fleet import node, pod, world
 from tests.builders.turns import asked
 
@@ -33,10 +33,10 @@ def test_a_gang_that_ends_member_by_member_is_not_half_started() -> None:
 
 
 def test_it_is_stopped_whole_after_its_deadline_and_not_before() -> None:
-    assert asked(gang_rollback.decide, broken(at_s=500.0), DECISIONS).actions == ()
-    assert asked(gang_rollback.decide, broken(at_s=500.0, since_s=440.1), DECISIONS).actions == ()
+    assert asked(closing.roll_back_gangs, broken(at_s=500.0), DECISIONS).actions == ()
+    assert asked(closing.roll_back_gangs, broken(at_s=500.0, since_s=440.1), DECISIONS).actions == ()
 
-    late = asked(gang_rollback.decide, broken(at_s=500.0, since_s=440.0), DECISIONS)
+    late = asked(closing.roll_back_gangs, broken(at_s=500.0, since_s=440.0), DECISIONS)
 
     assert late.actions == (Evict("ns/0", "a"), Evict("ns/1", "a"))
 
@@ -44,7 +44,7 @@ def test_it_is_stopped_whole_after_its_deadline_and_not_before() -> None:
 def test_it_is_left_when_the_plan_completes_it() -> None:
     start = Plan((Phase("start", (Step(Bind("ns/w0", "b", (0,)), Reason("Test", "")),), whole=True),))
 
-    assert asked(gang_rollback.decide, broken(at_s=500.0, since_s=0.0), DECISIONS, start).actions == ()
+    assert asked(closing.roll_back_gangs, broken(at_s=500.0, since_s=0.0), DECISIONS, start).actions == ()
 
 
 def test_a_gang_that_recovered_has_its_whole_time_again() -> None:
@@ -52,4 +52,4 @@ def test_a_gang_that_recovered_has_its_whole_time_again() -> None:
     again = with_half_started_noted(replace(broken(at_s=55.0), half_started_since_s=recovered.half_started_since_s))
 
     assert again.half_started_since_s == {"ns/g": 55.0}
-    assert asked(gang_rollback.decide, replace(again, at_s=100.0), DECISIONS).actions == ()
+    assert asked(closing.roll_back_gangs, replace(again, at_s=100.0), DECISIONS).actions == ()

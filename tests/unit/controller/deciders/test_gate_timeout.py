@@ -7,7 +7,7 @@ import pytest
 from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.deciders import gate_timeout
+from controller.deciders import closing
 from controller.deciders.decisions import Decisions
 from tests.builders.fleet import node, pod, world
 from tests.builders.turns import asked
@@ -26,7 +26,7 @@ def released(at_s: float | None, *, movable: bool = True) -> Snapshot:
     [(70.0, True, True), (70.1, True, False), (70.0, False, False), (None, True, False)],
 )
 def test_a_released_pod_is_evicted_after_its_deadline(at_s: float | None, movable: bool, is_evicted: bool) -> None:
-    plan = asked(gate_timeout.decide, released(at_s, movable=movable), DECISIONS)
+    plan = asked(closing.end_releases, released(at_s, movable=movable), DECISIONS)
 
     assert plan.actions == ((Evict("ns/p", "a"),) if is_evicted else ())
 
@@ -35,14 +35,14 @@ def test_one_whose_owner_creates_it_anew_is_evicted_and_a_bare_one_is_told_of() 
     bare = released(0.0, movable=False)
     owned = replace(bare, recreated=("ns/p",))
 
-    assert asked(gate_timeout.decide, owned, DECISIONS).actions == (Evict("ns/p", "a"),)
-    plan = asked(gate_timeout.decide, bare, DECISIONS)
+    assert asked(closing.end_releases, owned, DECISIONS).actions == (Evict("ns/p", "a"),)
+    plan = asked(closing.end_releases, bare, DECISIONS)
     assert plan.actions == ()
     assert [(each.workload, each.reason.code) for each in plan.unplaced] == [("Pod/ns/p", "NotBound")]
-    assert asked(gate_timeout.decide, replace(bare, released_at_s={"ns/p": 90.0}), DECISIONS).unplaced == ()
+    assert asked(closing.end_releases, replace(bare, released_at_s={"ns/p": 90.0}), DECISIONS).unplaced == ()
 
 
 def test_a_pod_that_the_plan_stops_anyway_is_not_stopped_twice() -> None:
     stop = Plan((Phase("make room", (Step(Evict("ns/p", "a"), Reason("Test", "")),)),))
 
-    assert asked(gate_timeout.decide, released(0.0), DECISIONS, stop).actions == ()
+    assert asked(closing.end_releases, released(0.0), DECISIONS, stop).actions == ()

@@ -19,7 +19,7 @@ from controller.deciders.load_fits import (
     load_fits_of,
     slot_of,
 )
-from controller.deciders.registry import proposers_of
+from controller.deciders.pipeline import proposers_of
 from simulator.scaling.traces import generated_trace
 from tests.builders.fleet import world
 

@@ -10,8 +10,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, LeftOut
 from controller.deciders.decider import Decider, Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import PlanRequest, decide, planned, whole_plan
-from controller.deciders.registry import ORDER, sections_of
+from controller.deciders.pipeline import ORDER, PlanRequest, decide, planned, sections_of, whole_plan
 from controller.guard import Limits, guard
 from placement.budget import Budget
 from placement.moves import MovePrice

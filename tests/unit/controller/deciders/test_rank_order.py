@@ -9,8 +9,8 @@ from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.deciders.decisions import Decisions
+from controller.deciders.edits import order_ranks
 from controller.deciders.pipeline import decide
-from controller.deciders.rank_order import edit
 from placement.network_tree import LEVELS, crossings, path_of
 from tests.builders.fleet import Node, node, pod, world
 
@@ -42,7 +42,7 @@ def places(made: Plan) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 def test_ranks_follow_the_tree_and_then_the_devices() -> None:
     given = plan(("n0", (1,)), ("n1", (0,)), ("n0", (0,)), ("n3", (0,)))
-    made = edit(gang(racks(2, 2)), given, Decisions())
+    made = order_ranks(gang(racks(2, 2)), given, Decisions())
 
     assert list(places(made).values()) == [("n0", (0,)), ("n0", (1,)), ("n1", (0,)), ("n3", (0,))]
     assert all(step.reason.words == places(made)[step.action.seat_changes[0].pod][0] for step in made.steps())
@@ -51,12 +51,12 @@ def test_ranks_follow_the_tree_and_then_the_devices() -> None:
 def test_an_order_that_crosses_no_more_is_left_alone() -> None:
     given = plan(("n1", (1,)), ("n1", (0,)), ("n0", (0,)), ("n0", (1,)))
 
-    assert edit(gang(racks(2, 2)), given, Decisions()) is given
+    assert order_ranks(gang(racks(2, 2)), given, Decisions()) is given
 
 
 def test_pods_that_differ_keep_their_seats() -> None:
     given = plan(("n0", (0, 1)), ("n1", (0,)), ("n2", (0, 1)), ("n1", (1,)))
-    made = places(edit(gang(racks(2, 2), gpus=(2, 1, 2, 1)), given, Decisions()))
+    made = places(order_ranks(gang(racks(2, 2), gpus=(2, 1, 2, 1)), given, Decisions()))
 
     assert [len(devices) for _, devices in made.values()] == [2, 1, 2, 1]
 

@@ -4,7 +4,7 @@ import pytest
 
 from controller.deciders.decider import BackgroundDecider, Decider
 from controller.deciders.decisions import Decisions
-from controller.deciders.registry import ORDER, SECTIONS, Stage, proposers_of, sections_of
+from controller.deciders.pipeline import ORDER, SECTIONS, Stage, proposers_of, sections_of
 
 
 def test_every_decider_stands_in_the_order_once() -> None:

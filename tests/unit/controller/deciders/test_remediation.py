@@ -5,17 +5,16 @@ from dataclasses import replace
 import pytest
 
 from cluster.actions import Bind, RestartGang, Taint, Untaint
+from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT, taint_on, tainted
 from cluster.plans import Phase, Plan, Reason, Step
-from cluster.pods import PENDING
-from cluster.quarantine import PROBATION_TAINT, UNHEALTHY_TAINT, taint_on, tainted
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from controller.deciders import remediation
-from controller.deciders.awaiting_pods import AWAITS_POD, without_pods_to_come
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.health_facts import NAME, HealthFacts, Rules, facts_frame, incarnation_of, outcome_from
+from controller.deciders.edits import AWAITS_POD, without_pods_to_come
 from controller.deciders.memory import Memory
+from controller.deciders.remediation import NAME, HealthFacts, Rules, facts_frame, incarnation_of, outcome_from
 from controller.guard import Limits, guard
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
 from health.remediation.incidents import Incident

@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from controller.deciders.slow_work import SlowWorker
+from controller.deciders.memory import SlowWorker
 from placement.engine.policy import Adopt
 
 

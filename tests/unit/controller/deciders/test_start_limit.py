@@ -7,8 +7,8 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType
 from controller.brain.from_settings import decisions_from
 from controller.deciders.decisions import Decisions
+from controller.deciders.edits import MOST_STARTS, with_first_starts
 from controller.deciders.pipeline import decide
-from controller.deciders.start_limit import MOST_STARTS, with_first_starts
 from controller.settings import settings_from
 from tests.builders.fleet import node, pod, world
 

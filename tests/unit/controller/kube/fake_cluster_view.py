@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from cluster.actions import Action
 from cluster.nodes import HeldBack
 from cluster.plans import Reason
-from cluster.pods import PENDING, device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
 from controller.kube.sender import Applier
 from controller.kube_world.handlers import HANDLERS, Handler

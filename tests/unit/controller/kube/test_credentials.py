@@ -17,7 +17,7 @@ from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import KubeReadError
-from simulator.controlplane.folder import AUTHORITY, SERVER
+from simulator.controlplane.commands import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_api_server import kubeconfig, talking_to

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from controller.kube.credential_sources import source_of
-from controller.kube.credentials import Access, context_names, credentials
+from controller.kube.credentials import Access, context_names, credentials, source_of
 from controller.kube.kubeconfig import CredentialError, Entry, read_kubeconfig
 from tests.builders.certificates import Authority
 from tests.clock import HandClock

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import ObservationError
 from cluster.nodes import eligible_nodes
-from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import PENDING, device_numbers
 from cluster.workloads import PodShape
 from controller.api.gang import KIND as GANG_KIND
 from controller.api.kind import Kind

@@ -5,10 +5,9 @@ from dataclasses import replace
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import InstanceType
-from controller.deciders.awaiting_pods import without_pods_to_come
+from controller.deciders.edits import without_pods_to_come
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube.sender import Stamp, Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name

@@ -5,7 +5,7 @@ from dataclasses import replace
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced
 from cluster.workloads import InstanceType
-from controller.deciders.awaiting_pods import AWAITS_POD
+from controller.deciders.edits import AWAITS_POD
 from controller.queries.plan_diff import plan_diff
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types, profile, service

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from cluster.autoscaling import Scaler
-from cluster.concurrency import BanditState, ConcurrencyLimit, ConcurrencyTuning
+from cluster.autoscaling import BanditState, ConcurrencyLimit, ConcurrencyTuning, Scaler
 from controller.report.concurrency import AGAIN_S, PublishedLimits, concurrency_claim, concurrency_status_after
 from tests.builders.scalers import NOW_S, scaler
 

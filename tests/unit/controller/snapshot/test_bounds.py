@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster.pods import PENDING
+from cluster.snapshot import PENDING
 from controller.objects.own_objects import by_object
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, node, pod, profile, service

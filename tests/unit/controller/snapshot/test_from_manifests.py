@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.nodes import eligible_nodes
-from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import PENDING, device_numbers
 from cluster.workloads import InstanceType, PodShape, Requirement, Toleration, is_pinned, without_pin
 from controller.snapshot.from_manifests import Observed
 from tests.builders.fleet import GIB

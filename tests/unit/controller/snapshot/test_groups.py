@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.foreign_kinds import VOLCANO
-from controller.snapshot.groups import Groups
-from controller.snapshot.pod_groups import MOST_MEMBERS, RULE, GroupRef, Owner
+from controller.snapshot.pod_groups import MOST_MEMBERS, RULE, GroupRef, Groups, Owner
 
 
 def put(groups: Groups, word: str, name: str, *parts: str) -> None:

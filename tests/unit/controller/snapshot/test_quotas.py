@@ -5,7 +5,7 @@ import pytest
 
 from cluster.workloads import Gang
 from controller.kube_world.cached_view import ResourceQuota, most_gpu_milli
-from controller.snapshot.quotas import within_quotas
+from controller.snapshot.namespace_bounds import within_quotas
 from tests.builders.fleet import node, pod, world
 
 NODE = node("a", gpus=8)

@@ -14,8 +14,15 @@ from controller.objects.manifests import read_manifests
 from controller.report.fleet_metrics import samples_of_scaling
 from controller.report.scaling_status import scaling_status_after
 from controller.snapshot.from_manifests import snapshot_from
-from controller.snapshot.scalers import MOST_POLICIES, PolicyState, _rules, is_past_bound, recommended_in, scaler_of
-from controller.snapshot.schedules import bounds_at
+from controller.snapshot.scalers import (
+    MOST_POLICIES,
+    PolicyState,
+    _rules,
+    bounds_at,
+    is_past_bound,
+    recommended_in,
+    scaler_of,
+)
 from tests.builders.crd_cases import OTHERS, Object
 from tests.builders.fleet import node as seen_node
 from tests.builders.fleet import world

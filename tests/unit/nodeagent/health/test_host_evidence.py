@@ -112,7 +112,7 @@ def test_an_ended_process_of_a_rank_is_known_at_the_next_look(tmp_path: Path) ->
     table = Table()
     table.processes[7] = NodeProcess(1.0, "R", UID, "/g")
     ranks = Ranks(table, tmp_path)
-    ranks.heard(UID, 3, 7)
+    ranks.note(UID, 3, 7)
     assert not codes(ranks.read(10.0))
 
     table.processes[7] = NodeProcess(9.0, "R", UID, "/g")  # the number is another's by now
@@ -124,7 +124,7 @@ def test_a_stopped_process_is_known_until_it_goes_on(tmp_path: Path) -> None:
     table = Table()
     table.processes[7] = NodeProcess(1.0, "T", UID, "/g")
     ranks = Ranks(table, tmp_path)
-    ranks.heard(UID, 3, 7)
+    ranks.note(UID, 3, 7)
     assert codes(ranks.read(10.0)) == [("Stopped", UID, 3)]
 
     table.processes[7] = NodeProcess(1.0, "R", UID, "/g")
@@ -136,7 +136,7 @@ def test_a_throttled_cgroup_is_evidence_with_the_speed_that_it_leaves(tmp_path: 
     table = Table()
     table.processes[7] = NodeProcess(1.0, "R", UID, "/g")
     ranks = Ranks(table, tmp_path)
-    ranks.heard(UID, 3, 7)
+    ranks.note(UID, 3, 7)
     stat = tmp_path / "g" / "cpu.stat"
     stat.parent.mkdir()
     stat.write_text("usage_usec 1000000\nthrottled_usec 0\n")
@@ -153,8 +153,8 @@ def test_a_pod_that_claims_many_ranks_takes_no_room_of_others(tmp_path: Path) ->
     table.processes[7] = NodeProcess(1.0, "T", UID, "/g")
     ranks = Ranks(table, tmp_path)
     for number in range(1000):
-        ranks.heard(UID, number, 7)
-    ranks.heard("another", 0, 7)
+        ranks.note(UID, number, 7)
+    ranks.note("another", 0, 7)
 
     found = ranks.read(10.0)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.nodes import Taint
-from cluster.pods import device_numbers
-from cluster.snapshot import Snapshot
+from cluster.snapshot import Snapshot, device_numbers
 from cluster.workloads import PodShape, Requirement, Toleration
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer, content_rank
@@ -230,10 +229,11 @@ def test_a_new_version_of_a_policy_rates_again() -> None:
     assert packer.choose(shape()) == Choice(1, 0, -1.0)
 
 
-def test_ratings_that_were_put_aside_for_lack_of_memory_are_made_again() -> None:
+def test_ratings_that_were_put_aside_for_lack_of_memory_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = fleet()
     policy = policy_named("bestfit", Knowledge(seen))
-    packer = Packer(seen.nodes, seen.gpu_type_names, Ledger.of(seen), policy, row_bytes=0)  # keeps eight rows
+    monkeypatch.setattr("placement.engine.packer.ROW_BYTES", 0)  # keeps eight rows
+    packer = Packer.of(seen, policy)
     asked = [shape(cpu_milli=100 + n) for n in range(20)]
 
     first = [packer.choose(one) for one in asked]

@@ -9,11 +9,9 @@ import pytest
 
 from cluster.actions import Scale
 from cluster.demand import Slo, ThroughputProfile
-from cluster.hardware import GpuType
 from cluster.plans import Plan, ServicePlan
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService
+from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import GpuType, InstanceType, ModelService
 from placement.mix.planner import MixSettings, plan_mix
 from tests.builders.fleet import Node, node, pod, world
 from tests.builders.mix import ample, demand, grid, nothing, of_types, profile, seats, service

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placement.mix.bounds import refine
-from placement.mix.columns import ColumnPool, Proof
+from placement.mix.columns import ColumnPool, MixProof
 from placement.mix.milp import no_prices
 from placement.mix.problem import Mix
 from placement.mix.pulp_solver import Terms
@@ -19,7 +19,7 @@ def test_the_bound_of_a_service_counts_its_slices_whole() -> None:
     tables = {"A100": (1.0, ((1 / 1.5,),)), "L4": (0.6, ((1 / 2.2,),))}
     asked = question(need(tables, 1.0, ((1.0,),), slice_factor=1, headroom_share=0.0))
     pool = ColumnPool(asked)
-    pool.proofs.append(Proof(no_prices(asked), (0.0,)))
+    pool.proofs.append(MixProof(no_prices(asked), (0.0,)))
     assert pool.add(0, Mix(np.array([2, 0]), np.array([[1.0, 0.0]])))
 
     assert refine(pool, ample(), Terms())

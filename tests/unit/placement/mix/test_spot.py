@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from cluster.hardware import GpuType
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from cluster.workloads import SPOT_LABELS, InstanceType, ModelService, Requirement, is_spot
-from controller.snapshot.capacity import with_instances_off_spot
+from cluster.workloads import SPOT_LABELS, GpuType, InstanceType, ModelService, Requirement, is_spot
+from controller.snapshot.builder import with_instances_off_spot
 from placement.engine.packer import Packer
 from placement.mix.planner import plan_mix
 from placement.mix.problem import Need

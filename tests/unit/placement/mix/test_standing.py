@@ -7,7 +7,7 @@ import pytest
 from benchmarks.mix_exact import observed
 from benchmarks.operator.many_services import definitions, fleet
 from cluster.snapshot import Snapshot
-from placement.mix.memory import MOST_RESTED, Found, SearchMemory, Standing
+from placement.mix.memory import MOST_RESTED, FoundMixes, SearchMemory, Standing
 from placement.mix.problem import MixQuestion
 from tests.builders.fleet import node, pod, world
 from tests.unit.placement.mix.test_search_memory import SETTINGS, cluster, gap, planned
@@ -104,5 +104,5 @@ def test_searches_that_find_nothing_rest_ever_longer(services: Snapshot) -> None
     assert Standing.after(better, lambda *_: services_question(first), standing).rest == 0
 
 
-def services_question(found: Found) -> MixQuestion:
+def services_question(found: FoundMixes) -> MixQuestion:
     return MixQuestion(found.needs)

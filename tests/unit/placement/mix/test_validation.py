@@ -6,11 +6,23 @@ import numpy as np
 import pytest
 
 from cluster.demand import LengthGrid
-from placement.mix.problem_builder import mix_mistakes
+from cluster.errors import Mistake
+from cluster.snapshot import Snapshot
+from placement.mix.problem_builder import duplicates, gpu_type_mistakes, profile_mistakes, service_mistakes
 from tests.builders.fleet import world
 from tests.builders.mix import demand, of_types, profile, service
 
 GOOD = world([], services=[service()], profiles=[profile("A100", ((1,),))], prices={"A100": 1.0})
+
+
+def mix_mistakes(seen: Snapshot) -> tuple[Mistake, ...]:
+    """Mistakes in the GPU types, profiles and services of a snapshot."""
+    return (
+        *gpu_type_mistakes(seen.gpu_types),
+        *profile_mistakes(seen.profiles, seen.gpu_type_names),
+        *duplicates("services", (each.name for each in seen.services)),
+        *(mistake for each in seen.services for mistake in service_mistakes(each, seen.gpu_type_names)),
+    )
 
 
 def said(**changes: object) -> str:

@@ -11,7 +11,7 @@ from cluster.workloads import Requirement
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing import reasons, units
-from placement.packing.draft import PLACES_PER_POD, Draft
+from placement.packing.draft import PLACES_PER_POD, PackingDraft
 from placement.packing.planner import pack, tried_in_vain
 from placement.packing.units import Order, Unit
 from placement.policies.published import BestFit
@@ -52,7 +52,7 @@ def test_units_that_wait_for_another_round_are_not_sorted_again(monkeypatch: pyt
     asked: list[int] = []
     order = units.order_of_service
 
-    def counted(draft: Draft, unit: Unit) -> Order:
+    def counted(draft: PackingDraft, unit: Unit) -> Order:
         asked.append(unit.rows[0])
         return order(draft, unit)
 

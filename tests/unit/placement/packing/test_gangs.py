@@ -2,11 +2,10 @@
 
 from cluster.actions import Bind, Evict
 from cluster.plans import Plan
-from cluster.pods import PENDING
-from cluster.snapshot import Snapshot
+from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
-from placement.packing.draft import Draft, effective_priority
+from placement.packing.draft import PackingDraft, effective_priority
 from placement.packing.planner import pack
 from placement.policies.published import BestFit
 from tests.builders.fleet import Node, Pod, node, pod, world
@@ -194,7 +193,7 @@ def test_what_is_left_of_a_gang_that_falls_below_its_minimum_is_stopped_and_star
     running = [pod(f"g-{i}", 1, gang="g", on="a", devices=(i,)) for i in range(3)]
     seen = world([node("a", gpus=4)], running, [gang])
 
-    one, two = (Draft(seen, Packer.of(seen, BestFit())) for _ in range(2))
+    one, two = (PackingDraft(seen, Packer.of(seen, BestFit())) for _ in range(2))
     one.unseat(0)
     for row in (0, 1):
         two.unseat(row)

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.day.baseline import StaticPeak
 from simulator.day.report import Baseline, as_html, headline, summary_of
 from simulator.day.simulation import Moment
-from tests.builders.fleet import node, world
 
 
 def moment(at_s: float, *news: str) -> Moment:
@@ -39,7 +37,7 @@ DAY = (moment(0.0, "node a is lost"), moment(3600.0, "node a is back"))
 
 
 def beside(*day: Moment) -> Baseline:
-    return Baseline(day, StaticPeak(world([node("a")], []), {"ns/chat": "a100"}))
+    return Baseline(day, {"ns/chat": "a100"})
 
 
 def test_charts_stand_before_the_log_and_the_log_is_folded() -> None:
@@ -58,10 +56,29 @@ def test_the_headline_says_what_the_day_saves_on_its_baseline() -> None:
     said = headline(DAY, beside(*dearer))
 
     # Two hours: 2 x $10 against 2 x $16, 37.5 % less; jobs held 2 x 2 GPUs against 2 x 1.
-    assert said.startswith("Services cost $20.00 for the day: 38\u00a0% less than the $32.00 of ")
+    assert said.startswith("In the 2.0 hours in which every service ran whole in both days, services cost $20.00: ")
+    assert "37.5\u00a0% less than the $32.00 of " in said
     assert "a100 for all" in said
     assert "Jobs held 4 GPU hours, against 2 under best fit" in said
     assert "100.0\u00a0% of the day, against 100.0\u00a0%" in said
+
+
+def test_dollars_are_compared_while_every_service_is_whole_in_both_days() -> None:
+    lacking = (replace(DAY[0], services_per_hour=16.0), replace(DAY[1], services_per_hour=1.0, whole=()))
+
+    said = headline(DAY, beside(*lacking))
+
+    # Of two hours the first counts: $10 against $16. In the second the baseline is cheaper for what it lacks.
+    assert said.startswith("In the 1.0 hours in which every service ran whole in both days, services cost $10.00: ")
+    assert "37.5\u00a0% less than the $16.00 of " in said
+    assert "100.0\u00a0% of the day, against 50.0\u00a0%" in said
+    assert ("services, the 1.0 hours whole in both", "$10.00", "$16.00") in summary_of(DAY, beside(*lacking))
+
+
+def test_no_figure_of_a_day_depends_on_how_long_plans_took() -> None:
+    slow = [replace(each, plan_s=9.0) for each in DAY]
+
+    assert summary_of(slow) == summary_of(DAY)
 
 
 def test_the_log_is_folded_behind_the_days_events_in_numbers() -> None:
@@ -87,7 +104,7 @@ def test_no_saving_is_named_where_the_baseline_serves_more() -> None:
 def test_services_that_only_the_day_serves_are_named() -> None:
     short = [replace(each, services_per_hour=16.0, whole=()) for each in DAY]
 
-    assert "38\u00a0% less" in headline(DAY, beside(*short))
+    assert "37.5\u00a0% less" in headline(DAY, beside(*short))
     assert "which never had room for all of ns/chat" in headline(DAY, beside(*short))
 
 

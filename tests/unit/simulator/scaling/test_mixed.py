@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.hardware import GpuType
+from cluster.workloads import GpuType
 from simulator.scaling.mixed_fleet import PRECISION, Capacity, MixedService, MixRun, account_of, fleet_of
 from simulator.scaling.mixed_policies import (
     Units,

