@@ -29,6 +29,8 @@ GLIBC = range(5, 37)
 EXTRAS = ("forecast", "nvidia", "ray", "reports")
 """Extras in the image: `forecast` for boosted forecasts; the node agent needs `nvidia` on NVIDIA nodes, and it is small
 and pure Python."""
+TOOLS = ("chart", "dev")
+"""Extras of developers and CI."""
 
 
 def needed(extras: Iterable[str] = EXTRAS) -> list[Requirement]:
@@ -77,17 +79,17 @@ def hashes(architecture: str) -> dict[str, str]:
     """
     tags = [f"manylinux_2_{minor}" for minor in GLIBC] + list(OLD_NAMES)
     platforms = [word for tag in tags for word in ("--platform", f"{tag}_{architecture}")]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--dry-run",
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run"]
+    command += [
         "--no-deps",
+        "--ignore-installed",
+        "--only-binary",
+        ":all:",
+        "--implementation",
+        "cp",
+        "--python-version",
+        "3.11",
     ]
-    command += ["--ignore-installed", "--only-binary", ":all:", "--implementation", "cp", "--python-version", "3.11"]
     command += [*platforms, "--target", "unused", "--report", "-", "--requirement", str(FILE)]
     report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603 - pip, our own file
     return {
@@ -105,7 +107,7 @@ def hashed_lines(pins: Mapping[str, str], known: Iterable[Mapping[str, str]]) ->
 
 
 def main() -> None:
-    image, all_of_it = installed(needed()), installed([*needed(), *needed(("dev",))])
+    image, all_of_it = installed(needed()), installed([*needed(), *needed(TOOLS)])
     tools = {name: version for name, version in all_of_it.items() if name not in image}
     for file, head, pins in ((FILE, HEAD, image), (TOOLS_FILE, TOOLS_HEAD, tools)):
         file.write_text(head + "".join(f"{name}=={version}\n" for name, version in pins.items()), encoding="utf-8")

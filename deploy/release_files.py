@@ -1,4 +1,5 @@
-"""Files of a release: wheels, chart package and krew manifest: `python -m deploy.release_files`."""
+"""Files of a release (wheels, chart package, krew manifest) and the chart, rendered or on a cluster:
+`python -m deploy.release_files`."""
 
 import hashlib
 import importlib
@@ -17,7 +18,17 @@ import yaml
 
 from cluster.version import VERSION
 
-CHART = Path(__file__).parent.parent / "helm" / "tonnage"
+ROOT = Path(__file__).parents[1]
+HOME = "https://github.com/{repository}"
+DOWNLOAD = "https://github.com/{repository}/releases/download/v{version}/{file}"
+PLUGIN = "kubectl-tonnage"
+PLATFORMS: Mapping[str, str] = {"linux-amd64": "amd64", "linux-arm64": "arm64"}
+"""Part of a plugin archive's name → Go's name of its architecture, as krew's selectors have it."""
+CLIENT = ROOT / "deploy" / "client"
+"""Project of what jobs and agents import, without its package."""
+COMMANDS_ALONE = "__main__.py"
+"""Module of the package `tonnage` that only starts Tonnage's commands."""
+CHART = ROOT / "helm" / "tonnage"
 RELEASE, NAMESPACE = "tonnage", "tonnage-system"
 
 Values = Mapping[str, Any]
@@ -29,19 +40,18 @@ class NoHelmError(Exception):
     """Neither Helm nor its Python binding is installed."""
 
 
-class RefusedError(Exception):
+class HelmRefusedError(Exception):
     """Helm did not render or accept the chart or its values; the message has Helm's reason."""
 
 
 def rendered(values: Values | None = None, chart: Path = CHART) -> Objects:
-    """Objects of the chart. Raises NoHelmError, RefusedError."""
-    text = _by_tool(values or {}, chart) if shutil.which("helm") else _by_library(values or {}, chart)
+    """Objects of the chart. Raises NoHelmError, HelmRefusedError."""
+    if shutil.which("helm"):
+        text = _helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", "-", values=values)
+    else:
+        text = _by_library(values or {}, chart)
     objects = [document for document in yaml.safe_load_all(text) if document]
     return {(found["kind"], found["metadata"]["name"]): found for found in objects}
-
-
-def _by_tool(values: Values, chart: Path) -> str:
-    return _helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", "-", values=values)
 
 
 def _by_library(values: Values, path: Path) -> str:
@@ -51,7 +61,7 @@ def _by_library(values: Values, path: Path) -> str:
             loaded.validate_schema(dict(values))
             files: dict[str, str] = loaded.render(dict(values), name=RELEASE, namespace=NAMESPACE)
     except errors.HelmError as error:
-        raise RefusedError(str(error)) from error
+        raise HelmRefusedError(str(error)) from error
     return "\n---\n".join(text for name, text in files.items() if not name.endswith(".txt"))
 
 
@@ -60,7 +70,7 @@ def lint_findings() -> list[str]:
     if shutil.which("helm"):
         try:
             _helm("lint", "--strict", str(CHART))
-        except RefusedError as error:
+        except HelmRefusedError as error:
             return [str(error)]
         return []
     found = _binding("helm_python.chart").lint(CHART, strict=True, with_subcharts=True)
@@ -68,41 +78,38 @@ def lint_findings() -> list[str]:
 
 
 def install(kubeconfig: Path, values: Values | None = None) -> None:
-    """Install the release into its namespace, which must exist. Raises NoHelmError, RefusedError."""
-    if shutil.which("helm"):
-        return _on_cluster("install", kubeconfig, str(CHART), "--values", "-", values=values)
-    with _binding("helm_python").Config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as cluster:
-        cluster.install(CHART, RELEASE, dict(values or {}), namespace=NAMESPACE)
-    return None
+    """Install the release into its namespace, which must exist. Raises NoHelmError, HelmRefusedError."""
+    _change("install", kubeconfig, values)
 
 
 def upgrade(kubeconfig: Path, values: Values | None = None) -> None:
-    """Upgrade the release to these values. Raises NoHelmError, RefusedError."""
-    if shutil.which("helm"):
-        return _on_cluster("upgrade", kubeconfig, str(CHART), "--values", "-", values=values)
-    with _binding("helm_python").Config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as cluster:
-        cluster.upgrade(CHART, RELEASE, dict(values or {}), namespace=NAMESPACE)
-    return None
+    """Upgrade the release to these values. Raises NoHelmError, HelmRefusedError."""
+    _change("upgrade", kubeconfig, values)
 
 
 def uninstall(kubeconfig: Path) -> None:
-    """Uninstall the release. Raises NoHelmError, RefusedError."""
+    """Uninstall the release. Raises NoHelmError, HelmRefusedError."""
+    _change("uninstall", kubeconfig)
+
+
+def _change(verb: str, kubeconfig: Path, values: Values | None = None) -> None:
+    is_end = verb == "uninstall"
     if shutil.which("helm"):
-        return _on_cluster("uninstall", kubeconfig)
+        chart = () if is_end else (str(CHART), "--values", "-")
+        _helm(verb, RELEASE, *chart, "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig), values=values)
+        return
     with _binding("helm_python").Config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as cluster:
-        cluster.uninstall(RELEASE)
-    return None
-
-
-def _on_cluster(verb: str, kubeconfig: Path, *rest: str, values: Values | None = None) -> None:
-    _helm(verb, RELEASE, *rest, "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig), values=values)
+        if is_end:
+            cluster.uninstall(RELEASE)
+        else:
+            getattr(cluster, verb)(CHART, RELEASE, dict(values or {}), namespace=NAMESPACE)
 
 
 def _helm(*arguments: str, values: Values | None = None) -> str:
     command = [shutil.which("helm") or "helm", *arguments]
     run = subprocess.run(command, input=json.dumps(values or {}), capture_output=True, check=False, text=True)  # noqa: S603
     if run.returncode:
-        raise RefusedError(run.stderr or run.stdout)
+        raise HelmRefusedError(run.stderr or run.stdout)
     return run.stdout
 
 
@@ -110,21 +117,7 @@ def _binding(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise NoHelmError("neither helm nor helm-python-sdk is installed") from error
-
-
-ROOT = Path(__file__).parents[1]
-HOME = "https://github.com/{repository}"
-DOWNLOAD = "https://github.com/{repository}/releases/download/v{version}/{file}"
-PLUGIN = "kubectl-tonnage"
-PLATFORMS: Mapping[str, str] = {"linux-amd64": "amd64", "linux-arm64": "arm64"}
-"""Part of a plugin archive's name → Go's name of its architecture, as krew's selectors have it."""
-
-
-CLIENT = ROOT / "deploy" / "client"
-"""Project of what jobs and agents import, without its package."""
-COMMANDS_ALONE = "__main__.py"
-"""Module of the package `tonnage` that only starts Tonnage's commands."""
+        raise NoHelmError("neither helm nor helm-python-sdk is installed: pip install 'tonnage[chart]'") from error
 
 
 def version_errors(tag: str) -> list[str]:
@@ -167,11 +160,11 @@ def _build(project: Path, folder: Path, options: Sequence[str] = ()) -> None:
 
 
 def chart_package(folder: Path) -> Path:
-    """Package the chart, by Helm's tool or its Python binding; returns its path."""
+    """Package the chart, by Helm's tool or its Python binding; returns its path. Raises NoHelmError."""
     if helm := shutil.which("helm"):
         subprocess.run((helm, "package", str(CHART), "--destination", str(folder)), check=True)  # noqa: S603
     else:
-        importlib.import_module("helm_python").package(CHART, destination=folder)
+        _binding("helm_python").package(CHART, destination=folder)
     return folder / f"tonnage-{VERSION}.tgz"
 
 

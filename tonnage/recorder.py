@@ -219,16 +219,13 @@ class Recorder:
         """Sends what finished."""
         if self._flushing.acquire(blocking=False):  # the other thread that flushes takes these records along
             try:
-                self._deliver(self._drained())
+                taken: list[bytes] = []
+                while self._ring and len(taken) < RING:
+                    taken.append(_finished(self._ring.popleft()))
+                self._taken += len(taken)
+                self._deliver(taken)
             finally:
                 self._flushing.release()
-
-    def _drained(self) -> list[bytes]:
-        taken: list[bytes] = []
-        while self._ring and len(taken) < RING:
-            taken.append(_finished(self._ring.popleft()))
-        self._taken += len(taken)
-        return taken
 
     def _heartbeat(self) -> list[bytes]:
         now_ns = self._now()
@@ -256,7 +253,15 @@ class Recorder:
 
     def _introduction(self) -> list[bytes]:
         place = records.packed(Kind.PLACE, seq=self._stage, at_ns=self._replica, step=self._ranks)
-        return [place, *(_membership(group) for group in list(self._groups.values()))]
+        return [
+            place,
+            *(
+                records.packed(
+                    Kind.MEMBER, op=group.role, group=group.number, seq=group.index, at_ns=group.key, step=group.members
+                )
+                for group in list(self._groups.values())
+            ),
+        ]
 
     def _deliver(self, packed: Sequence[bytes]) -> None:
         if os.getpid() != self._process:  # a fork of the job, such as a loader of data, is not the rank
@@ -326,10 +331,4 @@ def _waiting(token: Token, now_ns: int, step: int, phase: int) -> bytes:
         peer=peer,
         size=size,
         phase=phase,
-    )
-
-
-def _membership(group: Group) -> bytes:
-    return records.packed(
-        Kind.MEMBER, op=group.role, group=group.number, seq=group.index, at_ns=group.key, step=group.members
     )

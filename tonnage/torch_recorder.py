@@ -72,7 +72,14 @@ class TorchRecorder:
         """Records the operations of a process group of these ranks from now on."""
         role = role_of(group.group_desc)
         number = self.recorder.join(str(group.group_name), ranks, role)
-        self._place(role, ranks.index(self._rank))
+        # A pipeline's place is the stage, that in a data-parallel group the replica; without one each rank is one.
+        index = ranks.index(self._rank)
+        if role is Role.PIPELINE:
+            self._stage = index
+        elif role is Role.DATA:
+            self._replica = index
+        replica = self._replica if self._replica >= 0 else self._rank
+        self.recorder.place(stage=self._stage, replica=replica, ranks=self._ranks)
         group.register_pre_hook(_HOOK, _harmless(lambda args: self._enter(number, args)))
         group.register_post_hook(_HOOK, _harmless(lambda args: self._issued(number, args)))
 
@@ -86,15 +93,6 @@ class TorchRecorder:
     def raised(self, error: BaseException) -> None:
         """The job ends by an exception."""
         self.recorder.failed(None, failure_of(error, own=True))
-
-    def _place(self, role: Role, index: int) -> None:
-        """A pipeline's place is the stage, that in a data-parallel group the replica; without one each rank is one."""
-        if role is Role.PIPELINE:
-            self._stage = index
-        elif role is Role.DATA:
-            self._replica = index
-        replica = self._replica if self._replica >= 0 else self._rank
-        self.recorder.place(stage=self._stage, replica=replica, ranks=self._ranks)
 
     def _enter(self, group: int, args: Any) -> None:
         op = _OPS.get(args.name.name, Op.OTHER)
@@ -219,16 +217,12 @@ def _follow(group: Any, size: int, _: int, ranks: Sequence[int], *, path: str) -
         made = TorchRecorder(Recorder.started(rank=group.rank(), socket_path=path, incarnation=run), group.rank(), size)
         _started.append(made)
         register_optimizer_step_post_hook(made.step_done)
-        _tell_of_exceptions(made)
+        before = sys.excepthook
+
+        def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            with suppress(Exception):
+                made.raised(error)
+            before(kind, error, trace)
+
+        sys.excepthook = told
     _started[0].follow(group, list(ranks) or list(range(size)))
-
-
-def _tell_of_exceptions(made: TorchRecorder) -> None:
-    before = sys.excepthook
-
-    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        with suppress(Exception):
-            made.raised(error)
-        before(kind, error, trace)
-
-    sys.excepthook = told

@@ -55,7 +55,7 @@ def installed_on(server: ControlPlane, programs: Programs, values: Mapping[str, 
     site.kubectl("create", "namespace", release_files.NAMESPACE)
     try:
         release_files.install(server.kubeconfig, values)
-    except (release_files.NoHelmError, release_files.RefusedError) as error:
+    except (release_files.NoHelmError, release_files.HelmRefusedError) as error:
         raise ControlPlaneError(f"installing the chart: {error}") from error
     for kind in OWN_KINDS:
         site.kubectl("wait", "--for=condition=Established", f"crd/{kind.definition}", "--timeout=60s")

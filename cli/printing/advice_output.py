@@ -7,7 +7,7 @@ from html import escape
 
 from cli.printing.plan_figures import figure, money, written
 from cli.printing.tables import table
-from controller.queries.advice import HOURS_PER_MONTH, Report
+from controller.queries.advice import HOURS_PER_MONTH, AdviceReport
 from controller.queries.doctor_scaling import few
 
 CAVEAT = (
@@ -15,7 +15,7 @@ CAVEAT = (
 )
 
 
-def as_json(found: Report, prices: str) -> str:
+def as_json(found: AdviceReport, prices: str) -> str:
     fleet = {"nodes": found.fleet.nodes, "gpus": found.fleet.gpus, "gpus_used": figure(found.fleet.used)}
     return written(
         {
@@ -41,7 +41,7 @@ def as_json(found: Report, prices: str) -> str:
     )
 
 
-def headline(found: Report) -> str:
+def headline(found: AdviceReport) -> str:
     """Fleet in a sentence."""
     fleet = found.fleet
     share = 100 * fleet.used_share
@@ -52,19 +52,7 @@ def headline(found: Report) -> str:
     )
 
 
-def as_text(found: Report, prices: str) -> str:
-    parts = [headline(found), "", _types(found)]
-    for each in found.advice:
-        amount = f"${money(each.dollars_per_hour)}/h" if each.dollars_per_hour else "-"
-        parts += [f"{amount:>12}  {each.headline}", f"{'':14}→ {each.remedy}"]
-        parts += [f"{'':14}{few(each.about)}"] if each.about else []
-    if not found.advice:
-        parts.append("Nothing to advise: no GPU is idle, stranded or waited for.")
-    parts += ["", *_notes(found, prices)]
-    return "\n".join(parts) + "\n"
-
-
-def _types(found: Report) -> str:
+def as_text(found: AdviceReport, prices: str) -> str:
     rows = [
         (
             each.name,
@@ -77,10 +65,18 @@ def _types(found: Report) -> str:
         )
         for each in found.by_type
     ]
-    return table(("GPU TYPE", "NODES", "GPUS", "USED", "USED%", "$/HOUR", "$ IDLE/HOUR"), rows)
+    parts = [headline(found), "", table(("GPU TYPE", "NODES", "GPUS", "USED", "USED%", "$/HOUR", "$ IDLE/HOUR"), rows)]
+    for each in found.advice:
+        amount = f"${money(each.dollars_per_hour)}/h" if each.dollars_per_hour else "-"
+        parts += [f"{amount:>12}  {each.headline}", f"{'':14}→ {each.remedy}"]
+        parts += [f"{'':14}{few(each.about)}"] if each.about else []
+    if not found.advice:
+        parts.append("Nothing to advise: no GPU is idle, stranded or waited for.")
+    parts += ["", *_notes(found, prices)]
+    return "\n".join(parts) + "\n"
 
 
-def _notes(found: Report, prices: str) -> Iterator[str]:
+def _notes(found: AdviceReport, prices: str) -> Iterator[str]:
     yield CAVEAT
     yield f"Prices: {prices}."
     if found.watts.gpus:
@@ -112,7 +108,7 @@ summary{cursor:pointer;color:var(--soft)}code{overflow-wrap:anywhere}
 """
 
 
-def as_html(found: Report, prices: str, at: datetime) -> str:
+def as_html(found: AdviceReport, prices: str, at: datetime) -> str:
     """Page of the advice. at: when it was made."""
     rows = "".join(
         f"<tr><th scope=row>{escape(each.name)}</th><td>{each.nodes}</td><td>{each.gpus}</td>"

@@ -14,7 +14,6 @@ from cli.printing.plan_figures import figure, instances, money, named, reason_do
 from cli.printing.tables import table
 from cluster.arrays import Names
 from cluster.plans import Plan, Step
-from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.recording.bundle import Bundle, RecordedCycle
 from controller.recording.replay import Replayed, key_of, unplaced_of
@@ -43,7 +42,13 @@ def readable_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
     cycles = list(bundle.cycles())
     yield DECISIONS, as_json([decided(cycle) for cycle in cycles])
     if cycles:
-        yield SNAPSHOT, as_json(_snapshot_document(cycles[-1].snapshot))
+        # Fields of a snapshot, with services' replicas by name: JSON has no keys of several fields.
+        snapshot = cycles[-1].snapshot
+        services = [
+            {**_fields(service), "replicas": None if service.replicas is None else named(service.replicas)}
+            for service in snapshot.services
+        ]
+        yield SNAPSHOT, as_json({**_fields(snapshot), "services": services})
 
 
 def decided(cycle: RecordedCycle) -> Document:
@@ -80,15 +85,6 @@ def as_json(value: Any) -> bytes:
     """Any data as indented JSON, for people; no code reads it back."""
     plain = msgspec.json.encode(value, enc_hook=_plain, order="deterministic")
     return msgspec.json.format(plain, indent=1) + b"\n"
-
-
-def _snapshot_document(snapshot: Snapshot) -> Document:
-    """Fields of a snapshot, with services' replicas by name: JSON has no keys of several fields."""
-    services = [
-        {**_fields(service), "replicas": None if service.replicas is None else named(service.replicas)}
-        for service in snapshot.services
-    ]
-    return {**_fields(snapshot), "services": services}
 
 
 def _fields(value: Any) -> Document:

@@ -49,21 +49,21 @@ class Sheet:
             self._columns = tuple(table.get("columnDefinitions") or ()) or self._columns
             rows += [self._cells(row) for row in table.get("rows") or ()]
         if (rows or self.look.verbatim) and self.look.headers and not self._has_header:
-            rows.insert(0, self._header())
+            names = [str(self._columns[n]["name"]) for n in self._shown()]
+            names = names if self.look.verbatim or self.look.own_headers else [name.upper() for name in names]
+            # kubectl names the column after the last part of the label.
+            own = [label.rpartition("/")[2].upper() for label in self.look.label_columns]
+            labels = ["LABELS"] if self.look.labels else []
+            rows.insert(0, [*(["NAMESPACE"] if self.look.namespaces else []), *names, *own, *labels])
             self._has_header = True
-        self._widen(rows)
+        for row in rows:
+            self._widths += [LEAST_WIDTH] * (len(row) - len(self._widths))
+            for n, cell in enumerate(row[:-1]):
+                self._widths[n] = max(self._widths[n], len(cell) + PADDING)
         return "".join(self._line(row) for row in rows)
 
     def _shown(self) -> list[int]:
         return [n for n, column in enumerate(self._columns) if self.look.wide or not column.get("priority")]
-
-    def _header(self) -> Sequence[str]:
-        names = [str(self._columns[n]["name"]) for n in self._shown()]
-        names = names if self.look.verbatim or self.look.own_headers else [name.upper() for name in names]
-        # kubectl names the column after the last part of the label.
-        own = [label.rpartition("/")[2].upper() for label in self.look.label_columns]
-        labels = ["LABELS"] if self.look.labels else []
-        return [*(["NAMESPACE"] if self.look.namespaces else []), *names, *own, *labels]
 
     def _cells(self, row: Mapping[str, Any]) -> Sequence[str]:
         values, metadata = row["cells"], (row.get("object") or {}).get("metadata", {})
@@ -76,12 +76,6 @@ class Sheet:
         shown = ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
         own = [labels.get(label, "") for label in self.look.label_columns]
         return [*before, *cells, *own, *([shown] if self.look.labels else [])]
-
-    def _widen(self, rows: Iterable[Sequence[str]]) -> None:
-        for row in rows:
-            self._widths += [LEAST_WIDTH] * (len(row) - len(self._widths))
-            for n, cell in enumerate(row[:-1]):
-                self._widths[n] = max(self._widths[n], len(cell) + PADDING)
 
     def _line(self, row: Sequence[str]) -> str:
         before = "".join(cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=False))

@@ -29,32 +29,47 @@ def show(why: Why, output: str) -> None:
 def document(why: Why) -> Document:
     match why:
         case ServiceWhy():
-            return _service(why)
+            service, plan = why.service, why.plan
+            return {
+                "service": service.name,
+                "model": service.model,
+                "tpot_ms": figure(service.slo.tpot_s * 1000),
+                "requests_per_second": None if service.demand is None else figure(service.demand.rate_per_s),
+                "instances": named(plan.instances),
+                "cost_per_hour": figure(plan.cost_per_hour),
+                "bound": figure(plan.certificate.bound) if plan.certificate else None,
+                "gap": figure(plan.certificate.gap) if plan.certificate else None,
+                "reasons": [reason_document(note) for note in plan.notes],
+                "refusal": reason_document(plan.refusal) if plan.refusal else None,
+                "routing": list(routes(plan)),
+            }
         case PodWhy():
             return _pod(why)
         case GangWhy():
-            return _gang(why)
+            return {
+                "gang": why.gang.name,
+                "min_members": why.gang.min_members,
+                "within": why.gang.within,
+                "prefer_within": why.gang.prefer_within,
+                "domains": list(why.domains),
+                "members": [{"pod": pod, "node": node, "devices": list(devices)} for pod, node, devices in why.members],
+                "reason": reason_document(why.reason) if why.reason else None,
+                "one_member": _pod(why.seat) if why.seat else None,
+            }
         case NodeWhy():
-            return _node(why)
+            return {
+                "node": why.name,
+                "gpu_type": why.gpu_type,
+                "schedulable": why.schedulable,
+                "pods": [{"pod": pod, "devices": list(devices), "plan": plan} for pod, devices, plan in why.pods],
+                "free": {
+                    "cpu_milli": why.free_cpu_milli,
+                    "memory_bytes": why.free_memory_bytes,
+                    "gpu_milli": list(why.free_gpu_milli),
+                },
+            }
         case _:
             assert_never(why)
-
-
-def _service(why: ServiceWhy) -> Document:
-    service, plan = why.service, why.plan
-    return {
-        "service": service.name,
-        "model": service.model,
-        "tpot_ms": figure(service.slo.tpot_s * 1000),
-        "requests_per_second": None if service.demand is None else figure(service.demand.rate_per_s),
-        "instances": named(plan.instances),
-        "cost_per_hour": figure(plan.cost_per_hour),
-        "bound": figure(plan.certificate.bound) if plan.certificate else None,
-        "gap": figure(plan.certificate.gap) if plan.certificate else None,
-        "reasons": [reason_document(note) for note in plan.notes],
-        "refusal": reason_document(plan.refusal) if plan.refusal else None,
-        "routing": list(routes(plan)),
-    }
 
 
 def _pod(why: PodWhy) -> Document:
@@ -91,33 +106,6 @@ def _asks(shape: PodShape) -> Document:
     }
 
 
-def _gang(why: GangWhy) -> Document:
-    return {
-        "gang": why.gang.name,
-        "min_members": why.gang.min_members,
-        "within": why.gang.within,
-        "prefer_within": why.gang.prefer_within,
-        "domains": list(why.domains),
-        "members": [{"pod": pod, "node": node, "devices": list(devices)} for pod, node, devices in why.members],
-        "reason": reason_document(why.reason) if why.reason else None,
-        "one_member": _pod(why.seat) if why.seat else None,
-    }
-
-
-def _node(why: NodeWhy) -> Document:
-    return {
-        "node": why.name,
-        "gpu_type": why.gpu_type,
-        "schedulable": why.schedulable,
-        "pods": [{"pod": pod, "devices": list(devices), "plan": plan} for pod, devices, plan in why.pods],
-        "free": {
-            "cpu_milli": why.free_cpu_milli,
-            "memory_bytes": why.free_memory_bytes,
-            "gpu_milli": list(why.free_gpu_milli),
-        },
-    }
-
-
 def tables(why: Why) -> Iterator[str]:
     match why:
         case ServiceWhy():
@@ -125,7 +113,18 @@ def tables(why: Why) -> Iterator[str]:
         case PodWhy():
             yield from _pod_tables(why)
         case GangWhy():
-            yield from _gang_tables(why)
+            gang = why.gang
+            label = gang.within or gang.prefer_within
+            near = f", {'all within one' if gang.within else 'in as few as possible of'} {label}" if label else ""
+            yield f"{gang.name}: at least {gang.min_members} members together{near}"
+            if why.reason:
+                yield f"Held back: {why.reason.words}"
+            if why.domains:
+                yield f"{label}: {', '.join(why.domains)}"
+            rows = ((pod, node or "-", ",".join(map(str, devices)) or "-") for pod, node, devices in why.members)
+            yield "\n" + table(("MEMBER", "NODE", "DEVICES"), rows)
+            if why.seat:
+                yield from _pod_tables(why.seat)
         case NodeWhy():
             yield from _node_tables(why)
         case _:
@@ -208,21 +207,6 @@ def _words(shape: PodShape) -> str:
         gpu = f"{shape.gpus} GPU{'s' if shape.gpus != 1 else ''}"
     types = f" ({' or '.join(shape.gpu_types)})" if shape.gpu_types else ""
     return f"{gpu}{types}, {shape.cpu_milli / 1000:g} cores, {shape.memory_bytes / GIB:.4g} GiB"
-
-
-def _gang_tables(why: GangWhy) -> Iterator[str]:
-    gang = why.gang
-    label = gang.within or gang.prefer_within
-    near = f", {'all within one' if gang.within else 'in as few as possible of'} {label}" if label else ""
-    yield f"{gang.name}: at least {gang.min_members} members together{near}"
-    if why.reason:
-        yield f"Held back: {why.reason.words}"
-    if why.domains:
-        yield f"{label}: {', '.join(why.domains)}"
-    rows = ((pod, node or "-", ",".join(map(str, devices)) or "-") for pod, node, devices in why.members)
-    yield "\n" + table(("MEMBER", "NODE", "DEVICES"), rows)
-    if why.seat:
-        yield from _pod_tables(why.seat)
 
 
 def _node_tables(why: NodeWhy) -> Iterator[str]:

@@ -313,21 +313,17 @@ def _order(one: Any, other: Any) -> int:
     if one is None or other is None:
         return (one is not None) - (other is not None)
     if isinstance(one, str) and isinstance(other, str):
-        return _order_of_texts(one, other)
+        # -1, 0 or 1: quantities by value if both are quantities (`900Mi` before `1Gi`), otherwise text order.
+        first, second = _quantity(one), _quantity(other)
+        if first is not None and second is not None:
+            return (first > second) - (first < second)
+        return (one > other) - (one < other)
     if isinstance(one, list) and isinstance(other, list):
         parts = (_order(a, b) for a, b in zip(one, other, strict=False))
         return next((part for part in parts if part), len(one) - len(other))
     if isinstance(one, int | float) and isinstance(other, int | float):
         return (one > other) - (one < other)
     raise TypeError(f"a {type(one).__name__} and a {type(other).__name__}")
-
-
-def _order_of_texts(one: str, other: str) -> int:
-    """-1, 0 or 1: quantities by value if both are quantities (`900Mi` before `1Gi`), otherwise text order."""
-    first, second = _quantity(one), _quantity(other)
-    if first is not None and second is not None:
-        return (first > second) - (first < second)
-    return (one > other) - (one < other)
 
 
 def _quantity(text: str) -> Fraction | None:

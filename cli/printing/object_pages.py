@@ -84,14 +84,6 @@ class Related:
 
 def page(obj: Object, related: Related, now_s: float) -> str:
     """Text of the page, without empty sections. now_s: seconds since the epoch."""
-    sections = [_head(obj, now_s), *_of_kind(obj), *_placements(related)]
-    status = obj.get("status") or {}
-    sections.append(_titled("Conditions", _conditions(status.get("conditions") or (), now_s)))
-    sections.append(_titled("Events", _events(related.events, now_s)) or "Events:  " + NONE + "\n")
-    return "".join(section for section in sections if section)
-
-
-def _head(obj: Object, now_s: float) -> str:
     metadata = obj["metadata"]
     observed = (obj.get("status") or {}).get("observedGeneration")
     rows: list[tuple[str, str]] = [("Name", metadata["name"])]
@@ -109,7 +101,11 @@ def _head(obj: Object, now_s: float) -> str:
     if metadata.get("deletionTimestamp"):
         held = ", ".join(metadata.get("finalizers") or ()) or "nothing"
         rows.append(("Deleting", f"since {metadata['deletionTimestamp']}, held by {held}"))
-    return _pairs(rows)
+    sections = [_pairs(rows), *_of_kind(obj), *_placements(related)]
+    status = obj.get("status") or {}
+    sections.append(_titled("Conditions", _conditions(status.get("conditions") or (), now_s)))
+    sections.append(_titled("Events", _events(related.events, now_s)) or "Events:  " + NONE + "\n")
+    return "".join(section for section in sections if section)
 
 
 def _listed(name: str, values: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from rich.table import Table
 from cli.inputs.sweeps import ContestResult
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
-from simulator.packing.policy_comparison import Rules
 from simulator.packing.summary import PolicySummary, Spread, summarise
 from simulator.reports.sweep_report import (
     Circumstances,
@@ -140,24 +139,21 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
 
 def as_html(result: ContestResult, *, command: str, machine: str) -> str:
     """HTML report (simulator/reports/sweep_report.py)."""
+    rules = result.contest.rules
+    renamed = ("node names are shuffled",) if rules.rename_nodes else ()
+    moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
     about = Circumstances(
         command=command,
         started_at=f"{result.started_at:%Y-%m-%d %H:%M} UTC",
         wall_s=result.wall_s,
         machine=machine,
         version=VERSION,
-        rules=_in_words(result.contest.rules),
+        rules=(renamed + moves),
         prices=result.contest.prices,
         prices_source=result.contest.prices_source,
         stopped=result.swept.stopped,
     )
     return render_report(summaries_of(result), _traces(result), about)
-
-
-def _in_words(rules: Rules) -> tuple[str, ...]:
-    renamed = ("node names are shuffled",) if rules.rename_nodes else ()
-    moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
-    return renamed + moves
 
 
 def summaries_of(result: ContestResult) -> tuple[PolicySummary, ...]:

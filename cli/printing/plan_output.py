@@ -68,13 +68,17 @@ def document(made: Planned, *, timings: bool = False) -> Document:
     plan = made.plan
     cost = sum(service.cost_per_hour for service in plan.services)
     bound = _total_bound(plan)
+    # Steps by the section of their action; sections of known actions are always present, in their order.
+    found: dict[str, list[Document]] = {kind.section: [] for kind in ACTIONS}
+    for step in plan.steps():
+        found.setdefault(step.action.section, []).append(_step(step))
     return {
         "record": RECORD,
         "cost_per_hour": figure(cost),
         "bound": figure(bound),
         "gap": figure(None if bound is None else Certificate(cost, bound, "", 0.0).gap),
         "services": [_service(each, timings=timings) for each in sorted(plan.services, key=lambda s: s.service)],
-        **_sections(plan),
+        **found,
         "unplaced": [{"workload": each.workload, "reason": reason_document(each.reason)} for each in plan.unplaced],
         "refused": [
             {
@@ -132,14 +136,6 @@ def _step(step: Step) -> Document:
     return {**_action(step.action), "reason": reason_document(step.reason)}
 
 
-def _sections(plan: Plan) -> dict[str, list[Document]]:
-    """Steps by the section of their action; sections of known actions are always present, in their order."""
-    found: dict[str, list[Document]] = {kind.section: [] for kind in ACTIONS}
-    for step in plan.steps():
-        found.setdefault(step.action.section, []).append(_step(step))
-    return found
-
-
 def _action(action: Action) -> Document:
     return {name: _plain(value) for name, value in action.values().items()}
 
@@ -163,14 +159,34 @@ def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
         yield table(columns, _service_rows(data["services"], timings=timings))
         if refused := [each for each in data["services"] if each["refusal"]]:
             yield table(("NOT SERVED", "WHY"), ((each["name"], _of_itself(each)) for each in refused))
-    yield from _action_tables(plan)
+    # One table for each kind of action that no other table shows; a reason that all rows share is said once.
+    steps = list(plan.steps())
+    for kind in dict.fromkeys((*ACTIONS, *(type(step.action) for step in steps))):
+        rows = [(*step.action.cells, step.reason.words) for step in steps if type(step.action) is kind]
+        if rows and kind.columns:
+            reasons = {row[-1] for row in rows}
+            if len(rows) > 1 and len(reasons) == 1:
+                shared = f"all for the same reason: {reasons.pop()}\n"
+                yield table(kind.columns, (row[:-1] for row in rows)).rstrip("\n") + f"\n{shared}"
+            else:
+                yield table((*kind.columns, "WHY"), rows)
     if data["unplaced"]:
         yield table(("NOT PLACED", "WHY"), ((u["workload"], u["reason"]["words"]) for u in data["unplaced"]))
     if plan.refused:
-        yield table(("REFUSED", "WHY"), ((_named(each.step.action), each.reason.words) for each in plan.refused))
+        yield table(
+            ("REFUSED", "WHY"),
+            (
+                (f"{type(each.step.action).__name__} {each.step.action.subject.partition('/')[2]}", each.reason.words)
+                for each in plan.refused
+            ),
+        )
     if plan.findings:
         yield table(("FOUND", "WHAT"), ((each.about, each.reason.words) for each in plan.findings))
-    yield _summary(data)
+    parts = [f"{len(data['placements'])} pods placed", f"{len(data['unplaced'])} workloads not placed"]
+    if data["services"]:
+        proven = "no bound" if data["bound"] is None else f"at least {money(data['bound'])} is proven"
+        parts.append(f"services cost ${money(data['cost_per_hour'])} per hour ({proven})")
+    yield "; ".join(parts) + "."
 
 
 def _service_rows(services: Iterable[Document], *, timings: bool) -> Iterator[Row]:
@@ -193,24 +209,6 @@ def _of_itself(service: Document) -> str:
     return words.removeprefix(f"{service['name']}: ")
 
 
-def _action_tables(plan: Plan) -> Iterator[str]:
-    """One table for each kind of action that no other table shows; a reason that all rows share is said once."""
-    steps = list(plan.steps())
-    for kind in dict.fromkeys((*ACTIONS, *(type(step.action) for step in steps))):
-        rows = [(*step.action.cells, step.reason.words) for step in steps if type(step.action) is kind]
-        if rows and kind.columns:
-            reasons = {row[-1] for row in rows}
-            if len(rows) > 1 and len(reasons) == 1:
-                shared = f"all for the same reason: {reasons.pop()}\n"
-                yield table(kind.columns, (row[:-1] for row in rows)).rstrip("\n") + f"\n{shared}"
-            else:
-                yield table((*kind.columns, "WHY"), rows)
-
-
-def _named(action: Action) -> str:
-    return f"{type(action).__name__} {action.subject.partition('/')[2]}"
-
-
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
@@ -228,11 +226,3 @@ def cut_short_notes(plan: Plan, deadline_s: float) -> Iterator[str]:
         yield f"{waiting} workloads were not tried; {more} allows more work"
     for reason in plan.cut_short:
         yield f"{reason.words}: another run may give another plan; {more} allows more time"
-
-
-def _summary(data: Document) -> str:
-    parts = [f"{len(data['placements'])} pods placed", f"{len(data['unplaced'])} workloads not placed"]
-    if data["services"]:
-        proven = "no bound" if data["bound"] is None else f"at least {money(data['bound'])} is proven"
-        parts.append(f"services cost ${money(data['cost_per_hour'])} per hour ({proven})")
-    return "; ".join(parts) + "."

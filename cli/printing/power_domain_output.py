@@ -14,7 +14,7 @@ NOT_REPORTED = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class ReportedDomain:
     """PowerDomain object, read from the API."""
 
     name: str
@@ -26,15 +26,15 @@ class Domain:
         return tuple(each["name"] for each in self.spec.get("feeds") or ())
 
 
-def domains_of(objects: Sequence[Object]) -> tuple[Domain, ...]:
+def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
     """Domains with parents before children, otherwise by name, so that a table starts at the top of the tree."""
     found = {
-        each["metadata"]["name"]: Domain(
+        each["metadata"]["name"]: ReportedDomain(
             each["metadata"]["name"], each.get("spec") or {}, read(each.get("status") or {})
         )
         for each in objects
     }
-    ordered: dict[str, Domain] = {}
+    ordered: dict[str, ReportedDomain] = {}
     left = dict(sorted(found.items()))
     while left:
         ready = [name for name, each in left.items() if not any(feed in left for feed in each.feeds)]
@@ -43,7 +43,7 @@ def domains_of(objects: Sequence[Object]) -> tuple[Domain, ...]:
     return tuple(ordered.values())
 
 
-def rows(domains: Sequence[Domain]) -> Iterator[tuple[str, ...]]:
+def rows(domains: Sequence[ReportedDomain]) -> Iterator[tuple[str, ...]]:
     for each in domains:
         status, ready = each.status, condition_of(each.status.conditions, READY)
         is_reported = status.observed_generation is not None
@@ -61,7 +61,7 @@ def rows(domains: Sequence[Domain]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def as_data(domains: Sequence[Domain]) -> list[Object]:
+def as_data(domains: Sequence[ReportedDomain]) -> list[Object]:
     """Status fields of the API by domain, for programs."""
     return [{"name": each.name, "type": each.spec.get("type"), **each.status.plain()} for each in domains]
 
@@ -74,7 +74,7 @@ class Why:
     data: Object
 
 
-def why(domains: Sequence[Domain], target: str) -> Why | None:
+def why(domains: Sequence[ReportedDomain], target: str) -> Why | None:
     """Explanation of the power limits of a domain, node or device; None if no status lists it."""
     named = next((each for each in domains if each.name == target), None)
     if named is not None:
@@ -99,7 +99,7 @@ def why(domains: Sequence[Domain], target: str) -> Why | None:
     return Why(tuple(lines), data)
 
 
-def _why_domain(domains: Sequence[Domain], named: Domain) -> Why:
+def _why_domain(domains: Sequence[ReportedDomain], named: ReportedDomain) -> Why:
     status = named.status
     below = _below(domains, named.name)
     held = [one for each in below for one in each.status.held_back]
@@ -124,7 +124,7 @@ def _why_domain(domains: Sequence[Domain], named: Domain) -> Why:
     return Why(tuple(lines), data)
 
 
-def _below(domains: Sequence[Domain], name: str) -> list[Domain]:
+def _below(domains: Sequence[ReportedDomain], name: str) -> list[ReportedDomain]:
     """The domain and all domains fed through it."""
     found = {name}
     for each in domains:  # parents come first
@@ -145,7 +145,7 @@ def _by_class(held: Sequence[HeldBack]) -> Iterator[str]:
         yield f"class {name} lacks {watts:.0f} W on {len(mine)} listed devices, about {slower:.0%} of their speed"
 
 
-def _lacking_by_class_below(domains: Sequence[Domain], limits: set[str]) -> list[str]:
+def _lacking_by_class_below(domains: Sequence[ReportedDomain], limits: set[str]) -> list[str]:
     """Lines with the power that each class lacks below the domains that hold these devices back."""
     lines = []
     for name in sorted(limits - {""}):

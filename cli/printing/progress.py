@@ -70,25 +70,21 @@ def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
         def show(moment: Moment) -> None:
             nonlocal due_s
             news.extend(f"{clock_words(moment.at_s)}  {words}" for words in moment.news)
-            screen.update(_screen(moment, brain, news), refresh=True)
+            figures = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
+            share = moment.gpus_used / max(moment.gpus, 1)
+            figures.add_row("time", clock_words(moment.at_s), "demand", f"{moment.demand_share:.0%} of its peak")
+            figures.add_row(
+                "GPUs allocated", f"{moment.gpus_used:,.1f} of {moment.gpus:,}", "", ProgressBar(100, 100 * share, 30)
+            )
+            figures.add_row("pods running", f"{moment.running:,}", "pending", f"{moment.waiting:,}")
+            figures.add_row("services", f"${moment.services_per_hour:,.2f} per hour", "brain", brain)
+            figures.add_row("last cycle", f"{moment.bound} bound", "planning", f"{1000 * moment.plan_s:.0f} ms")
+            lines = [Text(line, overflow="ellipsis", no_wrap=True) for line in news]
+            screen.update(Group(Text("Simulated datacenter", style="bold"), figures, Text(""), *lines), refresh=True)
             due_s += pace_s
             time.sleep(max(0.0, due_s - time.monotonic()))
 
         yield show
-
-
-def _screen(moment: Moment, brain: str, news: deque[str]) -> Group:
-    figures = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
-    share = moment.gpus_used / max(moment.gpus, 1)
-    figures.add_row("time", clock_words(moment.at_s), "demand", f"{moment.demand_share:.0%} of its peak")
-    figures.add_row(
-        "GPUs allocated", f"{moment.gpus_used:,.1f} of {moment.gpus:,}", "", ProgressBar(100, 100 * share, 30)
-    )
-    figures.add_row("pods running", f"{moment.running:,}", "pending", f"{moment.waiting:,}")
-    figures.add_row("services", f"${moment.services_per_hour:,.2f} per hour", "brain", brain)
-    figures.add_row("last cycle", f"{moment.bound} bound", "planning", f"{1000 * moment.plan_s:.0f} ms")
-    lines = [Text(line, overflow="ellipsis", no_wrap=True) for line in news]
-    return Group(Text("Simulated datacenter", style="bold"), figures, Text(""), *lines)
 
 
 def _print_hour(stream: TextIO, moment: Moment) -> None:

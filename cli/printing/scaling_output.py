@@ -19,7 +19,7 @@ NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ReportedPolicy:
     """ScalingPolicy object, read from the API."""
 
     namespace: str
@@ -36,10 +36,12 @@ class Policy:
         return str(self.spec.get("mode", "Recommend"))
 
 
-def policies_of(objects: Iterable[Object]) -> tuple[Policy, ...]:
+def policies_of(objects: Iterable[Object]) -> tuple[ReportedPolicy, ...]:
     """Policies by namespace and name."""
     found = [
-        Policy(obj["metadata"]["namespace"], obj["metadata"]["name"], obj["spec"], _status(obj.get("status") or {}))
+        ReportedPolicy(
+            obj["metadata"]["namespace"], obj["metadata"]["name"], obj["spec"], _status(obj.get("status") or {})
+        )
         for obj in objects
     ]
     return tuple(sorted(found, key=lambda each: (each.namespace, each.name)))
@@ -52,13 +54,13 @@ def _status(written: Object) -> ScalingPolicyStatus:
         return ScalingPolicyStatus()
 
 
-def is_in_order(policy: Policy) -> bool:
+def is_in_order(policy: ReportedPolicy) -> bool:
     """Whether the policy is off, or Ready."""
     ready = condition_of(policy.status.conditions, READY)
     return policy.mode == "Off" or (ready is not None and ready.status == "True")
 
 
-def rows(policies: Sequence[Policy]) -> Iterator[tuple[str, ...]]:
+def rows(policies: Sequence[ReportedPolicy]) -> Iterator[tuple[str, ...]]:
     for each in policies:
         status, ready = each.status, condition_of(each.status.conditions, READY)
         forecast = status.forecast
@@ -78,13 +80,13 @@ def rows(policies: Sequence[Policy]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def as_data(policy: Policy) -> Object:
+def as_data(policy: ReportedPolicy) -> Object:
     """Status fields of the API with the policy's name, target and mode, for programs."""
     about = {"namespace": policy.namespace, "name": policy.name, "target": policy.target, "mode": policy.mode}
     return {**about, **policy.status.plain()}
 
 
-def explanation(policy: Policy, now_s: float) -> list[str]:
+def explanation(policy: ReportedPolicy, now_s: float) -> list[str]:
     """The decision in lines: what it asks for, from what, at which cost, and what holds it back.
 
     now_s: seconds since the epoch.
@@ -103,7 +105,7 @@ def explanation(policy: Policy, now_s: float) -> list[str]:
     return lines
 
 
-def _replicas(policy: Policy) -> Iterator[str]:
+def _replicas(policy: ReportedPolicy) -> Iterator[str]:
     status, spec = policy.status, policy.spec
     bounds = f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']} are allowed"
     if status.recommended_replicas is None:

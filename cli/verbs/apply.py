@@ -86,7 +86,19 @@ def diff(ctx: click.Context, files: tuple[str, ...], access: ClusterAccess, *, f
     manifests = manifests_in(files)
 
     async def work(cluster: LiveCluster) -> tuple[bool, bool]:
-        return await _differing(cluster, manifests, access.namespace, force=force)
+        # Print what applying would change; (whether anything differs, whether every object could be compared).
+        from cli.printing.differences import object_lines
+        from cli.printing.terminal import echo_difference
+
+        differs, compared = False, list[Object]()
+        async for made in _applied(cluster, manifests, access.namespace, "server", force=force):
+            compared.append(made.after)
+            lines = object_lines(name_of(made.after), made.before, made.after)
+            echo_difference(lines)
+            differs = differs or bool(lines)
+        if differs:
+            await _print_plan_change(cluster, compared)
+        return differs, len(compared) == len(manifests)
 
     differs, is_whole = on_cluster(access, work)
     if not is_whole:
@@ -108,28 +120,26 @@ async def apply_all(
     done: list[Object] = []
     async for made in _applied(cluster, manifests, namespace, dry_run, force=force):
         done.append(made.after)
-        _print_applied(made, dry_run, output)
+        from cli.printing.differences import object_lines
+        from cli.printing.object_output import Output, text_of, without_managed_fields
+        from cli.printing.terminal import echo_difference
+
+        name = name_of(made.after)
+        if output in ("json", "yaml"):
+            text = text_of(without_managed_fields(made.after), Output(output))
+            click.echo(("---\n" if output == "yaml" else "") + text, nl=False)
+        elif output == "name":
+            click.echo(name)
+        elif dry_run == "none":
+            click.echo(f"{name} {made.word}")
+        else:
+            lines = object_lines(name, made.before, made.after)
+            word = "created" if made.before is None else "configured" if lines else "unchanged"
+            click.echo(f"{name} {word}{DRY_RUN_TAIL[dry_run]}")
+            echo_difference(lines)
     if dry_run != "none" and output == "text":
         await _print_plan_change(cluster, done)
     return len(done) == len(manifests)
-
-
-async def _differing(
-    cluster: LiveCluster, manifests: Sequence[Manifest], namespace: str | None, *, force: bool
-) -> tuple[bool, bool]:
-    """Print what applying would change; (whether anything differs, whether every object could be compared)."""
-    from cli.printing.differences import object_lines
-    from cli.printing.terminal import echo_difference
-
-    differs, compared = False, list[Object]()
-    async for made in _applied(cluster, manifests, namespace, "server", force=force):
-        compared.append(made.after)
-        lines = object_lines(name_of(made.after), made.before, made.after)
-        echo_difference(lines)
-        differs = differs or bool(lines)
-    if differs:
-        await _print_plan_change(cluster, compared)
-    return differs, len(compared) == len(manifests)
 
 
 async def _applied(
@@ -174,26 +184,6 @@ def overlaid(below: Any, above: Any) -> Any:
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: overlaid(below.get(key), value) for key, value in above.items()}}
-
-
-def _print_applied(made: Applied, dry_run: str, output: str) -> None:
-    from cli.printing.differences import object_lines
-    from cli.printing.object_output import Output, text_of, without_managed_fields
-    from cli.printing.terminal import echo_difference
-
-    name = name_of(made.after)
-    if output in ("json", "yaml"):
-        text = text_of(without_managed_fields(made.after), Output(output))
-        click.echo(("---\n" if output == "yaml" else "") + text, nl=False)
-    elif output == "name":
-        click.echo(name)
-    elif dry_run == "none":
-        click.echo(f"{name} {made.word}")
-    else:
-        lines = object_lines(name, made.before, made.after)
-        word = "created" if made.before is None else "configured" if lines else "unchanged"
-        click.echo(f"{name} {word}{DRY_RUN_TAIL[dry_run]}")
-        echo_difference(lines)
 
 
 def _print_conflict(error: Any, manifest: Manifest) -> bool:

@@ -47,45 +47,41 @@ def describe(
     async def work(cluster: LiveCluster) -> bool:
         if all_namespaces:
             cluster = replace(cluster, namespace="")
-        return await _print_pages(cluster, what, selector)
+        from cli.inputs.resources import parse_resource_arguments
+        from cli.printing.object_pages import page
+        from controller.api.labels import GROUP
+        from controller.kube import crud
+        from controller.kube.request import KubeReadError
+
+        is_whole, pages = True, []
+        for argument in parse_resource_arguments(cluster, what):
+            if argument.resource.group != GROUP and argument.resource.kind not in ("Node", "Pod"):
+                raise ConfigError(
+                    Mistake(argument.resource.full_name, "is not supported by this verb", "use kubectl describe")
+                )
+            objects: list[Object] = []
+            try:
+                if argument.names:
+                    paths = [argument.resource.path(cluster.namespace, name) for name in argument.names]
+                    objects = [await crud.read(cluster.connection, path) for path in paths]
+                else:
+                    path = argument.resource.collection(cluster.namespace)
+                    query = {"labelSelector": selector} if selector else {}
+                    objects = await crud.list_all(cluster.connection, path, query)
+            except KubeReadError as error:
+                print_error(error)
+                is_whole = False
+            api = {"apiVersion": argument.resource.api_version, "kind": argument.resource.kind}
+            for obj in objects:
+                whole = {**api, **obj}
+                pages.append(page(whole, await _related(cluster, argument.resource, whole), time.time()))
+        click.echo("\n\n".join(pages), nl=False)
+        if not pages and is_whole:
+            click.echo("No resources found", err=True)
+        return is_whole
 
     if not on_cluster_in_turn(access, work):
         ctx.exit(FAILED)
-
-
-async def _print_pages(cluster: LiveCluster, what: tuple[str, ...], selector: str | None) -> bool:
-    from cli.inputs.resources import parse_resource_arguments
-    from cli.printing.object_pages import page
-    from controller.api.labels import GROUP
-    from controller.kube import crud
-    from controller.kube.request import KubeReadError
-
-    is_whole, pages = True, []
-    for argument in parse_resource_arguments(cluster, what):
-        if argument.resource.group != GROUP and argument.resource.kind not in ("Node", "Pod"):
-            raise ConfigError(
-                Mistake(argument.resource.full_name, "is not supported by this verb", "use kubectl describe")
-            )
-        objects: list[Object] = []
-        try:
-            if argument.names:
-                paths = [argument.resource.path(cluster.namespace, name) for name in argument.names]
-                objects = [await crud.read(cluster.connection, path) for path in paths]
-            else:
-                path = argument.resource.collection(cluster.namespace)
-                query = {"labelSelector": selector} if selector else {}
-                objects = await crud.list_all(cluster.connection, path, query)
-        except KubeReadError as error:
-            print_error(error)
-            is_whole = False
-        api = {"apiVersion": argument.resource.api_version, "kind": argument.resource.kind}
-        for obj in objects:
-            whole = {**api, **obj}
-            pages.append(page(whole, await _related(cluster, argument.resource, whole), time.time()))
-    click.echo("\n\n".join(pages), nl=False)
-    if not pages and is_whole:
-        click.echo("No resources found", err=True)
-    return is_whole
 
 
 async def _related(cluster: LiveCluster, resource: "ApiResource", obj: Object) -> "Related":

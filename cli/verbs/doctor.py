@@ -11,7 +11,7 @@ from cli.printing.terminal import FAILED
 
 if TYPE_CHECKING:
     from controller.queries.doctor import InstallationFacts
-    from controller.queries.doctor_scaling import Finding
+    from controller.queries.doctor_scaling import CheckResult
 
 MANY = {"warning": "warnings", "failure": "failures"}
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
@@ -40,7 +40,21 @@ def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
 
     findings = examine(run(facts()), time.time())
     if output == "table":
-        _print(findings)
+        from cli.printing.terminal import colors_are_wanted
+
+        colored = colors_are_wanted()
+        for finding in findings:
+            sign, color = SIGNS[finding.verdict]
+            click.echo(f"{click.style(sign, fg=color) if colored else sign} {finding.check:<9} {finding.words}")
+            if finding.remedy:
+                click.echo(f"{'':<12}→ {finding.remedy}")
+        counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
+        present = {verdict: count for verdict, count in counts.items() if count}
+        click.echo(
+            ", ".join(
+                f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in present.items()
+            )
+        )
     else:
         from cli.printing.plan_figures import written
 
@@ -49,26 +63,8 @@ def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
         ctx.exit(FAILED)
 
 
-def document(findings: "tuple[Finding, ...]") -> dict[str, Any]:
+def document(findings: "tuple[CheckResult, ...]") -> dict[str, Any]:
     return {
         "is_healthy": not any(finding.verdict == "failure" for finding in findings),
         "findings": [{"check": f.check, "verdict": f.verdict, "words": f.words, "remedy": f.remedy} for f in findings],
     }
-
-
-def _print(findings: "tuple[Finding, ...]") -> None:
-    from cli.printing.terminal import colors_are_wanted
-
-    colored = colors_are_wanted()
-    for finding in findings:
-        sign, color = SIGNS[finding.verdict]
-        click.echo(f"{click.style(sign, fg=color) if colored else sign} {finding.check:<9} {finding.words}")
-        if finding.remedy:
-            click.echo(f"{'':<12}→ {finding.remedy}")
-    counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
-    present = {verdict: count for verdict, count in counts.items() if count}
-    click.echo(
-        ", ".join(
-            f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in present.items()
-        )
-    )

@@ -146,9 +146,35 @@ async def print_named(
         return await _watch(cluster, arguments[0], options)
     if options.output.is_table:
         return await _print_tables(cluster, arguments, options, with_kind=many)
-    return await _print_as_documents(
-        cluster, arguments, options, is_list=many or not arguments[0].names or len(arguments[0].names) > 1
-    )
+    is_list = many or not arguments[0].names or len(arguments[0].names) > 1
+    from controller.kube.request import JSON
+
+    found: list[Object] = []
+    is_whole = True
+    for each in arguments:
+        async with aclosing(_pages(cluster, each, options, JSON)) as pages:
+            async for page in pages:
+                if page is None:
+                    is_whole = False
+                elif each.names:
+                    found.append(page)
+                else:
+                    found += _items(page, each.resource)
+    found = _sorted(options.sort_by, found)
+    if not (found or is_list):
+        return is_whole
+    match options.output.format:
+        case "name":
+            text = "".join(f"{name_of(obj)}\n" for obj in found)
+        case "custom-columns":
+            from cli.printing.fields import custom_columns
+
+            text = _custom_sheet(options).text([custom_columns(options.output.template).table(found)])
+        case _:
+            shown = [without_managed_fields(obj) for obj in found]
+            text = text_of(as_list(shown) if is_list else shown[0], options.output)
+    click.echo(text, nl=False)
+    return is_whole
 
 
 async def _print_tables(
@@ -225,39 +251,6 @@ async def _pages(
             if not (options.ignore_not_found and error.refusal.status == NOT_FOUND):
                 print_error(error)
                 yield None
-
-
-async def _print_as_documents(
-    cluster: LiveCluster, arguments: list[ResourceArgument], options: GetOptions, *, is_list: bool
-) -> bool:
-    from controller.kube.request import JSON
-
-    found: list[Object] = []
-    is_whole = True
-    for each in arguments:
-        async with aclosing(_pages(cluster, each, options, JSON)) as pages:
-            async for page in pages:
-                if page is None:
-                    is_whole = False
-                elif each.names:
-                    found.append(page)
-                else:
-                    found += _items(page, each.resource)
-    found = _sorted(options.sort_by, found)
-    if not (found or is_list):
-        return is_whole
-    match options.output.format:
-        case "name":
-            text = "".join(f"{name_of(obj)}\n" for obj in found)
-        case "custom-columns":
-            from cli.printing.fields import custom_columns
-
-            text = _custom_sheet(options).text([custom_columns(options.output.template).table(found)])
-        case _:
-            shown = [without_managed_fields(obj) for obj in found]
-            text = text_of(as_list(shown) if is_list else shown[0], options.output)
-    click.echo(text, nl=False)
-    return is_whole
 
 
 def _custom_sheet(options: GetOptions) -> Sheet:

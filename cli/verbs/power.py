@@ -12,7 +12,7 @@ from cli.printing.terminal import FAILED, VerbGroup
 from cli.verbs.simulate_power import headroom
 
 if TYPE_CHECKING:
-    from cli.printing.power_domain_output import Domain
+    from cli.printing.power_domain_output import ReportedDomain
 
 
 @click.group(cls=VerbGroup)
@@ -68,7 +68,7 @@ def explain(ctx: click.Context, target: str, output: str, access: ClusterAccess)
 power.add_command(headroom)
 
 
-def _domains(access: ClusterAccess) -> "tuple[Domain, ...]":
+def _domains(access: ClusterAccess) -> "tuple[ReportedDomain, ...]":
     from cli.printing.power_domain_output import domains_of
 
     return domains_of(listed(access, "powerdomains", all_namespaces=True))

@@ -77,7 +77,10 @@ def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: 
     from controller.queries import usage
 
     if what == "services":
-        services = sorted(usage.of_services(snapshot), key=_service_order(sort_by))
+        services = sorted(
+            usage.of_services(snapshot),
+            key=(lambda s: s.name) if sort_by == "name" else (lambda s: (-s.cost_per_hour, s.name)),
+        )
         cost = sum(each.cost_per_hour for each in services)
         return {"services": [_service(each) for each in services], "total": {"cost_per_hour": _figure(cost)}}
     rows = {
@@ -91,10 +94,6 @@ def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: 
         "idle": lambda u: -u.idle_cost_per_hour,
     }
     return {what: [_usage(each) for each in sorted(rows, key=orders[sort_by])], "total": _usage(usage.total(rows))}
-
-
-def _service_order(sort_by: str) -> "Callable[[ServiceUsage], Any]":
-    return (lambda s: s.name) if sort_by == "name" else (lambda s: (-s.cost_per_hour, s.name))
 
 
 def _usage(usage: "Usage") -> Document:

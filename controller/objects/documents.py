@@ -269,23 +269,19 @@ def _tree_mistakes(tree: Any, place: str) -> Iterator[Mistake]:
         open_nodes.add(id(node))
         stack.append((node, False))
         if isinstance(node, yaml.MappingNode):
-            yield from _repeated_keys(node, place)
+            first: dict[str, int] = {}
+            for key, _ in node.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    yield Mistake(f"{place} (line {line})", "a key is not plain text", "keys of an object are text")
+                elif key.value in first and key.value != "<<":
+                    problem = f"the key {key.value!r} appears twice, first in line {first[key.value]}"
+                    yield Mistake(f"{place} (line {line})", problem, "keep one of them")
+                else:
+                    first[key.value] = line
             stack.extend((value, True) for _, value in node.value)
         elif isinstance(node, yaml.SequenceNode):
             stack.extend((item, True) for item in node.value)
-
-
-def _repeated_keys(node: Any, place: str) -> Iterator[Mistake]:
-    first: dict[str, int] = {}
-    for key, _ in node.value:
-        line = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode):
-            yield Mistake(f"{place} (line {line})", "a key is not plain text", "keys of an object are text")
-        elif key.value in first and key.value != "<<":
-            problem = f"the key {key.value!r} appears twice, first in line {first[key.value]}"
-            yield Mistake(f"{place} (line {line})", problem, "keep one of them")
-        else:
-            first[key.value] = line
 
 
 def _unlisted(document: Document) -> Iterator[Document]:

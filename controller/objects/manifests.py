@@ -102,7 +102,13 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     read: list[Read[Any]] = []
     ignored: Counter[Ignored] = Counter()
     owners: list[GroupObject] = []
-    makes_pods = any(_is_node(document.content) for document in documents)
+    makes_pods = any(
+        (
+            isinstance(document.content, Mapping)
+            and (document.content.get("apiVersion"), document.content.get("kind")) == ("v1", "Node")
+        )
+        for document in documents
+    )
     for document in documents:
         owners.extend(_group_objects(document.content))
         for each in _objects(document, kinds, makes_pods=makes_pods):
@@ -147,10 +153,6 @@ def _notes_of_ignored(counts: Counter[Ignored]) -> Iterator[Note]:
     for what, count in sorted(counts.items()):
         words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
         yield Note(what.kind, Reason(what.code, words, {"objects": count}))
-
-
-def _is_node(content: object) -> bool:
-    return isinstance(content, Mapping) and (content.get("apiVersion"), content.get("kind")) == ("v1", "Node")
 
 
 def _group_objects(content: object) -> Iterator[GroupObject]:

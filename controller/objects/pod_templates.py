@@ -18,7 +18,7 @@ Map = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TemplatedPod:
     """One pod of an object."""
 
     name: str
@@ -62,7 +62,7 @@ def count_of(value: object, otherwise: int = 1) -> int:
     return value
 
 
-def members_of(content: Map) -> Iterator[Member]:
+def members_of(content: Map) -> Iterator[TemplatedPod]:
     """Pods of one object, none of a suspended one. Raises ValueError where a count is unreadable."""
     group = str(content.get("apiVersion")).partition("/")[0]
     return _MEMBERS[group, str(content.get("kind"))](content)
@@ -83,26 +83,26 @@ def _at(value: object, *keys: str | int) -> Any:
     return value
 
 
-def _replicas(content: Map) -> Iterator[Member]:
+def _replicas(content: Map) -> Iterator[TemplatedPod]:
     for n in range(count_of(_at(content, "spec", "replicas"))):
-        yield Member(f"{_name(content)}-{n}", ("spec", "template"))
+        yield TemplatedPod(f"{_name(content)}-{n}", ("spec", "template"))
 
 
-def _job(content: Map) -> Iterator[Member]:
+def _job(content: Map) -> Iterator[TemplatedPod]:
     spec = _at(content, "spec")
     if _at(spec, "suspend") is True:
         return
     yield from _pods_of_job(spec, _name(content), ("spec",))
 
 
-def _pods_of_job(spec: object, name: str, path: Path, labels: Map | None = None) -> Iterator[Member]:
+def _pods_of_job(spec: object, name: str, path: Path, labels: Map | None = None) -> Iterator[TemplatedPod]:
     parallelism = count_of(_at(spec, "parallelism"))
     for n in range(min(parallelism, count_of(_at(spec, "completions"), parallelism))):
-        yield Member(f"{name}-{n}", (*path, "template"), {"batch.kubernetes.io/job-name": name, **(labels or {})},
+        yield TemplatedPod(f"{name}-{n}", (*path, "template"), {"batch.kubernetes.io/job-name": name, **(labels or {})},
                      owner="Job")  # fmt: skip
 
 
-def _job_set(content: Map) -> Iterator[Member]:
+def _job_set(content: Map) -> Iterator[TemplatedPod]:
     if _at(content, "spec", "suspend") is True:
         return
     name = _name(content)
@@ -114,7 +114,7 @@ def _job_set(content: Map) -> Iterator[Member]:
             yield from _pods_of_job(_at(job, "template", "spec"), f"{name}-{role}-{n}", path, labels)
 
 
-def _leader_worker_set(content: Map) -> Iterator[Member]:
+def _leader_worker_set(content: Map) -> Iterator[TemplatedPod]:
     name, spec = _name(content), _at(content, "spec", "leaderWorkerTemplate")
     size = count_of(_at(spec, "size"))
     leader = "leaderTemplate" if _at(spec, "leaderTemplate") is not None else "workerTemplate"
@@ -128,26 +128,26 @@ def _leader_worker_set(content: Map) -> Iterator[Member]:
             template = ("spec", "leaderWorkerTemplate", "workerTemplate" if worker else leader)
             sizes = {"leaderworkerset.sigs.k8s.io/size": str(size)}
             of = f"{name}-{group}-{worker}" if worker else f"{name}-{group}"
-            yield Member(of, template, labels, sizes, owner="StatefulSet")
+            yield TemplatedPod(of, template, labels, sizes, owner="StatefulSet")
 
 
-def _ray_cluster(content: Map) -> Iterator[Member]:
+def _ray_cluster(content: Map) -> Iterator[TemplatedPod]:
     derived = derived_from(content)
     root: Path = derived.spec if derived else ("spec",)
     spec, labels = _at(content, *root), {"ray.io/cluster": _name(content)}
     if _at(spec, "suspend") is True or _at(content, "spec", "suspend") is True or spec is None:
         return
-    yield Member(f"{_name(content)}-head", (*root, "headGroupSpec", "template"), labels, owner="RayCluster")
+    yield TemplatedPod(f"{_name(content)}-head", (*root, "headGroupSpec", "template"), labels, owner="RayCluster")
     for place, group in enumerate(_at(spec, "workerGroupSpecs") or ()):
         fewest = count_of(_at(group, "minReplicas"), 0)
         hosts = count_of(_at(group, "numOfHosts"))
         workers = 0 if _at(group, "suspend") is True else max(fewest, count_of(_at(group, "replicas"), fewest)) * hosts
         for n in range(workers):
             template = (*root, "workerGroupSpecs", place, "template")
-            yield Member(f"{_name(content)}-{_at(group, 'groupName')}-{n}", template, labels, owner="RayCluster")
+            yield TemplatedPod(f"{_name(content)}-{_at(group, 'groupName')}-{n}", template, labels, owner="RayCluster")
 
 
-def _kubeflow_job(content: Map) -> Iterator[Member]:
+def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:
     spec, name = _at(content, "spec"), _name(content)
     if _at(spec, "runPolicy", "suspend") is True or not isinstance(spec, Mapping):
         return
@@ -160,10 +160,10 @@ def _kubeflow_job(content: Map) -> Iterator[Member]:
                 "training.kubeflow.org/replica-type": str(role).lower(),
             }
             for n in range(count_of(_at(each, "replicas"))):
-                yield Member(f"{name}-{str(role).lower()}-{n}", ("spec", field_name, role, "template"), labels)
+                yield TemplatedPod(f"{name}-{str(role).lower()}-{n}", ("spec", field_name, role, "template"), labels)
 
 
-_MEMBERS: Mapping[tuple[str, str], Callable[[Map], Iterator[Member]]] = {
+_MEMBERS: Mapping[tuple[str, str], Callable[[Map], Iterator[TemplatedPod]]] = {
     ("apps", "Deployment"): _replicas,
     ("apps", "ReplicaSet"): _replicas,
     ("apps", "StatefulSet"): _replicas,
@@ -178,7 +178,7 @@ _MEMBERS: Mapping[tuple[str, str], Callable[[Map], Iterator[Member]]] = {
 """Pods of an object, by API group and kind."""
 
 
-def pod_from(content: Map, member: Member) -> dict[str, Any]:
+def pod_from(content: Map, member: TemplatedPod) -> dict[str, Any]:
     """Pod as a manifest. Raises ValueError where the template is missing."""
     template = _at(content, *member.template)
     if not isinstance(template, Mapping):
@@ -209,7 +209,7 @@ def asks_for_gpus(value: object) -> bool:
     while stack:
         each = stack.pop()
         if isinstance(each, Mapping):
-            if any(isinstance(key, str) and _is_of_gpus(key) for key in each):
+            if any(isinstance(key, str) and (_GPU_RESOURCE.fullmatch(key) is not None) for key in each):
                 return True
             if "gpu" in str(each.get("deviceClassName", "")):
                 return True
@@ -223,7 +223,3 @@ _GPU_RESOURCE = re.compile(
     r"tonnage\.dev/gpu-milli|nvidia\.com/(gpu\.shared|mig-.+)|gpu\.intel\.com/(i915|xe)|gpu-(fraction|memory)"
     r"|[a-z0-9.-]+/v?gpu(-?(mem|memory|cores?|count|number|percentage))?"
 )
-
-
-def _is_of_gpus(key: str) -> bool:
-    return _GPU_RESOURCE.fullmatch(key) is not None

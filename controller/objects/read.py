@@ -24,14 +24,14 @@ class Metadata(Protocol):
     def namespace(self) -> str: ...
 
 
-class Named(Protocol):
+class NamedObject(Protocol):
     """Object of any kind: a model of `controller/api`, or a struct of `controller/kube`."""
 
     @property
     def metadata(self) -> Metadata: ...
 
 
-Object = TypeVar("Object", bound=Named)
+Object = TypeVar("Object", bound=NamedObject)
 
 
 @dataclass(frozen=True, slots=True)

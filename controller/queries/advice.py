@@ -36,7 +36,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AdviceReport:
     """Fleet, and the advice on it, most expensive first."""
 
     fleet: Usage
@@ -65,7 +65,7 @@ def advise(
     *,
     replaced: Collection[str] = (),
     limit_w: Mapping[str, float] | None = None,
-) -> Report:
+) -> AdviceReport:
     """Advice on a fleet.
 
     by_type: its usage by GPU type. decide: planner, asked once for the fleet as it is and once with the pods that may
@@ -76,7 +76,7 @@ def advise(
     found = [*_idle(nodes), *_closed(nodes), *_stranded(nodes), *_scattered(now, decide, frozenset(replaced))]
     plan = decide(now) if now.services or len(_waiting_rows(now)) else Plan()
     found += [*_types(now), *_services(now, plan), *_waiting(now, plan)]
-    return Report(
+    return AdviceReport(
         total(nodes),
         tuple(each for each in by_type if each.gpus),
         tuple(sorted(found, key=lambda each: -each.dollars_per_hour)),
@@ -143,7 +143,10 @@ def _stranded(nodes: list[Usage]) -> Iterator[Advice]:
 
 def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Iterator[Advice]:
     """Nodes that become free when the pods that may be moved are placed anew, each on a GPU type that it may use."""
-    loose = _movable(now, replaced)
+    # Rows of running pods with GPUs that may be moved, or are made anew elsewhere, and belong to no gang.
+    with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
+    movable = now.pods.movable | np.fromiter((name in replaced for name in now.pods.names), bool, len(now.pods.names))
+    loose: np.ndarray = with_gpus & movable & (now.pods.node != PENDING) & (now.pods.gang < 0)
     if not loose.any():
         return
     start = _without_pending(now, keep=loose)
@@ -155,7 +158,9 @@ def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Itera
         return
     after = replace(start, pods=taken).after(plan.actions)
     before_used, after_used = _used_nodes(now), _used_nodes(after)
-    price = _node_prices(now)
+    # Price of all devices of each node, US dollars per hour, shape (nodes,); 0 where the type is unknown.
+    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])
+    price: np.ndarray = prices[now.nodes.gpu_type] * now.nodes.gpus
     saved = float(price[before_used].sum() - price[after_used].sum())
     freed = [now.nodes.names[row] for row in np.flatnonzero(before_used & ~after_used).tolist()]
     if saved > 0 and freed:
@@ -168,14 +173,6 @@ def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Itera
             saved,
             tuple(freed),
         )
-
-
-def _movable(now: Snapshot, replaced: frozenset[str]) -> np.ndarray:
-    """Rows of running pods with GPUs that may be moved, or are made anew elsewhere, and belong to no gang."""
-    with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
-    movable = now.pods.movable | np.fromiter((name in replaced for name in now.pods.names), bool, len(now.pods.names))
-    found: np.ndarray = with_gpus & movable & (now.pods.node != PENDING) & (now.pods.gang < 0)
-    return found
 
 
 def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
@@ -216,13 +213,6 @@ def _used_nodes(now: Snapshot) -> np.ndarray:
     with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
     rows = now.pods.node[(now.pods.node != PENDING) & with_gpus]
     return np.bincount(rows, minlength=len(now.nodes)) > 0
-
-
-def _node_prices(now: Snapshot) -> np.ndarray:
-    """Price of all devices of each node, US dollars per hour, shape (nodes,); 0 where the type is unknown."""
-    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])
-    found: np.ndarray = prices[now.nodes.gpu_type] * now.nodes.gpus
-    return found
 
 
 def _types(now: Snapshot) -> Iterator[Advice]:

@@ -15,7 +15,7 @@ from controller.api.structs import Pod
 from controller.kube.request import NOT_INSTALLED
 from controller.kube_world.cached_view import seen_pod
 from controller.placers import pool_mode, requested_mode
-from controller.queries.doctor_scaling import Finding, ScalingFacts, few, scaling_findings
+from controller.queries.doctor_scaling import CheckResult, ScalingFacts, few, scaling_findings
 from controller.queries.installation import Installation
 
 Object = dict[str, Any]
@@ -60,7 +60,7 @@ class InstallationFacts:
     """Error by check that could not be made."""
 
 
-def examine(facts: InstallationFacts, now_s: float) -> tuple[Finding, ...]:
+def examine(facts: InstallationFacts, now_s: float) -> tuple[CheckResult, ...]:
     """Findings of all checks, in the order in which they are best corrected.
 
     now_s: seconds since the epoch.
@@ -78,63 +78,63 @@ def examine(facts: InstallationFacts, now_s: float) -> tuple[Finding, ...]:
         "scaling": scaling_findings(facts.scaling),
         "dra": _dra(facts),
     }
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     for check, findings in checks.items():
         if check in facts.unread:
             why = facts.unread[check]
             if NOT_INSTALLED in why:  # the cause is a finding of its own, with the remedy
-                found.append(Finding(check, "unknown", "could not be checked before the kinds are installed"))
+                found.append(CheckResult(check, "unknown", "could not be checked before the kinds are installed"))
             else:
                 remedy = "use an account with this permission (--as, --context), or grant it"
-                found.append(Finding(check, "unknown", f"could not be checked: {why}", remedy))
+                found.append(CheckResult(check, "unknown", f"could not be checked: {why}", remedy))
         else:
             found += findings
     return tuple(found)
 
 
-def _server(facts: InstallationFacts) -> Iterator[Finding]:
+def _server(facts: InstallationFacts) -> Iterator[CheckResult]:
     major_minor = facts.server_version.removeprefix("v").split(".")[:2]
     numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in major_minor)
     if numbers < (1, 30):
-        yield Finding("server", "failure", f"Kubernetes {facts.server_version}", "Tonnage needs 1.30 or newer")
+        yield CheckResult("server", "failure", f"Kubernetes {facts.server_version}", "Tonnage needs 1.30 or newer")
     else:
-        yield Finding("server", "ok", f"Kubernetes {facts.server_version}")
+        yield CheckResult("server", "ok", f"Kubernetes {facts.server_version}")
 
 
-def _clock(facts: InstallationFacts) -> Iterator[Finding]:
+def _clock(facts: InstallationFacts) -> Iterator[CheckResult]:
     if facts.skew_s is None:
-        yield Finding("clock", "unknown", "the server sent no Date header", "compare the clocks by hand")
+        yield CheckResult("clock", "unknown", "the server sent no Date header", "compare the clocks by hand")
         return
     words = (
         f"this machine's clock is {abs(facts.skew_s):.0f} s {'ahead of' if facts.skew_s > 0 else 'behind'} the server's"
     )
     remedy = "run chrony or systemd-timesyncd on both"
     if abs(facts.skew_s) >= SKEW_FAILURE_S:
-        yield Finding("clock", "failure", words, remedy)
+        yield CheckResult("clock", "failure", words, remedy)
     elif abs(facts.skew_s) >= SKEW_WARNING_S:
-        yield Finding("clock", "warning", words, remedy)
+        yield CheckResult("clock", "warning", words, remedy)
     else:
-        yield Finding("clock", "ok", "this machine's clock is within 2 s of the server's")
+        yield CheckResult("clock", "ok", "this machine's clock is within 2 s of the server's")
 
 
-def _crds(facts: InstallationFacts) -> Iterator[Finding]:
+def _crds(facts: InstallationFacts) -> Iterator[CheckResult]:
     if missing := [kind.definition for kind in OWN_KINDS if kind.definition not in facts.crds]:
         words = f"{few(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-        yield Finding("crds", "failure", words, INSTALL)
+        yield CheckResult("crds", "failure", words, INSTALL)
     for kind in OWN_KINDS:
         name = kind.definition
         stored = facts.crds.get(name)
         if stored is None:
             continue
         if not _is_established(stored):
-            yield Finding("crds", "failure", f"{name} is not served", f"see kubectl describe crd {name}")
+            yield CheckResult("crds", "failure", f"{name} is not served", f"see kubectl describe crd {name}")
         elif writers := _writers(stored):
             words = f"{name} was written by {few(writers)}: an upgrade that changes it ends half way, at a conflict"
-            yield Finding("crds", "warning", words, TAKE_OVER)
+            yield CheckResult("crds", "warning", words, TAKE_OVER)
         elif different := _difference(crd(kind), stored):
-            yield Finding("crds", "warning", f"{name} is from another release: {different}", INSTALL)
+            yield CheckResult("crds", "warning", f"{name} is from another release: {different}", INSTALL)
         else:
-            yield Finding("crds", "ok", f"{name} {VERSION} is from this release")
+            yield CheckResult("crds", "ok", f"{name} {VERSION} is from this release")
 
 
 def _writers(stored: Object) -> list[str]:
@@ -175,7 +175,7 @@ def _covers(stored: Any, ours: Any) -> bool:
     return bool(stored == ours or (not stored and not ours))
 
 
-def _rbac(facts: InstallationFacts) -> Iterator[Finding]:
+def _rbac(facts: InstallationFacts) -> Iterator[CheckResult]:
     denied: dict[str, list[str]] = {}
     for (feature, permission), may in facts.allowed.items():
         if not may:
@@ -183,25 +183,25 @@ def _rbac(facts: InstallationFacts) -> Iterator[Finding]:
     for feature, permissions in denied.items():
         words = f"{facts.allowed_to} may not {', '.join(permissions)} ({feature})"
         if feature in SWITCHED:
-            yield Finding(
+            yield CheckResult(
                 "rbac", "warning", words, f"on purpose, unless {SWITCHED[feature]} is set in the chart's values"
             )
         else:
-            yield Finding("rbac", "failure", words, f"bind the chart's role for {feature!r}; rbac.create does it")
+            yield CheckResult("rbac", "failure", words, f"bind the chart's role for {feature!r}; rbac.create does it")
     if not denied and facts.allowed:
-        yield Finding(
+        yield CheckResult(
             "rbac", "ok", f"{facts.allowed_to}: all {len(facts.allowed)} permissions of the operator are granted"
         )
 
 
-def _operator(facts: InstallationFacts) -> Iterator[Finding]:
+def _operator(facts: InstallationFacts) -> Iterator[CheckResult]:
     installation = facts.installation
     if installation.unread:
-        yield Finding("operator", "unknown", installation.unread, "use an account that may list deployments")
+        yield CheckResult("operator", "unknown", installation.unread, "use an account that may list deployments")
         return
     if installation.deployment is None:
         words = "no Deployment with the chart's labels: it is not installed, or runs elsewhere"
-        yield Finding("operator", "warning", words, INSTALL)
+        yield CheckResult("operator", "warning", words, INSTALL)
         return
     metadata, spec = installation.deployment["metadata"], installation.deployment["spec"]
     status, wanted = installation.deployment.get("status") or {}, spec.get("replicas", 1)
@@ -209,11 +209,11 @@ def _operator(facts: InstallationFacts) -> Iterator[Finding]:
     if not ready:
         kubectl = f"kubectl -n {metadata['namespace']}"
         remedy = f"{kubectl} describe pods; {kubectl} logs deploy/{metadata['name']}"
-        yield Finding("operator", "failure", f"{name}: none of {wanted} replicas is ready", remedy)
+        yield CheckResult("operator", "failure", f"{name}: none of {wanted} replicas is ready", remedy)
     elif ready < wanted:
-        yield Finding("operator", "warning", f"{name}: {ready} of {wanted} replicas are ready", "see their events")
+        yield CheckResult("operator", "warning", f"{name}: {ready} of {wanted} replicas are ready", "see their events")
     else:
-        yield Finding("operator", "ok", f"{name}: {ready} of {wanted} replicas are ready")
+        yield CheckResult("operator", "ok", f"{name}: {ready} of {wanted} replicas are ready")
 
 
 def lease_is_held(lease: Object | None, now_s: float) -> bool:
@@ -228,44 +228,44 @@ def _lease_age_s(spec: Mapping[str, Any], now_s: float) -> float | None:
     return None if not renewed else now_s - datetime.fromisoformat(renewed).timestamp()
 
 
-def _lease(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
+def _lease(facts: InstallationFacts, now_s: float) -> Iterator[CheckResult]:
     where = "/".join(facts.installation.lease)
     spec = (facts.lease or {}).get("spec") or {}
     skew_s = facts.skew_s or 0.0
     age_s = _lease_age_s(spec, now_s)
     remedy = "start the operator: nothing is decided without a leader"
     if facts.lease is None:
-        yield Finding("lease", "failure", f"Lease {where} does not exist: no operator has led yet", remedy)
+        yield CheckResult("lease", "failure", f"Lease {where} does not exist: no operator has led yet", remedy)
     elif not spec.get("holderIdentity") or age_s is None:
-        yield Finding("lease", "failure", f"Lease {where} has no holder: the last leader released it", remedy)
+        yield CheckResult("lease", "failure", f"Lease {where} has no holder: the last leader released it", remedy)
     elif not lease_is_held(facts.lease, now_s - skew_s):
         words = f"Lease {where} of {spec['holderIdentity']} was renewed {age_s:.0f} s ago and has expired"
-        yield Finding("lease", "failure", words, remedy)
+        yield CheckResult("lease", "failure", words, remedy)
     else:
         renewed = f"renewed {max(0.0, age_s):.0f} s ago"
         words = f"{spec['holderIdentity']} leads, epoch {spec.get('leaseTransitions', 0)}, {renewed}"
-        yield Finding("lease", "ok", words)
+        yield CheckResult("lease", "ok", words)
 
 
-def _metrics(facts: InstallationFacts) -> Iterator[Finding]:
+def _metrics(facts: InstallationFacts) -> Iterator[CheckResult]:
     for pod, trouble in facts.metrics.items():
         if trouble:
             remedy = (
                 "the API server must reach the pod; look at the NetworkPolicy (networkPolicy.metricsFrom of the chart) "
                 "and the settings' metrics_port"
             )
-            yield Finding("metrics", "warning", f"{pod}: {trouble}", remedy)
+            yield CheckResult("metrics", "warning", f"{pod}: {trouble}", remedy)
         else:
-            yield Finding("metrics", "ok", f"{pod} serves its metrics")
+            yield CheckResult("metrics", "ok", f"{pod} serves its metrics")
 
 
-def _nodes(facts: InstallationFacts) -> Iterator[Finding]:
+def _nodes(facts: InstallationFacts) -> Iterator[CheckResult]:
     now = facts.snapshot
     if now is None:
         return
     has_gpus = now.nodes.gpus > 0
     if not len(now.nodes):
-        yield Finding("nodes", "failure", "there are no nodes", "join nodes to the cluster")
+        yield CheckResult("nodes", "failure", "there are no nodes", "join nodes to the cluster")
         return
     if not has_gpus.any():
         yield _without_gpus(len(now.nodes), facts.dra_slices or 0)
@@ -274,18 +274,18 @@ def _nodes(facts: InstallationFacts) -> Iterator[Finding]:
     if unknown:
         words = f"{few(unknown)}: GPUs that match no GPUType"
         remedy = "write a GPUType whose nodeLabel they have; nvidia.com/gpu.product is set by GPU feature discovery"
-        yield Finding("nodes", "failure" if len(unknown) == has_gpus.sum() else "warning", words, remedy)
+        yield CheckResult("nodes", "failure" if len(unknown) == has_gpus.sum() else "warning", words, remedy)
     counted = Counter(now.nodes.gpu_type[has_gpus].tolist())
     idle = [name for number, name in enumerate(now.gpu_type_names) if not counted[number]]
     if idle:
         remedy = "check the values of their nodeLabel, or delete the GPUTypes if such nodes cannot be rented either"
-        yield Finding("nodes", "warning", f"no node has GPUs of {few(idle)}", remedy)
+        yield CheckResult("nodes", "warning", f"no node has GPUs of {few(idle)}", remedy)
     if not unknown and not idle:
         words = f"all {int(has_gpus.sum())} nodes with GPUs match one of {len(now.gpu_types)} GPUTypes"
-        yield Finding("nodes", "ok", words)
+        yield CheckResult("nodes", "ok", words)
 
 
-def _without_gpus(nodes: int, dra_slices: int) -> Finding:
+def _without_gpus(nodes: int, dra_slices: int) -> CheckResult:
     if dra_slices:
         words = f"none of {nodes} nodes offers GPUs to a pool: drivers publish devices in {dra_slices} ResourceSlices"
         remedy = "give these nodes a pool with `placer: dra` in the settings, whose dra_drivers name the driver"
@@ -294,10 +294,10 @@ def _without_gpus(nodes: int, dra_slices: int) -> Finding:
         remedy = (
             "install the device plugin of the vendor (the NVIDIA GPU operator): it reports how many GPUs a node has"
         )
-    return Finding("nodes", "failure", words, remedy)
+    return CheckResult("nodes", "failure", words, remedy)
 
 
-def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
+def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[CheckResult]:
     """Pods that wait for Tonnage, and whether there are a leader and a pool that could place them."""
     waits: dict[str, list[str]] = {}
     for name, pod in sorted(facts.pods.items()):
@@ -308,7 +308,7 @@ def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
     if waits and not lease_is_held(facts.lease, now_s - (facts.skew_s or 0.0)):
         pending = [name for names in waits.values() for name in names]
         words = f"{count} pods wait for Tonnage and there is no leader: {few(pending)}"
-        yield Finding("waiting", "failure", words, "start the operator, or remove their gate or schedulerName")
+        yield CheckResult("waiting", "failure", words, "start the operator, or remove their gate or schedulerName")
         return
     offered = {
         pool_mode(facts.installation.pools, labels)
@@ -317,22 +317,22 @@ def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
     for mode, names in waits.items():
         if mode not in offered:
             words = f"{few(names)} wait to be placed by {mode!r}, and no node is in a pool with this placer"
-            yield Finding("waiting", "failure", words, "add such a pool to the operator's settings (pools)")
+            yield CheckResult("waiting", "failure", words, "add such a pool to the operator's settings (pools)")
     if not waits:
-        yield Finding("waiting", "ok", "no pod waits for Tonnage")
+        yield CheckResult("waiting", "ok", "no pod waits for Tonnage")
     elif all(mode in offered for mode in waits):
-        yield Finding("waiting", "ok", f"{count} pods wait and will be placed")
+        yield CheckResult("waiting", "ok", f"{count} pods wait and will be placed")
 
 
-def _dra(facts: InstallationFacts) -> Iterator[Finding]:
+def _dra(facts: InstallationFacts) -> Iterator[CheckResult]:
     is_used = any(pool.placer == "dra" for pool in facts.installation.pools)
     if facts.dra_slices is None:
         words = "the server has no resource.k8s.io/v1: exact devices are chosen by annotation"
         remedy = "use Kubernetes 1.34 or newer, or another placer than dra in the settings"
-        yield Finding("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
+        yield CheckResult("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
     elif not facts.dra_slices:
         words = "resource.k8s.io/v1 is served, and no driver publishes devices"
         remedy = "install a DRA driver on the nodes (NVIDIA's DRA driver for GPUs)"
-        yield Finding("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
+        yield CheckResult("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
     else:
-        yield Finding("dra", "ok", f"resource.k8s.io/v1 is served, with {facts.dra_slices} ResourceSlices")
+        yield CheckResult("dra", "ok", f"resource.k8s.io/v1 is served, with {facts.dra_slices} ResourceSlices")

@@ -15,7 +15,7 @@ Verdict = Literal["ok", "warning", "failure", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """Result of one check."""
 
     check: str
@@ -98,40 +98,40 @@ _METRICS = {
 _ANY = _Cure("tonnage scaling explain shows all conditions of the policy")
 
 
-def scaling_findings(facts: ScalingFacts) -> Iterator[Finding]:
+def scaling_findings(facts: ScalingFacts) -> Iterator[CheckResult]:
     """Findings about all policies that are not off; one for each cause, with the policies that it concerns."""
     active = {_name(each): each for each in facts.policies if each["spec"].get("mode", "Recommend") != "Off"}
     if not active:
-        yield Finding(CHECK, "ok", "no ScalingPolicy is to be evaluated")
+        yield CheckResult(CHECK, "ok", "no ScalingPolicy is to be evaluated")
         return
     if not facts.is_enabled:
         words = f"{few(list(active))}: the operator's settings disable the autoscaler"
-        yield Finding(CHECK, "failure", words, "set settings.autoscaler.enabled to true in the chart's values")
+        yield CheckResult(CHECK, "failure", words, "set settings.autoscaler.enabled to true in the chart's values")
         return
     found = [*_rights(facts), *_sources(facts, active), *_states(active)]
     yield from found
     if not found:
-        yield Finding(CHECK, "ok", f"{len(active)} ScalingPolicies are measured, and their targets may be scaled")
+        yield CheckResult(CHECK, "ok", f"{len(active)} ScalingPolicies are measured, and their targets may be scaled")
 
 
-def _rights(facts: ScalingFacts) -> Iterator[Finding]:
+def _rights(facts: ScalingFacts) -> Iterator[CheckResult]:
     for (policy, permission), may in facts.allowed.items():
         if not may:
             words = f"{facts.account} may not {permission}, which {policy} needs"
-            yield Finding(CHECK, "failure", words, "add its resource to autoscaler.targets of the chart's values")
+            yield CheckResult(CHECK, "failure", words, "add its resource to autoscaler.targets of the chart's values")
     for policy, kind in facts.unknown_targets.items():
         words = f"{policy}: the API server has no {kind}"
-        yield Finding(CHECK, "warning", words, "correct spec.target, or install the kind")
+        yield CheckResult(CHECK, "warning", words, "correct spec.target, or install the kind")
 
 
-def _sources(facts: ScalingFacts, active: Mapping[str, Object]) -> Iterator[Finding]:
+def _sources(facts: ScalingFacts, active: Mapping[str, Object]) -> Iterator[CheckResult]:
     """Policies that need a Prometheus where the operator has none, and has not stated that yet."""
     if facts.has_prometheus:
         return
     stated = _by_reason(active, METRICS_AVAILABLE).get("NoPrometheus", {})
     lacking = [name for name, policy in active.items() if _asks_prometheus(policy) and name not in stated]
     if lacking:
-        yield Finding(CHECK, "failure", f"{few(lacking)}: the operator has no Prometheus to ask", _ADDRESS)
+        yield CheckResult(CHECK, "failure", f"{few(lacking)}: the operator has no Prometheus to ask", _ADDRESS)
 
 
 def _asks_prometheus(policy: Object) -> bool:
@@ -139,24 +139,24 @@ def _asks_prometheus(policy: Object) -> bool:
     return any(each is not None and not each.get("server") for each in asked)
 
 
-def _states(active: Mapping[str, Object]) -> Iterator[Finding]:
+def _states(active: Mapping[str, Object]) -> Iterator[CheckResult]:
     """What the conditions of the policies state, by cause."""
     unseen = [name for name, policy in active.items() if not _conditions(policy)]
     if unseen:
         remedy = "look at the operator's log: it has not evaluated them; does a replica lead?"
-        yield Finding(CHECK, "warning", f"{few(unseen)}: no status was reported", remedy)
+        yield CheckResult(CHECK, "warning", f"{few(unseen)}: no status was reported", remedy)
     for kind in (METRICS_AVAILABLE, CONCURRENCY_TUNED):
         for cause, named in _by_reason(active, kind).items():
             if kind == CONCURRENCY_TUNED and cause not in _METRICS:
                 continue  # what the load does, such as a breach of its bound, is no fault of the installation
             cure = _METRICS.get(cause, _ANY)
             words = next(iter(named.values()))
-            yield Finding(CHECK, cure.verdict, f"{few(list(named))}: {cause}: {words}", cure.remedy)
+            yield CheckResult(CHECK, cure.verdict, f"{few(list(named))}: {cause}: {words}", cure.remedy)
     for name, policy in active.items():
         conflict = _conditions(policy).get(CONFLICT, {})
         if conflict.get("status") == "True":
             remedy = "keep one of the two, or let the HPA follow tonnage_desired_replicas (docs/demand-sources.md)"
-            yield Finding(CHECK, "warning", f"{name}: {conflict['message']}", remedy)
+            yield CheckResult(CHECK, "warning", f"{name}: {conflict['message']}", remedy)
 
 
 def _by_reason(active: Mapping[str, Object], kind: str) -> dict[str, dict[str, str]]:

@@ -238,7 +238,11 @@ async def _evict(
     pause: Callable[[float], Awaitable[None]],
 ) -> bool:
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-    body, reported = _eviction(pod, grace_s, dry_run=dry_run), ""
+    options: Object = {"preconditions": {"uid": pod.uid}}
+    options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+    options |= {"dryRun": ["All"]} if dry_run else {}
+    metadata = {"name": pod.name, "namespace": pod.namespace}
+    body, reported = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}, ""
     while True:
         try:
             if not reported:
@@ -272,11 +276,3 @@ async def _evict(
 async def _is_gone(connection: ApiServer, path: str, pod: NodePod) -> bool:
     seen = await crud.read_if_there(connection, path)
     return seen is None or seen["metadata"]["uid"] != pod.uid
-
-
-def _eviction(pod: NodePod, grace_s: int | None, *, dry_run: bool) -> Object:
-    options: Object = {"preconditions": {"uid": pod.uid}}
-    options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
-    options |= {"dryRun": ["All"]} if dry_run else {}
-    metadata = {"name": pod.name, "namespace": pod.namespace}
-    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}

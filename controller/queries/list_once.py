@@ -11,7 +11,6 @@ from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache
-from controller.kube.cluster_view import ClusterView
 from controller.kube.request import ABSENT, KubeReadError
 from controller.kube_world.cached_view import (
     DEPLOYMENTS,
@@ -78,19 +77,15 @@ async def list_cluster(
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
     observer = observer_from(known, caches, clock, at_first_sight=lambda: None)
     view = CachedView(observer, deployments, quotas=quotas, allocates_claims=allocates_claims(known))
-    return ListedCluster(caches, observer, clock, _later_view(view, known, clock))
 
-
-def _later_view(view: ClusterView, settings: OperatorSettings, clock: Callable[[], float]) -> Callable[[], Snapshot]:
-    """Planning snapshots of one view, made at the first: it loads what plans, a tenth of a second of CPU."""
-
+    # Planning snapshots of one view, made at the first: it loads what plans, a tenth of a second of CPU.
     @cache
     def planning() -> "PlanningView":
         from controller.kube_world.planning_view import PlanningView
 
-        return PlanningView(view, pools_from(settings), clock=clock, device_classes=device_classes_from(settings))
+        return PlanningView(view, pools_from(known), clock=clock, device_classes=device_classes_from(known))
 
-    return lambda: planning().snapshot()
+    return ListedCluster(caches, observer, clock, (lambda: planning().snapshot()))
 
 
 async def _list(cache: Cache[Any], connection: ApiServer, clock: Callable[[], float]) -> None:

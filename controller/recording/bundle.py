@@ -25,7 +25,7 @@ from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.brain.frames import plan_from_frame, snapshot_from_frame
 from controller.ports import Outcome
-from controller.recording.ring import Entry, Recording, digest, outcome_from, seen_at
+from controller.recording.ring import CycleEntry, Recording, digest, outcome_from, seen_at
 from controller.settings import GivenSettings, OperatorSettings
 
 FORM = 1
@@ -59,7 +59,7 @@ class About:
 class RecordedCycle:
     """One recorded cycle with its decoded snapshot, plans and outcome."""
 
-    entry: Entry
+    entry: CycleEntry
     snapshot: Snapshot
     wanted: Plan
     guarded: Plan
@@ -71,7 +71,7 @@ class Bundle:
     """Bundle that was read completely, in a format that this version supports."""
 
     about: About
-    entries: tuple[Entry, ...]
+    entries: tuple[CycleEntry, ...]
     files: Mapping[str, bytes]
     """Content of every file, by name."""
     name: str = "bundle"
@@ -81,7 +81,7 @@ class Bundle:
         """Recorded cycles, oldest first. Raises ConfigError if a frame cannot be read."""
         return (self.cycle(entry) for entry in self.entries)
 
-    def cycle(self, entry: Entry) -> RecordedCycle:
+    def cycle(self, entry: CycleEntry) -> RecordedCycle:
         """One recorded cycle. Raises ConfigError if one of its frames cannot be read."""
         frames = {name: self._frame(name) for name in entry.frames}
         try:
@@ -152,7 +152,7 @@ def read_bundle(content: bytes, name: str = "bundle") -> Bundle:
         problem = f"has format {form!r}, this version of Tonnage reads {FORM}"
         raise ConfigError(Mistake(name, problem, "use the version of Tonnage that wrote it"))
     made = _decoded(files[ABOUT], About, f"{name}, {ABOUT}")
-    entries = _decoded(files[CYCLES], tuple[Entry, ...], f"{name}, {CYCLES}")
+    entries = _decoded(files[CYCLES], tuple[CycleEntry, ...], f"{name}, {CYCLES}")
     for entry in entries:
         for each in entry.frames:
             if f"{FRAMES}{each}.gz" not in files:

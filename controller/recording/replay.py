@@ -9,7 +9,7 @@ from cluster.plans import Plan, Step
 from controller.guard import Limits, guard
 from controller.ports import Brain
 from controller.recording.bundle import RecordedCycle
-from controller.recording.ring import Entry
+from controller.recording.ring import CycleEntry
 
 CENT = 0.005
 """Dollars per hour; costs that differ by less are equal when printed."""
@@ -30,7 +30,7 @@ class Changed:
 class Replayed:
     """One recorded cycle, with the decisions that would be made now."""
 
-    entry: Entry
+    entry: CycleEntry
     before: Plan
     after: Plan
     added: tuple[Step, ...]

@@ -25,7 +25,7 @@ DIGEST_SIGNS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CycleEntry:
     """One recorded cycle; refers to its snapshot and plans by the digests of their frames."""
 
     number: int
@@ -59,7 +59,7 @@ class Entry:
 class Recording:
     """Recorded cycles, oldest first, and their frames."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[CycleEntry, ...]
     frames: Mapping[str, bytes]
     """Digest → frame, compressed by gzip."""
     seen: int = 0
@@ -77,7 +77,7 @@ class Ring:
     def __init__(self, keep_s: float, most_cycles: int, most_bytes: int) -> None:
         self._keep_s, self._most_cycles, self._most_bytes = keep_s, most_cycles, most_bytes
         self._lock = Lock()
-        self._entries: list[Entry] = []
+        self._entries: list[CycleEntry] = []
         self._frames: dict[str, bytes] = {}
         self._uses: dict[str, int] = {}
         self._held_bytes = 0
@@ -111,7 +111,7 @@ class Ring:
         with self._lock:
             return Recording(tuple(self._entries), dict(self._frames), self._seen, self._too_large)
 
-    def _repeats_the_last(self, entry: Entry) -> bool:
+    def _repeats_the_last(self, entry: CycleEntry) -> bool:
         last = self._entries[-1] if self._entries else None
         return last is not None and last.is_quiet and entry.is_quiet and last.snapshot == entry.snapshot
 
@@ -130,7 +130,7 @@ class Ring:
             or self._entries[0].last_at_s < now_s - self._keep_s
         )
 
-    def _add(self, entry: Entry, packed: Mapping[str, bytes]) -> None:
+    def _add(self, entry: CycleEntry, packed: Mapping[str, bytes]) -> None:
         self._entries.append(entry)
         self._held_bytes += ENTRY_BYTES
         for name, frame in packed.items():
@@ -149,19 +149,22 @@ class Ring:
                 self._held_bytes -= len(self._frames.pop(name))
 
 
-def recorded(cycle: Cycle, number: int) -> tuple[Entry, tuple[tuple[str, bytes], ...]]:
+def recorded(cycle: Cycle, number: int) -> tuple[CycleEntry, tuple[tuple[str, bytes], ...]]:
     """The cycle's entry, and its frames by digest, each once."""
     snapshot, plan = cycle.snapshot, cycle.plan
+    # An outcome in the form of a plan, so that it can be stored as a frame, too.
+    outcome = cycle.outcome
+    undone = tuple(Refused(each.step, each.reason) for each in outcome.undone)
     frames = [
         # Instants of observation are in the entry; otherwise no snapshot would equal the one before.
         # Histories and fits are large, and no plan depends on them.
         snapshot_frame(replace(snapshot, at_s=0.0, observed_at_s={}, load_histories=())),
         plan_frame(replace(cycle.wanted, learned={})),
         plan_frame(replace(plan, learned={})),
-        plan_frame(_plan_of(cycle.outcome)),
+        plan_frame(Plan(phases=(Phase("done", outcome.done),) if outcome.done else (), refused=undone)),
     ]
     names = [digest(frame) for frame in frames]
-    entry = Entry(
+    entry = CycleEntry(
         number=number,
         at_s=snapshot.at_s,
         observed_at_s=dict(snapshot.observed_at_s),
@@ -181,18 +184,12 @@ def digest(frame: bytes) -> str:
     return sha256(frame).hexdigest()[:DIGEST_SIGNS]
 
 
-def _plan_of(outcome: Outcome) -> Plan:
-    """An outcome in the form of a plan, so that it can be stored as a frame, too."""
-    undone = tuple(Refused(each.step, each.reason) for each in outcome.undone)
-    return Plan(phases=(Phase("done", outcome.done),) if outcome.done else (), refused=undone)
-
-
 def outcome_from(frame: bytes) -> Outcome:
     """Outcome from a frame. Raises FrameError."""
     plan = plan_from_frame(frame)
     return Outcome(tuple(plan.steps()), tuple(Undone(each.step, each.reason) for each in plan.refused))
 
 
-def seen_at(snapshot: Snapshot, entry: Entry) -> Snapshot:
+def seen_at(snapshot: Snapshot, entry: CycleEntry) -> Snapshot:
     """The snapshot of a frame with the instants of the entry."""
     return replace(snapshot, at_s=entry.at_s, observed_at_s=entry.observed_at_s)

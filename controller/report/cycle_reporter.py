@@ -83,16 +83,14 @@ class CycleReporter:
         self._since_s = pending_since(left_behind(cycle), known_s)
         for step in cycle.outcome.done:
             for change in step.action.seat_changes:
-                self._observe_wait(cycle, known_s.get(f"Pod/{change.pod}") if change.node_before is None else None)
+                pending_since_s = known_s.get(f"Pod/{change.pod}") if change.node_before is None else None
+                if pending_since_s is not None:
+                    waited_s = cycle.snapshot.at_s - pending_since_s + sum(cycle.stage_s.values())
+                    self._meter.observe("tonnage_pod_wait_seconds", waited_s)
         # Most cycles plan no batch, so the metrics show the last one.
         self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
         self._meter.publish(samples_of(cycle, self._since_s, self._batch))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
-
-    def _observe_wait(self, cycle: Cycle, pending_since_s: float | None) -> None:
-        if pending_since_s is not None:
-            waited_s = cycle.snapshot.at_s - pending_since_s + sum(cycle.stage_s.values())
-            self._meter.observe("tonnage_pod_wait_seconds", waited_s)
 
     def report_blind(self, error: ObservationError) -> None:
         """Report a cycle that could not observe the cluster and decided nothing."""
@@ -136,7 +134,13 @@ class CycleReporter:
         meter = self._meter
         meter.count("tonnage_cycles_total", "quiet" if cycle.is_quiet else "acted")
         done = Counter((type(step.action).__name__, "done") for step in cycle.outcome.done)
-        undone = Counter((type(undone.step.action).__name__, _result_of(undone)) for undone in cycle.outcome.undone)
+        undone = Counter(
+            (
+                type(undone.step.action).__name__,
+                STUCK if undone.step.reason.code in ROLLBACKS else RESULT_OF.get(undone.reason.code, "failed"),
+            )
+            for undone in cycle.outcome.undone
+        )
         for (kind, result), count in (done + undone).items():
             meter.count("tonnage_actions_total", kind, result, by=count)
         for refused in cycle.plan.refused:
@@ -149,7 +153,3 @@ class CycleReporter:
             if stage in cycle.stage_s:
                 meter.observe("tonnage_cycle_stage_seconds", cycle.stage_s[stage], stage)
         meter.observe("tonnage_cycle_seconds", sum(cycle.stage_s.values()))
-
-
-def _result_of(undone: Undone) -> str:
-    return STUCK if undone.step.reason.code in ROLLBACKS else RESULT_OF.get(undone.reason.code, "failed")

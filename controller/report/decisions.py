@@ -23,8 +23,8 @@ UNPLACED = "FailedScheduling"
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """Decision about one object, in the form of an Event."""
+class ReportedDecision:
+    """ReportedDecision about one object, in the form of an Event."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ def gangs_of(snapshot: Snapshot) -> GangOf:
     return gang_of
 
 
-def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -> Iterator[Decision]:
+def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -> Iterator[ReportedDecision]:
     """One decision for each step, done or not; one for each gang started or stopped, regardless of its size; and one
     for each unplaced workload."""
     by_gang: dict[tuple[str, str], tuple[list[Step], list[Undone]]] = {}
@@ -85,15 +85,15 @@ def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -
     for finding in plan.findings:
         kind, _, name = finding.about.partition("/")
         if finding.reason.code == PODS_REFUSED:
-            yield Decision(kind, name, "HoldingBack", finding.reason, is_warning=True, event="HeldBack")
+            yield ReportedDecision(kind, name, "HoldingBack", finding.reason, is_warning=True, event="HeldBack")
     for unplaced in plan.unplaced:
         kind, _, name = unplaced.workload.partition("/")
         kind, name = gang_object(name) if kind == "Gang" else (kind, name)
         if unplaced.reason.code not in NO_EVENT:
-            yield Decision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
+            yield ReportedDecision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
 
 
-def refusals_of(snapshot: Snapshot, mistakes: Iterable[Mistake], plan: Plan) -> Iterator[Decision]:
+def refusals_of(snapshot: Snapshot, mistakes: Iterable[Mistake], plan: Plan) -> Iterator[ReportedDecision]:
     """One decision for each object that is refused for what is written in it; a pod that runs is not.
 
     mistakes: of the whole cluster. plan: refuses services for what only planning finds.
@@ -106,7 +106,7 @@ def refusals_of(snapshot: Snapshot, mistakes: Iterable[Mistake], plan: Plan) -> 
         kind, _, name = about.partition("/")
         if kind == "Pod" and snapshot.pods.names.row(name) is not None:
             continue
-        yield Decision(kind, name, "Accepting", Reason(BAD_INPUT, words), is_warning=True)
+        yield ReportedDecision(kind, name, "Accepting", Reason(BAD_INPUT, words), is_warning=True)
 
 
 def _of_gang(action: Action, gang_of: GangOf) -> tuple[str, str] | None:
@@ -122,21 +122,23 @@ def _of_gang(action: Action, gang_of: GangOf) -> tuple[str, str] | None:
     return (gang, attempt) if gang else None
 
 
-def _gang_decision(gang: str, action: str, done: Sequence[Step], undone: Sequence[Undone]) -> Decision:
+def _gang_decision(gang: str, action: str, done: Sequence[Step], undone: Sequence[Undone]) -> ReportedDecision:
     if undone:
         first = undone[0].reason
         words = f"{len(undone)} of {len(done) + len(undone)} members failed; the first: {first.words}"
-        return Decision(*gang_object(gang), action, Reason(first.code, words), is_warning=True, event=f"Failed{action}")
+        return ReportedDecision(
+            *gang_object(gang), action, Reason(first.code, words), is_warning=True, event=f"Failed{action}"
+        )
     seats = (change for step in done for change in step.action.seat_changes)
     nodes = Counter(seat.node_after or seat.node_before for seat in seats)
     where = ", ".join(f"{node} ({count})" for node, count in sorted(nodes.items()))
     why = done[0].reason
     event = "Started" if action == "Starting" else PREEMPTED if why.code == PREEMPTED else "Stopped"
-    return Decision(*gang_object(gang), action, why, event=event, where=f"{len(done)} members on {where}")
+    return ReportedDecision(*gang_object(gang), action, why, event=event, where=f"{len(done)} members on {where}")
 
 
-def _step_decision(action: Action, reason: Reason, *, is_warning: bool) -> Decision:
+def _step_decision(action: Action, reason: Reason, *, is_warning: bool) -> ReportedDecision:
     kind, _, name = action.subject.partition("/")
     if is_warning:
-        return Decision(kind, name, action.attempt, reason, is_warning=True, event=f"Failed{action.attempt}")
-    return Decision(kind, name, action.attempt, reason, event=action.verb(reason.code), where=action.sentence)
+        return ReportedDecision(kind, name, action.attempt, reason, is_warning=True, event=f"Failed{action.attempt}")
+    return ReportedDecision(kind, name, action.attempt, reason, event=action.verb(reason.code), where=action.sentence)

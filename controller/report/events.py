@@ -19,7 +19,7 @@ from controller.api.kinds import KINDS
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier, Write
-from controller.report.decisions import UNPLACED, Decision
+from controller.report.decisions import UNPLACED, ReportedDecision
 
 log = structlog.get_logger(__name__)
 
@@ -57,10 +57,10 @@ _REGARDED: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class EventSeries:
     """Last decision reported about one object, and its count. Instants are seconds since the epoch."""
 
-    decision: Decision
+    decision: ReportedDecision
     uid: str
     """UID of the object: another object of the same name gets its own Event."""
     began_at_s: float
@@ -69,7 +69,7 @@ class Series:
     written_at_s: float = 0.0
     """When the Event was last queued for writing."""
 
-    def again(self, at_s: float) -> "Series":
+    def again(self, at_s: float) -> "EventSeries":
         return replace(self, last_at_s=at_s, count=self.count + 1)
 
     def is_due(self) -> bool:
@@ -114,19 +114,19 @@ class Events:
         self._wall_clock = wall_clock
         self._epoch = epoch
         self._instance = instance
-        self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUED)
-        self._last: OrderedDict[tuple[str, str, str], Series] = OrderedDict()
+        self._queue: asyncio.Queue[EventSeries] = asyncio.Queue(QUEUED)
+        self._last: OrderedDict[tuple[str, str, str], EventSeries] = OrderedDict()
         self._waiting = Allowance()
         self.lost = 0
 
-    def say(self, several: Iterable[Decision]) -> None:
+    def say(self, several: Iterable[ReportedDecision]) -> None:
         """Queue new decisions, and due counts of repeated ones; called in the event loop, returns immediately.
 
         Of unplaced workloads and refused objects only so many Events are written in a minute, in turns of their
         namespaces. The others are counted in an Event of their namespace, until their own follows.
         """
         at_s = self._wall_clock()
-        waiting: list[Decision] = []
+        waiting: list[ReportedDecision] = []
         for decision in several:
             if decision.event == UNPLACED or decision.happened == BAD_INPUT:
                 waiting.append(decision)
@@ -138,9 +138,16 @@ class Events:
             if not self._say(decision, at_s, lambda: self._waiting.take(FOR_NAMESPACES)):
                 untold[event_namespace(decision)] += 1
         for namespace, count in sorted(untold.items()):
-            self._say(_untold(namespace, count), at_s, self._waiting.take)
+            words = f"{count} more wait or are refused here, of which nothing was said yet: see `tonnage explain`"
+            self._say(
+                ReportedDecision(
+                    NAMESPACE, namespace, "Placing", Reason("ManyWait", words), is_warning=True, event=UNPLACED
+                ),
+                at_s,
+                self._waiting.take,
+            )
 
-    def _say(self, decision: Decision, at_s: float, may_write: Callable[[], bool]) -> bool:
+    def _say(self, decision: ReportedDecision, at_s: float, may_write: Callable[[], bool]) -> bool:
         """Queue one decision. False where nothing was said of it yet, and nothing may be now."""
         uid = self._uid_of(decision.kind, decision.name)
         if uid is None:
@@ -152,7 +159,7 @@ class Events:
             series = before.again(at_s)
             self._last[key] = self._queued(series) if series.is_due() and may_write() else series
         elif may_write():
-            self._last[key] = self._queued(Series(decision, uid, at_s, at_s))
+            self._last[key] = self._queued(EventSeries(decision, uid, at_s, at_s))
         else:
             return is_known
         self._last.move_to_end(key)
@@ -160,7 +167,7 @@ class Events:
             self._last.popitem(last=False)
         return True
 
-    def _queued(self, series: Series) -> Series:
+    def _queued(self, series: EventSeries) -> EventSeries:
         try:
             self._queue.put_nowait(series)
         except asyncio.QueueFull:
@@ -176,38 +183,29 @@ class Events:
     async def _write_one_after_another(self) -> None:
         while True:
             series = await self._queue.get()
-            answer = await self._applier.send_one(self._write_of(series))
+            epoch = self._epoch()
+            answer = await self._applier.send_one(
+                event_write(series, epoch, self._instance) if series.count == 1 else series_write(series, epoch)
+            )
             if isinstance(answer, ActionError):
                 self.lost += 1
-                self._forget(series)
+                # Forget an unwritten Event, so that it is created again instead of counted up: it may have expired.
+                key = (series.decision.kind, series.decision.name, series.decision.action)
+                if key in self._last and self._last[key].began_at_s == series.began_at_s:
+                    del self._last[key]
                 log.debug("an event was not written", why=str(answer))
 
-    def _forget(self, series: Series) -> None:
-        """Forget an unwritten Event, so that it is created again instead of counted up: it may have expired."""
-        key = (series.decision.kind, series.decision.name, series.decision.action)
-        if key in self._last and self._last[key].began_at_s == series.began_at_s:
-            del self._last[key]
 
-    def _write_of(self, series: Series) -> Write:
-        epoch = self._epoch()
-        return event_write(series, epoch, self._instance) if series.count == 1 else series_write(series, epoch)
-
-
-def in_turns(decisions: Iterable[Decision]) -> Iterator[Decision]:
+def in_turns(decisions: Iterable[ReportedDecision]) -> Iterator[ReportedDecision]:
     """Decisions in turns of the namespaces of their objects."""
-    by_namespace: defaultdict[str, list[Decision]] = defaultdict(list)
+    by_namespace: defaultdict[str, list[ReportedDecision]] = defaultdict(list)
     for each in decisions:
         by_namespace[event_namespace(each)].append(each)
     turns = chain.from_iterable(zip_longest(*(each for _, each in sorted(by_namespace.items()))))
     return (each for each in turns if each is not None)
 
 
-def _untold(namespace: str, count: int) -> Decision:
-    words = f"{count} more wait or are refused here, of which nothing was said yet: see `tonnage explain`"
-    return Decision(NAMESPACE, namespace, "Placing", Reason("ManyWait", words), is_warning=True, event=UNPLACED)
-
-
-def _is_again(before: Series, decision: Decision, at_s: float) -> bool:
+def _is_again(before: EventSeries, decision: ReportedDecision, at_s: float) -> bool:
     """Whether this repeats the last decision. The figures behind a reason change every cycle and are not compared."""
     was = before.decision
     if (was.happened, was.reason.code, was.is_warning) != (
@@ -219,13 +217,13 @@ def _is_again(before: Series, decision: Decision, at_s: float) -> bool:
     return was.note == decision.note or (decision.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S)
 
 
-def event_name(series: Series) -> str:
+def event_name(series: EventSeries) -> str:
     decision = series.decision
     content = f"{series.uid}{decision.action}{decision.reason.code}{series.began_at_s}".encode()
     return f"{decision.name.rpartition('/')[2][:200]}.{hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def event_namespace(decision: Decision) -> str:
+def event_namespace(decision: ReportedDecision) -> str:
     """Namespace of the object; for cluster-scoped objects the API server accepts Events only in `default`.
 
     An Event of a namespace is in it, so that whoever reads its Events reads this one, too.
@@ -233,7 +231,7 @@ def event_namespace(decision: Decision) -> str:
     return decision.name if decision.kind == NAMESPACE else decision.name.rpartition("/")[0] or "default"
 
 
-def event_write(series: Series, epoch: int, instance: str) -> Write:
+def event_write(series: EventSeries, epoch: int, instance: str) -> Write:
     decision = series.decision
     inside, _, name = decision.name.rpartition("/")
     namespace = event_namespace(decision)
@@ -261,7 +259,7 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
     return Write("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body)
 
 
-def series_write(series: Series, epoch: int) -> Write:
+def series_write(series: EventSeries, epoch: int) -> Write:
     """Write that counts up an existing Event. All its other fields are immutable."""
     namespace = event_namespace(series.decision)
     body = {

@@ -112,7 +112,7 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
         *_by_code("tonnage_unplaced", cycle.plan.unplaced),
         *(tuple(_by_code("tonnage_findings", cycle.plan.findings)) or (NOTHING_FOUND,)),
         *(
-            Sample("tonnage_observed_timestamp_seconds", (part,), _seen_s(now, part))
+            Sample("tonnage_observed_timestamp_seconds", (part,), now.at_s - now.age_s(part))
             for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s))
         ),
         *_batch(batch),
@@ -133,10 +133,6 @@ def pending_since(now: Snapshot, before: Mapping[str, float]) -> dict[str, float
         f"Gang/{gang.name}" for gang, state in zip(now.gangs, _gang_states(now), strict=True) if state == "pending"
     ]
     return {workload: before.get(workload, now.at_s) for workload in waiting}
-
-
-def _seen_s(now: Snapshot, part: str) -> float:
-    return now.at_s - now.age_s(part)
 
 
 def _devices(now: Snapshot) -> Iterator[Sample]:
@@ -217,7 +213,14 @@ def _batch(proof: Certificate | None) -> Iterator[Sample]:
 
 
 def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
-    running = _running(now)
+    # Instances on nodes by service, which need not exist, and instance type.
+    pods = now.pods
+    types = [instance_type_of(shape) for shape in pods.shapes]
+    running = Counter(
+        (owner, instance_type.name)
+        for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True)
+        if owner and node != PENDING and (instance_type := types[shape])
+    )
     shown = first_by_name({each.service for each in cycle.plan.services}.union(name for name, _ in running), MOST_SHOWN)
     planned = [each for each in cycle.plan.services if each.service in shown]
     for each in planned:
@@ -229,17 +232,6 @@ def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
             yield Sample("tonnage_service_cost_bound_dollars_per_hour", (each.service,), proof.bound)
             yield Sample("tonnage_service_cost_gap_ratio", (each.service,), proof.gap)
     yield from _instances(planned, {pair: count for pair, count in running.items() if pair[0] in shown})
-
-
-def _running(now: Snapshot) -> Mapping[tuple[str, str], int]:
-    """Instances on nodes by service, which need not exist, and instance type."""
-    pods = now.pods
-    types = [instance_type_of(shape) for shape in pods.shapes]
-    return Counter(
-        (owner, instance_type.name)
-        for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True)
-        if owner and node != PENDING and (instance_type := types[shape])
-    )
 
 
 def _instances(planned: Sequence[ServicePlan], running: Mapping[tuple[str, str], int]) -> Iterator[Sample]:

@@ -86,10 +86,6 @@ def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO 
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    _adopt_libraries(stream, shared, last)
-
-
-def _adopt_libraries(stream: TextIO, shared: list[Processor], last: list[Processor]) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -116,14 +116,25 @@ def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_
     limit = limit_of(found)
     replicas = scaler.replicas
     desired = _desired(old, scaler, figures)
+    # Recommendations that were in force within the longest stabilization, each from when it began.
+    kept = [*old.recommendations]
+    recommended = _count(figures.get("recommended"))
+    if not kept and recommended is not None and scaler.replicas is not None:
+        # As the decision took it: the replicas that there were when the observation began.
+        kept.append(Recommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
+    if recommended is not None and (not kept or kept[-1].replicas != recommended):
+        kept.append(Recommendation(time=float(int(at_s)), replicas=recommended))
+    window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)
+    in_force = [each for each, later in pairwise(kept) if later.time > at_s - window_s]
+    made = scaler.changes if scaler.demand is None else _service_change(old, desired, at_s)
     return {
         "current_replicas": replicas.ready if replicas else None,
         "desired_replicas": desired,
         "recommended_replicas": _count(figures.get("replicas")),
         "limited_by": None if limit in NO_LIMITS else limit,
-        "recommendations": _recommendations(old, scaler, figures, at_s),
+        "recommendations": (*in_force, *kept[-1:])[-MOST_KEPT:],
         "changes": _changes(old, scaler, desired, at_s),
-        "last_scale_time": _last_change_s(old, scaler, desired, at_s),
+        "last_scale_time": max((since_s for since_s, _ in made), default=old.last_scale_time),
     }
 
 
@@ -135,22 +146,6 @@ def _desired(old: ScalingPolicyStatus, scaler: Scaler, figures: Mapping[str, flo
         return scaler.replicas.wanted
     is_in_force = scaler.mode in ("ScaleUpOnly", "Auto") and not scaler.conflict
     return _count(figures.get("replicas")) if is_in_force else None
-
-
-def _recommendations(
-    old: ScalingPolicyStatus, scaler: Scaler, figures: Mapping[str, float], at_s: float
-) -> tuple[Recommendation, ...]:
-    """Recommendations that were in force within the longest stabilization, each from when it began."""
-    kept = [*old.recommendations]
-    recommended = _count(figures.get("recommended"))
-    if not kept and recommended is not None and scaler.replicas is not None:
-        # As the decision took it: the replicas that there were when the observation began.
-        kept.append(Recommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
-    if recommended is not None and (not kept or kept[-1].replicas != recommended):
-        kept.append(Recommendation(time=float(int(at_s)), replicas=recommended))
-    window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)
-    in_force = [each for each, later in pairwise(kept) if later.time > at_s - window_s]
-    return (*in_force, *kept[-1:])[-MOST_KEPT:]
 
 
 def _changes(old: ScalingPolicyStatus, scaler: Scaler, desired: int | None, at_s: float) -> tuple[ReplicaChange, ...]:
@@ -167,11 +162,6 @@ def _service_change(old: ScalingPolicyStatus, desired: int | None, at_s: float) 
     if desired is None or old.desired_replicas is None or desired == old.desired_replicas:
         return ()
     return ((float(int(at_s)), desired - old.desired_replicas),)
-
-
-def _last_change_s(old: ScalingPolicyStatus, scaler: Scaler, desired: int | None, at_s: float) -> float | None:
-    made = scaler.changes if scaler.demand is None else _service_change(old, desired, at_s)
-    return max((since_s for since_s, _ in made), default=old.last_scale_time)
 
 
 def _figures(scaler: Scaler, found: Reason | None) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Grafana dashboards: the `_board` files define them, `generate.py` writes the JSON files."""
+"""Grafana dashboards: a YAML file defines each, `generate.py` writes it as JSON for Grafana."""

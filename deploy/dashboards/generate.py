@@ -29,10 +29,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from deploy.dashboards.boards import BOARDS
-from deploy.dashboards.panels import CLUSTER, MARKS, Board, Mark, Panel, Query, Steps, Variable, of_cluster
-
-HERE = Path(__file__).parent
+from deploy.dashboards.boards import BOARDS, CLUSTER, HERE, MARKS, Board, Panel, Query, of_cluster
 
 SOURCE = DataSourceRef("prometheus", "${datasource}")
 PANEL_WIDTH, PANEL_HEIGHT, STAT_HEIGHT = 8, 8, 4
@@ -56,34 +53,26 @@ def written(board: Board) -> str:
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )
     for mark in MARKS:
-        made = made.annotation(_annotation(mark))
+        drawn = dashboard.AnnotationQuery().name(mark.name).datasource(SOURCE).enable(True).icon_color(mark.colour)
+        made = made.annotation(drawn.expr(of_cluster(mark.expr)))
     for variable in (CLUSTER, *board.variables):
-        made = made.with_variable(_variable(variable))
+        asked = (
+            dashboard.QueryVariable(variable.name)
+            .label(variable.label)
+            .datasource(SOURCE)
+            .query({"query": of_cluster(variable.query), "refId": variable.name})
+            .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        )
+        if variable.many:
+            everything = VariableOption(selected=True, text="All", value="$__all")
+            asked = asked.multi(True).include_all(True).all_value(".*").current(everything)
+        made = made.with_variable(asked)
     numbers = count(1)
     for row in board.rows:
         made = made.with_row(dashboard.Row(row.title).id(next(numbers)))
         for panel in row.panels:
             made = made.with_panel(_panel(panel, next(numbers)))
     return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
-
-
-def _variable(variable: Variable) -> dashboard.QueryVariable:
-    made = (
-        dashboard.QueryVariable(variable.name)
-        .label(variable.label)
-        .datasource(SOURCE)
-        .query({"query": of_cluster(variable.query), "refId": variable.name})
-        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-    )
-    if variable.many:
-        everything = VariableOption(selected=True, text="All", value="$__all")
-        made = made.multi(True).include_all(True).all_value(".*").current(everything)
-    return made
-
-
-def _annotation(mark: Mark) -> dashboard.AnnotationQuery:
-    made = dashboard.AnnotationQuery().name(mark.name).datasource(SOURCE).enable(True).icon_color(mark.colour)
-    return made.expr(of_cluster(mark.expr))
 
 
 def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.Panel:
@@ -95,7 +84,8 @@ def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.P
             target = target.format(PromQueryFormat.TABLE)
         made = made.with_target(target.range() if panel.view == "timeseries" else target.instant())
     if panel.steps:
-        made = made.thresholds(_thresholds(panel.steps))
+        colours = [Threshold(value=least, color=colour) for least, colour in panel.steps]
+        made = made.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(colours))
     return made.no_value(NO_VALUE)
 
 
@@ -105,7 +95,23 @@ def _view(panel: Panel) -> stat.Panel | table.Panel | timeseries.Panel:
             return stat.Panel().span(PANEL_WIDTH).height(STAT_HEIGHT).graph_mode(BigValueGraphMode.NONE)
         case "table":
             return _table(panel.queries)
-    made = _timeseries(stacked=panel.stacked, signed=panel.signed)
+    made = (
+        timeseries.Panel()
+        .span(PANEL_WIDTH)
+        .height(PANEL_HEIGHT)
+        .show_points(VisibilityMode.NEVER)
+        .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(LegendDisplayMode.LIST)
+            .placement(LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+    )
+    if not panel.signed:
+        made = made.min(0)
+    if panel.stacked:
+        made = made.fill_opacity(30).stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     if panel.steps:
         made = made.thresholds_style(common.GraphThresholdsStyleConfig().mode(GraphTresholdsStyleMode.DASHED))
     return made
@@ -123,32 +129,6 @@ def _table(queries: Sequence[Query]) -> table.Panel:
     for query in queries:
         if query.unit:
             made = made.override_by_name(query.legend, [DynamicConfigValue("unit", query.unit)])
-    return made
-
-
-def _thresholds(steps: Steps) -> dashboard.ThresholdsConfig:
-    colours = [Threshold(value=least, color=colour) for least, colour in steps]
-    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(colours)
-
-
-def _timeseries(*, stacked: bool, signed: bool) -> timeseries.Panel:
-    made = (
-        timeseries.Panel()
-        .span(PANEL_WIDTH)
-        .height(PANEL_HEIGHT)
-        .show_points(VisibilityMode.NEVER)
-        .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(LegendDisplayMode.LIST)
-            .placement(LegendPlacement.BOTTOM)
-            .show_legend(True)
-        )
-    )
-    if not signed:
-        made = made.min(0)
-    if stacked:
-        made = made.fill_opacity(30).stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     return made
 
 

@@ -137,9 +137,9 @@ def held_back(allocator: Allocator, state: AllocatorState) -> BoolArray:
 
     Shape (devices,).
     """
-    devices, book = allocator.tree.table.devices, state.book
+    devices, ledger = allocator.tree.table.devices, state.ledger
     fine = devices.managed & (state.estimate.fault == FINE)
-    held: BoolArray = fine & (book.cap_w < devices.max_w) & (book.cap_w < state.need_w - 1.0)
+    held: BoolArray = fine & (ledger.cap_w < devices.max_w) & (ledger.cap_w < state.need_w - 1.0)
     return held
 
 

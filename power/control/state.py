@@ -15,7 +15,7 @@ from power.policy.by_class import ByClass
 from power.policy.interface import MakePolicy, Plant, PowerPolicy, Wants
 from power.rules import PowerRules
 from power.safety.bursts import BurstAccount, burst_of, first_account
-from power.safety.commitments import Book, first_book
+from power.safety.commitments import GrantLedger, first_ledger
 from power.safety.estimator import STALE, Estimate, Trust, first_trust
 from power.tree import Tree, tree_of
 from power.watching import Braking, Repetition, no_brake, no_repetition
@@ -41,7 +41,7 @@ class AllocatorState:
     result.
     """
 
-    book: Book
+    ledger: GrantLedger
     trust: Trust
     repetition: Repetition
     estimate: Estimate
@@ -55,7 +55,7 @@ class AllocatorState:
     """Instant of this controller's first step."""
     at_s: float
     """Instant of the last step."""
-    told: "Grants | None"
+    grants: "Grants | None"
     """Grants of the last step; the same object is returned while nothing changes."""
 
     @property
@@ -105,20 +105,20 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None, policy: Mak
 def first_state(allocator: Allocator) -> AllocatorState:
     """Initial state of a controller, from the leases and readings in the table: no device has confirmed any yet."""
     tree, table = allocator.tree, allocator.tree.table
-    book = first_book(table.leases)
+    ledger = first_ledger(table.leases)
     nothing = np.zeros(tree.devices, dtype=bool)
     return AllocatorState(
-        book=book,
+        ledger=ledger,
         trust=first_trust(tree),
         repetition=no_repetition(tree),
-        estimate=Estimate(book.ceiling_w, book.ceiling_w, nothing, np.full(tree.devices, STALE), clean=False),
+        estimate=Estimate(ledger.ceiling_w, ledger.ceiling_w, nothing, np.full(tree.devices, STALE), clean=False),
         account=first_account(tree, allocator.rules, allocator.burst_j),
         braking=no_brake(tree),
         memory=allocator.policy.first(),
         wants=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
-        told=None,
+        grants=None,
     )
 
 
@@ -224,7 +224,7 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
 
     return replace(
         fresh,
-        book=columns("book"),
+        ledger=columns("ledger"),
         estimate=columns("estimate"),
         trust=replace(columns("trust"), clean=state.trust.clean),
         repetition=replace(columns("repetition"), looked_at_s=state.repetition.looked_at_s),

@@ -15,7 +15,7 @@ from power.control.state import Allocator, AllocatorState, Grants
 from power.policy.interface import PolicyInput, Wants, floors_first_w
 from power.rules import MEANT_W
 from power.safety.bursts import BurstAccount, counted, restoring
-from power.safety.commitments import Book, confirmed, granted
+from power.safety.commitments import GrantLedger, confirmed, granted
 from power.safety.estimator import (
     FINE,
     OVER_CAP,
@@ -24,8 +24,8 @@ from power.safety.estimator import (
     Trust,
     distrusting,
     estimate,
-    heard_again,
     obeyed,
+    reporting_again,
     with_wrong_units,
 )
 from power.tree import Tree
@@ -35,7 +35,7 @@ from power.watching import Braking, is_full, is_watched, repeated, watched
 def granted_w(
     tree: Tree,
     trust: Trust,
-    book: Book,
+    ledger: GrantLedger,
     seen: Estimate,
     awaited: BoolArray,
     wanted_w: FloatArray,
@@ -54,17 +54,17 @@ def granted_w(
     wanted_w = np.minimum(np.maximum(wanted_w, devices.min_w), devices.max_w)
     wanted_w = _fitting_caps(tree, governed, np.where(governed, wanted_w, seen.held_w), room_w)
     if not all_of(governed):
-        wanted_w = np.where(governed, wanted_w, np.where(awaited, book.cap_w, devices.floor_w))
+        wanted_w = np.where(governed, wanted_w, np.where(awaited, ledger.cap_w, devices.floor_w))
     held_w = np.where(devices.managed, seen.held_w, 0.0)
     left_w = room_w - tree.at_worst(held_w)
-    lowered_w = np.where(devices.managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
+    lowered_w = np.where(devices.managed, np.minimum(wanted_w, ledger.cap_w), ledger.cap_w)
     if not trust.clean:
         # A device that keeps a higher limit than granted is granted that limit, once others made room. Only the record
         # changes: it enforces that limit already, and would be reported for ever as not obeying.
-        clamped = (trust.least_w > book.cap_w) & (seen.held_w >= trust.least_w)
+        clamped = (trust.least_w > ledger.cap_w) & (seen.held_w >= trust.least_w)
         clamped &= seen.believed & (seen.fault != OVER_CAP) & (tree.least(left_w) >= 0)
         lowered_w = np.where(clamped, np.minimum(trust.least_w, devices.max_w), lowered_w)
-    may_rise = (book.ceiling_w <= book.cap_w) & seen.believed & (seen.fault == FINE) & devices.managed
+    may_rise = (ledger.ceiling_w <= ledger.cap_w) & seen.believed & (seen.fault == FINE) & devices.managed
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
     if not any_of(rise_w > 0):
         return lowered_w
@@ -109,12 +109,14 @@ def _fitting_rises(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w:
     return made
 
 
-def as_found_w(tree: Tree, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:
+def as_found_w(
+    tree: Tree, before: GrantLedger, ledger: GrantLedger, readings: PowerReadings, cap_w: FloatArray
+) -> FloatArray:
     """Caps limited to the enforced limits of devices that are seen to obey for the first time.
 
     An earlier controller may have lowered them since their limits were first read, and granted the power to others.
     """
-    newly = book.met & ~before.met & (readings.cap_w > 0)
+    newly = ledger.met & ~before.met & (readings.cap_w > 0)
     holds_w = np.maximum(np.floor(readings.cap_w), tree.table.devices.min_w)
     return np.where(newly, np.minimum(cap_w, holds_w), cap_w)
 
@@ -141,10 +143,10 @@ def step(
     if any_of(unknown):  # an unknown limit counts as none
         readings = replace(readings, cap_w=np.where(unknown, np.inf, readings.cap_w))
     if state.at_s == NEVER_S:  # earlier grants count as granted now, so that no device is late yet
-        now: FloatArray = np.full(len(state.book.cap_w), now_s)
-        state = replace(state, book=replace(state.book, granted_at_s=now, due_since_s=now), started_s=now_s)
+        now: FloatArray = np.full(len(state.ledger.cap_w), now_s)
+        state = replace(state, ledger=replace(state.ledger, granted_at_s=now, due_since_s=now), started_s=now_s)
     elif now_s - state.at_s > rules.stale_s:  # nor is silence during a pause held against any
-        state = replace(state, trust=heard_again(state.trust, now_s))
+        state = replace(state, trust=reporting_again(state.trust, now_s))
 
     # Safety: what is believed, and what each device may still hold.
     account, overdrew = counted(state.account, tree, rules, allocator.burst_j, readings)
@@ -152,17 +154,17 @@ def step(
     if any_of(overdrew):
         trust = distrusting(trust, overdrew, now_s + rules.distrust_s)
     repetition = repeated(state.repetition, rules, readings, tree.table.devices.idle_w, now_s)
-    trust, seen = estimate(tree, rules, trust, state.book, readings, repetition.stuck, now_s)
+    trust, seen = estimate(tree, rules, trust, state.ledger, readings, repetition.stuck, now_s)
     seen = seen if seen.clean else with_wrong_units(seen, tree.table.devices, readings.draw_w)
-    book = confirmed(state.book, readings.sequence, *obeyed(tree, rules, state.book, readings, seen))
-    if seen.clean and book is not state.book:
-        held_w = np.maximum(book.ceiling_w, readings.cap_w)
+    ledger = confirmed(state.ledger, readings.sequence, *obeyed(tree, rules, state.ledger, readings, seen))
+    if seen.clean and ledger is not state.ledger:
+        held_w = np.maximum(ledger.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     drawn_w = tree.drawn(seen.draw_w) + allocator.fixed_w
     braking = state.braking
     if is_watched(braking, now_s) or any_of(is_full(drawn_w, budget_w)):
         # Whether a hardware brake is engaged is judged by the draw of devices against what they need.
-        usual_w = np.minimum(state.book.cap_w, state.need_w / (1 + rules.margin_share))
+        usual_w = np.minimum(state.ledger.cap_w, state.need_w / (1 + rules.margin_share))
         braking = watched(
             braking,
             tree,
@@ -176,25 +178,25 @@ def step(
 
     # Policy: what is wanted.
     room_w = budget_w - allocator.fixed_w
-    shown = _seen(allocator, state, trust, book, seen, readings, braking, now_s, drawn_w, budget_w, room_w)
+    shown = _seen(allocator, state, trust, ledger, seen, readings, braking, now_s, drawn_w, budget_w, room_w)
     memory, wants = allocator.policy.wants(state.memory, shown)
 
     # Safety: what of it is granted now.
-    cap_w, burst = book.cap_w, book.burst
-    if wants is not state.wants or not (seen.clean and book.settled):
-        awaited = _awaited(allocator, book, seen, room_w, now_s - state.started_s)
-        cap_w = granted_w(tree, trust, book, seen, awaited, wants.cap_w, wants.need_w, room_w)
-        cap_w = floors_first_w(tree, wants.cap_w, book.cap_w, cap_w)
+    cap_w, burst = ledger.cap_w, ledger.burst
+    if wants is not state.wants or not (seen.clean and ledger.settled):
+        awaited = _awaited(allocator, ledger, seen, room_w, now_s - state.started_s)
+        cap_w = granted_w(tree, trust, ledger, seen, awaited, wants.cap_w, wants.need_w, room_w)
+        cap_w = floors_first_w(tree, wants.cap_w, ledger.cap_w, cap_w)
         burst = allocator.plant.bursts if seen.clean else allocator.plant.bursts & (seen.fault == FINE)
-        if not all_of(state.book.met):
-            cap_w = as_found_w(tree, state.book, book, readings, cap_w)
-    changed = ((cap_w != book.cap_w) | (burst != book.burst)) & tree.table.devices.managed
+        if not all_of(state.ledger.met):
+            cap_w = as_found_w(tree, state.ledger, ledger, readings, cap_w)
+    changed = ((cap_w != ledger.cap_w) | (burst != ledger.burst)) & tree.table.devices.managed
     if any_of(changed):
-        book = granted(book, cap_w, burst, changed, now_s)
+        ledger = granted(ledger, cap_w, burst, changed, now_s)
     account = restoring(account, tree, rules, drawn_w, budget_w, now_s, braked=braking.holds)
-    told = _grants(allocator, state, book, account, wants, braking, changed)
+    grants = _grants(allocator, state, ledger, account, wants, braking, changed)
     return AllocatorState(
-        book=book,
+        ledger=ledger,
         trust=trust,
         repetition=repetition,
         estimate=seen,
@@ -204,15 +206,15 @@ def step(
         wants=wants,
         started_s=state.started_s,
         at_s=now_s,
-        told=told,
-    ), told
+        grants=grants,
+    ), grants
 
 
 def _seen(
     allocator: Allocator,
     state: AllocatorState,
     trust: Trust,
-    book: Book,
+    ledger: GrantLedger,
     seen: Estimate,
     readings: PowerReadings,
     braking: Braking,
@@ -226,7 +228,7 @@ def _seen(
     governed, free_w = is_governed(tree, seen), room_w
     if not all_of(governed):
         free_w = room_w - tree.at_worst(np.where(tree.table.devices.managed & ~governed, seen.held_w, 0.0))
-    limit_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
+    limit_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, ledger.ceiling_w), ledger.cap_w)
     base_w = tree.table.devices.min_w
     return PolicyInput(
         at_s=now_s,
@@ -235,9 +237,9 @@ def _seen(
         shown_w=readings.draw_w,
         phase=readings.phase,
         limit_w=limit_w,
-        lease_w=book.cap_w,
-        shows=(readings.at_s > book.granted_at_s + 2 * rules.control_delay_s)
-        | (seen.draw_w < rules.pinned_share * book.before_w),
+        lease_w=ledger.cap_w,
+        shows=(readings.at_s > ledger.granted_at_s + 2 * rules.control_delay_s)
+        | (seen.draw_w < rules.pinned_share * ledger.before_w),
         governed=governed,
         base_w=base_w if trust.clean else np.maximum(base_w, trust.least_w),
         free_w=free_w,
@@ -248,43 +250,43 @@ def _seen(
     )
 
 
-def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArray, for_s: float) -> BoolArray:
+def _awaited(allocator: Allocator, ledger: GrantLedger, seen: Estimate, room_w: FloatArray, for_s: float) -> BoolArray:
     """Devices not yet heard by a new controller that may keep what they have, because it fits the budget.
 
     For as long as a reading may be old: a restart of the controller must not send a row to its floors. for_s: time
     since the restart.
     """
     tree = allocator.tree
-    if for_s >= allocator.rules.stale_s or all_of(book.met):
+    if for_s >= allocator.rules.stale_s or all_of(ledger.met):
         return tree.nobody
-    leased_w = np.where(tree.table.devices.managed, book.cap_w, 0.0)
+    leased_w = np.where(tree.table.devices.managed, ledger.cap_w, 0.0)
     fits = tree.least(room_w - tree.at_worst(leased_w)) >= 0
-    awaited: BoolArray = ~book.met & (seen.fault == STALE) & fits
+    awaited: BoolArray = ~ledger.met & (seen.fault == STALE) & fits
     return awaited
 
 
 def _grants(
     allocator: Allocator,
     state: AllocatorState,
-    book: Book,
+    ledger: GrantLedger,
     account: BurstAccount,
     wants: Wants,
     braking: Braking,
     changed: BoolArray,
 ) -> Grants:
     """The grants, the same object while nothing changes. Below an engaged brake no device exceeds its lease."""
-    told = state.told
+    grants = state.grants
     same = wants is state.wants and account.back_s is state.account.back_s and braking is state.braking
-    if told is not None and same and told.changed is allocator.tree.nobody and not any_of(changed):
-        return told
-    to_w = np.maximum(wants.burst_to_w, book.cap_w)
+    if grants is not None and same and grants.changed is allocator.tree.nobody and not any_of(changed):
+        return grants
+    to_w = np.maximum(wants.burst_to_w, ledger.cap_w)
     return Grants(
         changed=changed if any_of(changed) else allocator.tree.nobody,
-        cap_w=book.cap_w,
-        burst_j=allocator.burst_j if all_of(book.burst) else np.where(book.burst, allocator.burst_j, 0.0),
-        burst_to_w=np.where(braking.under, book.cap_w, to_w) if braking.holds else to_w,
+        cap_w=ledger.cap_w,
+        burst_j=allocator.burst_j if all_of(ledger.burst) else np.where(ledger.burst, allocator.burst_j, 0.0),
+        burst_to_w=np.where(braking.under, ledger.cap_w, to_w) if braking.holds else to_w,
         credit_back_s=account.back_s,
-        sequence=book.sequence,
-        safe_w=np.minimum(allocator.tree.table.devices.floor_w, book.cap_w),
-        met=book.met,
+        sequence=ledger.sequence,
+        safe_w=np.minimum(allocator.tree.table.devices.floor_w, ledger.cap_w),
+        met=ledger.met,
     )

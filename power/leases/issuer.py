@@ -31,7 +31,7 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseBook:
+class LeaseLedger:
     """Controller's record of nodes. A new controller starts with an empty one and a higher epoch."""
 
     epoch: int
@@ -40,29 +40,29 @@ class LeaseBook:
     nodes: Mapping[str, NodeReport] = field(default_factory=dict)
 
 
-def heard(book: LeaseBook, report: Report) -> tuple[LeaseBook, Refusal | None]:
+def with_report(ledger: LeaseLedger, report: Report) -> tuple[LeaseLedger, Refusal | None]:
     """The record after a report, or the unchanged record with the reason why the report does not count.
 
     Late, duplicated and reordered reports do not count, nor those of a former session of the agent.
     """
-    known = book.nodes.get(report.node)
+    known = ledger.nodes.get(report.node)
     if known is None:
-        return _with(book, NodeReport(report)), None
+        return _with(ledger, NodeReport(report)), None
     if report.life == known.report.life:
         if report.sent_s <= known.report.sent_s:
-            return book, Refusal("Replayed", "a newer report was received before")
-        return _with(book, replace(known, report=report)), None
+            return ledger, Refusal("Replayed", "a newer report was received before")
+        return _with(ledger, replace(known, report=report)), None
     if report.life in known.former_lives:
-        return book, Refusal("OtherLife", "report is from before the agent lost its record")
+        return ledger, Refusal("OtherLife", "report is from before the agent lost its record")
     lives = (known.report.life, *known.former_lives)[:_LIVES_KEPT]
-    return _with(book, NodeReport(report, lives)), None
+    return _with(ledger, NodeReport(report, lives)), None
 
 
-def _with(book: LeaseBook, node: NodeReport) -> LeaseBook:
-    return replace(book, nodes={**book.nodes, node.report.node: node})
+def _with(ledger: LeaseLedger, node: NodeReport) -> LeaseLedger:
+    return replace(ledger, nodes={**ledger.nodes, node.report.node: node})
 
 
-def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
+def readings_of(ledger: LeaseLedger, table: PowerTable) -> PowerReadings:
     """Readings from the newest reports, in the order of the table's devices, on the controller's clock.
 
     An instant is the earliest possible one of the reading: when the lease that the report names was issued, plus the
@@ -73,11 +73,11 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
     devices = len(table.devices)
     at_s, draw_w, cap_w = [NEVER_S] * devices, [0.0] * devices, [0.0] * devices
     sequence, phase = [-1] * devices, [-1] * devices
-    heard_of = [book.nodes.get(name) for name in table.domains.names]
+    node_of = [ledger.nodes.get(name) for name in table.domains.names]
     # Else the instant is on another controller's clock.
-    is_timed = [node is not None and node.report.answered_epoch == book.epoch for node in heard_of]
+    is_timed = [node is not None and node.report.answered_epoch == ledger.epoch for node in node_of]
     for row, (name, domain) in enumerate(zip(table.devices.names, table.devices.domain.tolist(), strict=True)):
-        node = heard_of[domain]
+        node = node_of[domain]
         if node is None or (reported := node.report.devices.get(name)) is None:
             continue
         report = node.report
@@ -85,10 +85,10 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
             at_s[row] = report.answered_s + report.since_s - reported.age_s
         draw_w[row], cap_w[row] = reported.draw_w, reported.cap_w
         phase[row] = reported.phase if reported.phase in PHASES else PHASE_UNKNOWN
-        if report.epoch == book.epoch:
+        if report.epoch == ledger.epoch:
             sequence[row] = min(max(report.sequence, -1), _HIGHEST)
-    meter_at_s, meter_w = np.full(len(heard_of), NEVER_S), np.zeros(len(heard_of))
-    for row, node in enumerate(heard_of):
+    meter_at_s, meter_w = np.full(len(node_of), NEVER_S), np.zeros(len(node_of))
+    for row, node in enumerate(node_of):
         if node is not None and (metered_w := node.report.meter_w) is not None:
             report, meter_w[row] = node.report, metered_w
             if is_timed[row]:
@@ -105,14 +105,14 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
     )
 
 
-def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
+def found_w(ledger: LeaseLedger, table: PowerTable) -> FloatArray:
     """Limits that devices were found at, shape (devices,), adopted by a controller after its start.
 
     The useful floor where a device was not heard from: a lease may only lower it until it was.
     """
     made = table.devices.floor_w.copy()
     for row, name in enumerate(table.devices.names):
-        node = book.nodes.get(table.domains.names[int(table.devices.domain[row])])
+        node = ledger.nodes.get(table.domains.names[int(table.devices.domain[row])])
         if node is not None and (reported := node.report.devices.get(name)) is not None:
             made[row] = min(max(reported.cap_w, float(table.devices.min_w[row])), float(table.devices.max_w[row]))
     return made
@@ -135,7 +135,7 @@ def adopted(table: PowerTable, found_w: FloatArray, epoch: int) -> PowerTable:
 
 
 def answers(
-    book: LeaseBook, table: PowerTable, grants: Grants, now_s: float, only: Container[str] | None = None
+    ledger: LeaseLedger, table: PowerTable, grants: Grants, now_s: float, only: Container[str] | None = None
 ) -> tuple[Lease, ...]:
     """Leases for all nodes that were heard from, each answering the newest report. only: for these nodes; None: for
     all.
@@ -150,7 +150,7 @@ def answers(
     made = []
     for domain, rows in zip(nodes.tolist(), np.split(order, starts[1:]), strict=True):
         node = table.domains.names[domain]
-        if (known := book.nodes.get(node)) is None or (only is not None and node not in only):
+        if (known := ledger.nodes.get(node)) is None or (only is not None and node not in only):
             continue
         names = {int(row): table.devices.names[int(row)] for row in rows}
         bursts = {row: name for row, name in names.items() if grants.burst_j[row] > 0}
@@ -158,8 +158,8 @@ def answers(
             node=node,
             life=known.report.life,
             echo_s=known.report.sent_s,
-            for_s=book.for_s,
-            epoch=book.epoch,
+            for_s=ledger.for_s,
+            epoch=ledger.epoch,
             sequence=int(grants.sequence[rows].max()),
             issued_s=now_s,
             caps_w={name: float(grants.cap_w[row]) for row, name in names.items()},

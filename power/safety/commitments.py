@@ -14,7 +14,7 @@ from cluster.power import NEVER_S, PowerLeases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Book:
+class GrantLedger:
     """Record of grants, one entry per device."""
 
     cap_w: FloatArray
@@ -51,9 +51,9 @@ class Book:
         return not any_of(self.open)
 
 
-def first_book(leases: PowerLeases) -> Book:
+def first_ledger(leases: PowerLeases) -> GrantLedger:
     """The record of a controller after its start: the leases in the snapshot, none of them confirmed to it."""
-    return Book(
+    return GrantLedger(
         cap_w=leases.cap_w,
         ceiling_w=np.maximum(leases.ceiling_w, leases.cap_w),
         sequence=leases.sequence,
@@ -70,46 +70,48 @@ def first_book(leases: PowerLeases) -> Book:
     )
 
 
-def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolArray) -> Book:
-    """The record after devices reported the grants that they hold (`heard`) and were seen to draw no more.
+def confirmed(ledger: GrantLedger, reported: IntArray, obeyed: BoolArray, keeps_mark: BoolArray) -> GrantLedger:
+    """The record after devices reported the grants that they hold (`reported`) and were seen to draw no more.
 
     obeyed: devices that obey the newest grant; keeps_mark: devices that keep to `since_mark_w`, such as one that is
     lowered step by step and always one step behind.
     """
-    if book.settled and all_of(book.met):
-        return book
-    newest = obeyed & (heard >= book.sequence)
-    past_mark = newest | (keeps_mark & (heard >= book.mark))
-    ceiling_w = np.where(newest, book.cap_w, np.where(past_mark, book.since_mark_w, book.ceiling_w))
+    if ledger.settled and all_of(ledger.met):
+        return ledger
+    newest = obeyed & (reported >= ledger.sequence)
+    past_mark = newest | (keeps_mark & (reported >= ledger.mark))
+    ceiling_w = np.where(newest, ledger.cap_w, np.where(past_mark, ledger.since_mark_w, ledger.ceiling_w))
     return replace(
-        book,
-        ceiling_w=np.minimum(ceiling_w, book.ceiling_w),
-        mark=np.where(past_mark, book.sequence, book.mark),
-        since_mark_w=np.where(past_mark, book.cap_w, book.since_mark_w),
-        due_since_s=np.where(past_mark, np.minimum(book.next_at_s, book.granted_at_s), book.due_since_s),
-        next_at_s=np.where(past_mark, np.inf, book.next_at_s),
-        held_burst=np.where(newest, book.burst, book.held_burst),
-        met=book.met | newest,
-        open=book.open & ~newest,
+        ledger,
+        ceiling_w=np.minimum(ceiling_w, ledger.ceiling_w),
+        mark=np.where(past_mark, ledger.sequence, ledger.mark),
+        since_mark_w=np.where(past_mark, ledger.cap_w, ledger.since_mark_w),
+        due_since_s=np.where(past_mark, np.minimum(ledger.next_at_s, ledger.granted_at_s), ledger.due_since_s),
+        next_at_s=np.where(past_mark, np.inf, ledger.next_at_s),
+        held_burst=np.where(newest, ledger.burst, ledger.held_burst),
+        met=ledger.met | newest,
+        open=ledger.open & ~newest,
     )
 
 
-def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray, at_s: float) -> Book:
+def granted(ledger: GrantLedger, cap_w: FloatArray, burst: BoolArray, changed: BoolArray, at_s: float) -> GrantLedger:
     """The record after new grants were sent to the devices in `changed`."""
-    number = book.sequence.max(initial=-1) + 1
-    opens = changed & (~book.open | (book.due_since_s == NEVER_S))
+    number = ledger.sequence.max(initial=-1) + 1
+    opens = changed & (~ledger.open | (ledger.due_since_s == NEVER_S))
     return replace(
-        book,
-        cap_w=np.where(changed, cap_w, book.cap_w),
-        ceiling_w=np.where(changed, np.maximum(book.ceiling_w, cap_w), book.ceiling_w),
-        sequence=np.where(changed, number, book.sequence),
-        mark=np.where(opens, number, book.mark),
-        since_mark_w=np.where(opens, cap_w, np.where(changed, np.maximum(book.since_mark_w, cap_w), book.since_mark_w)),
-        due_since_s=np.where(opens, at_s, book.due_since_s),
-        next_at_s=np.where(opens, np.inf, np.where(changed, np.minimum(book.next_at_s, at_s), book.next_at_s)),
-        before_w=np.where(changed, book.cap_w, book.before_w),
-        granted_at_s=np.where(changed, at_s, book.granted_at_s),
-        burst=np.where(changed, burst, book.burst),
-        held_burst=book.held_burst | (changed & burst),
-        open=book.open | changed,
+        ledger,
+        cap_w=np.where(changed, cap_w, ledger.cap_w),
+        ceiling_w=np.where(changed, np.maximum(ledger.ceiling_w, cap_w), ledger.ceiling_w),
+        sequence=np.where(changed, number, ledger.sequence),
+        mark=np.where(opens, number, ledger.mark),
+        since_mark_w=np.where(
+            opens, cap_w, np.where(changed, np.maximum(ledger.since_mark_w, cap_w), ledger.since_mark_w)
+        ),
+        due_since_s=np.where(opens, at_s, ledger.due_since_s),
+        next_at_s=np.where(opens, np.inf, np.where(changed, np.minimum(ledger.next_at_s, at_s), ledger.next_at_s)),
+        before_w=np.where(changed, ledger.cap_w, ledger.before_w),
+        granted_at_s=np.where(changed, at_s, ledger.granted_at_s),
+        burst=np.where(changed, burst, ledger.burst),
+        held_burst=ledger.held_burst | (changed & burst),
+        open=ledger.open | changed,
     )

@@ -7,7 +7,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import NEVER_S, PowerDeviceTable, PowerReadings
 from power.rules import ROUNDING_W, PowerRules
-from power.safety.commitments import Book
+from power.safety.commitments import GrantLedger
 from power.tree import Tree
 
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
@@ -49,7 +49,7 @@ class Trust:
     """Account of the draw above what an honest device shows: fractions of its limit times seconds, at `counted_s`."""
     counted_s: FloatArray
     """Instant of the last reading in that account."""
-    heard_since_s: FloatArray
+    reporting_since_s: FloatArray
     """Instant from which each device has been heard from without a gap; before it, the device could confirm nothing."""
     clean: bool = True
     """Whether no device is distrusted or clamped: the usual case, in which nothing needs attention."""
@@ -81,7 +81,7 @@ def honest_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
 
 def first_trust(tree: Tree) -> Trust:
     never, nothing = np.full(tree.devices, NEVER_S), np.zeros(tree.devices)
-    return Trust(never, nothing, never, nothing, never, heard_since_s=never)
+    return Trust(never, nothing, never, nothing, never, reporting_since_s=never)
 
 
 def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
@@ -89,16 +89,16 @@ def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
     return replace(trust, distrusted_until_s=np.where(found, until_s, trust.distrusted_until_s), clean=False)
 
 
-def heard_again(trust: Trust, now_s: float) -> Trust:
+def reporting_again(trust: Trust, now_s: float) -> Trust:
     """The memory after a period without listening: silence of devices during it does not count against them."""
-    return replace(trust, heard_since_s=np.full(len(trust.heard_since_s), now_s))
+    return replace(trust, reporting_since_s=np.full(len(trust.reporting_since_s), now_s))
 
 
 def estimate(
     tree: Tree,
     rules: PowerRules,
     trust: Trust,
-    book: Book,
+    ledger: GrantLedger,
     readings: PowerReadings,
     stuck: BoolArray,
     now_s: float,
@@ -110,37 +110,37 @@ def estimate(
     them. A device that drew more than its cap counts at its highest limit.
     """
     devices, draw_w = tree.table.devices, readings.draw_w
-    held_w = np.maximum(book.ceiling_w, readings.cap_w)
+    held_w = np.maximum(ledger.ceiling_w, readings.cap_w)
     # An instant in the future means that clocks disagree: then the age of the reading is unknown.
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     possible = (draw_w >= SMALLEST_SHARE * devices.idle_w) & (draw_w <= IMPOSSIBLE_SHARE * devices.max_w)
-    may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
+    may_draw_w = np.where(ledger.burst | ledger.open, np.maximum(held_w, devices.max_w), held_w)
     obeys = draw_w <= honest_w(tree, rules, may_draw_w)
-    enforces = readings.cap_w <= book.ceiling_w + SLACK_W
+    enforces = readings.cap_w <= ledger.ceiling_w + SLACK_W
     if (
         all_of(fresh & possible & obeys & enforces & ~stuck)
         and trust.clean
-        and all_of(trust.heard_since_s < np.inf)
-        and not (any_of(book.open) and any_of(_late(rules, trust, book, now_s)))
+        and all_of(trust.reporting_since_s < np.inf)
+        and not (any_of(ledger.open) and any_of(_late(rules, trust, ledger, now_s)))
     ):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
-    limit_w = np.where(obeys, book.cap_w, may_draw_w)
+    limit_w = np.where(obeys, ledger.cap_w, may_draw_w)
     return _with_faults(
-        tree, rules, trust, book, readings, now_s, held_w, limit_w, stuck, fresh, possible, obeys, enforces
+        tree, rules, trust, ledger, readings, now_s, held_w, limit_w, stuck, fresh, possible, obeys, enforces
     )
 
 
 def obeyed(
-    tree: Tree, rules: PowerRules, book: Book, readings: PowerReadings, seen: Estimate
+    tree: Tree, rules: PowerRules, ledger: GrantLedger, readings: PowerReadings, seen: Estimate
 ) -> tuple[BoolArray, BoolArray]:
-    """Devices seen to obey the newest grant, and devices seen to obey the largest since the mark (`Book`).
+    """Devices seen to obey the newest grant, and devices seen to obey the largest since the mark (`GrantLedger`).
 
     Obeying means: the device reports an enforced limit no higher, draws no more, and is believed.
     """
-    if book.settled:
+    if ledger.settled:
         return seen.believed, seen.believed
-    newest = _keeps(tree, rules, book.cap_w, book.burst, readings) & (readings.at_s >= book.granted_at_s)
-    since_mark = _keeps(tree, rules, book.since_mark_w, book.held_burst, readings)
+    newest = _keeps(tree, rules, ledger.cap_w, ledger.burst, readings) & (readings.at_s >= ledger.granted_at_s)
+    since_mark = _keeps(tree, rules, ledger.since_mark_w, ledger.held_burst, readings)
     if seen.clean:
         return newest, since_mark
     honest = seen.believed & (seen.fault != OVER_CAP)
@@ -153,10 +153,10 @@ def _keeps(tree: Tree, rules: PowerRules, cap_w: FloatArray, bursts: BoolArray, 
     return np.asarray((readings.cap_w <= cap_w + ROUNDING_W) & draws_no_more)
 
 
-def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArray:
+def _late(rules: PowerRules, trust: Trust, ledger: GrantLedger, now_s: float) -> BoolArray:
     """Reachable devices that, for longer than allowed, were seen to obey neither their grant nor a lower one."""
-    return book.open & (
-        now_s - np.maximum(book.due_since_s, trust.heard_since_s) >= rules.culprit_periods * rules.control_delay_s
+    return ledger.open & (
+        now_s - np.maximum(ledger.due_since_s, trust.reporting_since_s) >= rules.culprit_periods * rules.control_delay_s
     )
 
 
@@ -164,7 +164,7 @@ def _with_faults(
     tree: Tree,
     rules: PowerRules,
     trust: Trust,
-    book: Book,
+    ledger: GrantLedger,
     readings: PowerReadings,
     now_s: float,
     held_w: FloatArray,
@@ -180,11 +180,11 @@ def _with_faults(
     limit_w: shape (devices,), the limit that a device must have kept.
     """
     devices = tree.table.devices
-    since_s = np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s)
-    trust = replace(trust, heard_since_s=np.where(fresh, since_s, np.inf))
-    late = _late(rules, trust, book, now_s)
-    ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst
-    ignores &= readings.draw_w > honest_w(tree, rules, book.cap_w)
+    since_s = np.where(trust.reporting_since_s == np.inf, now_s, trust.reporting_since_s)
+    trust = replace(trust, reporting_since_s=np.where(fresh, since_s, np.inf))
+    late = _late(rules, trust, ledger, now_s)
+    ignores = late & (readings.sequence >= ledger.sequence) & enforces & ~ledger.burst
+    ignores &= readings.draw_w > honest_w(tree, rules, ledger.cap_w)
     offends = fresh & possible & (~obeys | ignores) & devices.managed
     trust, found = _counted(tree, rules, trust, readings, offends, limit_w)
     until_s = np.where(found, now_s + rules.distrust_s, trust.distrusted_until_s)
@@ -197,8 +197,8 @@ def _with_faults(
     fault[~fresh] = STALE
     fault[~devices.managed & (fault == NOT_ENFORCED)] = FINE
     worst_w = np.maximum(devices.max_w, devices.default_w)
-    held_w = np.minimum(held_w, np.maximum(worst_w, book.ceiling_w))
-    held_w = np.where(distrusted | (~fresh & book.held_burst), np.maximum(held_w, worst_w), held_w)
+    held_w = np.minimum(held_w, np.maximum(worst_w, ledger.ceiling_w))
+    held_w = np.where(distrusted | (~fresh & ledger.held_burst), np.maximum(held_w, worst_w), held_w)
     believed = fresh & possible & ~stuck
     draw_w = np.where(believed, readings.draw_w, held_w * tree.overshoot)
     # Limits that devices kept although granted less are forgotten after a while.

@@ -21,7 +21,7 @@ from controller.loops.power.domain_facts import facts_of, held_of
 from controller.loops.power.loop import LOOK_S, PowerLoop
 from controller.loops.power.reporter import EVERY_S, PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules
@@ -76,7 +76,7 @@ class Cluster:
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
-        self.said: list[Decision] = []
+        self.said: list[ReportedDecision] = []
         self.samples: tuple[Sample, ...] = ()
         me: Any = self
         context = loop_context(applier=Applier(me, lambda: True), meter=me, clocks=clocks)
@@ -94,7 +94,7 @@ class Cluster:
     async def publish_metrics(self) -> None:
         self.metrics.publish(self.loop)
 
-    def say(self, several: Iterable[Decision]) -> None:
+    def say(self, several: Iterable[ReportedDecision]) -> None:
         self.said += several
 
     def publish_power(self, samples: Iterable[Sample]) -> None:

@@ -4,12 +4,12 @@ import gzip
 from collections.abc import Iterable
 
 from controller.cycle import Cycle
-from controller.recording.ring import Entry, Recording, recorded
+from controller.recording.ring import CycleEntry, Recording, recorded
 
 
 def recording_of(cycles: Iterable[Cycle]) -> Recording:
     """Recording of all these cycles, regardless of size and age."""
-    entries: list[Entry] = []
+    entries: list[CycleEntry] = []
     packed: dict[str, bytes] = {}
     for number, cycle in enumerate(cycles, start=1):
         entry, frames = recorded(cycle, number)

@@ -18,8 +18,8 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.plans import Reason
-from controller.report.decisions import UNPLACED, Decision
-from controller.report.events import Series, event_write
+from controller.report.decisions import UNPLACED, ReportedDecision
+from controller.report.events import EventSeries, event_write
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
@@ -290,8 +290,8 @@ def test_a_watch_of_events_shows_each_as_it_comes_in_columns_that_stay(
     uid = kubectl.get("pod", "told")["metadata"]["uid"]
 
     def tell(code: str, words: str, at_s: float) -> None:
-        about = Decision("Pod", "default/told", "Placing", Reason(code, words), is_warning=True, event=UNPLACED)
-        written = event_write(Series(about, uid, began_at_s=at_s, last_at_s=at_s), epoch=1, instance="test")
+        about = ReportedDecision("Pod", "default/told", "Placing", Reason(code, words), is_warning=True, event=UNPLACED)
+        written = event_write(EventSeries(about, uid, began_at_s=at_s, last_at_s=at_s), epoch=1, instance="test")
         kubectl("create", "-f", "-", stdin=dict(written.body or {}))
 
     tell("NoGpuFree", "before the watch", 1.8e9)
@@ -436,8 +436,8 @@ def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, r
     kubectl("create", "-f", "-", stdin=stuck)
     uid = kubectl.get("pod", "stuck")["metadata"]["uid"]
     why = Reason("NoGpuFree", "no node has 64 GPUs")
-    told = Decision("Pod", "default/stuck", "Placing", why, is_warning=True, event=UNPLACED)
-    event = event_write(Series(told, uid, began_at_s=1.8e9, last_at_s=1.8e9), epoch=1, instance="test")
+    told = ReportedDecision("Pod", "default/stuck", "Placing", why, is_warning=True, event=UNPLACED)
+    event = event_write(EventSeries(told, uid, began_at_s=1.8e9, last_at_s=1.8e9), epoch=1, instance="test")
     kubectl("create", "-f", "-", stdin=dict(event.body or {}))
 
     page, events = said(run("describe msvc chat")), said(run("events --warnings"))

@@ -7,13 +7,13 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from deploy import release_files
-from deploy.release_files import CHART, NAMESPACE, RELEASE, RefusedError, Values
+from deploy.release_files import CHART, NAMESPACE, RELEASE, HelmRefusedError, Values
 
 __all__ = [
     "CHART",
     "NAMESPACE",
     "RELEASE",
-    "RefusedError",
+    "HelmRefusedError",
     "Values",
     "install",
     "lint_findings",

@@ -11,7 +11,7 @@ import yaml
 from nodeagent.__main__ import main
 from nodeagent.settings import AgentSettings, ProbeSettings, read_settings
 from power.leases.mounted_keys import LEAST_BYTES
-from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, rendered
+from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, Values, rendered
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 NODES: Values = {"nodeSelector": {"pool": "gpus"}}
@@ -375,7 +375,7 @@ def test_agents_are_scraped_under_the_names_of_their_nodes() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(agent: Values, place: str) -> None:
-    with pytest.raises(RefusedError, match=place):
+    with pytest.raises(HelmRefusedError, match=place):
         with_agent(agent)
 
 

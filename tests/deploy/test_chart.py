@@ -17,7 +17,7 @@ from controller.api.rbac import DEMAND, features, needed
 from controller.placers import MODES
 from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
-from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findings, rendered
+from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, Values, lint_findings, rendered
 
 WATCHED: Values = {
     "monitoring": {name: {"mode": "always"} for name in ("serviceMonitor", "prometheusRule", "dashboards")}
@@ -243,7 +243,7 @@ def test_the_api_server_trusts_the_certificate_of_the_external_metrics() -> None
 def test_a_certificate_of_ones_own_needs_its_authority() -> None:
     own = {"enabled": True, "tlsSecret": "mine"}
 
-    with pytest.raises(RefusedError, match="caBundle"):
+    with pytest.raises(HelmRefusedError, match="caBundle"):
         rendered({"autoscaler": {"externalMetrics": own}})
     objects = rendered({"autoscaler": {"externalMetrics": {**own, "caBundle": "UEVN"}}})
     assert objects["APIService", "v1beta1.external.metrics.k8s.io"]["spec"]["caBundle"] == "UEVN"
@@ -252,7 +252,7 @@ def test_a_certificate_of_ones_own_needs_its_authority() -> None:
 
 @pytest.mark.parametrize("endpoint", ["push", "external_metrics"])
 def test_an_endpoint_is_enabled_by_the_values_and_not_by_the_settings_alone(endpoint: str) -> None:
-    with pytest.raises(RefusedError, match="autoscaler"):
+    with pytest.raises(HelmRefusedError, match="autoscaler"):
         rendered({"settings": {"autoscaler": {endpoint: {"enabled": True}}}})
 
 
@@ -515,7 +515,7 @@ def test_services_of_the_cluster_cannot_be_read_as_settings() -> None:
 
 
 def test_preemption_without_the_right_to_evict_is_refused() -> None:
-    with pytest.raises(RefusedError, match="preempt"):
+    with pytest.raises(HelmRefusedError, match="preempt"):
         rendered({"evictions": False})
 
 
@@ -591,7 +591,7 @@ def test_the_kinds_can_be_left_out() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(values: Values, place: str) -> None:
-    with pytest.raises(RefusedError, match=place):
+    with pytest.raises(HelmRefusedError, match=place):
         rendered(values)
 
 

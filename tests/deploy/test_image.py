@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.version import VERSION
-from deploy.constraints import TOOLS_FILE, needed, pinned
+from deploy.constraints import TOOLS, TOOLS_FILE, needed, pinned
 from tests.deploy.dockerfile import FILE, ROOT, Bench, copied_from_the_context, steps
 
 
@@ -53,7 +53,7 @@ def test_tools_of_developers_are_pinned_beside_what_the_image_holds() -> None:
     """A release of a linter or a solver on the morning of a landing must not decide it."""
     pins = {**pinned(), **pinned(TOOLS_FILE)}
 
-    missing = [str(each) for each in needed(("dev",)) if not each.specifier.contains(pins.get(each.name.lower(), "0"))]
+    missing = [str(each) for each in needed(TOOLS) if not each.specifier.contains(pins.get(each.name.lower(), "0"))]
     assert not missing, "run `make constraints`"
     assert not pinned().keys() & pinned(TOOLS_FILE).keys()
 

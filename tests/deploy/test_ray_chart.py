@@ -12,7 +12,7 @@ from cli.main import tonnage
 from controller.brain.on_ray.ray_start import SILENT_NODE
 from controller.settings import read_settings
 from deploy.constraints import pinned
-from tests.deploy.helm import CHART, RefusedError, Values, rendered
+from tests.deploy.helm import CHART, HelmRefusedError, Values, rendered
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 
@@ -196,7 +196,7 @@ def test_kuberay_is_told_the_version_that_the_image_holds(with_kuberay: Path) ->
 
 
 def test_kuberay_is_refused_where_it_is_not() -> None:
-    with pytest.raises(RefusedError, match="KubeRay"):
+    with pytest.raises(HelmRefusedError, match="KubeRay"):
         rendered({"ray": {"mode": "kuberay"}})
 
 
@@ -205,7 +205,7 @@ def test_kuberay_is_refused_where_it_is_not() -> None:
     [({"mode": "serve"}, "mode"), ({"planners": 0}, "planners"), ({"workers": {"replicas": 0}}, "replicas")],
 )
 def test_a_wrong_value_is_refused_with_its_place(ray: Values, place: str) -> None:
-    with pytest.raises(RefusedError, match=place):
+    with pytest.raises(HelmRefusedError, match=place):
         rendered({"ray": ray})
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deploy.dashboards.boards import BOARDS
-from deploy.dashboards.generate import HERE, generated, written
+from deploy.dashboards.boards import BOARDS, HERE
+from deploy.dashboards.generate import generated, written
 
 LOADED = {board.name: json.loads(written(board)) for board in BOARDS}
 PANELS = {

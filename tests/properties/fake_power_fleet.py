@@ -11,7 +11,7 @@ from cluster.power import PowerTable
 from power.control.state import Allocator, AllocatorState, Grants, allocator_of, first_state
 from power.control.step import step
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
-from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
+from power.leases.issuer import LeaseLedger, adopted, answers, found_w, readings_of, with_report
 from power.leases.messages import DeviceReport, Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import PowerRules
 
@@ -121,11 +121,11 @@ class Agent:
 
 
 class Controller:
-    """The lease book and the allocator together, as a controller process runs them."""
+    """The lease ledger and the allocator together, as a controller process runs them."""
 
     def __init__(self, table: PowerTable, rules: PowerRules, epoch: int, start_s: float) -> None:
         self.table, self.rules = table, rules
-        self.book = LeaseBook(epoch, rules.lease_s)
+        self.ledger = LeaseLedger(epoch, rules.lease_s)
         self.start_s = start_s
         self.allocator: Allocator | None = None
         self.state: AllocatorState | None = None
@@ -138,7 +138,7 @@ class Controller:
     def hear(self, travelled: bytes, node: str) -> None:
         report = opened(Report, travelled, KEYS, node)
         assert not isinstance(report, Refusal)
-        self.book, _ = heard(self.book, report)
+        self.ledger, _ = with_report(self.ledger, report)
 
     def decide(self, now_s: int, budget_w: FloatArray) -> tuple[Lease, ...]:
         """Waits two seconds for nodes to be heard, takes over what it finds, then decides each second."""
@@ -146,12 +146,12 @@ class Controller:
         if self.allocator is None or self.state is None:
             if now_s < self.first_s + 2:
                 return ()
-            found = adopted(self.table, found_w(self.book, self.table), self.book.epoch)
+            found = adopted(self.table, found_w(self.ledger, self.table), self.ledger.epoch)
             self.allocator = allocator_of(found, self.rules)
             self.state = first_state(self.allocator)
-        readings = readings_of(self.book, self.table)
+        readings = readings_of(self.ledger, self.table)
         self.state, self.grants = step(self.allocator, self.state, readings, self.clock(now_s), budget_w)
-        return answers(self.book, self.table, self.grants, self.clock(now_s))
+        return answers(self.ledger, self.table, self.grants, self.clock(now_s))
 
 
 class Fleet:

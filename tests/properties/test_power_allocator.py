@@ -191,7 +191,7 @@ def test_a_stale_reading_raises_no_cap_whatever_it_says(fleet: Fleet, old_s: flo
     at_s[which % len(at_s)] -= old_s
 
     for second in (62.0, 64.0, 66.0):
-        before_w = state.book.cap_w
+        before_w = state.ledger.cap_w
         state, grants = step(allocator, state, replace(seen, at_s=at_s, sequence=grants.sequence), second)
         stale = second - at_s > RULES.stale_s
         assert (grants.cap_w[stale] <= before_w[stale]).all()

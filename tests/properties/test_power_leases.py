@@ -106,7 +106,7 @@ def happen(fleet: Fleet, event: Event, demand_w: dict[str, float], lasting: set[
         case "busy" | "idle":
             demand_w[name] = 400.0 if event.what == "busy" else 60.0
         case "new controller" | "second controller":
-            epoch = max(controller.book.epoch for controller in fleet.controllers) + 1
+            epoch = max(controller.ledger.epoch for controller in fleet.controllers) + 1
             kept = fleet.controllers[-1:] if event.what == "second controller" else []
             fleet.controllers = [*kept, Controller(fleet.table, fleet.rules, epoch, float(100 * event.which))]
 
@@ -137,7 +137,7 @@ def assert_rises_were_believed(fleet: Fleet, before: dict[int, FloatArray]) -> N
     """before: caps of each controller one second ago."""
     for controller in fleet.controllers:
         if controller.state is not None and id(controller) in before:
-            rose = controller.state.book.cap_w > before[id(controller)]
+            rose = controller.state.ledger.cap_w > before[id(controller)]
             assert controller.state.estimate.believed[rose].all(), "a cap rose on a stale reading"
 
 
@@ -171,7 +171,7 @@ def test_leases_never_exceed_a_budget_rise_on_a_stale_reading_or_leave_their_dev
             if event.at_s == fleet.now_s:
                 happen(fleet, event, demand_w, lasting)
         change_work(fleet, demand_w)
-        before = {id(c): c.state.book.cap_w for c in fleet.controllers if c.state is not None}
+        before = {id(c): c.state.ledger.cap_w for c in fleet.controllers if c.state is not None}
         fleet.second(tree.budget_w, demand_w)
 
         assert_budgets_hold(fleet, tree, lasting)

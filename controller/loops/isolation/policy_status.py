@@ -14,7 +14,7 @@ from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, Sa
 from controller.api.validation import words_of
 from controller.loops.isolation.coverage import Coverage, Covered
 from controller.metrics.registry import Sample
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from isolation.orders import NodeReport, SandboxReport
 from isolation.state import ADVICE
 from isolation.state import Reason as IsolationReason
@@ -129,7 +129,7 @@ def happenings(coverage: Coverage, reports: Mapping[str, NodeReport], seen: Seen
     return tuple(found), Seen(counts, lives)
 
 
-def events_of(several: Sequence[Happening]) -> Iterator[Decision]:
+def events_of(several: Sequence[Happening]) -> Iterator[ReportedDecision]:
     """Events about pods."""
     for each in several:
         if each.what in REPORTED:
@@ -138,7 +138,7 @@ def events_of(several: Sequence[Happening]) -> Iterator[Decision]:
             words = f"{times}{WORDS[each.what]} ({each.reason})" + (f"; {advice}" if advice else "")
             is_warning = each.what in ("ToolCallKilled", "AgentKilled")
             reason = Reason(each.reason, words)
-            yield Decision("Pod", each.covered.pod, "Isolating", reason, is_warning=is_warning, event=each.what)
+            yield ReportedDecision("Pod", each.covered.pod, "Isolating", reason, is_warning=is_warning, event=each.what)
 
 
 def status_after(

@@ -155,7 +155,7 @@ def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ..
     if allocator is None or state is None or now is None:
         return {}
     table = allocator.tree.table
-    short_w = np.where(held_back(allocator, state), state.need_w - state.book.cap_w, 0.0)
+    short_w = np.where(held_back(allocator, state), state.need_w - state.ledger.cap_w, 0.0)
     limit = tightest(allocator, state)
     found: dict[str, list[HeldBackDevice]] = {}
     for row in np.argsort(-short_w, kind="stable").tolist():
@@ -166,7 +166,7 @@ def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ..
         lacking = [each for each in domains if len(each) < SHOWN_HELD]
         if not lacking:
             continue
-        cap_w, need_w = float(state.book.cap_w[row]), float(state.need_w[row])
+        cap_w, need_w = float(state.ledger.cap_w[row]), float(state.need_w[row])
         speed = speed_at(allocator, row, int(now.readings.phase[row]), cap_w, need_w)
         one = HeldBackDevice(
             device=table.devices.names[row][:LONGEST_UUID],
@@ -175,7 +175,7 @@ def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ..
             cap_w=cap_w,
             need_w=need_w,
             limited_by=table.domains.names[int(allocator.tree.limit[limit[row]])] if limit[row] >= 0 else "",
-            since_s=float(state.book.granted_at_s[row]),
+            since_s=float(state.ledger.granted_at_s[row]),
             slower_share=min(1.0, max(0.0, 1 - speed)),
         )
         for each in lacking:
@@ -239,7 +239,7 @@ def _columns(sums: _Sums, allocator: Allocator, state: AllocatorState) -> _Colum
     tree, devices, seen = allocator.tree, sums.table.devices, state.estimate
     opted_out_w = np.maximum(devices.max_w, devices.default_w)
     held = held_back(allocator, state)
-    short_w = np.where(held, state.need_w - state.book.cap_w, 0.0) * tree.overhead
+    short_w = np.where(held, state.need_w - state.ledger.cap_w, 0.0) * tree.overhead
     return _Columns(
         draw_w=sums.other_w() + sums.watts(tree.overhead * seen.draw_w),
         worst_w=sums.other_w() + sums.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),

@@ -12,7 +12,7 @@ from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, Cond
 from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours, PowerDomainStatus
 from controller.api.validation import words_of
 from controller.loops.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
-from controller.report.decisions import Decision
+from controller.report.decisions import ReportedDecision
 from power import watching
 from power.control.daily_profile import is_near
 from power.control.state import Fleet, LearnedSpikes
@@ -128,7 +128,7 @@ def read(before: Mapping[str, Any]) -> PowerDomainStatus:
         return PowerDomainStatus()
 
 
-def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Decision]:
+def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ReportedDecision]:
     """Events for each condition that changed, and for each device that is newly named and reports."""
     old, new = read(before), read(after)
     for each in new.conditions:
@@ -138,14 +138,14 @@ def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, A
         is_good = (each.status == "True") != (each.type == DEGRADED)
         if was is None and is_good:
             continue  # the first conditions of a healthy object are no news
-        yield Decision(
+        yield ReportedDecision(
             "PowerDomain", name, _ACTIONS[each.type], Reason(each.reason, each.message), is_warning=not is_good
         )
     known = {(each.device, each.reason) for each in old.culprits}
     for culprit in new.culprits:
         if (culprit.device, culprit.reason) not in known and culprit.reason != "Stale":
             words = f"{culprit.device} on {culprit.node} {fault_words(culprit.reason)}"
-            yield Decision("PowerDomain", name, "Watching", Reason(culprit.reason, words), is_warning=True)
+            yield ReportedDecision("PowerDomain", name, "Watching", Reason(culprit.reason, words), is_warning=True)
 
 
 Claim = tuple[ConditionStatus, Reason]

@@ -118,7 +118,7 @@ class PowerLoopState:
         if self.table is None or self.state is None or self.allocator is None:
             return None
         seen, rules = self.state.estimate, self.allocator.rules
-        held_back = seen.draw_w >= rules.pinned_share * self.state.book.cap_w
+        held_back = seen.draw_w >= rules.pinned_share * self.state.ledger.cap_w
         wanted_w = np.where(held_back, np.maximum(seen.draw_w, self.state.need_w), seen.draw_w)
         return np.where(seen.believed, wanted_w, np.nan)
 
@@ -126,12 +126,12 @@ class PowerLoopState:
         """Table for the deciders: with the present leases, and the headroom."""
         if self.table is None or self.state is None:
             return None
-        book = self.state.book
+        ledger = self.state.ledger
         leases = replace(
             self.table.leases,
-            cap_w=book.cap_w,
+            cap_w=ledger.cap_w,
             ceiling_w=self.state.estimate.held_w,
-            sequence=book.sequence,
+            sequence=ledger.sequence,
             epoch=self.epoch,
         )
         return replace(self.table, leases=leases, headroom_w=self.headroom_w())

@@ -22,7 +22,7 @@ from power.control.state import (
     recalled,
 )
 from power.control.step import step
-from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
+from power.leases.issuer import LeaseLedger, adopted, answers, found_w, readings_of, with_report
 from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
 from power.tree import tree_of
@@ -59,7 +59,7 @@ class PowerTerm:
     grants: Grants | None = None
     mistake: str = ""
     """Reason why the present domains cannot be used; the previous table stays in force."""
-    _book: LeaseBook = field(init=False)
+    _ledger: LeaseLedger = field(init=False)
     allocator: Allocator | None = None
     """Allocator; None while no device was reported."""
     meters: Meters | None = None
@@ -72,7 +72,7 @@ class PowerTerm:
     _unanswered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._book = LeaseBook(self.epoch, self.rules.lease_s)
+        self._ledger = LeaseLedger(self.epoch, self.rules.lease_s)
 
     @property
     def is_pending(self) -> bool:
@@ -97,7 +97,7 @@ class PowerTerm:
 
     def receive(self, report: Report) -> Refusal | None:
         """Records a report; returns the reason why it does not count, if it does not."""
-        self._book, refusal = heard(self._book, report)
+        self._ledger, refusal = with_report(self._ledger, report)
         if refusal is None:
             self._unanswered.add(report.node)
         return refusal
@@ -119,16 +119,16 @@ class PowerTerm:
     def _granted(self, table: PowerTable, now_s: float) -> tuple[Lease, ...]:
         if self.allocator is None or self.state is None or self._metering is None:
             return ()
-        readings = readings_of(self._book, table)
+        readings = readings_of(self._ledger, table)
         self.table = table = replace(table, readings=readings)
         before = self.meters or no_meters(self._metering)
         self.meters = metered(self._metering, self.rules, before, self.state.estimate, readings, now_s)
         budget_w = np.maximum(self.allocator.tree.budget_w - self.meters.excess_w, 0.0)
         self.state, self.grants = step(self.allocator, self.state, readings, now_s, budget_w)
-        self._newest = max(self._newest, int(self.state.book.sequence.max(initial=0)))
+        self._newest = max(self._newest, int(self.state.ledger.sequence.max(initial=0)))
         changed = {int(table.devices.domain[row]) for row in np.flatnonzero(self.grants.changed)}
         receivers = self._unanswered | {table.domains.names[domain] for domain in changed}
-        made = answers(self._book, table, self.grants, now_s, receivers)
+        made = answers(self._ledger, table, self.grants, now_s, receivers)
         self._unanswered -= {each.node for each in made}
         return made
 
@@ -150,7 +150,7 @@ class PowerTerm:
                 managed = table.devices.managed[table.devices.domain == row]
                 is_released = len(managed) > 0 and not managed.any()
             if is_released:
-                each, for_s = self._book.nodes[node].report, self._book.for_s
+                each, for_s = self._ledger.nodes[node].report, self._ledger.for_s
                 made.append(Lease(node, each.life, each.sent_s, for_s, self.epoch, self._newest, now_s, {}, {}))
         return tuple(made)
 
@@ -160,7 +160,7 @@ class PowerTerm:
         try:
             table = self.table_of(self.inventories)
             unread = replace(table, readings=never_read(len(table.devices), len(table.domains)))
-            found = adopted(unread, found_w(self._book, table), self.epoch)
+            found = adopted(unread, found_w(self._ledger, table), self.epoch)
             # Sequence numbers go on: agents refuse lower ones.
             sequence = np.full(len(found.devices), self._newest)
             found = replace(found, leases=replace(found.leases, sequence=sequence))

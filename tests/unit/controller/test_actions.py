@@ -28,7 +28,7 @@ from controller.kube_world.handlers import HANDLERS, Account, Handler, WriteCont
 from controller.ports import Outcome
 from controller.queries.plan_diff import plan_diff
 from controller.report.decisions import decisions_of
-from controller.report.events import Series, event_write
+from controller.report.events import EventSeries, event_write
 from controller.report.logs import log_cycle
 from controller.settings import OperatorSettings
 from simulator.world import SimulatedWorld
@@ -181,7 +181,7 @@ def test_a_simulated_world_obeys_a_new_action() -> None:
 
 def test_a_new_action_has_an_event_about_its_subject() -> None:
     (said,) = decisions_of(PLAN, DONE)
-    body = event_write(Series(said, "a", 0.0, 0.0), 1, "me").body
+    body = event_write(EventSeries(said, "a", 0.0, 0.0), 1, "me").body
 
     assert body is not None
     assert (body["action"], body["reason"]) == ("Cordoning", "Cordoned")

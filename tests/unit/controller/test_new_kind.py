@@ -27,8 +27,8 @@ from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.manifests import read_manifests
-from controller.report.decisions import Decision
-from controller.report.events import Series, event_write
+from controller.report.decisions import ReportedDecision
+from controller.report.events import EventSeries, event_write
 from controller.report.own_statuses import reports_on
 from controller.snapshot.from_manifests import snapshot_from
 from controller.snapshot.scalers import OwnReads
@@ -235,8 +235,8 @@ def test_events_can_be_about_it() -> None:
     uid = sightings.uid("Squad", "default/blue")
     assert uid == "uid-blue"
 
-    said = Decision("Squad", "default/blue", "Starting", Reason("Started", "4 of 4 started"))
-    event = event_write(Series(said, uid, NOON_S, NOON_S), 1, "test").body or {}
+    said = ReportedDecision("Squad", "default/blue", "Starting", Reason("Started", "4 of 4 started"))
+    event = event_write(EventSeries(said, uid, NOON_S, NOON_S), 1, "test").body or {}
 
     assert event["regarding"]["apiVersion"] == "tonnage.dev/v1alpha1"
     assert event["regarding"]["kind"] == "Squad"

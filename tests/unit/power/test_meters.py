@@ -25,7 +25,7 @@ class World:
         self.state = first_state(self.allocator)
         self.meters: Meters = no_meters(self.metering)
         self.cap_w, self.demand_w = table.devices.max_w, demand_w
-        self.heard = self.state.book.sequence
+        self.heard = self.state.ledger.sequence
         self.now_s = 0.0
 
     def passes(self, for_s: float, *, age_s: float = 0.0, **shown_w: float) -> None:

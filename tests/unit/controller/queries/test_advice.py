@@ -6,14 +6,14 @@ import pytest
 
 from cluster.snapshot import Snapshot
 from controller.brain.from_settings import decisions_from, inline_brain
-from controller.queries.advice import Advice, Report, advise
+from controller.queries.advice import Advice, AdviceReport, advise
 from controller.queries.usage import of_types
 from controller.settings import settings_from
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 
 
-def report_on(now: Snapshot, **known: Any) -> Report:
+def report_on(now: Snapshot, **known: Any) -> AdviceReport:
     brain = inline_brain(decisions_from(settings_from({"policy": "bestfit"})))
     return advise(now, of_types(now), lambda seen: brain.plan(seen, 60.0), **known)
 

@@ -13,7 +13,7 @@ from controller.api.structs import Pod, PodMeta, PodSpec
 from controller.kube.request import NOT_INSTALLED
 from controller.queries.cluster_facts import skew_s
 from controller.queries.doctor import InstallationFacts, examine
-from controller.queries.doctor_scaling import Finding, ScalingFacts
+from controller.queries.doctor_scaling import CheckResult, ScalingFacts
 from controller.queries.installation import Installation
 from tests.builders.fleet import node, world
 
@@ -58,7 +58,7 @@ WELL = InstallationFacts(
 )
 
 
-def found(facts: InstallationFacts, check: str) -> list[Finding]:
+def found(facts: InstallationFacts, check: str) -> list[CheckResult]:
     return [finding for finding in examine(facts, NOW_S) if finding.check == check]
 
 

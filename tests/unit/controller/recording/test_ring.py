@@ -12,7 +12,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_frame
 from controller.cycle import Cycle
 from controller.ports import Outcome, Undone
-from controller.recording.ring import ENTRY_BYTES, Entry, Ring, outcome_from, recorded, seen_at
+from controller.recording.ring import ENTRY_BYTES, CycleEntry, Ring, outcome_from, recorded, seen_at
 from tests.builders.fleet import node, pod, world
 
 WHY = Reason("LeastCost", "for a reason")
@@ -37,7 +37,7 @@ def ring(keep_s: float = 3600.0, most_cycles: int = 1000, most_bytes: int = 32 *
     return Ring(keep_s, most_cycles, most_bytes)
 
 
-def filled(into: Ring, *cycles: Cycle) -> tuple[Entry, ...]:
+def filled(into: Ring, *cycles: Cycle) -> tuple[CycleEntry, ...]:
     for cycle in cycles:
         into.put(cycle)
     return into.copy().entries

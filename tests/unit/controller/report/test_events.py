@@ -10,14 +10,14 @@ import pytest
 
 from cluster.plans import Reason
 from controller.kube.sender import Applier, Write
-from controller.report.decisions import UNPLACED, Decision
+from controller.report.decisions import UNPLACED, ReportedDecision
 from controller.report.events import AT_A_TIME, LONGEST_NOTE, WAITING_AT_ONCE, WAITING_PER_MINUTE, Events
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
 
-def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p") -> Decision:
-    return Decision("Pod", name, "Placing", Reason(code, words), is_warning=True)
+def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p") -> ReportedDecision:
+    return ReportedDecision("Pod", name, "Placing", Reason(code, words), is_warning=True)
 
 
 @dataclass
@@ -33,11 +33,11 @@ class Bench:
         applier = Applier(self.writer, lambda: True)
         self.events = Events(applier, lambda _, name: self.uids.get(name), self.clock, lambda: 7, "me")
 
-    def say(self, said: Decision, at_s: float) -> list[Write]:
+    def say(self, said: ReportedDecision, at_s: float) -> list[Write]:
         """What this makes the server hear."""
         return self.say_all([said], at_s)
 
-    def say_all(self, said: Sequence[Decision], at_s: float) -> list[Write]:
+    def say_all(self, said: Sequence[ReportedDecision], at_s: float) -> list[Write]:
         """What these make the server hear."""
         before, self.clock.now_s = len(self.writer.sent), at_s
 
@@ -137,11 +137,11 @@ def test_a_note_is_no_longer_than_the_server_takes(make: Callable[..., Bench]) -
     assert len(write.body["note"]) == LONGEST_NOTE
 
 
-def bound(number: int) -> Decision:
-    return Decision("Pod", f"ns/p{number}", "Binding", Reason("LeastCost", "on a"))
+def bound(number: int) -> ReportedDecision:
+    return ReportedDecision("Pod", f"ns/p{number}", "Binding", Reason("LeastCost", "on a"))
 
 
-def written(writer: FakeWriter, *rounds: list[Decision]) -> Events:
+def written(writer: FakeWriter, *rounds: list[ReportedDecision]) -> Events:
     """After all that was said has been written, round by round."""
 
     async def work() -> Events:
@@ -179,8 +179,8 @@ def test_an_event_that_cannot_be_written_is_counted_and_the_next_is_written() ->
     assert len(writer.sent) == 2
 
 
-def unplaced(name: str, words: str = "no room") -> Decision:
-    return Decision("Pod", name, "Placing", Reason("NoNodeFits", words), is_warning=True, event=UNPLACED)
+def unplaced(name: str, words: str = "no room") -> ReportedDecision:
+    return ReportedDecision("Pod", name, "Placing", Reason("NoNodeFits", words), is_warning=True, event=UNPLACED)
 
 
 def regarding(writes: Sequence[Write]) -> Counter[str]:
@@ -205,7 +205,7 @@ def test_events_of_waiting_pods_are_bounded_whatever_waits_and_each_namespace_ha
     assert regarding(first)["Namespace flood"] == 1, "those of which nothing was said are counted"
     assert len(later) <= 10 * WAITING_PER_MINUTE
     placed = bench.say_all(
-        [Decision("Pod", f"flood/{n}", "Binding", Reason("LeastCost", "x")) for n in range(300)], 1600.0
+        [ReportedDecision("Pod", f"flood/{n}", "Binding", Reason("LeastCost", "x")) for n in range(300)], 1600.0
     )
     assert len(placed) == 300, "what was done is told of at once"
 
@@ -214,7 +214,7 @@ def test_an_event_about_a_namespace_is_in_it(make: Callable[..., Bench]) -> None
     bench = make()
     bench.uids = {"ns": "ns"}
 
-    (write,) = bench.say(Decision("Namespace", "ns", "Placing", Reason("ManyWait", "3 more")), 0.0)
+    (write,) = bench.say(ReportedDecision("Namespace", "ns", "Placing", Reason("ManyWait", "3 more")), 0.0)
 
     assert write.path == "/apis/events.k8s.io/v1/namespaces/ns/events"
     assert write.body is not None
@@ -224,7 +224,9 @@ def test_an_event_about_a_namespace_is_in_it(make: Callable[..., Bench]) -> None
 
 def test_events_of_refused_objects_are_bounded_as_those_of_waiting_ones(make: Callable[..., Bench]) -> None:
     bench = make()
-    bad = [Decision("Pod", f"ns/p{n}", "Accepting", Reason("BadInput", "no"), is_warning=True) for n in range(500)]
+    bad = [
+        ReportedDecision("Pod", f"ns/p{n}", "Accepting", Reason("BadInput", "no"), is_warning=True) for n in range(500)
+    ]
     bench.uids = {each.name: each.name for each in bad} | {"ns": "ns"}
 
     at_once = bench.say_all(bad, 0.0)

@@ -226,14 +226,14 @@ def test_a_device_that_its_cap_holds_back_wants_what_it_needs_and_of_one_unheard
     state = first_state(allocator)
     readings = allocator.tree.table.readings
     for at_s in np.arange(0.0, 60.0, 2.0):
-        cap_w = np.minimum(state.book.cap_w, 400.0)
+        cap_w = np.minimum(state.ledger.cap_w, 400.0)
         heard_s = np.array([at_s, at_s, 0.0])
         readings = replace(
             readings,
             at_s=heard_s,
             draw_w=np.array([150.0 + 0.01 * at_s % 0.05, cap_w[1], 150.0]),
             cap_w=cap_w,
-            sequence=state.book.sequence,
+            sequence=state.ledger.sequence,
         )
         state, _ = step(allocator, state, readings, float(at_s))
     loop_state = PowerLoopState(

@@ -26,8 +26,8 @@ def lived(table: PowerTable) -> tuple[Allocator, AllocatorState]:
             readings,
             at_s=np.full(len(draw_w), float(second)),
             draw_w=draw_w + second,
-            cap_w=state.book.cap_w.copy(),
-            sequence=state.book.sequence.copy(),
+            cap_w=state.ledger.cap_w.copy(),
+            sequence=state.ledger.sequence.copy(),
         )
         state, _ = step(allocator, state, readings, float(second))
     return allocator, state
@@ -43,9 +43,9 @@ def test_a_device_that_stays_keeps_its_grants_and_a_new_one_begins() -> None:
     found = after(row_of([C, B, A], 900.0), before, state)
 
     # c is new, a and b have changed places.
-    assert found.book.ceiling_w.tolist() == [400.0, *state.book.ceiling_w[[1, 0]].tolist()]
-    assert found.book.sequence.tolist() == [-1, *state.book.sequence[[1, 0]].tolist()]
-    assert found.book.met.tolist() == [False, *state.book.met[[1, 0]].tolist()]
+    assert found.ledger.ceiling_w.tolist() == [400.0, *state.ledger.ceiling_w[[1, 0]].tolist()]
+    assert found.ledger.sequence.tolist() == [-1, *state.ledger.sequence[[1, 0]].tolist()]
+    assert found.ledger.met.tolist() == [False, *state.ledger.met[[1, 0]].tolist()]
 
 
 def test_a_liar_keeps_its_distrust() -> None:
@@ -60,7 +60,7 @@ def test_every_column_of_devices_is_carried() -> None:
     before, state = lived(row_of([A, B], 500.0))
     found = after(row_of([B, A], 700.0), before, state)
 
-    for part in ("book", "memory.demand"):
+    for part in ("ledger", "memory.demand"):
         new, old = attrgetter(part)(found), attrgetter(part)(state)
         for name in [each.name for each in fields(old)]:
             assert getattr(new, name).tolist() == getattr(old, name)[[1, 0]].tolist(), name
@@ -70,8 +70,8 @@ def test_a_device_with_other_limits_is_another_device() -> None:
     before, state = lived(row_of([A, B], 500.0))
     found = after(row_of([replace(A, max_w=500.0), B], 500.0), before, state)
 
-    assert not found.book.met[0]
-    assert found.book.ceiling_w[0] == 500.0
+    assert not found.ledger.met[0]
+    assert found.ledger.ceiling_w[0] == 500.0
 
 
 def test_measured_spikes_are_kept_by_the_name_of_their_domain() -> None:
@@ -85,8 +85,8 @@ def test_nobody_rises_while_a_new_device_was_not_seen_to_obey() -> None:
     table = row_of([A, B, C], 500.0)
     changed = allocator_of(table, HARD)
     state = carried(before, state, changed, first_state(changed))
-    had_w = state.book.cap_w
-    readings = replace(table.readings, at_s=np.full(3, 21.0), draw_w=np.full(3, 150.0), cap_w=state.book.cap_w)
+    had_w = state.ledger.cap_w
+    readings = replace(table.readings, at_s=np.full(3, 21.0), draw_w=np.full(3, 150.0), cap_w=state.ledger.cap_w)
     state, grants = step(changed, state, readings, 21.0)
 
     # c counts at 400 W until it was seen to obey, which leaves nothing to raise anybody with.

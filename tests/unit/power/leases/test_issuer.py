@@ -8,7 +8,7 @@ import pytest
 from cluster.power import NEVER_S, PHASE_UNKNOWN
 from power.control.state import allocator_of, first_state
 from power.control.step import step
-from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
+from power.leases.issuer import LeaseLedger, adopted, answers, found_w, readings_of, with_report
 from power.leases.messages import DeviceReport, Report
 from tests.builders.power import Device, row_of
 
@@ -16,11 +16,11 @@ TABLE = row_of([Device("g1", "n1"), Device("g2", "n2"), Device("kept", "n2", man
 REPORT = Report("n1", "life-1", 50.0, 4, 7, {"g1": DeviceReport(250.0, 0.5, 300.0, 1)}, 4, 900.0, 3.0)
 
 
-def after(*reports: Report, epoch: int = 4) -> LeaseBook:
-    book = LeaseBook(epoch, 10.0)
+def after(*reports: Report, epoch: int = 4) -> LeaseLedger:
+    ledger = LeaseLedger(epoch, 10.0)
     for report in reports:
-        book, _ = heard(book, report)
-    return book
+        ledger, _ = with_report(ledger, report)
+    return ledger
 
 
 def test_a_reading_is_as_old_as_it_can_be_at_most() -> None:
@@ -53,14 +53,14 @@ def test_a_nodes_meter_is_as_old_as_it_can_be_at_most_and_one_that_nobody_reads_
 
 @pytest.mark.parametrize("sent_s", [50.0, 49.0], ids=["doubled", "reordered"])
 def test_doubled_and_reordered_reports_do_not_count(sent_s: float) -> None:
-    _, refusal = heard(after(REPORT), replace(REPORT, sent_s=sent_s))
+    _, refusal = with_report(after(REPORT), replace(REPORT, sent_s=sent_s))
 
     assert refusal is not None
     assert refusal.code == "Replayed"
 
 
 def test_a_report_of_a_former_life_does_not_count() -> None:
-    _, refusal = heard(after(REPORT, replace(REPORT, life="life-2", sent_s=1.0)), replace(REPORT, sent_s=99.0))
+    _, refusal = with_report(after(REPORT, replace(REPORT, life="life-2", sent_s=1.0)), replace(REPORT, sent_s=99.0))
 
     assert refusal is not None
     assert refusal.code == "OtherLife"
@@ -84,11 +84,11 @@ def test_an_agent_that_talks_nonsense_breaks_nothing() -> None:
 
 
 def test_every_node_that_was_heard_is_answered_by_its_own_clock_and_only_lowered_at_first() -> None:
-    book = after(REPORT)
-    allocator = allocator_of(adopted(TABLE, found_w(book, TABLE), 4))
-    _, grants = step(allocator, first_state(allocator), readings_of(book, TABLE), 905.0)
+    ledger = after(REPORT)
+    allocator = allocator_of(adopted(TABLE, found_w(ledger, TABLE), 4))
+    _, grants = step(allocator, first_state(allocator), readings_of(ledger, TABLE), 905.0)
 
-    (lease,) = answers(book, TABLE, grants, 905.0)
+    (lease,) = answers(ledger, TABLE, grants, 905.0)
 
     assert (lease.node, lease.life, lease.echo_s, lease.epoch, lease.only_lower) == ("n1", "life-1", 50.0, 4, True)
     assert set(lease.caps_w) == {"g1"}

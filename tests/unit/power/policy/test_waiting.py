@@ -26,7 +26,7 @@ class World:
         self.state = first_state(self.allocator)
         self.budget_w, self.now_s = np.array([budget_w]), 0.0
         self.cap_w: FloatArray = np.full(8, 400.0)
-        self.heard = self.state.book.sequence
+        self.heard = self.state.ledger.sequence
         self.passed: FloatArray = np.zeros(8)
         self.granted: list[tuple[float, Grants]] = []
 
@@ -143,13 +143,13 @@ def test_what_begins_to_work_waits_for_the_next_decision() -> None:
 
 def test_grants_under_way_are_looked_at_before_anybody_seems_late() -> None:
     world = calm(replace(RULES, calm_look_s=60.0))
-    assert world.state.book.settled
+    assert world.state.ledger.settled
 
     world.pass_time(2, (0, 1, 2, 3))
     longest = 0.0
     for _ in range(20):
         world.pass_time(2, (0, 1, 2, 3))
-        if not world.state.book.settled:
+        if not world.state.ledger.settled:
             longest = max(longest, world.decided_s)
         assert world.state.estimate.clean
     assert longest < RULES.culprit_periods * RULES.control_delay_s

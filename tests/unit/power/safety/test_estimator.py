@@ -25,7 +25,7 @@ class World:
         self.grants: Grants | None = None
         self.cap_w: FloatArray = np.full(3, 400.0)
         self.demand_w = np.array([300.0, 300.0, 300.0])
-        self.heard = self.state.book.sequence
+        self.heard = self.state.ledger.sequence
         self.deaf = False
         """The second and third device hear nothing and keep what they have."""
         self.now_s = 0.0

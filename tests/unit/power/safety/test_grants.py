@@ -9,7 +9,7 @@ from cluster.arrays import FloatArray
 from power.control.state import Allocator, allocator_of, first_state
 from power.control.step import as_found_w, granted_w, step
 from power.rules import PowerRules
-from power.safety.commitments import first_book
+from power.safety.commitments import first_ledger
 from power.safety.estimator import FINE, STALE, Estimate, first_trust
 from tests.builders.power import Device, row_of
 
@@ -38,13 +38,13 @@ class Case:
 
     def next_w(self) -> list[float]:
         allocator = self.allocator
-        book = first_book(allocator.tree.table.leases)
+        ledger = first_ledger(allocator.tree.table.leases)
         held_w = np.array(self.ceiling_w)
         seen = Estimate(held_w, held_w, np.array(self.believed), np.array(self.fault), clean=self.clean)
         trust = first_trust(allocator.tree)
         target_w, room_w = np.array(self.target_w), allocator.tree.budget_w
         nobody = np.zeros(2, dtype=np.bool_)
-        return granted_w(allocator.tree, trust, book, seen, nobody, target_w, self.need_w, room_w).tolist()
+        return granted_w(allocator.tree, trust, ledger, seen, nobody, target_w, self.need_w, room_w).tolist()
 
 
 def test_caps_rise_to_their_targets_where_there_is_room() -> None:
@@ -91,12 +91,12 @@ def test_what_may_still_be_held_elsewhere_is_not_given_away() -> None:
 def test_a_device_that_is_met_gets_no_more_than_it_was_found_at() -> None:
     """An earlier controller may have lowered it and granted the power to others."""
     allocator = Case().allocator
-    before = first_book(allocator.tree.table.leases)
-    book = replace(before, met=np.array([True, False]))
+    before = first_ledger(allocator.tree.table.leases)
+    ledger = replace(before, met=np.array([True, False]))
     readings = replace(allocator.tree.table.readings, cap_w=np.array([120.0, 120.0]))
 
-    assert as_found_w(allocator.tree, before, book, readings, np.array([200.0, 200.0])).tolist() == [120.0, 200.0]
-    assert as_found_w(allocator.tree, book, book, readings, np.array([200.0, 200.0])).tolist() == [200.0, 200.0]
+    assert as_found_w(allocator.tree, before, ledger, readings, np.array([200.0, 200.0])).tolist() == [120.0, 200.0]
+    assert as_found_w(allocator.tree, ledger, ledger, readings, np.array([200.0, 200.0])).tolist() == [200.0, 200.0]
 
 
 def test_a_new_controller_grants_no_more_than_it_found_in_the_step_in_which_it_meets_a_device() -> None:
@@ -112,5 +112,5 @@ def test_a_new_controller_grants_no_more_than_it_found_in_the_step_in_which_it_m
 
     state, grants = step(allocator, first_state(allocator), heard, 100.0)
 
-    assert state.book.met.all()
+    assert state.ledger.met.all()
     assert grants.cap_w.tolist() == [250.0, 250.0]

@@ -8,8 +8,8 @@ from controller.kube.cache import Cache
 from controller.kube_world.observer import NODES
 from controller.loops.power.control import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
 from controller.loops.power.loop import PowerView
-from controller.report.decisions import Decision
-from controller.report.events import Series, event_name, event_write, series_write
+from controller.report.decisions import ReportedDecision
+from controller.report.events import EventSeries, event_name, event_write, series_write
 from tests.builders.fleet import node, pod, world
 from tests.builders.watch_events import Object, listed
 from tests.clock import HandClock
@@ -108,7 +108,7 @@ def test_the_most_important_pod_with_gpus_speaks_for_its_node() -> None:
 
 
 def test_events_of_what_has_no_namespace_are_in_default() -> None:
-    series = Series(Decision("PowerDomain", "row", "Keeping", Reason("BudgetKept", "fits")), "u", 1.0, 1.0)
+    series = EventSeries(ReportedDecision("PowerDomain", "row", "Keeping", Reason("BudgetKept", "fits")), "u", 1.0, 1.0)
     write = event_write(series, 3, "me")
 
     assert write.path == "/apis/events.k8s.io/v1/namespaces/default/events"
