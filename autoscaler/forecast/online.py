@@ -2,17 +2,23 @@
 
 import numpy as np
 
-from autoscaler.forecast.calibration import CENTRE, WINDOW, Calibration, spread, standardised
-from autoscaler.forecast.fits import Fit
-from autoscaler.forecast.grid import LEVELS, from_root, lead_steps
-from autoscaler.forecast.lead_ring import LeadRing, due
-from autoscaler.forecast.skill import INTERVALS, MEMORY, SCORED, Scores, Skill, mean_losses
-from autoscaler.forecast.staleness import FRESH_STEPS, aged
+from autoscaler.forecast.calibration import (
+    CENTRE,
+    INTERVALS,
+    MEMORY,
+    SCORED,
+    WINDOW,
+    Calibration,
+    Scores,
+    Skill,
+    mean_losses,
+    spread,
+    standardised,
+)
+from autoscaler.forecast.fits import Fit, Trial
+from autoscaler.forecast.grid import FRESH_STEPS, LEVELS, LeadRing, aged, due, from_root, lead_steps
 from autoscaler.forecast.states import State, states_of
-from autoscaler.forecast.trial import Trial
-from autoscaler.series.buffer import CAPACITY, SeriesBuffer
-from autoscaler.series.regular import Series
-from autoscaler.series.saturation import informative
+from autoscaler.series import CAPACITY, Series, SeriesBuffer, informative
 from cluster.arrays import FloatArray, IntArray
 from cluster.demand import Forecast
 

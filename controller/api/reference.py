@@ -58,8 +58,9 @@ asks for that. `kubectl explain` shows the meaning and unit of each field.
 | kind | in kubectl | namespaced |
 |---|---|---|
 {names}
-`kubectl get {category}` shows objects of all kinds. Statuses have conditions, each with the `observedGeneration` that
-it describes, so `kubectl wait --for=condition=Ready modelservice/chat` waits for the latest change:
+`kubectl get {category}` shows objects of all kinds. Every status has the `observedGeneration` that it describes, and
+`conditions` (type, status, reason, message, `lastTransitionTime`), each with an `observedGeneration` of its own, so
+`kubectl wait --for=condition=Ready modelservice/chat` waits for the latest change:
 
 | condition | holds when |
 |---|---|
@@ -80,6 +81,9 @@ CONDITIONS = {
     CONFLICT: "another autoscaler scales the same target; then nothing is changed",
     FOUND: "a decider has a finding about the object; absent until then",
 }
+
+COMMON = ("observedGeneration", "conditions")
+"""Fields of every status."""
 
 NODE = {
     "`status.allocatable`, else `status.capacity`": (
@@ -154,15 +158,10 @@ def _core(kind: str, read: Mapping[str, str]) -> str:
 def _kind(kind: Kind) -> str:
     doc = " ".join((kind.model.__doc__ or "").split())
     scope = "Namespaced." if kind.is_namespaced else "Not namespaced."
-    head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n"
-    table = "| field | type | default | meaning |\n|---|---|---|---|\n"
-    rows = "".join(f"{row}\n" for row in _rows(_part(kind, "spec"), "spec"))
-    return head + table + rows + _rules(kind) + (_status(kind) if kind.has_status else "")
-
-
-def _status(kind: Kind) -> str:
-    rows = "".join(f"{row}\n" for row in _status_rows(_part(kind, "status")))
-    return "\nStatus, written by Tonnage:\n\n| field | type | meaning |\n|---|---|---|\n" + rows
+    head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n`spec`:\n\n"
+    fields = "".join(f"{line}\n" for line in _fields(_part(kind, "spec")))
+    status = "".join(f"{line}\n" for line in _fields(_part(kind, "status"), written=True)) if kind.has_status else ""
+    return head + fields + _rules(kind) + (f"\n`status`, written by Tonnage:\n\n{status}" if status else "")
 
 
 def _rules(kind: Kind) -> str:
@@ -180,25 +179,24 @@ def _part(kind: Kind, name: str) -> type[BaseModel]:
     return part
 
 
-def _status_rows(status: type[BaseModel]) -> Iterator[str]:
-    """Table rows without defaults, because only Tonnage writes the status."""
-    for row in _rows(status, "status"):
-        field, kind, _, meaning = row.removeprefix("| ").removesuffix(" |").split(" | ")
-        yield f"| {field} | {kind} | {meaning} |"
+def _fields(model: type[BaseModel], indent: str = "", *, written: bool = False) -> Iterator[str]:
+    """A line for each field, those of an object below it, without what every status has.
 
-
-def _rows(model: type[BaseModel], path: str) -> Iterator[str]:
+    written: of a status, which nobody but Tonnage writes and so has no defaults.
+    """
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
     required = schema.get("required", ())
     for field in model.model_fields.values():
-        name = f"{path}.{field.alias}"
+        if field.alias in COMMON:
+            continue
         described = _resolved(schema["properties"][str(field.alias)], definitions)
         default = "required" if field.alias in required else _default(field, described)
-        yield f"| `{name}` | {_type(described, definitions)} | {default} | {field.description or ''} |"
+        kind = ", ".join(filter(None, (_type(described, definitions), "" if written else default)))
+        yield f"{indent}- `{field.alias}` ({kind}): {field.description or ''}".rstrip(" :")
         inner = model_in(field.annotation)
         if inner is not None:
-            yield from _rows(inner, f"{name}[]" if described.get("type") == "array" else name)
+            yield from _fields(inner, f"{indent}  ", written=written)
 
 
 def _resolved(schema: Schema, definitions: Schema) -> Schema:
@@ -250,14 +248,14 @@ def _default(field: FieldInfo, described: Schema) -> str:
         case None | () | BaseModel():
             return ""
         case bool():
-            return f"`{str(field.default).lower()}`"
+            return f"default `{str(field.default).lower()}`"
         case "":
             return ""
         case Decimal() | str() | int():
-            return f"`{field.default}`"
+            return f"default `{field.default}`"
         case float():
             is_time = described.get("type") == "string"
-            return f"`{duration(field.default)}`" if is_time else f"`{field.default:g}`"
+            return f"default `{duration(field.default)}`" if is_time else f"default `{field.default:g}`"
     return ""
 
 

@@ -165,7 +165,7 @@ class ControlLoop(ABC):
         return snapshot
 
     def learn(self, plan: Plan) -> None:  # noqa: B027 - most loops learn nothing from plans
-        """Takes what background deciders learned for it (`Plan.learned`), after each cycle. Must be quick."""
+        """Takes what deciders decided for it (`Plan.health`, `Plan.fits`), after each cycle. Must be quick."""
 
     def probe(self) -> str | None:
         """Why it has to be restarted; None while it runs."""

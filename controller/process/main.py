@@ -78,7 +78,7 @@ class Planner:
     def publish(self) -> None:
         """Updates the metrics of a brain on Ray."""
         if self._on_ray is not None:
-            self._metrics.tell(self._on_ray, self._on_ray.background.counts)
+            self._metrics.publish(self._on_ray, self._on_ray.background.counts)
 
     def close(self) -> None:
         if self._on_ray is not None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from autoscaler.decision.outcome import LimitedBy
-from autoscaler.decision.wording import CODES
+from autoscaler.decision.outcome import CODES, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.plans import Reason
 from controller.api.conditions import (

@@ -1,12 +1,4 @@
-"""Consolidation: a node is emptied where its pods fit elsewhere and its price exceeds the price of the moves.
-
-For each node that runs only pods that may be moved, most expensive first: places for all of them on other active nodes.
-They move when
-
-    dollars an hour of the node * hours for which that is expected to last  >  Σ price of moving each pod
-
-(`MovePrice`, also used by priced defragmentation). No other term counts: the saving is the node.
-"""
+"""Consolidation: a node is emptied where its pods fit elsewhere and its price exceeds the price of the moves."""
 
 from collections.abc import Iterable, Sequence
 
@@ -30,8 +22,9 @@ MOST_TRIED = 100
 def consolidated(snapshot: Snapshot, price: MovePrice, host: HostPrice, *, most_moves: int) -> tuple[Phase, ...]:
     """One phase of moves for each node that is worth emptying, up to `most_moves` moves in total.
 
-    Each is weighed in the fleet as the earlier moves leave it. Pods of gangs and pods that may not be moved stay, and
-    so does a node that runs one of them.
+    A node is emptied where its price for as long as that is expected to last exceeds the price of moving its pods; no
+    other term counts. Each is weighed in the fleet as the earlier moves leave it. Pods of gangs and pods that may not
+    be moved stay, and so does a node that runs one of them.
     """
     return emptying(snapshot, candidates(snapshot, host)[:MOST_TRIED], price, host, most_moves=most_moves)
 

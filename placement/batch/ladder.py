@@ -25,9 +25,8 @@ from placement.batch.lp.columns import Memory, distinct, remembered
 from placement.batch.lp.pricing import Pricers, price_in_turn
 from placement.batch.lp.relaxation import Relaxed, relaxed, whole_bound
 from placement.batch.pod_assignment import Seats, all_seats, gangs_with_a_place, no_seats, seat_near, seat_pods
-from placement.batch.problem import Batch, HostPrice, batch_of
+from placement.batch.problem import Batch, HostPrice, batch_of, complete_gangs, startable_pods
 from placement.batch.rounding import deal_by_targets, improved, polished, rounded
-from placement.batch.startable import complete_gangs, startable_pods
 
 
 @dataclass(frozen=True, slots=True)

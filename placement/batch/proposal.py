@@ -13,8 +13,7 @@ from cluster.workloads import PodShape
 from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
 from placement.batch.lp.columns import Memory
 from placement.batch.pod_assignment import Seats
-from placement.batch.problem import HostPrice, batch_of
-from placement.batch.startable import complete_gangs
+from placement.batch.problem import HostPrice, batch_of, complete_gangs
 from placement.engine.ledger import Ledger
 from placement.packing.draft import effective_priority
 

@@ -1,9 +1,4 @@
-"""Live packer: a packing policy that is kept from plan to plan and learns from what happens between them.
-
-The operator, the simulator and the benchmarks keep one for each share of the cluster. It learns of pods by the
-difference of successive snapshots; the ledger is built from each snapshot and cannot drift. Prices are made beside the
-plans, never where nothing waits, and always used from the next plan on: when they are ready decides nothing.
-"""
+"""Live packer: a packing policy that is kept from plan to plan and learns from what happens between them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,7 +104,12 @@ def _shapes(population: Population, rows: BoolArray) -> tuple[PodShape, ...]:
 
 
 class LivePacker:
-    """A policy between plans: `observe` each snapshot, take a `packer` where a pod waits, then do the `slow_work`."""
+    """A policy between plans: `observe` each snapshot, take a `packer` where a pod waits, then do the `slow_work`.
+
+    It learns of pods by the difference of successive snapshots; the ledger is built from each snapshot and cannot
+    drift. Prices are made beside the plans, never where nothing waits, and always used from the next plan on: when they
+    are ready decides nothing.
+    """
 
     def __init__(self, policy_of: Callable[[Knowledge], Policy], seed: int = 0) -> None:
         """policy_of: makes the policy at a cold start. seed: of the policy's random draws."""

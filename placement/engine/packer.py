@@ -1,8 +1,4 @@
-"""Packing engine: the node and devices where a pod costs least under a policy, with a cache of ratings.
-
-Ratings are cached per (rating key, node), and a node is rated again only after it changed. A decision therefore rates
-only the nodes that changed since the last pod of the same shape, and then reads one row of costs.
-"""
+"""Packing engine: the node and devices where a pod costs least under a policy, with a cache of ratings."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -49,6 +45,9 @@ class _Row:
 class Packer:
     """Ledger, eligibility of nodes and a policy, combined. Handles one pod at a time; callers place sets pod by pod.
 
+    Ratings are cached per (rating key, node), and a node is rated again only after it changed. A decision therefore
+    rates only the nodes that changed since the last pod of the same shape, and then reads one row of costs.
+
     Others may change the same ledger through `take` and `give`: the engine notices.
     """
 
@@ -90,7 +89,9 @@ class Packer:
     ) -> "Packer":
         """Engine for a snapshot's nodes with its bound pods charged; the policy begins a draft with those pods."""
         policy.begin(snapshot)
-        power = PowerHeadroom.of(snapshot)
+        # Where no headroom is published, power neither refuses nor prefers any node.
+        known = snapshot.power
+        power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
         ledger = Ledger.of(snapshot)
         return cls(snapshot.nodes, snapshot.gpu_type_names, ledger, policy, rank, power=power, matches=matches)
 

@@ -1,10 +1,4 @@
-"""Power headroom in placement: which nodes have the power for a pod, and which power domain suits its daily profile.
-
-Hard limit: the useful floors of its devices must fit the remaining headroom of every domain above the node. Preference:
-each service has a profile of expected power over the hours of a day or a week. The peak of a domain is the peak of the
-sum of its profiles, which is less than the sum of peaks where hours differ. A pod therefore goes where the expected
-peaks of the domains above rise least. A rise weighs more the nearer a peak is to its budget.
-"""
+"""Power headroom in placement: which nodes have the power for a pod, and which power domain suits its daily profile."""
 
 from collections.abc import Mapping
 
@@ -29,7 +23,13 @@ tolerance is passed."""
 
 
 class PowerHeadroom:
-    """Power headroom while a plan is made. Follows the packer's ledger, and is updated as pods start and stop."""
+    """Power headroom while a plan is made. Follows the packer's ledger, and is updated as pods start and stop.
+
+    Hard limit: the useful floors of a pod's devices must fit the remaining headroom of every domain above the node.
+    Preference: each service has a profile of expected power over the hours of a day or a week. The peak of a domain is
+    that of the sum of its profiles, which is less than the sum of peaks where hours differ. A pod therefore goes where
+    the expected peaks of the domains above rise least. A rise weighs more the nearer a peak is to its budget.
+    """
 
     def __init__(self, snapshot: Snapshot, power: PowerTable) -> None:
         self.floors = PowerFloors(snapshot, power)
@@ -53,12 +53,6 @@ class PowerHeadroom:
         self._mark = 0
         if self.courses:
             self._count_running(snapshot)
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> "PowerHeadroom | None":
-        """None where no headroom is published: power then neither refuses nor prefers any node."""
-        power = snapshot.power
-        return cls(snapshot, power) if power is not None and power.headroom_w else None
 
     def catch_up(self, ledger: Ledger) -> None:
         """Charges the floors of devices that got their first pod since the last call; returns those of emptied ones."""

@@ -1,9 +1,4 @@
-"""Services that a stock may not hold together: which are served, and with which mixes.
-
-Services are admitted in order: higher priority first, and among equals the first; none is given up for later ones.
-Mixes are chosen from columns of each service (`placement.mix.columns`), which is far faster than one model for all. The
-joint model has the last word where columns do not suffice: it proves that a service does not fit, and closes the gap.
-"""
+"""Services that a stock may not hold together: which are served, and with which mixes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -106,6 +101,11 @@ def answer_shared(
     memory: SearchMemory,
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Mixes of all needs that the stock holds together, and reasons for the others.
+
+    Services are admitted in order: higher priority first, and among equals the first; none is given up for later ones.
+    Mixes are chosen from columns of each service (`placement.mix.columns`), which is far faster than one model for all.
+    The joint model has the last word where columns do not suffice: it proves that a service does not fit, and closes
+    the gap.
 
     known: mixes of some needs, by service.
     """

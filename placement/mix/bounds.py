@@ -106,9 +106,9 @@ def refine(pool: ColumnPool, budget: Budget, terms: Terms) -> bool | None:
         return None
     k = max(gaps, key=lambda k: (gaps[k], -k))
     nodes = pool.nodes.get(k, FIRST_NODES)
-    exact = replace(terms, gap=SHARE * terms.gap)
+    close = replace(terms, gap=SHARE * terms.gap)
     price = proof.prices.instance[k]
-    solved, is_new = solve_at(pool, k, price, budget, exact, nodes, counts_changes=False, cuts_slices=False)
+    solved, is_new = solve_at(pool, k, price, budget, close, nodes, exact=True)
     least = tuple(max(solved.bound, value) if n == k else value for n, value in enumerate(proof.least))
     refined = replace(proof, least=least)
     pool.proofs[pool.proofs.index(proof)] = pool.refined = refined

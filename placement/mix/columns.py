@@ -210,9 +210,7 @@ def generate(pool: ColumnPool, prices: StockPrices, budget: Budget, terms: Terms
             split, near = split_and_rounded(need, paid, budget)
             bound, is_new = split.bound, pool.add(k, near)
         else:
-            solved, is_new = solve_at(
-                pool, k, price, budget, rough, PRICING_NODES, counts_changes=True, cuts_slices=True
-            )
+            solved, is_new = solve_at(pool, k, price, budget, rough, PRICING_NODES, exact=False)
             bound = solved.bound
         pool.least.append(bound)
         added += is_new
@@ -241,23 +239,15 @@ def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices
 
 
 def solve_at(
-    pool: ColumnPool,
-    k: int,
-    prices: FloatArray,
-    budget: Budget,
-    terms: Terms,
-    nodes: int,
-    *,
-    counts_changes: bool,
-    cuts_slices: bool,
+    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms, nodes: int, *, exact: bool
 ) -> tuple[Solved, bool]:
     """Outcome of the own model of need k at these prices, and whether its mix was added.
 
-    counts_changes: whether the bound includes the price of changes. cuts_slices: whether buckets are split in any
+    exact: keeps slices whole and leaves the price of changes out of the bound. Otherwise buckets are split in any
     proportion, which is easier to solve; rounding the mix to whole slices may then cost instances.
     """
-    alone = pool.alone(k) if counts_changes else pool.alone(k).without_changes
-    model = build_model(alone, whole_slices=not cuts_slices)
+    alone = pool.alone(k).without_changes if exact else pool.alone(k)
+    model = build_model(alone, whole_slices=exact)
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
     model.problem.setObjective(model.problem.objective + paid)

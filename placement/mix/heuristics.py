@@ -1,7 +1,4 @@
-"""Mixes without a solver: the best single type, a greedy mix, and whole slices packed into single instances.
-
-They exist from the first moment, so a deadline never leaves a service without a solution.
-"""
+"""Mixes without a solver: the best single type, a greedy mix, and whole slices packed into single instances."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,16 +1,14 @@
-"""Memory of the mix between plans: searches to go on from, variants that were solved, and mixes that may stand.
-
-A limit of work ends a search before its gap is closed. Without memory the next plan would repeat it and stop at the
-same gap; with it each plan adds to what is known, and a question that is solved costs nothing more.
-"""
+"""Memory of the mix between plans: searches to go on from, variants that were solved, and mixes that may stand."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 
+from cluster.arrays import FloatArray
 from cluster.demand import ThroughputProfile
 from cluster.plans import Certificate, Reason, ServicePlan
 from placement.budget import Budget
@@ -54,44 +52,51 @@ def most_of(need: Need) -> Mapping[InstanceGroup, int]:
     return found
 
 
-def question_digest(question: MixQuestion) -> bytes:
-    """Digest of all that the answer depends on; of a question of one need, without a stock that is ample."""
-    stock = own_stock_digest(question, question.needs[0]) if len(question.needs) == 1 else stock_digest(question)
-    return needs_digest(question) + runnings_digest(question) + stock
+class Digest(NamedTuple):
+    """Digests of all that the answer to a question depends on."""
+
+    needs: bytes
+    """Of the needs in their order: everything but the stock and the running instances."""
+    running: bytes
+    """Of the running instances, where the objective counts changes."""
+    stock: bytes
+
+
+def digest_of(question: MixQuestion, *, of_all_stock: bool = False) -> Digest:
+    """Digest of a question. of_all_stock: also, for a question of one need, of a stock that is ample."""
+    running = []
+    for need in question.needs:
+        counts = question.counts_changes_of(need) and need.running
+        running.append(_digest(repr(sorted(counts.items()) if counts else None)))
+    is_whole = of_all_stock or len(question.needs) > 1
+    stock = question.stock if is_whole else stock_that_counts(question, question.needs[0])
+    return Digest(needs_digest(question), b"".join(running), _digest(repr(sorted(stock.items()))))
 
 
 def needs_digest(question: MixQuestion) -> bytes:
-    """Digests of all needs, in their order."""
-    return b"".join(need_digest(question, need) for need in question.needs)
+    """Digest of all needs, in their order: of everything that a search depends on but stock and running instances."""
+    found = []
+    for need in question.needs:
+        plain = (
+            need.service,
+            need.slo,
+            need.cells,
+            need.slice_factor,
+            need.headroom_share,
+            need.priority,
+            need.start_share,
+            question.change_price_per_hour,
+            question.per_instance,
+            [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],
+        )
+        columns = (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance)))
+        found.append(_digest(repr(plain), *columns))
+    return b"".join(found)
 
 
-def runnings_digest(question: MixQuestion) -> bytes:
-    """Digests of the running instances of all needs, in their order."""
-    return b"".join(running_digest(question, need) for need in question.needs)
-
-
-def running_digest(question: MixQuestion, need: Need) -> bytes:
-    """Digest of the running instances, where the objective counts changes."""
-    running = sorted((need.running or {}).items()) if question.counts_changes_of(need) and need.running else None
-    return blake2b(repr(running).encode(), digest_size=16).digest()
-
-
-def need_digest(question: MixQuestion, need: Need) -> bytes:
-    """Digest of everything but the stock and the running instances that a search depends on."""
-    plain = (
-        need.service,
-        need.slo,
-        need.cells,
-        need.slice_factor,
-        need.headroom_share,
-        need.priority,
-        need.start_share,
-        question.change_price_per_hour,
-        question.per_instance,
-        [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],
-    )
-    found = blake2b(repr(plain).encode(), digest_size=16)
-    for column in (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance))):
+def _digest(words: str, *columns: FloatArray) -> bytes:
+    found = blake2b(words.encode(), digest_size=16)
+    for column in columns:
         found.update(column.tobytes())
     return found.digest()
 
@@ -103,20 +108,6 @@ def profiles_digest(profiles: Iterable[ThroughputProfile]) -> bytes:
         found.update(repr((each.model, each.gpu_type, each.slo, each.grid, each.gpus_per_instance)).encode())
         found.update(each.requests_per_s.tobytes())
     return found.digest()
-
-
-def own_stock_digest(question: MixQuestion, need: Need) -> bytes:
-    """Digest of the stock, as far as the need's mixes depend on it."""
-    return _digest_of(stock_that_counts(question, need))
-
-
-def stock_digest(question: MixQuestion) -> bytes:
-    """Digest of the whole stock."""
-    return _digest_of(question.stock)
-
-
-def _digest_of(stock: Mapping[str, Stock]) -> bytes:
-    return blake2b(repr(sorted(stock.items())).encode(), digest_size=16).digest()
 
 
 MORE_WORK = 2.0
@@ -137,8 +128,8 @@ class Variant:
 class VariantMemory:
     """Variants of the last plan and of the present one, by digest. One that is lost costs work, and no correctness."""
 
-    before: dict[bytes, Variant] = field(default_factory=dict)
-    now: dict[bytes, Variant] = field(default_factory=dict)
+    before: dict[Digest, Variant] = field(default_factory=dict)
+    now: dict[Digest, Variant] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Begins a plan: what it does not ask for again is forgotten with the next one."""
@@ -146,7 +137,7 @@ class VariantMemory:
 
     def cost_per_hour(self, question: MixQuestion, budget: Budget) -> float | None:
         """Cost of the best answer, from memory or solved within the budget; None where it is not known."""
-        digest = question_digest(question)
+        digest = digest_of(question)
         known = self.now.get(digest) or self.before.get(digest)
         if known is None or (known.cost_per_hour is None and budget.work >= MORE_WORK * known.work):
             if not budget.allows_more():
@@ -198,8 +189,8 @@ class Standing:
     """Mixes of the last plan that searched, and for how long the next search can wait."""
 
     found: FoundMixes
-    needs: bytes
-    stock: bytes
+    digest: Digest
+    """Of its question, without the names of stocks in the needs, which change with what is free."""
     rest: int
     """Plans for which the search rests while its question stays the same."""
     rested: int = 0
@@ -208,10 +199,11 @@ class Standing:
     @classmethod
     def after(cls, found: FoundMixes, ask: Ask, before: "Standing | None") -> "Standing":
         """After a plan that searched. before: what stood until then."""
-        asked = ask(found.needs, found.stay)
-        now = cls(found, _digest(asked, found.needs), stock_digest(asked), rest=0)
-        is_same = before is not None and (now.needs, now.stock) == (before.needs, before.stock)
-        if before is not None and is_same and not found.is_better_than(before.found):
+        asked = replace(ask(found.needs, found.stay), needs=found.needs)
+        now = cls(found, digest_of(asked, of_all_stock=True), rest=0)
+        if before is None or found.is_better_than(before.found):
+            return now
+        if (now.digest.needs, now.digest.stock) == (before.digest.needs, before.digest.stock):
             now.rest = min(MOST_RESTED, 2 * before.rest + 1)
         return now
 
@@ -225,14 +217,15 @@ class Standing:
         if self.rested >= (MOST_RESTED if others_wait else self.rest) or profiles != found.profiles:
             return None
         asked = ask(needs, found.stay)
-        if _digest(asked, needs) != self.needs:
+        digest = digest_of(replace(asked, needs=tuple(needs)), of_all_stock=True)
+        if digest.needs != self.digest.needs:
             return None
         # The same instances must run as in the last search, or, where changes have no price, those of its mix.
         for need, before, mix in zip(needs, found.needs, found.mixes, strict=True):
             has_changed = bool((need.running_counts == mix.instances).all())
             if need.running != before.running and (not has_changed or asked.counts_changes_of(need)):
                 return None
-        is_same_stock = stock_digest(asked) == self.stock
+        is_same_stock = digest.stock == self.digest.stock
         if not is_same_stock and not (others_wait and is_feasible(asked, found.mixes)):
             return None
         self.rested += 1
@@ -241,21 +234,10 @@ class Standing:
         return replace(found, certificate=replace(found.certificate, cut_short="work"))
 
 
-def _digest(asked: MixQuestion, needs: Sequence[Need]) -> bytes:
-    """Digest of the needs without the names of their stocks, which change with what is free."""
-    return needs_digest(replace(asked, needs=tuple(needs)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class Kept(NamedTuple):
     """State of one service's search."""
 
-    need: bytes
-    """Digest of its need, without the running instances."""
-    running: bytes
-    """Digest of the running instances, where the objective counts changes."""
-    stock: bytes
-    """Digest of the stock, as far as the need's mixes depend on it."""
+    digest: Digest
     state: SearchState
     counts_changes: bool
     """Whether the bound includes the price of changes: it then holds for the same running instances alone."""
@@ -267,8 +249,8 @@ class SearchMemory:
 
     kept: dict[str, Kept] = field(default_factory=dict)
     """By service."""
-    shared: tuple[bytes, bytes, bytes, ColumnPool] | None = None
-    """Digests of the needs that compete for a stock, of that stock, of the running instances, and their columns."""
+    shared: tuple[Digest, ColumnPool] | None = None
+    """Columns of the needs that compete for a stock, and the digest of their question."""
     variants: VariantMemory = field(default_factory=VariantMemory)
     """What explanations of the last plan solved."""
     standing: Standing | None = None
@@ -290,44 +272,42 @@ class SearchMemory:
         """
         (need,) = question.needs
         kept = self.kept.get(need.service)
-        if kept is None or kept.need != need_digest(question, need):
+        if kept is None or kept.digest.needs != needs_digest(question):
             return begun(question, budget=budget)
-        is_same_stock = kept.stock == own_stock_digest(question, need)
-        if is_same_stock and kept.running == running_digest(question, need):
+        now = digest_of(question)
+        if now == kept.digest:
             return kept.state
         best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
-        holds = is_same_stock and not kept.counts_changes
+        holds = now.stock == kept.digest.stock and not kept.counts_changes
         return begun(question, best, kept.state.bound, None) if holds else begun(question, best, budget=budget)
 
     def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
         """Remembers these searches, and no others. A question without a solution is asked anew."""
         self.kept = {
-            question.needs[0].service: Kept(
-                need_digest(question, question.needs[0]),
-                running_digest(question, question.needs[0]),
-                own_stock_digest(question, question.needs[0]),
-                state,
-                question.counts_changes,
-            )
+            question.needs[0].service: Kept(digest_of(question), state, question.counts_changes)
             for question, state in zip(questions, found, strict=True)
             if isinstance(state, SearchState)
         }
 
     def pool(self, question: MixQuestion) -> ColumnPool | None:
         """The columns kept for a question of several needs; None where it is another one."""
-        if self.shared is None or self.shared[:2] != (needs_digest(question), stock_digest(question)):
+        if self.shared is None:
             return None
-        if self.shared[2] != runnings_digest(question):
-            self.keep_pool(self.shared[3].asked_with(question))
-        pool = self.shared[3]
+        kept, pool = self.shared
+        now = digest_of(question, of_all_stock=True)
+        if (now.needs, now.stock) != (kept.needs, kept.stock):
+            return None
+        if now.running != kept.running:
+            pool = pool.asked_with(question)
         pool.question = question
+        self.shared = now, pool
         return pool
 
     def seed(self, pool: ColumnPool) -> None:
         """Adds the columns kept for the same needs and another stock, and their choice if this stock holds it."""
-        if self.shared is None or self.shared[0] != needs_digest(pool.question):
+        if self.shared is None or self.shared[0].needs != needs_digest(pool.question):
             return
-        old = self.shared[3]
+        old = self.shared[1]
         for k, columns in enumerate(old.columns):
             for column in columns:
                 pool.add(k, column.mix)
@@ -336,5 +316,4 @@ class SearchMemory:
             pool.chosen = tuple(pool.known(k, mix) for k, mix in enumerate(mixes))
 
     def keep_pool(self, pool: ColumnPool) -> None:
-        question = pool.question
-        self.shared = needs_digest(question), stock_digest(question), runnings_digest(question), pool
+        self.shared = digest_of(pool.question, of_all_stock=True), pool

@@ -1,8 +1,4 @@
-"""Sensitivity of a mix: the binding limit, and the savings from one more GPU, a looser SLO or less headroom.
-
-Savings are differences between solved problems, not shadow prices: instances are whole, so a marginal price of the
-relaxed model says little about the next one. They are as exact as both solutions; savings beyond the work are left out.
-"""
+"""Sensitivity of a mix: the binding limit, and the savings from one more GPU, a looser SLO or less headroom."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,79 +28,64 @@ def explain(
 ) -> dict[str, tuple[Reason, ...]]:
     """Notes per service, in the order: load, single type, whole slices, stock, headroom, SLO.
 
+    Savings are differences between solved problems, not shadow prices: instances are whole, so a marginal price of the
+    relaxed model says little about the next one. They are as exact as both solutions; savings beyond the work are left
+    out.
+
     memory: of the plan's explanations, from which a variant that was solved before is taken.
     """
-    notes: dict[str, list[Reason]] = {}
-    for need, mix in zip(question.needs, answer.mixes, strict=True):
-        notes[need.service] = [*_loads(need, mix), *_single_type(question, need, mix)]
 
     def resolve(changed: MixQuestion) -> float | None:
         return memory.cost_per_hour(changed, budget.part(QUESTION_SHARE))
 
+    notes: dict[str, list[Reason]] = {need.service: [] for need in question.needs}
+    for need, mix in zip(question.needs, answer.mixes, strict=True):
+        for g, offer in enumerate(need.offers):
+            if count := int(mix.instances[g]):  # the fullest pool is the capacity that binds
+                load, variance = pool_load(offer, mix.share[:, g])
+                busy, filled = load / count, room_needed(load, variance, need.headroom_share) / count
+                words = f"{count} × {offer.instance_type}: {busy:.0%} busy, {filled:.0%} with headroom"
+                figures = {"busy_share": busy, "filled_share": filled, "instances": float(count)}
+                notes[need.service].append(Reason("PoolLoad", words, figures))
+        single = best_single_type(need, question.stock)
+        if single is None:
+            notes[need.service].append(Reason("NoSingleType", "no single GPU type could serve all of it"))
+        elif need.cells:
+            saved = mix_cost(need, single) - mix_cost(need, mix)
+            name = need.offers[int(single.instances.argmax())].instance_type
+            words = f"the cheapest single type, {name}, would cost {saved:.2f} $/h more"
+            notes[need.service].append(Reason("SingleType", words, {"saved_per_hour": saved}))
+    shared: list[Reason] = []
+    # Not told of more instances than can be looked through one by one: without nodes, any demand has its instances.
+    if sum(int(mix.instances.sum()) for mix in answer.mixes) <= MOST_PACKED:
+        fitted = answer.mixes if question.per_instance else fit_into_instances(question, answer.mixes)
+        if fitted is None:
+            words = "the stock does not suffice to keep every slice on one instance"
+            shared.append(Reason("WholeSlices", words))
+        elif (extra := total_cost(question, fitted) - answer.fluid_cost_per_hour) > CENT:
+            verb = "costs" if question.per_instance else "would cost"
+            words = f"keeping every slice on one instance {verb} {extra:.2f} $/h"
+            shared.append(Reason("WholeSlices", words, {"extra_per_hour": extra}))
     # Where the search for the answer itself was cut short, that for a question as large would be as well.
-    stock = () if answer.certificate.cut_short else _stock(question, answer, resolve)
-    for reason in (*_whole_slices(question, answer), *stock):
-        for need in question.needs:
-            notes[need.service].append(reason)
+    if not answer.certificate.cut_short:
+        shared += _stock(question, answer, resolve)
     remaining = stocks_without_others(question.stock, question.needs, answer.mixes)
     for need, mix, left in zip(question.needs, answer.mixes, remaining, strict=True):
         own = replace(question, needs=(need,), stock=left)
-        notes[need.service] += [
-            *_headroom(own, mix, resolve),
-            *_looser_slos(snapshot, own, mix, resolve),
-        ]
+        notes[need.service] += shared
+        without = replace(own, needs=(replace(need, headroom_share=0.0),))
+        bare = resolve(without) if need.headroom_share != 0 else None
+        if bare is not None:
+            extra = mix_cost(need, mix) - bare
+            share = extra / bare if bare else 0.0
+            words = f"headroom for bursts costs {extra:.2f} $/h ({share:.0%})"
+            notes[need.service].append(Reason("Headroom", words, {"extra_per_hour": extra, "extra_share": share}))
+        notes[need.service] += _looser_slos(snapshot, own, mix, resolve)
     return {service: tuple(reasons) for service, reasons in notes.items()}
 
 
 Resolve = Callable[[MixQuestion], float | None]
 """Cost per hour of a variant; None where it is not known."""
-
-
-def _loads(need: Need, mix: Mix) -> Iterator[Reason]:
-    """Load of each pool, with and without its headroom: the fullest one is the capacity that binds."""
-    for g, offer in enumerate(need.offers):
-        count = int(mix.instances[g])
-        if count:
-            load, variance = pool_load(offer, mix.share[:, g])
-            room = room_needed(load, variance, need.headroom_share)
-            yield Reason(
-                "PoolLoad",
-                f"{count} × {offer.instance_type}: {load / count:.0%} busy, {room / count:.0%} with headroom",
-                {"busy_share": load / count, "filled_share": room / count, "instances": float(count)},
-            )
-
-
-def _single_type(question: MixQuestion, need: Need, mix: Mix) -> Iterator[Reason]:
-    single = best_single_type(need, question.stock)
-    if single is None:
-        yield Reason("NoSingleType", "no single GPU type could serve all of it")
-    elif need.cells:
-        saved = mix_cost(need, single) - mix_cost(need, mix)
-        name = need.offers[int(single.instances.argmax())].instance_type
-        yield Reason(
-            "SingleType",
-            f"the cheapest single type, {name}, would cost {saved:.2f} $/h more",
-            {"saved_per_hour": saved},
-        )
-
-
-def _whole_slices(question: MixQuestion, answer: MixAnswer) -> Iterator[Reason]:
-    """Cost of keeping every slice on one instance instead of cutting it between two.
-
-    Not told of more instances than can be looked through one by one: without nodes, any demand has its instances.
-    """
-    if sum(int(mix.instances.sum()) for mix in answer.mixes) > MOST_PACKED:
-        return
-    fitted = answer.mixes if question.per_instance else fit_into_instances(question, answer.mixes)
-    if fitted is None:
-        yield Reason("WholeSlices", "the stock does not suffice to keep every slice on one instance")
-    elif (extra := total_cost(question, fitted) - answer.fluid_cost_per_hour) > CENT:
-        verb = "costs" if question.per_instance else "would cost"
-        yield Reason(
-            "WholeSlices",
-            f"keeping every slice on one instance {verb} {extra:.2f} $/h",
-            {"extra_per_hour": extra},
-        )
 
 
 def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterator[Reason]:
@@ -126,19 +107,6 @@ def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterat
                 f"all {crowd.gpus} {crowd.name} are used; {smallest.gpus} more would save {saved:.2f} $/h",
                 {"gpus": float(crowd.gpus), "saved_per_hour": saved},
             )
-
-
-def _headroom(own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
-    need = own.needs[0]
-    bare = resolve(replace(own, needs=(replace(need, headroom_share=0.0),))) if need.headroom_share != 0 else None
-    if bare is not None:
-        extra = mix_cost(need, mix) - bare
-        share = extra / bare if bare else 0.0
-        yield Reason(
-            "Headroom",
-            f"headroom for bursts costs {extra:.2f} $/h ({share:.0%})",
-            {"extra_per_hour": extra, "extra_share": share},
-        )
 
 
 def _looser_slos(snapshot: Snapshot, own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:

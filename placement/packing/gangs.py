@@ -28,13 +28,11 @@ class Seat:
     """Priority below which pods may be stopped; None: free resources only."""
 
 
-def seat_unit(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
-    """Places at least `unit.need` of the unit's pods, or none. A gang's other pods follow as far as they fit.
+def seat_gang(draft: PackingDraft, unit: Unit, seat: Seat) -> bool:
+    """Places at least `unit.need` of a gang's pods, or none. Its other pods follow as far as they fit.
 
     Topology domains that cannot hold that many, by a count that is never too low, are not tried.
     """
-    if unit.gang < 0:
-        return seat.place(unit.rows[0], None)
     wanted, rooms = draft.snapshot.gangs[unit.gang], Rooms(draft, unit.rows, seat.below)
     if wanted.within is None:
         everywhere = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)

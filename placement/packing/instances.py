@@ -1,10 +1,4 @@
-"""Instances of services that wait, placed together where one after the other would leave some without a node.
-
-The mix sells instances that fit together: one that may run anywhere must then leave the few nodes of another service to
-it. Pods are placed one at a time, so equal nodes look equal. Where that fails, all instances of one priority are placed
-by a small model: x_gv instances of shape g on node v, as many as possible. It leaves room to those of lower priority as
-well, as far as that costs none of higher priority its own.
-"""
+"""Instances of services that wait, placed together where one after the other would leave some without a node."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -32,7 +26,13 @@ PLACES_PER_VARIABLE = 500
 
 def seat_instances_together(draft: PackingDraft, priority: int, budget: Budget) -> int:
     """Places the pending instances of this priority together, where one by one they, or those of lower priority, would
-    not all find a place. Returns how many."""
+    not all find a place. Returns how many.
+
+    The mix sells instances that fit together: one that may run anywhere must then leave the few nodes of another
+    service to it. Pods are placed one at a time, so equal nodes look equal. A small model places as many as possible:
+    x_gv instances of shape g on node v. It leaves room to those of lower priority as well, as far as that costs none of
+    higher priority its own.
+    """
     pods, ledger = draft.snapshot.pods, draft.packer.ledger
     waiting = np.flatnonzero((draft.node == PENDING) & (draft.priority <= priority) & (pods.gang < 0)).tolist()
     rows = [row for row in waiting if pods.owner[row] and draft.shape(row).is_whole_gpu]

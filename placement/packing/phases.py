@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from cluster.actions import PREEMPTED, Bind, Evict
 from cluster.plans import Phase, Reason, Step
 from cluster.snapshot import PENDING, device_numbers
+from placement.engine.ledger import Ledger
 from placement.packing.draft import PackingDraft
 from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service
@@ -61,7 +62,7 @@ class _Room:
 
     def __init__(self, draft: PackingDraft, leave: Sequence[int]) -> None:
         self._draft = draft
-        self._free = draft.snapshot.free()
+        self._ledger = Ledger.of(draft.snapshot)
         self._group = {row: rows for rows in stopped_together(draft, leave) for row in rows}
         self._leaving: dict[int, list[int]] = {}
         for row in sorted(leave, key=lambda row: (draft.priority[row], draft.shape(row).total_gpu_milli, row)):
@@ -71,7 +72,7 @@ class _Room:
     def victims_of(self, row: int) -> list[int]:
         """Pods that must be stopped, beside those that already are, for a pod to start where the draft places it."""
         draft, pods = self._draft, self._draft.snapshot.pods
-        shape, node, free = draft.shape(row), int(draft.node[row]), self._free
+        shape, node, free = draft.shape(row), int(draft.node[row]), self._ledger
         cpu_milli, memory_bytes = int(free.cpu_milli[node]), int(free.memory_bytes[node])
         gpu_milli, victims = free.gpu_milli[node].tolist(), dict[int, None]()
 
@@ -102,12 +103,12 @@ class _Room:
 
     def begin(self, row: int, victims: Iterable[int], part: _Part) -> None:
         """Counts the pod as started and its victims as stopped, in this part."""
-        pods = self._draft.snapshot.pods
+        draft, pods = self._draft, self._draft.snapshot.pods
         for each in victims:
-            self._charge(each, int(pods.node[each]), int(pods.devices[each]), -1)
+            self._ledger.give(draft.shape(each), int(pods.node[each]), device_numbers(int(pods.devices[each])))
             self.stopped.add(each)
             part.stops.append(each)
-        self._charge(row, int(self._draft.node[row]), int(self._draft.devices[row]), 1)
+        self._ledger.take(draft.shape(row), int(draft.node[row]), device_numbers(int(draft.devices[row])))
         part.rows.append(row)
 
     def parts_of(self, unit: Unit) -> Iterator[_Part]:
@@ -131,13 +132,6 @@ class _Room:
             part = _Part()
             self.begin(row, self.victims_of(row), part)
             yield part
-
-    def _charge(self, row: int, node: int, devices: int, sign: int) -> None:
-        shape = self._draft.shape(row)
-        self._free.cpu_milli[node] -= sign * shape.cpu_milli
-        self._free.memory_bytes[node] -= sign * shape.memory_bytes
-        for device in device_numbers(devices):
-            self._free.gpu_milli[node, device] -= sign * shape.gpu_milli
 
 
 def _start(draft: PackingDraft, unit: Unit, part: _Part) -> Phase:

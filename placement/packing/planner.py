@@ -11,7 +11,7 @@ from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running
-from placement.packing.gangs import Seat, seat_unit
+from placement.packing.gangs import Seat, seat_gang
 from placement.packing.instances import seat_instances_together
 from placement.packing.phases import phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
@@ -62,7 +62,8 @@ def pack(
     unserved = frozenset[int]()
     while left and turn.seated and not turn.ended:  # again: evictions may free more than they must
         turn = service.serve(left)
-        spare_victims(draft)
+        if service.has_stopped_pods:
+            spare_victims(draft)
         unserved = turn.unserved - had_turn
         had_turn |= rows_of(left)
         left = pending_units(draft)
@@ -105,6 +106,8 @@ class Service:
         self._draft = draft
         self._budget = budget
         self._preempt = preempt
+        self.has_stopped_pods = False
+        """Whether a preemption stopped pods."""
         self._futile = set[Hashable]()
         """Keys of pods that cannot be placed (`_alike`), kept from one pass to the next."""
         self._futile_gangs = set[Hashable]()
@@ -150,6 +153,7 @@ class Service:
             queue.charge(unit, attempt.work)
             victims = draft.unseated_since(mark)
             if victims:  # freed resources may now fit pods that did not fit before
+                self.has_stopped_pods = True
                 self._futile.clear()
                 self._futile_gangs.clear()
                 for each in units_of(draft, victims):
@@ -201,12 +205,17 @@ class Attempt:
 
     def seat(self, unit: Unit, *, preempt: bool) -> bool:
         """Places the unit in free resources if they suffice, else by preemption for the pods that do not fit."""
-        draft = self._draft
-        is_seated = seat_unit(draft, unit, Seat(self._in_free_resources))
-        if not is_seated and preempt and not self.was_cut:
-            has_victims = bool(((draft.node != PENDING) & (draft.priority < unit.priority)).any())
-            place = self._by_preemption if unit.gang < 0 else self._in_either
-            is_seated = has_victims and seat_unit(draft, unit, Seat(place, below=unit.priority))
+        draft, row = self._draft, unit.rows[0]
+        if unit.gang < 0:
+            is_seated = self._in_free_resources(row, None)
+        else:
+            is_seated = seat_gang(draft, unit, Seat(self._in_free_resources))
+        may_stop = preempt and not is_seated and not self.was_cut
+        if may_stop and ((draft.node != PENDING) & (draft.priority < unit.priority)).any():
+            if unit.gang < 0:
+                is_seated = self._by_preemption(row, None)
+            else:
+                is_seated = seat_gang(draft, unit, Seat(self._in_either, below=unit.priority))
         self._charge()
         return is_seated
 

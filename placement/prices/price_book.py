@@ -1,8 +1,4 @@
-"""Price book: all that bid-price packing knows of future demand; computed in the background, used in decisions.
-
-`prices_for` takes about a second and uses only its arguments, so it may run in another process. The policy gets the new
-book when it is ready, and decides with the old one until then.
-"""
+"""Price book: all that bid-price packing knows of future demand; computed in the background, used in decisions."""
 
 import math
 from dataclasses import dataclass, replace

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.lead_time.observed_starts import ObservedStarts, lead_time_of
+from autoscaler.lead_time import ObservedStarts, lead_time_of
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
 from cluster.demand import Forecast

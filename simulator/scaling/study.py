@@ -10,7 +10,7 @@ from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import Fit, fit
 from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import Series, regular
+from autoscaler.series import Series, regular
 from cluster.autoscaling import Scaler, ScalingObjective
 from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake

@@ -9,12 +9,11 @@ from typing import Any
 import structlog
 
 from autoscaler.demand.promql import Windows
-from cluster.frame import FrameError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.scaling_policy import KIND, ScalingPolicy
 from controller.brain.from_settings import fit_slots_of
-from controller.deciders import load_fits
+from controller.deciders.load_fits import ShardFits
 from controller.kube.cache import Cache
 from controller.kube.discovery import discover
 from controller.loops.autoscaler.collector import Collector, CollectorPace, CustomMetrics
@@ -60,13 +59,10 @@ class AutoscalerLoop(ControlLoop):
         return replace(seen, load_histories=self._forecasts.offered)
 
     def learn(self, plan: Plan) -> None:
-        """Hands the fits of background deciders to the forecasts; an unreadable one is logged, and fitted again."""
-        for name, frame in plan.learned.items():
-            if name.startswith(load_fits.NAME):
-                try:
-                    self._forecasts.put_fits(load_fits.fits_from_frame(frame))
-                except FrameError as error:
-                    log.warning("fits of a background decider cannot be read", slot=name, why=str(error))
+        """Hands the fits of background deciders to the forecasts."""
+        for shard in plan.fits:
+            if isinstance(shard, ShardFits):
+                self._forecasts.put_fits(shard.by_scaler())
 
     def start(self, context: LoopContext) -> dict[str, int]:
         """Reads sources and targets while this replica leads, and opens the endpoints; returns their ports."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
 
-from autoscaler.demand.loads import Role
+from autoscaler.demand.presets import Role
 from cluster.snapshot import Snapshot
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND, ScalingPolicy, Target

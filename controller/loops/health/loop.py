@@ -9,15 +9,14 @@ from typing import Any
 
 import structlog
 
-from cluster.errors import UNREADABLE, ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.fault_incident import KIND as INCIDENT
 from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicySpec
 from controller.api.structs import Node, OwnObject
-from controller.deciders import remediation
-from controller.deciders.remediation import HealthFacts, HealthOutcome, Rules
+from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import KubeReadError
 from controller.loops.health.analyser_process import BySize
@@ -199,7 +198,7 @@ class HealthAnalysis:
         snapshot: Snapshot,
         nodes: Mapping[str, Node],
         specs: Mapping[str, HealthPolicySpec],
-        rules: tuple[Rules, ...],
+        rules: tuple[HealthRules, ...],
         now_s: float,
     ) -> tuple[Situation, tuple[Evidence, ...], dict[str, str]]:
         """The situation now, all evidence, and the names of jobs' pods by UID. specs: by the policy's name."""
@@ -346,19 +345,12 @@ class HealthLoop(ControlLoop):
         known = tuple(self._records.known().values())
         facts = HealthFacts(situation, (*evidence, *of_others), known, recorded, rules, pods)
         self._given = facts
-        return replace(snapshot, framed={**snapshot.framed, remediation.NAME: remediation.facts_frame(facts)})
+        return replace(snapshot, health=facts)
 
     def learn(self, plan: Plan) -> None:
         """Takes the incidents as the plan leaves them."""
-        frame, given = plan.learned.get(remediation.NAME), self._given
-        if frame is None or given is None:
-            return
-        try:
-            outcome = remediation.outcome_from(frame)
-        except UNREADABLE as error:
-            log.warning("the plan's incidents cannot be read", why=str(error))
-            return
-        self._records.learn(outcome, given)
+        if isinstance(plan.health, HealthOutcome) and self._given is not None:
+            self._records.learn(plan.health, self._given)
 
 
 def enabled(settings: OperatorSettings) -> HealthLoop | None:

@@ -23,7 +23,7 @@ from controller.api.kind import Kind
 from controller.api.labels import HEALTHY_CONDITION
 from controller.api.notation import rfc3339
 from controller.api.structs import Node, OwnObject
-from controller.deciders.remediation import HealthOutcome, Rules
+from controller.deciders.remediation import HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Applier, Job, Write
@@ -135,7 +135,7 @@ class Reported:
 
     outcome: HealthOutcome
     situation: Situation
-    rules: tuple[Rules, ...]
+    rules: tuple[HealthRules, ...]
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Jobs that each incident has disturbed, also those that have been restarted since."""
 
@@ -257,7 +257,7 @@ def node_condition_write(name: str, uid: str, incident: Incident | None, at_s: f
 
 
 def _policy_status(
-    before: Mapping[str, Any], rules: Rules | None, reported: Reported, generation: int, at_s: float
+    before: Mapping[str, Any], rules: HealthRules | None, reported: Reported, generation: int, at_s: float
 ) -> dict[str, Any]:
     old = HealthPolicyStatus.model_validate(before)
     nodes = rules.nodes if rules is not None else frozenset[str]()

@@ -13,7 +13,7 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.api.health_policy import Detector, HealthPolicySpec, Owner
 from controller.api.notation import instant
 from controller.api.structs import Node, Taint
-from controller.deciders.remediation import Rules
+from controller.deciders.remediation import HealthRules
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation.facts import (
@@ -98,7 +98,7 @@ class JobHistory:
     disruptions_allowed: int | None = None
 
 
-def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[Rules, ...]:
+def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[HealthRules, ...]:
     """Limits by policy, each with the nodes that it governs: the first by name whose selector fits."""
     left, made = dict(nodes), []
     for name, spec in sorted(specs.items()):
@@ -130,7 +130,7 @@ def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node])
             probation_s=spec.probation.lasts,
             remediate=spec.mode == "Act",
         )
-        made.append(Rules(name, policy, governed, acts=spec.mode == "Act"))
+        made.append(HealthRules(name, policy, governed, acts=spec.mode == "Act"))
     return tuple(made)
 
 
@@ -138,7 +138,7 @@ def situation_of(
     snapshot: Snapshot,
     nodes: Mapping[str, Node],
     specs: Mapping[str, HealthPolicySpec],
-    rules: Iterable[Rules],
+    rules: Iterable[HealthRules],
     stream: HealthStream,
     histories: Mapping[str, JobHistory],
     now_s: float,

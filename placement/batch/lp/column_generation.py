@@ -2,11 +2,7 @@
 
 The restricted program (`problem.py`, with the patterns found until then and without whole numbers) gives prices.
 Pricing gives for each kind the most valuable pattern under them and a ceiling, and the ceilings give a bound
-(`relaxation.py`). Pools of nodes price in parallel. The program that joins them has some hundred columns, so it decides
-exactly about pods that may use several pools and nodes that several pods want. The result is the same for any division
-of kinds into pools.
-
-Source of the smoothing of prices: Wentges, International Transactions in Operational Research 4 (1997).
+(`relaxation.py`). The result is the same for any division of kinds into pools, which price in parallel.
 """
 
 from collections.abc import Iterator, Sequence

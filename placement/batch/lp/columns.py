@@ -1,9 +1,4 @@
-"""Patterns, and their memory between problems: columns, and ceilings with their prices.
-
-Neither depends on the number of pending pods: a pattern stays a pattern, and a ceiling under given prices stays a
-ceiling. After a little churn the bound therefore exists before anything is solved, and so do most columns of the
-optimum.
-"""
+"""Patterns of pods on nodes, and their memory between problems: columns, and ceilings with their prices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

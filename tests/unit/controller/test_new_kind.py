@@ -182,7 +182,7 @@ def test_its_fields_are_explained(word: str) -> None:
 
 def test_it_has_a_section_in_the_reference() -> None:
     assert "| Squad | `squads`, `sqd` | yes |" in reference(WITH_SQUADS)
-    assert "| `spec.size` | integer, from 1 to 64 | required | Pods that start together. |" in reference(WITH_SQUADS)
+    assert "- `size` (integer, from 1 to 64, required): Pods that start together." in reference(WITH_SQUADS)
 
 
 def test_it_is_described() -> None:

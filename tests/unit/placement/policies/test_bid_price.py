@@ -9,8 +9,7 @@ from cluster.arrays import FloatArray
 from cluster.snapshot import Snapshot
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
-from placement.policies.bid_price import BidPrice
-from placement.prices.arrivals import WINDOW_PODS
+from placement.policies.bid_price import WINDOW_PODS, BidPrice
 from placement.prices.classes import ClassShares, class_of, kinds_of, shares_from, shares_of
 from placement.prices.price_book import BidSettings, PriceBook, prices_for
 from tests.builders.fleet import Node, node, pod, shape, world

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from placement.prices.arrivals import WINDOW_PODS, ArrivalMix
+from placement.policies.bid_price import WINDOW_PODS, ArrivalMix
 from placement.prices.classes import PodClass, class_of, shares_of
 from tests.builders.fleet import shape
 

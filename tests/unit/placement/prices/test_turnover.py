@@ -2,7 +2,7 @@
 
 import pytest
 
-from placement.prices.arrivals import WINDOW_PODS, Turnover
+from placement.policies.bid_price import WINDOW_PODS, Turnover
 
 
 def test_a_fleet_that_only_fills_up_has_no_turnover() -> None:
