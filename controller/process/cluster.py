@@ -39,10 +39,10 @@ from controller.loops.loop import ControlLoop, CycleTrigger, LoopClocks, LoopCon
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Outcome
 from controller.process.registries import Registries
-from controller.report.concurrency import PublishedLimits
 from controller.report.decisions import decisions_of, gangs_of, refusals_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import reports_on
+from controller.report.scaling_status import PublishedLimits
 from controller.report.service_status import log_unwritten, status_jobs
 from controller.settings import OperatorSettings
 

@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -186,8 +185,8 @@ class HealthReporter:
                 }
                 yield Job(f"{INCIDENT.name}/{incident.id}", Write("POST", INCIDENT.path, manifest))
             elif not obj.metadata.deletion_timestamp:
-                work = partial(self._incident_status, incident, obj, reported, at_s)
-                yield from each_alone(INCIDENT.name, incident.id, work)
+                jobs = self._incident_status(incident, obj, reported, at_s)
+                yield from each_alone(INCIDENT.name, incident.id, jobs)
         kept = {incident.id for incident in incidents}
         for name, obj in present.items():
             if name not in kept and not obj.metadata.deletion_timestamp:
