@@ -121,7 +121,7 @@ class SeriesBuffer:
     def add(self, at_s: float, value: float, *, is_censored: bool = False) -> int | None:
         """Takes a sample; its slot if it is accepted as the newest of the series, else None.
 
-        Not accepted: NaN, infinite and negative values; duplicates; zeros of a collector outage (outages.py). What is
+        Not accepted: NaN, infinite and negative values; duplicates; zeros of a collector outage (`is_busy`). What is
         out of order is kept for later fits, and is not the newest.
         """
         if not np.isfinite(at_s):
@@ -130,9 +130,16 @@ class SeriesBuffer:
             self._origin_s = at_s
         slot = int(np.floor((at_s - self._origin_s) / self.step_s + _JITTER))
         if slot < self._newest or (slot == self._newest and not np.isnan(self._values[slot % len(self._values)])):
-            self._fill_in(slot, value, is_censored=is_censored)
+            is_empty = slot >= self._oldest and np.isnan(self._values[slot % len(self._values)])
+            if is_empty and 0 < value < float("inf"):
+                self._put(slot, value, is_censored=is_censored)
             return None
-        self._advance(slot)
+        size = len(self._values)
+        if slot - self._newest >= size:
+            self._values[:] = np.nan
+        else:
+            self._values[np.arange(self._newest + 1, slot + 1) % size] = np.nan
+        self._newest, self._oldest = slot, max(self._oldest, slot + 1 - size)
         if not self._is_load(slot, value):
             return None
         self._put(slot, value, is_censored=is_censored)
@@ -151,16 +158,6 @@ class SeriesBuffer:
     def whole(self) -> Series:
         return self.last(len(self._values))
 
-    def _advance(self, slot: int) -> None:
-        """Slots up to this one become empty ones."""
-        size = len(self._values)
-        if slot - self._newest >= size:
-            self._values[:] = np.nan
-        else:
-            self._values[np.arange(self._newest + 1, slot + 1) % size] = np.nan
-        self._newest = slot
-        self._oldest = max(self._oldest, slot + 1 - size)
-
     def _is_load(self, slot: int, value: float) -> bool:
         if not 0 <= value < float("inf"):
             return False
@@ -175,10 +172,6 @@ class SeriesBuffer:
         """Accepted samples before the newest slot, as far back as twice the number that is asked for."""
         values = self.last(2 * BUSY_SAMPLES + 1).values[:-1]
         return np.asarray(values[~np.isnan(values)][-BUSY_SAMPLES:])
-
-    def _fill_in(self, slot: int, value: float, *, is_censored: bool) -> None:
-        if slot >= self._oldest and 0 < value < float("inf") and np.isnan(self._values[slot % len(self._values)]):
-            self._put(slot, value, is_censored=is_censored)
 
     def _put(self, slot: int, value: float, *, is_censored: bool) -> None:
         row = slot % len(self._values)

@@ -132,7 +132,7 @@ def learn(known: Learned, seen: Seen, *, breach: bool) -> Learned:
     A surprise is kept apart until a second one follows: one may be an outlier, two are a shift of the workload, after
     which old means hardly count. With a breach, one is enough.
     """
-    arm = _arm(known, seen.limit)
+    arm = next((arm for arm in known.arms if arm.limit == seen.limit), None)
     if arm is None:
         return _mixed(replace(known, surprised=False), Arm(seen.limit, 0.0, seen.throughput, seen.p95), seen, FADE)
     if not _is_surprise(known, arm, seen):
@@ -168,10 +168,6 @@ def samples(known: Learned, limit: int, requests: int) -> tuple[Samples, Samples
         Samples(u, np.array([arm.throughput for arm in known.arms]), throughput / weight + far),
         Samples(u, np.array([arm.p95 for arm in known.arms]), p95 / weight + far),
     )
-
-
-def _arm(known: Learned, limit: int) -> Arm | None:
-    return next((arm for arm in known.arms if arm.limit == limit), None)
 
 
 def _is_surprise(known: Learned, arm: Arm, seen: Seen) -> bool:

@@ -109,37 +109,14 @@ _WHY: dict[LimitedBy, str] = {
 def reason_of(decision: ScalingDecision, scaler: Scaler, at_s: float) -> Reason:
     """The decision in a sentence: what is asked for, why, and what its neighbours would cost."""
     limited = decision.limited_by
-    parts = [_change(decision), _ground(decision, scaler)]
+    change = f"now {decision.current}" if decision.changes else "unchanged"
+    unit = "replica" if decision.replicas == 1 else "replicas"
+    parts = [f"{decision.replicas} {unit}, {change}", _ground(decision, scaler)]
     if limited != "none":
         why = _WHY[limited].format(scheduled=scaler.scheduled, conflict=scaler.conflict)
         moved = f" instead of {decision.recommended}" if decision.recommended != decision.replicas else ""
         parts.append(f"limited{moved}: {why}")
-    code = CODES[limited] if limited != "none" or decision.forecast_used else REACTIVE
-    return Reason(code, "; ".join(part for part in parts if part), _figures(decision, scaler, at_s))
-
-
-def _change(decision: ScalingDecision) -> str:
-    unit = "replica" if decision.replicas == 1 else "replicas"
-    if not decision.changes:
-        return f"{decision.replicas} {unit}, unchanged"
-    return f"{decision.replicas} {unit}, now {decision.current}"
-
-
-def _ground(decision: ScalingDecision, scaler: Scaler) -> str:
-    if decision.cost is None or decision.quantile is None:
-        if scaler.load is None:
-            return "the load was never observed"
-        return f"no forecast: the load of {scaler.load:.4g} at {100 * scaler.reactive_target:.0f} % utilisation"
-    cost = decision.cost
-    fewer = "" if cost.one_fewer is None else f"one fewer ${cost.one_fewer:.4g}, "
-    return (
-        f"enough for the load with probability {100 * decision.quantile:.1f} % when a start would be ready; expected "
-        f"cost ${cost.chosen:.4g}/h, {fewer}one more ${cost.one_more:.4g}"
-    )
-
-
-def _figures(decision: ScalingDecision, scaler: Scaler, at_s: float) -> dict[str, float]:
-    figures = {
+    figures: dict[str, float] = {
         "replicas": decision.replicas,
         "current": decision.current,
         "recommended": decision.recommended,
@@ -153,4 +130,18 @@ def _figures(decision: ScalingDecision, scaler: Scaler, at_s: float) -> dict[str
         figures |= {"cost_per_hour": decision.cost.chosen, "cost_one_more": decision.cost.one_more}
         if decision.cost.one_fewer is not None:
             figures["cost_one_fewer"] = decision.cost.one_fewer
-    return figures
+    code = CODES[limited] if limited != "none" or decision.forecast_used else REACTIVE
+    return Reason(code, "; ".join(part for part in parts if part), figures)
+
+
+def _ground(decision: ScalingDecision, scaler: Scaler) -> str:
+    if decision.cost is None or decision.quantile is None:
+        if scaler.load is None:
+            return "the load was never observed"
+        return f"no forecast: the load of {scaler.load:.4g} at {100 * scaler.reactive_target:.0f} % utilisation"
+    cost = decision.cost
+    fewer = "" if cost.one_fewer is None else f"one fewer ${cost.one_fewer:.4g}, "
+    return (
+        f"enough for the load with probability {100 * decision.quantile:.1f} % when a start would be ready; expected "
+        f"cost ${cost.chosen:.4g}/h, {fewer}one more ${cost.one_more:.4g}"
+    )

@@ -106,17 +106,11 @@ def fit_shard(shard: Sequence[Series], *, boosted: bool = True) -> tuple[Fit | N
     linear = [fit_linear(series) for series in shard]
     members = [(series, found) for series, found in zip(shard, linear, strict=True) if found is not None]
     trees = fit_boosted(members) if boosted and members else None
-    return tuple(
-        None if found is None else _fit(series, found, trees) for series, found in zip(shard, linear, strict=True)
-    )
-
-
-def _fit(series: Series, linear: LinearFit, trees: BoostedFit | None) -> Fit:
-    return Fit(linear, _end_s(series), trial_of(series, linear, trees), trees)
-
-
-def _end_s(series: Series) -> float:
-    return float(series.start_s + series.step_s * (len(series.values) - 1))
+    made: list[Fit | None] = []
+    for series, found in zip(shard, linear, strict=True):
+        end_s = float(series.start_s + series.step_s * (len(series.values) - 1))
+        made.append(None if found is None else Fit(found, end_s, trial_of(series, found, trees), trees))
+    return tuple(made)
 
 
 _DEEPEST = 16
