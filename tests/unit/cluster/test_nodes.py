@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.nodes import LabelMatches, NodeFilter, Taint, meets, meets_terms, tolerates_all
+from cluster.nodes import LabelMatches, NodeFilter, Taint, meets, meets_terms
 from cluster.workloads import Operator, PodShape, Requirement, Toleration
 from tests.builders.fleet import node, world
 
@@ -50,6 +50,22 @@ TOLERATIONS = st.builds(
     VALUES,
     st.sampled_from(("", "NoSchedule", "NoExecute")),
 )
+
+
+def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether every taint that keeps new pods away is tolerated. PreferNoSchedule keeps no pod away."""
+    return all(
+        taint.effect == "PreferNoSchedule" or any(_tolerates(toleration, taint) for toleration in tolerations)
+        for taint in taints
+    )
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return toleration.key == taint.key and toleration.value == taint.value
 
 
 @given(
