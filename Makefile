@@ -54,7 +54,7 @@ test-unit: $(READY)
 
 .PHONY: test-parts
 test-parts: $(READY)
-	$(PYTEST) -m "not slow" $(PARALLEL) $(PARTS)
+	$(PYTEST) -m "not (slow or kernel or chart or controlplane)" $(PARALLEL) $(PARTS)
 
 # What `make test` leaves out. Every tier runs, whatever an earlier one found.
 .PHONY: test-rest
@@ -65,8 +65,8 @@ test-rest: $(READY)
 	@$(MAKE) --no-print-directory --keep-going --jobs=1 test-slow test-emulated test-ray test-controlplane
 
 .PHONY: test-slow
-test-slow: $(READY) ## Run slow tests, those on a guest kernel, and those that render the chart
-	$(PYTEST) -m "slow or kernel or chart" $(PARALLEL) tests/unit $(PARTS) tests/kernel
+test-slow: $(READY) ## Run what is slow, on a guest kernel, renders the chart, or is a contract with a real server
+	$(PYTEST) -m "slow or kernel or chart or controlplane" $(PARALLEL) $(PARTS) tests/unit tests/kernel
 
 .PHONY: test-emulated
 test-emulated: $(READY) ## Run the tests on an emulated machine: two CPUs, PSI, cpusets

@@ -16,7 +16,7 @@ from benchmarks.packing import check_inputs
 from benchmarks.trace_sweeps import NODES, finish, output_options, pods_option, with_error
 from cluster.arrays import FloatArray
 from simulator.packing.churn import STAYS
-from simulator.sweep.runner import Processes, Progress, sweep
+from simulator.sweep.runner import SweepProgress, WorkerProcesses, sweep
 
 
 @click.command(context_settings={"show_default": True})
@@ -59,7 +59,7 @@ def main(
     setup = ChurnSetup(nodes, tuple((path.stem, path) for path in pods), stays, warm_up, measured)
     check_inputs(nodes, pods, policies)
     runs = churn_runs([name for name, _ in setup.traces], loads, seeds, policies)
-    swept = sweep(runs, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
+    swept = sweep(runs, partial(play, setup=setup), way=WorkerProcesses(jobs), on_done=_tell)
     finish(swept, json_to, lambda records: [churn_table(records, policies)])
 
 
@@ -94,7 +94,7 @@ def _cells(records: Sequence[Any], policies: Sequence[str]) -> Iterator[tuple[st
             yield name, load, np.array([[cell[policy][seed] for seed in seeds] for policy in policies])
 
 
-def _tell(progress: Progress[ChurnRun, Record]) -> None:
+def _tell(progress: SweepProgress[ChurnRun, Record]) -> None:
     record: Any = progress.result
     click.echo(
         f"[{progress.done}/{progress.total}] {record['pods']} load {record['load']:g} {record['policy']} "

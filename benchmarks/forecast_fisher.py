@@ -8,7 +8,7 @@ import numpy as np
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from benchmarks.forecast_peers import PEERS, peer_quantiles
 from benchmarks.forecast_runs import TRUSTED, Record
 from benchmarks.forecast_scores import scores

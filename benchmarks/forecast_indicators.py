@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from autoscaler.forecast.linear import Course, course, fit_linear
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import BoolArray, FloatArray
 from simulator.scaling.traces import LoadTrace, read_trace, value_columns

@@ -3,7 +3,7 @@
 import numpy as np
 
 from autoscaler.forecast.grid import LEVELS
-from autoscaler.forecast.smoothing import smoothed
+from autoscaler.forecast.linear import smoothed
 from cluster.arrays import FloatArray
 
 PEERS = {"naive + conformal": 1.0, "ewma + conformal": 0.3}

@@ -10,7 +10,7 @@ import numpy as np
 from autoscaler.forecast.fits import Fit, fit
 from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import Series, regular
+from autoscaler.series import Series, regular
 from benchmarks.forecast_peers import PEERS, peer_quantiles
 from benchmarks.forecast_scores import scores
 from cluster.arrays import FloatArray

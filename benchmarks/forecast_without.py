@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.forecast import boosted, calibration, linear, online, season, states, trial
+from autoscaler.forecast import boosted, calibration, fits, linear, online, states
 from autoscaler.forecast.grid import LEVELS
-from autoscaler.forecast.season import DAY_S, Season, seasons
+from autoscaler.forecast.linear import DAY_S, Season, seasons
 from cluster.arrays import FloatArray
 
 _NORMAL: FloatArray = np.array([NormalDist().inv_cdf(level) for level in LEVELS.tolist()])
@@ -46,13 +46,13 @@ boosted_columns: Callable[..., NDArray[np.float32]] = boosted.columns
 
 MECHANISMS: dict[str, tuple[tuple[ModuleType, str, Any], ...]] = {
     "season": ((linear, "seasons", _flat_seasons),),
-    "week": ((season, "DAY_S", 7 * DAY_S), (linear, "DAY_S", 7 * DAY_S)),
+    "week": ((linear, "DAY_S", 7 * DAY_S),),
     "conformal": ((calibration, "conformal_quantiles", _gaussian_quantiles),),
     "widths": ((calibration, "_RATES", np.zeros(2)),),
     "error-scale": ((linear, "_DAMPING", (0.0,)),),
     "damping": ((linear, "_DAMPING", (1.0,)),),
     "trial": ((online, "_with_trial", lambda errors, tried, fitted: errors),),  # noqa: ARG005
-    "clock": tuple((room, "columns", _columns_without_clock) for room in (boosted, states, trial)),
+    "clock": tuple((room, "columns", _columns_without_clock) for room in (boosted, states, fits)),
 }
 """What replaces what. season: no season. week: a season of the week instead of the day. conformal: a normal
 distribution. widths: the window of a day alone. error-scale: one scale at all times. damping: a scale without damping.

@@ -33,7 +33,7 @@ from health.remediation.facts import Evidence
 from health.verdicts.slow_paths import PATH_LEAST, named, slow_spans
 from health.verdicts.slow_ranks import blamed, slow_ranks
 from health.verdicts.verdict import Part, Verdict
-from simulator.health.job import Job
+from simulator.health.job import TrainingJob
 from tonnage.records import Role
 
 STEP_S = 10.0
@@ -90,9 +90,9 @@ def main(gpu_days: float, seed: int, json_to: str | None) -> None:
         click.echo("\n".join(f"{name:32} {value}" for name, value in record.items()))
 
 
-def job_looked_at() -> tuple[Job, Layout, "InUse", IntArray]:
+def job_looked_at() -> tuple[TrainingJob, Layout, "InUse", IntArray]:
     """The job, its layout, the same with the spans in use alone, and their numbers."""
-    job = Job(tensor=8, data=16, pipeline=8, gpus_per_node=8, world=False)
+    job = TrainingJob(tensor=8, data=16, pipeline=8, gpus_per_node=8, world=False)
     layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
     slim = InUse(**{each.name: getattr(layout, each.name) for each in fields(layout)})
     return job, layout, slim, np.flatnonzero(_used(layout, layout.span_path))
@@ -116,7 +116,7 @@ class Block:
     """Shape (steps, spans in use)."""
 
 
-def block_of(job: Job, layout: Layout, random: np.random.Generator) -> Block:
+def block_of(job: TrainingJob, layout: Layout, random: np.random.Generator) -> Block:
     return Block(_compute(job, random), _transfers(layout, random))
 
 
@@ -126,7 +126,7 @@ def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, ...
     return noise
 
 
-def _compute(job: Job, random: np.random.Generator) -> FloatArray:
+def _compute(job: TrainingJob, random: np.random.Generator) -> FloatArray:
     """70 % of the step, noise that is partly slow, and what happens in healthy jobs."""
     ranks = job.ranks
     noise = _normal(random, random.uniform(0.005, 0.03), (BLOCK, ranks))

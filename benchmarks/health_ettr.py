@@ -15,7 +15,7 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
 from health.remediation.facts import Policy
-from simulator.health.responses import Manual, Remediated, Response, RestartOnTimeout, Without, played
+from simulator.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
 from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, TrainingRun, repairs_s
 
 LIMITLESS = Policy(
@@ -29,7 +29,7 @@ MISS_SHARE = 0.01
 class Variant:
     """One response, in a fleet that may differ from the others'."""
 
-    response: Callable[[], Response]
+    response: Callable[[], FaultResponse]
     setup: Callable[[Setup], Setup] = lambda setup: setup
 
 
@@ -113,7 +113,7 @@ def _row(run: TrainingRun) -> dict[str, float]:
     return {"ettr": run.ettr, "restarts_per_day": run.restarts / run.setup.days, **shares}
 
 
-def _decided(response: Response) -> dict[str, float]:
+def _decided(response: FaultResponse) -> dict[str, float]:
     return {each: float(count) for each, count in response.decided.items()} if isinstance(response, Remediated) else {}
 
 

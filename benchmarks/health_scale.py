@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.arguments import refusing_bad_input, write_lines
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
-from simulator.health.job import Disturbance, Happening, Job
+from simulator.health.job import Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorder_frames import TICK_S, clocks_of, told
 from simulator.health.training_steps import Steps
 
@@ -44,12 +44,14 @@ def main(ranks: int, seconds: float, seed: int, json_to: str | None) -> None:
         click.echo("\n".join(f"{name:24} {value}" for name, value in record.items()))
 
 
-def job_of(ranks: int) -> Job:
+def job_of(ranks: int) -> TrainingJob:
     """22 operations in steps of 0.21 s, 103 a second."""
-    return Job(8, ranks // 64, 8, 8, microbatches=4, pass_s=0.0065, tensor_s=0.0004, pipeline_s=0.0006, data_s=0.05)
+    return TrainingJob(
+        8, ranks // 64, 8, 8, microbatches=4, pass_s=0.0065, tensor_s=0.0004, pipeline_s=0.0006, data_s=0.05
+    )
 
 
-def _layout(job: Job) -> Layout:
+def _layout(job: TrainingJob) -> Layout:
     return layout_from(job.introductions(), node=job.node, nic=job.nic)
 
 
@@ -57,7 +59,9 @@ def write_job(ranks: int, seconds: float, seed: int, path: Path) -> float:
     """Writes each tick as its length and its frames; the instant of the fault."""
     job = job_of(ranks)
     random = np.random.default_rng([seed, 20])
-    slow = Disturbance(Happening.SLOW_RANK, int(seconds / STEP_S * 0.8), (int(random.integers(ranks)),), strength=1.0)
+    slow = Disturbance(
+        DisturbanceKind.SLOW_RANK, int(seconds / STEP_S * 0.8), (int(random.integers(ranks)),), strength=1.0
+    )
     timeline = Steps(job, slow, random).run(int(seconds / STEP_S))
     clocks = clocks_of(ranks, random, timeline.end_s, steps=False)
     with path.open("wb") as file:

@@ -11,7 +11,7 @@ from health.probing import Found
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
-from simulator.health.job import LIMITS, Happening
+from simulator.health.job import LIMITS, DisturbanceKind
 
 VARIANTS: Mapping[str, Options] = {
     "tonnage": Options(),
@@ -31,15 +31,15 @@ PROBED, PROBED_ELSEWHERE = "with pair probes", "probes pass another network"
 """Variants of the shipped analyser, whose suspicions of the network are confirmed by pair probes; in the second the
 fault is where they do not pass, so that what they say must be no accusation."""
 CAUSES = {
-    Happening.CHECKPOINT: Cause.CHECKPOINT,
-    Happening.EVALUATION: Cause.EVALUATION,
-    Happening.COMPILATION: Cause.COMPILATION,
-    Happening.UNEVEN_DATA: Cause.DATA_IMBALANCE,
-    Happening.LONG_REPLICA: Cause.DATA_IMBALANCE,
-    Happening.STAGE_LOAD: Cause.STAGE_IMBALANCE,
-    Happening.ALL_SLOW: Cause.ALL_SLOW,
-    Happening.POWER_CAP: Cause.POWER_CAP,
-    Happening.CGROUP_LIMIT: Cause.THROTTLED,
+    DisturbanceKind.CHECKPOINT: Cause.CHECKPOINT,
+    DisturbanceKind.EVALUATION: Cause.EVALUATION,
+    DisturbanceKind.COMPILATION: Cause.COMPILATION,
+    DisturbanceKind.UNEVEN_DATA: Cause.DATA_IMBALANCE,
+    DisturbanceKind.LONG_REPLICA: Cause.DATA_IMBALANCE,
+    DisturbanceKind.STAGE_LOAD: Cause.STAGE_IMBALANCE,
+    DisturbanceKind.ALL_SLOW: Cause.ALL_SLOW,
+    DisturbanceKind.POWER_CAP: Cause.POWER_CAP,
+    DisturbanceKind.CGROUP_LIMIT: Cause.THROTTLED,
 }
 
 
@@ -233,8 +233,8 @@ def summary(scores: Sequence[Score]) -> Summary:
     strong = [score for score in right if score.share >= 0.2]
     weak = [score for score in faults if 0 < score.share < 0.2]
     hangs = [score.latency_s for score in right if score.syndrome.endswith("hang")]
-    dead = [score.latency_s for score in right if score.kind == Happening.DEAD_RANK]
-    lost = [score.latency_s for score in right if score.kind == Happening.DEAD_NODE]
+    dead = [score.latency_s for score in right if score.kind == DisturbanceKind.DEAD_RANK]
+    lost = [score.latency_s for score in right if score.kind == DisturbanceKind.DEAD_NODE]
     abstained = sum(score.abstained for score in faults)
     nameable = [score for score in others if score.kind in CAUSES]
     return Summary(

@@ -15,7 +15,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.brain import DECISIONS, WITHIN_S, changed, embedded, observer_of, pss_mb, session_of
 from cluster.snapshot import Snapshot
 from controller.brain.remote import RayBrain
-from controller.deciders.load_fits import MOST_SLOTS, fits_from_frame
+from controller.deciders.load_fits import MOST_SLOTS, ShardFits
 from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
 from controller.loops.autoscaler.measured import Measured, Sample
 from simulator.scaling.traces import MINUTE_S, generated_trace
@@ -94,8 +94,9 @@ def timed(brain: RayBrain, snapshot: Snapshot, plans: int, forecasts: Forecasts,
         began_s = time.monotonic()
         plan = brain.plan(seen, 2.0)
         took_ms.append(1e3 * (time.monotonic() - began_s))
-        for frame in plan.learned.values():
-            forecasts.put_fits(fits_from_frame(frame))
+        for shard in plan.fits:
+            if isinstance(shard, ShardFits):
+                forecasts.put_fits(shard.by_scaler())
         if len(took_ms) % 60 == 0:
             print(f"{len(took_ms)} plans, {len(forecasts.offered)} histories offered", file=sys.stderr)  # noqa: T201
         done.wait(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))

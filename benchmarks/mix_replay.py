@@ -10,7 +10,7 @@ from benchmarks.profiles import ProfileSet
 from cluster.clock import Clock
 from cluster.plans import Reason
 from placement.mix.problem import in_flight_at_slo
-from simulator.serving import Attained, Pool, Router, Service, replay_serving
+from simulator.serving import Attained, ReplayedService, Router, ServingPool, replay_serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Replay:
     idle_share: float
 
 
-def service_of(outcome: Outcome, profiles: ProfileSet) -> Service:
+def service_of(outcome: Outcome, profiles: ProfileSet) -> ReplayedService:
     """Simulated service with the GPU mix of a solved case."""
     if isinstance(outcome.answer, Reason):
         raise ValueError(f"replaying {outcome.case}: it has no mix: {outcome.answer.words}")
@@ -31,7 +31,7 @@ def service_of(outcome: Outcome, profiles: ProfileSet) -> Service:
     tokens = np.array(profiles.grid.output_tokens, dtype=np.float64)[columns]
     tables = profiles.tables[outcome.case.slo]
     pools = tuple(
-        Pool(
+        ServingPool(
             offer.gpu_type,
             int(mix.instances[g]),
             in_flight_at_slo(tables[offer.gpu_type][rows, columns], need.slo.tpot_s, tokens),
@@ -40,7 +40,7 @@ def service_of(outcome: Outcome, profiles: ProfileSet) -> Service:
         for g, offer in enumerate(need.offers)
         if mix.instances[g]
     )
-    return Service(need.rate_per_s, tokens, need.slo.tpot_s, pools)
+    return ReplayedService(need.rate_per_s, tokens, need.slo.tpot_s, pools)
 
 
 def replay_case(case: Case, profiles: ProfileSet, terms: Terms, replay: Replay, clock: Clock) -> dict[str, Any]:

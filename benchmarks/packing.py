@@ -18,7 +18,7 @@ from cluster.errors import ConfigError, Mistake
 from placement.policies import POLICIES
 from simulator.openb.trace_reader import read_trace
 from simulator.packing.replay import POINTS_PCT
-from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
+from simulator.sweep.runner import PolicyRun, SweepProgress, WorkerProcesses, runs_of, sweep
 
 PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
 """Names of two policies in the published results."""
@@ -81,7 +81,7 @@ def main(
     check_inputs(nodes, pods, policies)
     names = [name for name, _ in setup.traces]
     runs = runs_of(names, policies, seeds)
-    swept = sweep(runs, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
+    swept = sweep(runs, partial(play, setup=setup), way=WorkerProcesses(jobs), on_done=_tell)
     finish(
         swept,
         json_to,
@@ -183,7 +183,7 @@ def _shown(value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.2f}"
 
 
-def _tell(progress: Progress[Run, Record]) -> None:
+def _tell(progress: SweepProgress[PolicyRun, Record]) -> None:
     record: Any = progress.result
     click.echo(
         f"[{progress.done}/{progress.total}] {record['pods']} {record['policy']} seed {record['seed']}: "

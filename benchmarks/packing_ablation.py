@@ -27,7 +27,7 @@ from placement.prices.price_book import BidSettings, PriceBook, StateWorth
 from simulator.openb.trace_reader import read_trace
 from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
 from simulator.packing.replay import Conditions, gpu_milli_of, published_stream, replay
-from simulator.sweep.runner import Processes, Progress, sweep
+from simulator.sweep.runner import SweepProgress, WorkerProcesses, sweep
 
 WHOLE = BidSettings()
 SETTINGS: Mapping[str, BidSettings] = {
@@ -176,7 +176,7 @@ def main(
     where = ((FILL,) if fill else ()) + loads
     names = [name for name, _ in setup.traces]
     cases = [Case(name, load, seed, each) for name, load, seed, each in product(names, where, seeds, variants)]
-    swept = sweep(cases, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
+    swept = sweep(cases, partial(play, setup=setup), way=WorkerProcesses(jobs), on_done=_tell)
     finish(swept, json_to, lambda records: [table_of(records)], width=170)
 
 
@@ -199,7 +199,7 @@ def table_of(records: Sequence[Record]) -> Table:
     return table
 
 
-def _tell(progress: Progress[Case, Record]) -> None:
+def _tell(progress: SweepProgress[Case, Record]) -> None:
     record = progress.result
     where = f"load {record['load']}" if record["load"] else "fill"
     click.echo(

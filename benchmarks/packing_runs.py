@@ -16,7 +16,7 @@ from simulator.openb.trace_reader import read_trace
 from simulator.packing.relocation import cheapest_relocation
 from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay, with_renamed_nodes
 from simulator.packing.summary import bound_pct
-from simulator.sweep.runner import Run
+from simulator.sweep.runner import PolicyRun
 
 Record = Mapping[str, object]
 
@@ -38,7 +38,7 @@ class Setup:
     """Number of processes, recorded because they share CPU caches and memory, which affects decision times."""
 
 
-def play(run: Run, setup: Setup) -> Record:
+def play(run: PolicyRun, setup: Setup) -> Record:
     """Replay a run; returns its JSON line."""
     trace = _trace(setup.nodes, dict(setup.traces)[run.trace], setup.prices)
     stream = published_stream(trace, run.seed)
@@ -52,7 +52,7 @@ def play(run: Run, setup: Setup) -> Record:
     return record_of(run, played, setup, bound)
 
 
-def record_of(run: Run, played: Replay, setup: Setup, bound_pct: float | None) -> Record:
+def record_of(run: PolicyRun, played: Replay, setup: Setup, bound_pct: float | None) -> Record:
     curve, times_ms = played.curve, played.decision_s * 1000.0
 
     def points(values: "np.typing.NDArray[np.float64]", digits: int = 3) -> dict[str, float]:

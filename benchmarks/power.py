@@ -14,7 +14,7 @@ from cli.printing.power_study_output import in_words, record_of, table_of
 from simulator.power.faults import faults_from
 from simulator.power.requests import SHAPES
 from simulator.power.study import ComparedRun, Study, check_study, label_of, play
-from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
+from simulator.sweep.runner import PolicyRun, SweepProgress, WorkerProcesses, runs_of, sweep
 
 
 def shares(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
@@ -121,7 +121,7 @@ def main(
     check_study(study, policy)
     study = replace(study, faults=faults_from(faults, study.curve().for_s))
     runs = runs_of([label_of(share) for share in extra], policy, seeds)
-    swept = sweep(runs, partial(play, study=study), way=Processes(jobs), on_done=_tell)
+    swept = sweep(runs, partial(play, study=study), way=WorkerProcesses(jobs), on_done=_tell)
     if json_to:
         write_lines(json_to, (record_of(run, compared) for run, compared in swept.done))
     console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 170)
@@ -140,7 +140,7 @@ def _rule(written: str) -> tuple[str, float]:
         raise click.BadParameter(f"{written!r} is not NAME=NUMBER", param_hint="--rule") from error
 
 
-def _tell(progress: Progress[Run, ComparedRun]) -> None:
+def _tell(progress: SweepProgress[PolicyRun, ComparedRun]) -> None:
     click.echo(f"[{progress.done}/{progress.total}] {in_words(progress.run, progress.result)}", err=True)
 
 

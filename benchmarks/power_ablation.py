@@ -17,7 +17,7 @@ from cli.printing.power_study_output import in_words, record_of
 from power.rules import PowerRules
 from simulator.power.requests import CLASSES
 from simulator.power.study import ComparedRun, Study, check_study, label_of, play
-from simulator.sweep.runner import Processes, Run, sweep
+from simulator.sweep.runner import PolicyRun, WorkerProcesses, sweep
 
 WHOLE = PowerRules()
 NONE = 1e-9
@@ -77,11 +77,11 @@ def main(
         raise click.BadParameter(f"{unknown[0]!r} is none of: {', '.join(SETTINGS)}", param_hint="--without")
     study = Study(rates=rate, days=days, above_share=above, noise_share=noise)
     check_study(study, ("tonnage",))
-    done: list[tuple[str, Run, ComparedRun]] = []
-    runs = [Run(label_of(share), "tonnage", seed) for share in extra for seed in seeds]
+    done: list[tuple[str, PolicyRun, ComparedRun]] = []
+    runs = [PolicyRun(label_of(share), "tonnage", seed) for share in extra for seed in seeds]
     for name in without:
         changed = replace(study, rules=tuple(SETTINGS[name].items()))
-        swept = sweep(runs, partial(play, study=changed), way=Processes(jobs))
+        swept = sweep(runs, partial(play, study=changed), way=WorkerProcesses(jobs))
         done += [(name, run, compared) for run, compared in swept.done]
         for run, compared in swept.done:
             click.echo(f"without {name}: {in_words(run, compared)}", err=True)

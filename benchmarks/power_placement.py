@@ -16,13 +16,13 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import FloatArray, IntArray
 from placement.policies.published import BestFit, Random
 from simulator.power.machine import DGX_A100 as MACHINE
-from simulator.power.requests import Load, RateCurve, made_up_rates, read_rates
-from simulator.power.row_fleet import Service, draws_w, expected_course, fleet_of, place, regions, zones
+from simulator.power.requests import RateCurve, RowLoad, made_up_rates, read_rates
+from simulator.power.row_fleet import RowService, draws_w, expected_course, fleet_of, place, regions, zones
 
 HOW = ("packed", "random", "even", "aware")
 """Placements: best fit in order of the services; any free server; each service spread evenly over the rows; best fit
 with the lowest expected peak."""
-LOAD = Load()
+LOAD = RowLoad()
 NAMEPLATE_W = MACHINE.highest_w
 """Power per server in the budget for placement, as in a row without oversubscription, watts."""
 
@@ -85,12 +85,19 @@ def main(
         console.print(servers_table(records, servers))
 
 
-def _offered(fleet: str, curves: Sequence[RateCurve], services: int, servers: int, seed: int) -> tuple[Service, ...]:
+def _offered(fleet: str, curves: Sequence[RateCurve], services: int, servers: int, seed: int) -> tuple[RowService, ...]:
     return zones(curves[0], services, servers) if fleet == "zones" else regions(curves, services, servers, seed)
 
 
 def _served(
-    how: str, offered: Sequence[Service], rows: int, servers: int, settled: float, learn_days: int, days: int, seed: int
+    how: str,
+    offered: Sequence[RowService],
+    rows: int,
+    servers: int,
+    settled: float,
+    learn_days: int,
+    days: int,
+    seed: int,
 ) -> dict[str, object]:
     placed = _placed(how, offered, rows, servers, settled, learn_days, seed)
     draw_w = draws_w(MACHINE, offered, placed, LOAD, learn_days, days - learn_days, seed)
@@ -106,7 +113,7 @@ def _served(
 
 
 def _placed(
-    how: str, offered: Sequence[Service], rows: int, servers: int, settled: float, learn_days: int, seed: int
+    how: str, offered: Sequence[RowService], rows: int, servers: int, settled: float, learn_days: int, seed: int
 ) -> IntArray:
     known: dict[str, FloatArray] = {}
     if how == "aware":

@@ -6,7 +6,7 @@ import numpy as np
 
 from cluster.arrays import Names
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
-from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
+from cluster.nodes import NODE_NAME_FIELD, NodeTable, NodeTaint
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import OWN_NODE, Gang, GpuType, ModelService, PodShape, Requirement, Toleration
 from controller.deciders.decisions import Decisions
@@ -17,7 +17,7 @@ TYPES = (GpuType("a100", 80 * GIB, 3.67), GpuType("h100", 80 * GIB, 7.5), GpuTyp
 POOLS = ("train", "serve", "batch")
 RACK = "topology.tonnage.dev/rack"
 GRID = LengthGrid((200, 2000), (100, 500))
-BATCH = Taint("tonnage.dev/batch")
+BATCH = NodeTaint("tonnage.dev/batch")
 DAEMON_PRIORITY = 2_000_001_000
 """Priority class system-node-critical."""
 

@@ -13,7 +13,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.sandboxes import table
 from isolation.settings import Leases, Rung, Settings
 from simulator.sandboxes.model import Model
-from simulator.sandboxes.runs import OURS, Case, Run, agents_of, runs_of
+from simulator.sandboxes.runs import OURS, Case, SandboxRun, agents_of, runs_of
 from simulator.sandboxes.traces import published
 
 NEVER_S = 1e9
@@ -69,7 +69,7 @@ def main(
         Console().print(table(f"{case}, model", records))
 
 
-def _ablated(run: Run, *, guarantees: bool) -> list[dict[str, Any]]:
+def _ablated(run: SandboxRun, *, guarantees: bool) -> list[dict[str, Any]]:
     if run.policy == "unlimited":
         return [asdict(Model(run, Settings()).result())]
     leases: Leases = "whole" if run.policy == "whole-claims" else "growing"

@@ -24,7 +24,17 @@ from cluster.errors import ConfigError, GuestError, Mistake
 from simulator.kernel.guest import Guest, Kernel, booted
 from simulator.sandboxes.model import MODELLED, modelled
 from simulator.sandboxes.replay import TIMEOUT_FACTOR
-from simulator.sandboxes.runs import PRESSURE, AgentResult, Case, Policy, Result, Run, agents_of, as_json, runs_of
+from simulator.sandboxes.runs import (
+    PRESSURE,
+    AgentResult,
+    Case,
+    SandboxPolicyName,
+    SandboxResult,
+    SandboxRun,
+    agents_of,
+    as_json,
+    runs_of,
+)
 from simulator.sandboxes.traces import published
 
 Record = Mapping[str, object]
@@ -35,7 +45,7 @@ BOOTSTRAPS = 2000
 @click.command(context_settings={"show_default": True})
 @click.option("--case", type=click.Choice(get_args(Case)), default="trio", help="Agents and budget.")
 @click.option("--seeds", callback=arguments.seeds, default="1-20", help="Seeds of traces, starts and errors of hints.")
-@click.option("--policies", callback=arguments.words, default=",".join(get_args(Policy)), help="Policies.")
+@click.option("--policies", callback=arguments.words, default=",".join(get_args(SandboxPolicyName)), help="Policies.")
 @click.option(
     "--traces", type=click.Path(path_type=Path), help="Published traces for `mixed`; default: generated ones."
 )
@@ -79,10 +89,10 @@ def main(
     trio: three agents with colliding bursts on 87 % of their summed peaks. infeasible: the same on 55 %. mixed: many
     agents with random phases, one in four of them of high priority, on a fraction of the static limits' sum.
     """
-    if unknown := set(policies) - set(get_args(Policy)):
+    if unknown := set(policies) - set(get_args(SandboxPolicyName)):
         raise ConfigError(Mistake("--policies", f"unknown: {', '.join(sorted(unknown))}"))
     known = published(traces) if traces else ()
-    runs: dict[int, list[Run]] = {}
+    runs: dict[int, list[SandboxRun]] = {}
     for seed in seeds:
         chance = np.random.default_rng(seed)
         chosen, budget_mib = agents_of(case, seed, chance, known, agents, density)
@@ -106,12 +116,12 @@ def main(
         sys.exit(1)
 
 
-def _modelled(runs: Mapping[int, Sequence[Run]]) -> Iterator[dict[str, Any]]:
+def _modelled(runs: Mapping[int, Sequence[SandboxRun]]) -> Iterator[dict[str, Any]]:
     for seed, chosen in runs.items():
         yield from ({"seed": seed} | asdict(modelled(run)) for run in chosen if run.policy in MODELLED)
 
 
-def _in_one_guest(runs: Mapping[int, Sequence[Run]], guest_mib: int, kernel: Kernel) -> Iterator[dict[str, Any]]:
+def _in_one_guest(runs: Mapping[int, Sequence[SandboxRun]], guest_mib: int, kernel: Kernel) -> Iterator[dict[str, Any]]:
     with booted(memory_mib=guest_mib, kernel=kernel) as guest:
         _replayed(guest, next(iter(runs.values()))[0])  # thrown away: it pays for the first touch of the guest's memory
         for seed, chosen in runs.items():
@@ -120,11 +130,11 @@ def _in_one_guest(runs: Mapping[int, Sequence[Run]], guest_mib: int, kernel: Ker
                 click.echo(f"seed {seed} {chosen[index].policy}: done", err=True)
 
 
-def _replayed(guest: Guest, run: Run) -> dict[str, Any]:
+def _replayed(guest: Guest, run: SandboxRun) -> dict[str, Any]:
     within_s = 60 + TIMEOUT_FACTOR * run.time_scale * max(agent.for_s + 60 for agent in run.agents)
     result = guest.call("simulator.sandboxes.replay:run_in_guest", as_json(run), within_s=within_s)
     agents = tuple(AgentResult(**agent) for agent in result.pop("agents"))
-    return asdict(Result(agents=agents, **result))
+    return asdict(SandboxResult(agents=agents, **result))
 
 
 def table(title: str, records: Sequence[dict[str, Any]]) -> Table:
@@ -151,7 +161,7 @@ def table(title: str, records: Sequence[dict[str, Any]]) -> Table:
 
 def _place(policy: str) -> int:
     """As the policies are listed; others behind them, in the order in which they first appear."""
-    known = get_args(Policy)
+    known = get_args(SandboxPolicyName)
     return known.index(policy) if policy in known else len(known)
 
 

@@ -15,7 +15,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.scaling_ablation import ablated
 from benchmarks.scaling_idle import idle_records, idle_table
 from benchmarks.scaling_speed import decided_services
-from simulator.scaling.replay import Leads, Scenario, scenario_of
+from simulator.scaling.replay import Leads, LoadScenario, scenario_of
 from simulator.scaling.study import (
     CONTENDERS,
     NAMES,
@@ -98,7 +98,7 @@ def main(
     _emit(records, json_to)
 
 
-def _scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[Scenario]:
+def _scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[LoadScenario]:
     loads = [read_trace(path) for path in traces] or [generated_trace(SEED, train_days + days)]
     return [scenario_of(load, train_days, days) for load in loads]
 
@@ -107,7 +107,9 @@ def _leads(minutes: float, spread: float) -> Leads:
     return Leads.lognormal(60.0 * minutes, spread) if spread else Leads((60.0 * minutes,))
 
 
-def _runs(scenario: Scenario, all_leads: Sequence[Leads], policies: Sequence[str], *, tuned: bool) -> Iterator[Record]:
+def _runs(
+    scenario: LoadScenario, all_leads: Sequence[Leads], policies: Sequence[str], *, tuned: bool
+) -> Iterator[Record]:
     """Records of one scenario: all leads and policies meet the same load and the same forecasts."""
     outlook = outlook_of(forecasts_of(scenario))
     for leads in all_leads:

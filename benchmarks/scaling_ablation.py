@@ -9,12 +9,12 @@ from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import fit
 from benchmarks.forecast_without import taken_out
 from cluster.autoscaling import UNLIMITED
-from simulator.scaling.replay import Leads, Outlook, ReplaySettings, Scenario, replay, score
+from simulator.scaling.replay import Leads, LoadScenario, Outlook, ReplaySettings, replay, score
 from simulator.scaling.study import (
     TONNAGE,
     Record,
-    Replayed,
-    Tonnage,
+    ReplayedPolicy,
+    TonnageScaling,
     forecasts_of,
     of_the_richest,
     outlook_of,
@@ -51,15 +51,15 @@ VARIANTS: Mapping[str, Variant] = {
 }
 
 
-def _without(mechanism: str) -> Callable[[Scenario], Outlook]:
-    def made(scenario: Scenario) -> Outlook:
+def _without(mechanism: str) -> Callable[[LoadScenario], Outlook]:
+    def made(scenario: LoadScenario) -> Outlook:
         with taken_out(mechanism):
             return outlook_of(forecasts_of(scenario))
 
     return made
 
 
-FORECASTS: Mapping[str, Callable[[Scenario], Outlook]] = {
+FORECASTS: Mapping[str, Callable[[LoadScenario], Outlook]] = {
     "whole": lambda scenario: outlook_of(forecasts_of(scenario)),
     "season": _without("season"),
     "conformal": _without("conformal"),
@@ -68,16 +68,20 @@ FORECASTS: Mapping[str, Callable[[Scenario], Outlook]] = {
 }
 
 
-def ablated(scenario: Scenario, all_leads: Sequence[Leads]) -> Iterator[Record]:
+def ablated(scenario: LoadScenario, all_leads: Sequence[Leads]) -> Iterator[Record]:
     """Records of every variant and lead time."""
     outlooks = {name: make(scenario) for name, make in FORECASTS.items()}
     for leads in all_leads:
         for name, variant in VARIANTS.items():
             drawn = Leads.lognormal(leads.mean_s, SPREAD) if variant.random_leads else leads
             run = replay(
-                scenario, Tonnage(weighing=variant.weighing), drawn, outlooks[variant.forecasts], variant.settings
+                scenario,
+                TonnageScaling(weighing=variant.weighing),
+                drawn,
+                outlooks[variant.forecasts],
+                variant.settings,
             )
-            result = Replayed(TONNAGE, None, run, score(scenario, run, drawn.mean_s))
+            result = ReplayedPolicy(TONNAGE, None, run, score(scenario, run, drawn.mean_s))
             yield record_of(scenario, leads, result) | {
                 "without": name.partition(",")[0],
                 "leads": "random" if variant.random_leads else "fixed",

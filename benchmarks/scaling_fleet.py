@@ -22,7 +22,14 @@ from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
 from cluster.workloads import GpuType, ModelService
 from controller.snapshot.services import ReplicaUnit, replica_unit
-from simulator.scaling.mixed_fleet import Account, Capacity, MixedService, MixRun, account_of, fleet_of
+from simulator.scaling.mixed_fleet import (
+    MixAccount,
+    MixCapacity,
+    MixedService,
+    MixRun,
+    account_of,
+    fleet_of,
+)
 from simulator.scaling.mixed_policies import (
     HPA_TARGET,
     fixed_run,
@@ -33,7 +40,7 @@ from simulator.scaling.mixed_policies import (
     single_type,
     static_mix,
 )
-from simulator.scaling.replay import PEAK_REPLICAS, Scenario, scenario_of
+from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
 from simulator.scaling.study import figure, forecasts_of, foreseen, outlook_of
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace
 
@@ -138,12 +145,12 @@ def _fleet(profiles: ProfileSet, workload: str, slo: str, stock: int, headroom: 
     )
 
 
-def _scenario(trace: LoadTrace, fleet: MixedService, days: float) -> Scenario:
+def _scenario(trace: LoadTrace, fleet: MixedService, days: float) -> LoadScenario:
     """The replayed days in requests per second, at the scale of the benchmark."""
     in_replicas = scenario_of(trace, TRAIN_DAYS, math.ceil(days))
     unit = _unit(fleet)
     steps = round(days * trace.points_per_day)
-    return Scenario(
+    return LoadScenario(
         trace.name, in_replicas.step_s, in_replicas.start_s, unit.load * in_replicas.load[:steps],
         unit.load * in_replicas.trained, in_replicas.unit / unit.load,
     )  # fmt: skip
@@ -166,15 +173,15 @@ def _unit(fleet: MixedService) -> ReplicaUnit:
 
 
 def _accounts(
-    scenario: Scenario,
+    scenario: LoadScenario,
     fleet: MixedService,
     lead_s: float,
     policies: tuple[str, ...],
     spec: Mapping[str, Any],
     target: float,
-) -> Iterator[tuple[str, Account, float]]:
+) -> Iterator[tuple[str, MixAccount, float]]:
     """Account of each policy, and its CPU seconds. spec: fields of the operator's policy besides its defaults."""
-    capacity, peak = Capacity(fleet), PEAK_REPLICAS * _unit(fleet).load
+    capacity, peak = MixCapacity(fleet), PEAK_REPLICAS * _unit(fleet).load
     gpu_type, one = single_type(fleet, peak)
     mix = ", ".join(f"{count} {name}" for name, count in zip(fleet.types, fleet.counts(peak), strict=True))
     click.echo(f"peak {peak:.1f} requests/s: {mix}; the one type is {gpu_type}", err=True)
@@ -194,7 +201,7 @@ def _accounts(
         yield name, found, round(time.process_time() - began_s, 1)
 
 
-def _figures(found: Account, unit: ReplicaUnit) -> Record:
+def _figures(found: MixAccount, unit: ReplicaUnit) -> Record:
     """Figures of an account. `objective_per_million`: dollars with what each missed request costs, per million offered:
     as a multiple of the price of the capacity that would have served it, the default of ScalingPolicies."""
     missed = ScalingObjective().miss_cost * (found.requests - found.in_slo) * unit.price_per_hour / unit.load / 3600.0

@@ -9,16 +9,16 @@ from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.replay import (
     MISS_COST,
     Leads,
+    LoadScenario,
     Policy,
     ReplayRun,
     ReplaySettings,
-    Scenario,
     missed_load,
     replay,
     scenario_of,
 )
 from simulator.scaling.rival_rules import oracle_replicas
-from simulator.scaling.study import Record, Tonnage, forecasts_of, outlook_of
+from simulator.scaling.study import Record, TonnageScaling, forecasts_of, outlook_of
 
 BESIDE = "at least one"
 
@@ -33,7 +33,7 @@ class _Way:
 
 def _ways() -> Mapping[str, _Way]:
     """By name; made for each replay, since the timer remembers."""
-    return {"tonnage": _Way(Tonnage(), 0), BESIDE: _Way(Tonnage(), 1), "idle timer": _Way(IdleTimer(), 0)}
+    return {"tonnage": _Way(TonnageScaling(), 0), BESIDE: _Way(TonnageScaling(), 1), "idle timer": _Way(IdleTimer(), 0)}
 
 
 def idle_records(seed: int, leads_min: tuple[float, ...], train_days: int, days: int) -> Iterator[Record]:
@@ -48,7 +48,7 @@ def idle_records(seed: int, leads_min: tuple[float, ...], train_days: int, days:
                 yield _record(scenario, run, minutes) | {"simulated": True, "seed": seed, "policy": name}
 
 
-def _record(scenario: Scenario, run: ReplayRun, minutes: float) -> dict[str, object]:
+def _record(scenario: LoadScenario, run: ReplayRun, minutes: float) -> dict[str, object]:
     """Hours are those of replicas from order to stop; missed load counts MISS_COST times."""
     day = len(scenario.load) * scenario.step_s / 86_400
     hours, missed = (

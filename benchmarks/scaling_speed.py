@@ -7,7 +7,7 @@ import numpy as np
 from autoscaler.decision.decide import decide
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
 from cluster.demand import Forecast
 from simulator.scaling.traces import generated_trace

@@ -12,10 +12,10 @@ from cli.inputs.runs import cores, machine_description
 from cli.printing.tables import table
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES
-from simulator.packing.policy_comparison import Rules, play
+from simulator.packing.policy_comparison import ReplayRules, play
 from simulator.packing.replay import Replay
-from simulator.sweep.on_ray import OnRay
-from simulator.sweep.runner import Executor, Processes, Run, Swept, one_by_one, runs_of, sweep
+from simulator.sweep.on_ray import SweepOnRay
+from simulator.sweep.runner import Executor, PolicyRun, Swept, WorkerProcesses, one_by_one, runs_of, sweep
 
 POLICIES = ("bestfit", "fgd", "tonnage", "tonnage-learning")
 
@@ -33,12 +33,16 @@ def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
     trace = f"generated-{nodes}"
     traces = {trace: trace_of(generate(nodes), OPENB_PRICES)}
     asked = runs_of((trace,), POLICIES, range(seed, seed + runs // len(POLICIES)))
-    executors: dict[str, Executor] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
+    executors: dict[str, Executor] = {
+        "one by one": one_by_one,
+        "processes": WorkerProcesses(jobs),
+        "ray": SweepOnRay(jobs=jobs),
+    }
     records: list[dict[str, Any]] = []
-    first: Swept[Run, Replay] | None = None
+    first: Swept[PolicyRun, Replay] | None = None
     for name, way in executors.items():
         began = time.perf_counter()
-        swept = sweep(asked, partial(play, traces=traces, rules=Rules()), way=way)
+        swept = sweep(asked, partial(play, traces=traces, rules=ReplayRules()), way=way)
         took_s = time.perf_counter() - began
         if swept.stopped:
             raise click.ClickException(f"{name}: {swept.stopped}")
@@ -58,7 +62,7 @@ def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
         click.echo(table(("EXECUTOR", "RUNS", "SECONDS", "SPEED-UP", "SAME RESULTS"), rows), nl=False)
 
 
-def _same(one: Swept[Run, Replay], other: Swept[Run, Replay]) -> bool:
+def _same(one: Swept[PolicyRun, Replay], other: Swept[PolicyRun, Replay]) -> bool:
     """Whether two sweeps placed the same pods."""
     return all(
         mine.curve.allocation_pct.tolist() == theirs.curve.allocation_pct.tolist() and mine.unplaced == theirs.unplaced

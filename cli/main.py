@@ -51,7 +51,7 @@ VERBS = {
     "diff": Verb("cli.verbs.apply", "Show what applying manifests would change; exit with 1 if anything differs."),
     "doctor": Verb("cli.verbs.doctor", "Check whether Tonnage can run on a cluster, and how to fix what is missing."),
     "drain": Verb("cli.verbs.drain", "Empty a node, after showing where its pods would go."),
-    "events": Verb("cli.verbs.events", "Show what Tonnage decided about objects, oldest first."),
+    "events": Verb("cli.verbs.describe", "Show what Tonnage decided about objects, oldest first."),
     "examples": Verb("cli.verbs.installation", "Copy the examples and the Helm chart into a folder."),
     "explain": Verb("cli.verbs.plan", "Explain one object's plan, or the meaning of a field."),
     "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),

@@ -1,4 +1,4 @@
-"""Scalers: what is known of each workload that is scaled by its load, as the autoscaler's decision reads it."""
+"""Scalers: what is known of each workload that is scaled by its load, of its replicas and of their concurrency."""
 
 import math
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Idle ResourceClaims, whose devices no pod uses, and the snapshot after one of them is released."""
+"""Snapshot after one change: a service scaled, a target resized, a claim released, a node tainted or cordoned."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from cluster.arrays import Names
 from cluster.autoscaling import MOST_ORDERED
 from cluster.demand import ExpectedDemand
 from cluster.errors import ActionError
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import IdleClaim, InstanceType, ModelService, PodShape, requires_spot
 
@@ -92,13 +92,11 @@ def with_expected(snapshot: Snapshot, expected: Iterable[ExpectedDemand]) -> Sna
     known = {each.service: each for each in expected}
     if not known:
         return snapshot
-    return replace(snapshot, services=tuple(_under(service, known.get(service.name)) for service in snapshot.services))
-
-
-def _under(service: ModelService, expected: ExpectedDemand | None) -> ModelService:
-    if expected is None:
-        return service
-    return replace(service, demand=expected.demand, start_share=expected.start_share)
+    services = []
+    for service in snapshot.services:
+        own = known.get(service.name)
+        services.append(replace(service, demand=own.demand, start_share=own.start_share) if own else service)
+    return replace(snapshot, services=tuple(services))
 
 
 def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None = None) -> Snapshot:
@@ -159,7 +157,7 @@ PROBATION_TAINT = "tonnage.dev/probation"
 OUR_TAINTS = (UNHEALTHY_TAINT, PROBATION_TAINT)
 
 
-def taint_on(snapshot: Snapshot, node: str, key: str) -> Taint | None:
+def taint_on(snapshot: Snapshot, node: str, key: str) -> NodeTaint | None:
     """The taint of this key on a node; None where it has none, or is not there."""
     row = snapshot.nodes.names.row(node)
     return None if row is None else next((each for each in snapshot.nodes.taints[row] if each.key == key), None)
@@ -176,5 +174,5 @@ def tainted(snapshot: Snapshot, node: str, key: str, value: str | None) -> Snaps
     taints = list(snapshot.nodes.taints)
     gone = OUR_TAINTS if value is not None and key in OUR_TAINTS else (key,)
     kept = tuple(each for each in taints[row] if each.key not in gone)
-    taints[row] = kept if value is None else (*kept, Taint(key, value))
+    taints[row] = kept if value is None else (*kept, NodeTaint(key, value))
     return replace(snapshot, nodes=replace(snapshot.nodes, taints=tuple(taints)))

@@ -1,4 +1,4 @@
-"""Demand: the rate of requests per second, and the lengths of their prompts and outputs."""
+"""Demand: the rate and the lengths of requests, what an instance sustains of them, and forecasts of such quantities."""
 
 from dataclasses import dataclass
 from functools import lru_cache

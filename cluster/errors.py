@@ -1,4 +1,4 @@
-"""Error tree: the class tells the catcher what to do next."""
+"""Error tree, whose classes tell the catcher what to do next, and mistakes in what people write, with remedies."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

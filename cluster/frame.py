@@ -6,7 +6,8 @@ run code: a process with the right to write to a cluster reads frames from a pro
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, get_origin
 
 import msgspec
@@ -27,6 +28,7 @@ ALIGNED = 64
 """Alignment of columns, in bytes: a cache line."""
 
 Buffer = bytes | bytearray | memoryview
+NO_KINDS: Mapping[type, type] = MappingProxyType({})
 T = TypeVar("T")
 
 
@@ -39,10 +41,6 @@ class _Column(msgspec.Struct, array_like=True, frozen=True):
     shape: tuple[int, ...]
     offset: int
     """Bytes from the first byte after the head."""
-
-
-def _as_it_is(_: int, head: Buffer) -> Buffer:
-    return head
 
 
 def framed(what: object) -> bytes:
@@ -71,10 +69,16 @@ def framed(what: object) -> bytes:
     return b"".join(parts)
 
 
-def unframed(kind: type[T], frame: Buffer, upgraded: Callable[[int, Buffer], Buffer] = _as_it_is) -> T:
+def unframed(
+    kind: type[T],
+    frame: Buffer,
+    upgraded: Callable[[int, Buffer], Buffer] | None = None,
+    kinds: Mapping[type, type] = NO_KINDS,
+) -> T:
     """The value in a frame. Raises FrameError.
 
-    upgraded: function from a version of the format and a head of that version to a present head.
+    upgraded: function from a version of the format and a head of that version to a present head. kinds: class that is
+    read for each base class in the value.
     """
     view = memoryview(frame).toreadonly()
     if bytes(view[:4]) != MARK or not OLDEST <= int.from_bytes(view[4:8], "little") <= FORM:
@@ -85,13 +89,15 @@ def unframed(kind: type[T], frame: Buffer, upgraded: Callable[[int, Buffer], Buf
     def inside(wanted: Any, value: Any) -> Any:
         if wanted is Names:
             return Names(msgspec.convert(value, tuple[str, ...]))
+        if wanted in kinds:
+            return msgspec.convert(value, kinds[wanted], dec_hook=inside)
         if get_origin(wanted) is np.ndarray:
             return _column(msgspec.convert(value, _Column), columns)
         raise NotImplementedError(f"frames hold no {wanted}")
 
     try:
         head = view[16 : 16 + length]
-        current = upgraded(int.from_bytes(view[4:8], "little"), head)
+        current = upgraded(int.from_bytes(view[4:8], "little"), head) if upgraded else head
         return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(current)
     except UNREADABLE as error:
         raise FrameError(f"the frame cannot be read: {error}") from error

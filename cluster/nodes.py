@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +21,7 @@ NAMING_LABELS = frozenset({HOSTNAME_LABEL, NODE_NAME_FIELD})
 
 
 @dataclass(frozen=True, slots=True)
-class Taint:
+class NodeTaint:
     """Taint that keeps pods away unless they tolerate it, with the meaning of core/v1 Taint."""
 
     key: str
@@ -57,7 +56,7 @@ class NodeTable:
     schedulable: BoolArray
     """False for a cordoned or NotReady node: its pods stay, and no new pod starts there."""
     labels: tuple[Labels, ...]
-    taints: tuple[tuple[Taint, ...], ...]
+    taints: tuple[tuple[NodeTaint, ...], ...]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -84,7 +83,10 @@ class LabelMatches:
     def __init__(self, labels: tuple[Labels, ...]) -> None:
         self._labels = labels
         self._columns: dict[str | None, tuple[IntArray, dict[str | None, int]]] = {}
-        """By label; None: any label that no node has, since whoever creates pods may name as many as they like."""
+        """Number of each node's value by label, and the number of each value, None where a node does not have it. Under
+        None: any label that no node has, since whoever creates pods may name as many as they like."""
+        self._on_nodes: frozenset[str] | None = None
+        """Labels that some node has; None: not looked up yet."""
         self._known: dict[Terms, BoolArray] = {}
         self._before: dict[Terms, BoolArray] = {}
         self.evaluated = 0
@@ -103,28 +105,30 @@ class LabelMatches:
         if found is None:
             found = self._before.get(terms)
             if found is None:
-                found = self._evaluated(terms)
+                found = np.full(len(self._labels), not terms)
+                for term in terms:
+                    one = np.ones(len(self._labels), dtype=np.bool_)
+                    for requirement in term:
+                        one &= self._meets(requirement)
+                        if not one.any():  # other requirements of this alternative change nothing
+                            break
+                    found |= one
                 found.setflags(write=False)
             if len(self._known) * len(self._labels) < KEPT_BYTES:
                 self._known[terms] = found
         return found
 
-    def _evaluated(self, terms: Terms) -> BoolArray:
-        if not terms:
-            return np.ones(len(self._labels), dtype=np.bool_)
-        found = np.zeros(len(self._labels), dtype=np.bool_)
-        for term in terms:
-            one = np.ones(len(self._labels), dtype=np.bool_)
-            for requirement in term:
-                one &= self._meets(requirement)
-                if not one.any():  # other requirements of this alternative change nothing
-                    break
-            found |= one
-        return found
-
     def _meets(self, requirement: Requirement) -> BoolArray:
         self.evaluated += 1
-        of_node, numbers = self._column(requirement.key)
+        if self._on_nodes is None:
+            self._on_nodes = frozenset[str]().union(*self._labels)
+        key = requirement.key
+        known = key if key in self._on_nodes else None
+        if known not in self._columns:
+            seen: dict[str | None, int] = {}
+            codes = [seen.setdefault(labels.get(key), len(seen)) for labels in self._labels]
+            self._columns[known] = np.array(codes, dtype=np.int64), seen
+        of_node, numbers = self._columns[known]
         if requirement.operator in ("In", "NotIn"):
             is_in = requirement.operator == "In"
             met = np.full(len(numbers), not is_in)
@@ -132,20 +136,6 @@ class LabelMatches:
             return met[of_node]
         each = [meets({} if v is None else {requirement.key: v}, requirement) for v in numbers]
         return np.array(each, dtype=np.bool_)[of_node]
-
-    def _column(self, key: str) -> tuple[IntArray, dict[str | None, int]]:
-        """Number of each node's value of a label, and the number of each value; None: the node does not have it."""
-        known = key if key in self._on_nodes else None
-        if known not in self._columns:
-            numbers: dict[str | None, int] = {}
-            codes = [numbers.setdefault(labels.get(key), len(numbers)) for labels in self._labels]
-            self._columns[known] = np.array(codes, dtype=np.int64), numbers
-        return self._columns[known]
-
-    @cached_property
-    def _on_nodes(self) -> frozenset[str]:
-        """Labels that some node has."""
-        return frozenset[str]().union(*self._labels)
 
 
 class NodeFilter:
@@ -159,7 +149,7 @@ class NodeFilter:
         self._nodes = nodes
         self._gpu_type_names = gpu_type_names
         self.matches = LabelMatches(nodes.labels) if matches is None else matches.for_next(nodes.labels)
-        self._taints: tuple[IntArray, tuple[tuple[Taint, ...], ...]] | None = None
+        self._taints: tuple[IntArray, tuple[tuple[NodeTaint, ...], ...]] | None = None
 
     def eligible(self, shape: PodShape) -> BoolArray:
         """Nodes that a pod of this shape may run on, whatever is free there: type, labels, taints, cordon.
@@ -185,7 +175,7 @@ class NodeFilter:
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> BoolArray:
         """Nodes all of whose taints a pod with these tolerations tolerates."""
         if self._taints is None:
-            numbers: dict[tuple[Taint, ...], int] = {}
+            numbers: dict[tuple[NodeTaint, ...], int] = {}
             codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
             self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
         of_node, distinct = self._taints
@@ -242,7 +232,7 @@ def _integer(value: str | None) -> int | None:
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[Taint], bool]:
+def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
     """Whether a taint is tolerated, without looking at each toleration: a tenant decides how many there are.
 
     PreferNoSchedule keeps no pod away, so it needs no toleration.
@@ -250,7 +240,7 @@ def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[Taint], bool]:
     by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
     by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
 
-    def is_tolerated(taint: Taint) -> bool:
+    def is_tolerated(taint: NodeTaint) -> bool:
         if taint.effect == "PreferNoSchedule":
             return True
         return any(

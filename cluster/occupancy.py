@@ -37,12 +37,15 @@ class Occupancy:
             )
         if self.node[row] != PENDING:
             return Reason("AlreadyBound", f"{pod} already runs on {self.snapshot.nodes.names[int(self.node[row])]}")
-        if not self._may_use(row, where):
-            return Reason("NotEligible", f"{node} is cordoned, or its GPU type, labels or taints exclude {pod}")
-        return self._objection_to_capacity(row, where, devices)
-
-    def _objection_to_capacity(self, row: int, where: int, devices: Sequence[int]) -> Reason | None:
         shape, free = self.snapshot.pods.shapes[self.snapshot.pods.shape[row]], self.free
+        allowed = shape
+        if is_pinned(shape.node_terms) and self.snapshot.pods.node[row] == where:
+            # Pinned to its own node, it may return to where it ran in the snapshot.
+            allowed = replace(shape, node_terms=without_pin(shape.node_terms))
+        if allowed not in self._eligible:
+            self._eligible[allowed] = self._filter.eligible(allowed)
+        if not self._eligible[allowed][where]:
+            return Reason("NotEligible", f"{node} is cordoned, or its GPU type, labels or taints exclude {pod}")
         if len(set(devices)) != shape.gpus:
             return Reason("WrongDevices", f"it requests {shape.gpus} devices, but was assigned {list(devices)}")
         if free.cpu_milli[where] < shape.cpu_milli or free.memory_bytes[where] < shape.memory_bytes:
@@ -110,16 +113,3 @@ class Occupancy:
         self.free.memory_bytes[where] -= sign * shape.memory_bytes
         for device in device_numbers(int(self.devices[row])):
             self.free.gpu_milli[where, device] -= sign * shape.gpu_milli
-
-    def _may_use(self, row: int, where: int) -> bool:
-        """Whether a pod may use the node. One pinned to its own node may return to where it ran in the snapshot."""
-        pods = self.snapshot.pods
-        shape = pods.shapes[pods.shape[row]]
-        if is_pinned(shape.node_terms) and pods.node[row] == where:
-            shape = replace(shape, node_terms=without_pin(shape.node_terms))
-        return bool(self._eligible_for(shape)[where])
-
-    def _eligible_for(self, shape: PodShape) -> BoolArray:
-        if shape not in self._eligible:
-            self._eligible[shape] = self._filter.eligible(shape)
-        return self._eligible[shape]

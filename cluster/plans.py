@@ -138,6 +138,18 @@ class ServicePlan:
     """Why no mix exists; the running instances then stay unchanged."""
 
 
+class HealthResult:
+    """Base of what remediation decided, whose fields only remediation and the loop that observes health know."""
+
+    __slots__ = ()
+
+
+class FitsResult:
+    """Base of the fits of load histories, whose fields only the autoscaler knows."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
     """Limits on what one plan may do, independent of the deciders, as shipped: LimitSettings describes each of them."""
@@ -166,9 +178,10 @@ class Plan:
     """Demands that later deciders plan services for, instead of those in their specs."""
     limits: tuple[ConcurrencyLimit, ...] = ()
     """Concurrency limits of scaled targets, for their policies' statuses; clients read them there."""
-    learned: Mapping[str, bytes] = field(default_factory=dict)
-    """What background deciders learned, as frames by the decider's name, for the part that asked; it changes nothing.
-    """
+    health: HealthResult | None = None
+    """Next state of all incidents, for the loop that observes health; None: nothing was decided on."""
+    fits: tuple[FitsResult, ...] = ()
+    """Fits of load histories by background deciders, for the loop that offered them; they change nothing."""
     cut_short: tuple[Reason, ...] = ()
     """Parts that the time limit ended early. Empty: the same input gives the same plan on every machine."""
 
@@ -200,6 +213,7 @@ class Plan:
             findings=self.findings + other.findings,
             expected=self.expected + other.expected,
             limits=self.limits + other.limits,
-            learned={**self.learned, **other.learned},
+            health=other.health or self.health,
+            fits=self.fits + other.fits,
             cut_short=self.cut_short + other.cut_short,
         )

@@ -1,4 +1,4 @@
-"""Snapshot of the cluster at one instant: immutable, columnar, with a function for the state after some actions."""
+"""Snapshot of the cluster at one instant: immutable, in columns, with a function for the state after some actions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,6 +108,12 @@ class Free:
     """Shape (nodes, maximum GPUs per node); free thousandths of each device, 0 where the node has no such device."""
 
 
+class HealthInput:
+    """Base of the facts of health for one cycle, whose fields only remediation and the loop that observes them know."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """Observed state of the cluster, with the age of each part. Deciders have no other input."""
@@ -126,8 +132,8 @@ class Snapshot:
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Figures of objects that a decider needs, by decider and by the object's name: for facts that fill no columns. A
     decider with tables of its own has an optional field here instead, as power has."""
-    framed: Mapping[str, bytes] = field(default_factory=dict)
-    """Facts in a decider's own words, as frames by the decider's name, where nobody else reads them."""
+    health: HealthInput | None = None
+    """What remediation decides on; None where no HealthPolicy is declared."""
     half_started_since_s: Mapping[str, float] = field(default_factory=dict)
     """Instant since which a gang runs with too few members while others wait, by gang; seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)

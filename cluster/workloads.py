@@ -1,4 +1,4 @@
-"""Workloads: the requests of a pod, gangs of pods that start together, and the services that pods belong to."""
+"""Workloads and their hardware: GPU types, requests of pods, gangs that start together, and services of instances."""
 
 import re
 from collections.abc import Collection, Mapping

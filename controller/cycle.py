@@ -1,12 +1,12 @@
-"""One cycle of the control loop: observe, decide, guard, apply, report."""
+"""One cycle of the control loop: observe, decide, guard, apply phase by phase, report."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from cluster.actions import Action, Bind
+from cluster.actions import Bind
 from cluster.clock import Clock
-from cluster.plans import Phase, Plan, Reason, Step
+from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from controller.guard import Limits, guard
 from controller.ports import Brain, Outcome, Undone, World
@@ -28,32 +28,34 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     done: list[Step] = []
     undone: list[Undone] = []
     for phase in plan.phases:
-        kept, lost = _carry_out_phase(world, phase, {each for u in undone for each in _in_doubt(u.step.action)})
-        done += kept
+        # What is not as planned, to the loss of later steps: all that a failed step touches, of a bind its pod alone.
+        failed = {
+            name
+            for each in (u.step.action for u in undone)
+            for name in ((each.subject,) if isinstance(each, Bind) else each.touches())
+        }
+        sound, lost = [], []
+        for step in phase.steps:
+            if on := failed & step.action.touches():
+                lost.append(Undone(step, Reason("Skipped", f"an earlier step on {', '.join(sorted(on))} failed")))
+            else:
+                sound.append(step)
+        if phase.whole and lost:
+            words = f"{phase.name} is all or nothing, and one of its steps was skipped"
+            undone += lost + [Undone(step, Reason("NotWhole", words)) for step in sound]
+            continue
+        for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
+            if number and lost:
+                words = f"{phase.name} is all or nothing, and one of the steps before it failed"
+                lost += [Undone(step, Reason("NotWhole", words)) for step in steps]
+                continue
+            for step, error in zip(steps, world.apply([step.action for step in steps]), strict=True):
+                if error is None:
+                    done.append(step)
+                else:
+                    lost.append(Undone(step, Reason("ActionFailed", str(error))))
         undone += lost
     return Outcome(tuple(done), tuple(undone))
-
-
-def _carry_out_phase(world: World, phase: Phase, failed: set[str]) -> tuple[list[Step], list[Undone]]:
-    sound = [step for step in phase.steps if not failed & step.action.touches()]
-    undone = [Undone(step, _skipped(step, failed)) for step in phase.steps if failed & step.action.touches()]
-    if phase.whole and undone:
-        return [], undone + [
-            Undone(step, Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was skipped"))
-            for step in sound
-        ]
-    done: list[Step] = []
-    for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
-        if number and undone:
-            words = f"{phase.name} is all or nothing, and one of the steps before it failed"
-            undone += [Undone(step, Reason("NotWhole", words)) for step in steps]
-            continue
-        for step, error in zip(steps, world.apply([step.action for step in steps]), strict=True):
-            if error is None:
-                done.append(step)
-            else:
-                undone.append(Undone(step, Reason("ActionFailed", str(error))))
-    return done, undone
 
 
 def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -69,15 +71,6 @@ def _stages(steps: Sequence[Step]) -> Iterator[list[Step]]:
     for number in range(3):
         if these := [step for step in steps if stage(step) == number]:
             yield these
-
-
-def _in_doubt(action: Action) -> frozenset[str]:
-    """Objects that are not as planned, to the loss of later steps, when an action failed."""
-    return frozenset((action.subject,)) if isinstance(action, Bind) else action.touches()
-
-
-def _skipped(step: Step, failed: set[str]) -> Reason:
-    return Reason("Skipped", f"an earlier step on {', '.join(sorted(failed & step.action.touches()))} failed")
 
 
 STAGES = ("observe", "plan", "guard", "apply", "report")

@@ -36,7 +36,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScenarioAnswer:
     """Figures of a scenario's plan."""
 
     services_per_hour: float
@@ -63,7 +63,7 @@ class Answer:
     moves: int
 
 
-def change_per_hour(answer: Answer, today: Answer) -> float:
+def change_per_hour(answer: ScenarioAnswer, today: ScenarioAnswer) -> float:
     """What services that are planned in both cost more, dollars per hour: a refused service saves nothing."""
     both = answer.cost_of.keys() & today.cost_of.keys()
     return sum(answer.cost_of[name] - today.cost_of[name] for name in sorted(both))
@@ -92,7 +92,7 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
     return made
 
 
-def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> Answer:
+def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> ScenarioAnswer:
     """Figures of the plan for the changed fleet, with the guard applied.
 
     within_s: deadline as an amount of work. No time ends it, so answers are the same on every machine.
@@ -104,14 +104,14 @@ def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> Answer:
     return _figures(fleet, plan)
 
 
-def _figures(fleet: Snapshot, plan: Plan) -> Answer:
+def _figures(fleet: Snapshot, plan: Plan) -> ScenarioAnswer:
     after = fleet.after(plan.actions)
     price = np.array([*(each.price_per_hour for each in fleet.gpu_types), 0.0])[after.nodes.gpu_type]
     free_milli = after.free().gpu_milli.sum(axis=1)
     kinds = Counter(type(action).__name__ for action in plan.actions)
     whole = plan.certificates.get("mix")
     refused = sorted(service.service for service in plan.services if service.refusal is not None)
-    return Answer(
+    return ScenarioAnswer(
         services_per_hour=sum(service.cost_per_hour for service in plan.services),
         bound_per_hour=whole.bound if whole else None,
         fleet_per_hour=float(price @ after.nodes.gpus),

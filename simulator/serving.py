@@ -30,7 +30,7 @@ Router = Literal["weights", "random"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class ServingPool:
     """Instances of one GPU type."""
 
     gpu_type: str
@@ -42,7 +42,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Service:
+class ReplayedService:
     """Requests that arrive at a service, and the pools of instances that serve them."""
 
     rate_per_s: FloatArray
@@ -50,7 +50,7 @@ class Service:
     output_tokens: FloatArray
     """Shape (buckets,)."""
     tpot_s: float
-    pools: tuple[Pool, ...]
+    pools: tuple[ServingPool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Attained:
 
 
 def replay_serving(
-    service: Service, *, router: Router, seed: int, for_s: float, warm_s: float = 600.0, idle_share: float = 0.5
+    service: ReplayedService, *, router: Router, seed: int, for_s: float, warm_s: float = 600.0, idle_share: float = 0.5
 ) -> Attained:
     """Serves Poisson arrivals for warm_s + for_s seconds, then drains; requests of the last for_s seconds count.
 
@@ -89,7 +89,7 @@ def replay_serving(
     return _attained(np.array(stretches), int(lost.sum()))
 
 
-def _arrivals(rng: np.random.Generator, service: Service, until_s: float) -> tuple[FloatArray, IntArray]:
+def _arrivals(rng: np.random.Generator, service: ReplayedService, until_s: float) -> tuple[FloatArray, IntArray]:
     rate = float(service.rate_per_s.sum())
     at_s = np.sort(rng.uniform(0.0, until_s, rng.poisson(rate * until_s)))
     return at_s, rng.choice(len(service.rate_per_s), size=len(at_s), p=service.rate_per_s / rate)
@@ -99,7 +99,9 @@ ANY = -1
 """Instance number for the emptiest instance of the pool."""
 
 
-def _routes(rng: np.random.Generator, service: Service, bucket: IntArray, router: Router) -> tuple[IntArray, IntArray]:
+def _routes(
+    rng: np.random.Generator, service: ReplayedService, bucket: IntArray, router: Router
+) -> tuple[IntArray, IntArray]:
     """Pool and instance of each request."""
     if router == "random":
         owner = np.repeat(np.arange(len(service.pools)), [pool.instances for pool in service.pools])
@@ -134,7 +136,7 @@ class _Instance:
 class _Fleet:
     """All instances, and one heap of their next finishes."""
 
-    def __init__(self, service: Service, idle_share: float) -> None:
+    def __init__(self, service: ReplayedService, idle_share: float) -> None:
         self.tpot_s = service.tpot_s
         self.idle_share = idle_share
         self.pools: Sequence[list[_Instance]] = [[_Instance() for _ in range(p.instances)] for p in service.pools]

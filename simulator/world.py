@@ -40,21 +40,24 @@ class SimulatedWorld:
 
     def _error_of(self, action: Action) -> ActionError | None:
         try:
-            self._apply(action)
+            if why := self._fault(action):
+                raise ActionError(f"{action}: {why}")
+            for change in action.seat_changes:
+                row = self._now.pods.names.row(change.pod)
+                if row is None:
+                    raise ActionError(f"{action}: there is no such pod")
+                node = int(self._now.pods.node[row])
+                runs_on = None if node == PENDING else self._now.nodes.names[node]
+                if runs_on != change.node_before:
+                    raise ActionError(f"{action}: the pod runs on {runs_on}")
+            after = self._now.after([action])
+            for change in action.seat_changes:
+                if change.node_after is not None:
+                    self._check_node(after, action, change, change.node_after)
+            self._now = after
         except ActionError as error:
             return error
         return None
-
-    def _apply(self, action: Action) -> None:
-        if why := self._fault(action):
-            raise ActionError(f"{action}: {why}")
-        for change in action.seat_changes:
-            self._check_source(action, change)
-        after = self._now.after([action])
-        for change in action.seat_changes:
-            if change.node_after is not None:
-                self._check_node(after, action, change, change.node_after)
-        self._now = after
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
         self.reports.append((plan, outcome))
@@ -104,15 +107,6 @@ class SimulatedWorld:
         schedulable = self._now.nodes.schedulable.copy()
         schedulable[row] = to
         self._now = replace(self._now, nodes=replace(self._now.nodes, schedulable=schedulable))
-
-    def _check_source(self, action: Action, change: SeatChange) -> None:
-        row = self._now.pods.names.row(change.pod)
-        if row is None:
-            raise ActionError(f"{action}: there is no such pod")
-        node = int(self._now.pods.node[row])
-        runs_on = None if node == PENDING else self._now.nodes.names[node]
-        if runs_on != change.node_before:
-            raise ActionError(f"{action}: the pod runs on {runs_on}")
 
     def _check_node(self, after: Snapshot, action: Action, change: SeatChange, node: str) -> None:
         where, row = after.nodes.names.row(node), after.pods.names.row(change.pod)

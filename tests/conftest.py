@@ -24,6 +24,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever boots a guest needs a guest kernel."""
+    for item in items:
+        if "guest" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kernel)
+
+
 @pytest.fixture(scope="session")
 def public_data() -> Path:
     """The folder of public data sets, or a skip that says how to get them."""

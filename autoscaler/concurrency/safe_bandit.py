@@ -16,11 +16,198 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.concurrency.learned import Seen, distance, learn, noise, samples
-from autoscaler.concurrency.surrogate import Prior, predicted
 from autoscaler.concurrency.tuner import Decision, Reason, Rules
-from cluster.arrays import BoolArray
-from cluster.autoscaling import BanditState, Context, Learned, Observation, Pool
+from cluster.arrays import BoolArray, FloatArray
+from cluster.autoscaling import (
+    Arm,
+    BanditState,
+    ConcurrencyLimit,
+    ConcurrencyTuning,
+    Context,
+    Learned,
+    Observation,
+    Pool,
+)
+
+_LEVEL = 1.0
+"""Standard deviation of the trend's level around the mean of the samples: wide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Belief before any sample about log quantity = level + slope u + curvature u², where u = log(limit / present)."""
+
+    slope: float
+    slope_error: float
+    """Standard deviation."""
+    curvature: float
+    curvature_error: float
+    misfit: float
+    """Standard deviation of the curve around the trend."""
+    length: float
+    """Distance in u over which the curve leaves the trend (scale of the Matérn 3/2 kernel)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """What was observed, one entry per limit; each of shape (limits,)."""
+
+    u: FloatArray
+    log_value: FloatArray
+    variance: FloatArray
+    """Variance of `log_value`, the mean of the observations at that limit."""
+
+
+def predicted(prior: Prior, samples: Samples, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of log quantity at each u, without the noise of an observation.
+
+    u and both results: shape (candidates,). At least one sample is needed.
+    """
+    level = np.average(samples.log_value, weights=1 / samples.variance)
+    trend = np.array([level, prior.slope, prior.curvature])
+    gain = np.linalg.solve(
+        _covariance(prior, samples.u, samples.u) + np.diag(samples.variance), _covariance(prior, samples.u, u)
+    )
+    mean = _features(u) @ trend + (samples.log_value - _features(samples.u) @ trend) @ gain
+    variance = np.diag(_covariance(prior, u, u)) - (gain * _covariance(prior, samples.u, u)).sum(axis=0)
+    return mean, np.maximum(variance, 0.0)
+
+
+def _covariance(prior: Prior, one: FloatArray, other: FloatArray) -> FloatArray:
+    """Covariance of log quantity at the points of one and other; shape (one, other)."""
+    spread = np.array([_LEVEL, prior.slope_error, prior.curvature_error]) ** 2
+    distance = np.sqrt(3.0) / prior.length * np.abs(one[:, None] - other[None, :])
+    trend: FloatArray = (_features(one) * spread) @ _features(other).T
+    around: FloatArray = prior.misfit**2 * (1 + distance) * np.exp(-distance)
+    return trend + around
+
+
+def _features(u: FloatArray) -> FloatArray:
+    return np.stack([np.ones_like(u), u, u**2], axis=1)
+
+
+MOST_ARMS = 16
+"""Number of limits that are remembered, those with the most weight (chosen: a search tries 5 to 15)."""
+FADE = 0.98
+"""Fading of older observations with each new one: half of the weight is gone after 34."""
+_FADE_AT_SHIFT = 0.02
+"""Fading at a shift of the workload: old means remain only as a hint."""
+_SURPRISE = 4.0
+"""Number of standard errors by which no mean is missed by chance: one normal observation in 16,000 lies further off."""
+_KNOWN_WEIGHT = 3.0
+"""Weight from which a mean is known well enough for a surprise."""
+
+_LATENCY_SPREAD = 0.35
+"""Standard deviation of log latency among requests that is assumed until the scatter is known (chosen)."""
+_SPEED_ERROR = 0.03
+"""Relative standard deviation of a replica's speed from interval to interval that is assumed likewise (chosen)."""
+_ASSUMED_WEIGHT = 5.0
+"""Number of observations that these assumptions count for."""
+_FAR_ERROR = 0.3
+"""Standard deviation that is added to an arm at a ratio of e to the present limit, growing with the square of the
+logarithm: a limit far beyond a full KV cache must not bend the curve here. Without it, a search that began far too
+high settled at 0.58 of the best static limit's goodput; with it, at 0.82 (worst of 10 seeds)."""
+_UNSHARED = 2.0
+"""Requests that are added to a limit before its logarithm is taken. The first few requests hardly share a replica, so
+from 2 to 3 at once latency grows by much less than half. In log(limit) that step never looked safe: 0.47 of the best
+static limit's goodput in the worst of 240 runs, 0.75 so."""
+_QUANTILE_ERROR = 2.11
+"""Standard error of the 95th percentile of n standard normal values, times √n: √(0.95 × 0.05) / density(1.645)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Logarithms of what one observation measured."""
+
+    limit: int
+    throughput: float
+    p95: float
+    requests: int
+    """Number of requests behind it."""
+
+
+def learn(known: Learned, seen: Seen, *, breach: bool) -> Learned:
+    """Knowledge after one more observation.
+
+    A surprise is kept apart until a second one follows: one may be an outlier, two are a shift of the workload, after
+    which old means hardly count. With a breach, one is enough.
+    """
+    arm = next((arm for arm in known.arms if arm.limit == seen.limit), None)
+    if arm is None:
+        return _mixed(replace(known, surprised=False), Arm(seen.limit, 0.0, seen.throughput, seen.p95), seen, FADE)
+    if not _is_surprise(known, arm, seen):
+        return _mixed(_scattered(replace(known, surprised=False), arm, seen), arm, seen, FADE)
+    if not (known.surprised or breach):
+        return replace(known, surprised=True)
+    return _mixed(replace(known, surprised=False), arm, seen, _FADE_AT_SHIFT)
+
+
+def noise(known: Learned, requests: int) -> tuple[float, float]:
+    """Variances of one observation of log throughput and of log p95 with so many requests: first the assumed ones, then
+    more and more the observed scatter."""
+    assumed = (_SPEED_ERROR**2 + 1 / requests, _SPEED_ERROR**2 + (_LATENCY_SPREAD * _QUANTILE_ERROR) ** 2 / requests)
+    share = known.scatter_weight / (known.scatter_weight + _ASSUMED_WEIGHT)
+    return (
+        share * known.throughput_scatter + (1 - share) * assumed[0],
+        share * known.p95_scatter + (1 - share) * assumed[1],
+    )
+
+
+def distance(limits: Sequence[int], limit: int) -> FloatArray:
+    """Distance u of each limit from one, as a difference of log(limit + _UNSHARED); shape (limits,)."""
+    return np.log((np.array(limits) + _UNSHARED) / (limit + _UNSHARED))
+
+
+def samples(known: Learned, limit: int, requests: int) -> tuple[Samples, Samples]:
+    """Log throughput and log p95 of the remembered limits, by their distance from `limit`."""
+    u = distance([arm.limit for arm in known.arms], limit)
+    weight = np.array([arm.weight for arm in known.arms])
+    far = (_FAR_ERROR * u**2) ** 2
+    throughput, p95 = noise(known, requests)
+    return (
+        Samples(u, np.array([arm.throughput for arm in known.arms]), throughput / weight + far),
+        Samples(u, np.array([arm.p95 for arm in known.arms]), p95 / weight + far),
+    )
+
+
+def _is_surprise(known: Learned, arm: Arm, seen: Seen) -> bool:
+    throughput, p95 = (math.sqrt(each * (1 + 1 / arm.weight)) for each in noise(known, seen.requests))
+    far = abs(seen.throughput - arm.throughput) > _SURPRISE * throughput or abs(seen.p95 - arm.p95) > _SURPRISE * p95
+    return far and arm.weight >= _KNOWN_WEIGHT
+
+
+def _mixed(known: Learned, arm: Arm, seen: Seen, fade: float) -> Learned:
+    """Knowledge with one observation mixed into an arm, after all arms have faded."""
+    weight = arm.weight * fade + 1
+    mixed = Arm(
+        arm.limit,
+        weight,
+        arm.throughput + (seen.throughput - arm.throughput) / weight,
+        arm.p95 + (seen.p95 - arm.p95) / weight,
+    )
+    others = (replace(other, weight=other.weight * fade) for other in known.arms if other.limit != arm.limit)
+    kept = sorted((mixed, *others), key=lambda each: -each.weight)[:MOST_ARMS]
+    return replace(known, arms=tuple(sorted(kept, key=lambda each: each.limit)))
+
+
+def _scattered(known: Learned, arm: Arm, seen: Seen) -> Learned:
+    """Knowledge with the scatter that one observation adds.
+
+    The gap between a value and the mean of n others varies by (n + 1) / n times their variance.
+    """
+    unbiased = arm.weight / (arm.weight + 1)
+    weight = known.scatter_weight * FADE + 1
+    return replace(
+        known,
+        throughput_scatter=_moved(known.throughput_scatter, unbiased * (seen.throughput - arm.throughput) ** 2, weight),
+        p95_scatter=_moved(known.p95_scatter, unbiased * (seen.p95 - arm.p95) ** 2, weight),
+        scatter_weight=weight,
+    )
+
+
+def _moved(mean: float, value: float, weight: float) -> float:
+    return mean + (value - mean) / weight
+
 
 STEP = 1.25
 """Largest ratio of a raised limit to the present one (or one request more, where that is less)."""
@@ -162,3 +349,47 @@ def _pooled(pool: Pool, seen: Observation) -> Pool:
 def _with(state: BanditState, known: Learned, pool: Pool) -> BanditState:
     others = (each for each in state.learned if each.context != known.context)
     return replace(state, context=known.context, learned=(known, *others)[:MOST_CONTEXTS], pool=pool)
+
+
+UNDECIDED = (ArithmeticError, ValueError, IndexError)
+"""Errors of a decision on figures that make no sense, as another writer's status may hold them."""
+
+_WORDS: dict[Reason, str] = {
+    "Breach": "p95 was above the bound, so the last safe limit is back",
+    "ContextChanged": "requests differ from those before (length, or GPU type), so what was learned of them counts",
+    "FewRequests": "too few requests to judge p95 by; they are counted together with those of the next interval",
+    "Lowered": "fewer requests at once promise more throughput",
+    "NoData": "a figure was missing",
+    "NotBinding": "the load does not reach the limit, so nothing can be learned about it",
+    "Raised": "more requests at once promise more throughput, within the bound of p95",
+    "Scaling": "replicas were being added or removed, so the limit stays",
+    "Settled": "no step promises more throughput",
+    "Unsafe": "not even the present limit is sure to keep the bound of p95",
+}
+
+
+def limit_of(scaler: str, tuning: ConcurrencyTuning) -> ConcurrencyLimit | None:
+    """Limit after the last observation; None where that was decided on before, or there is none.
+
+    A context that was never seen begins under the limit in force. Knowledge that leads to no decision is dropped, and
+    the limit in force stays. scaler: `namespace/name` of the policy.
+    """
+    if tuning.seen is None or not tuning.is_due:
+        return None
+    rules = Rules(tuning.guard_s, start=tuning.in_force, lowest=tuning.lowest, highest=tuning.highest)
+    try:
+        decision = SafeBandit(rules).decide(tuning.state, tuning.seen)
+    except UNDECIDED as error:
+        words = f"what was learned cannot be used and is dropped: {type(error).__name__}: {error}"
+        return ConcurrencyLimit(scaler, tuning.seen_at_s, tuning.in_force, "NoData", words, BanditState())
+    words = f"{_figures(tuning.seen, decision.limit)}; {_WORDS[decision.reason]}"
+    return ConcurrencyLimit(scaler, tuning.seen_at_s, decision.limit, decision.reason, words, decision.state)
+
+
+def _figures(seen: Observation, limit: int) -> str:
+    if not seen.complete:
+        return f"{limit} requests at once"
+    return (
+        f"{limit} requests at once, now {seen.limit}; {seen.in_flight:.4g} were in flight, p95 {seen.p95_s:.4g} s, "
+        f"throughput {seen.throughput:.4g}/s by replica"
+    )

@@ -1,14 +1,55 @@
 """Replicas of one ScalingPolicy: least expected cost first, then the limits in a fixed order."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autoscaler.decision.behavior import stabilized, within_steps
 from autoscaler.decision.expected_cost import CostCurve, Weighing, cost_curve
-from autoscaler.decision.outcome import ExpectedCost, LimitedBy, ScalingDecision
-from autoscaler.decision.wording import reason_of
-from cluster.autoscaling import Replicas, Scaler
+from autoscaler.decision.outcome import ExpectedCost, LimitedBy, ScalingDecision, reason_of
+from cluster.autoscaling import Behavior, Replicas, Scaler, ScalingStep
 from cluster.plans import Reason
+
+Changes = Sequence[tuple[float, int]]
+
+
+def stabilized(wanted: int, current: int, behavior: Behavior, recommended: Changes, at_s: float) -> int:
+    """Most cautious recommendation of each direction's window: up to the lowest, down to the highest.
+
+    recommended: earlier recommendations; this one counts too. Source: stabilizeRecommendationWithBehaviors of
+    kube-controller-manager.
+    """
+    up = min([wanted, *_within(recommended, at_s, behavior.up.stabilization_s)])
+    down = max([wanted, *_within(recommended, at_s, behavior.down.stabilization_s)])
+    return min(max(current, up), down)
+
+
+def within_steps(wanted: int, current: int, behavior: Behavior, changes: Changes, at_s: float) -> int:
+    """The wanted replicas, or as many as the direction's tolerance and steps allow now."""
+    rules = behavior.up if wanted > current else behavior.down
+    if wanted == current or rules.select == "Disabled":
+        return current
+    if abs(wanted - current) <= rules.tolerance * current:
+        return current
+    if not rules.steps:
+        return wanted
+    reaches = [_reach(step, current, changes, at_s, up=wanted > current) for step in rules.steps]
+    furthest = (max if (rules.select == "Max") == (wanted > current) else min)(reaches)
+    return min(wanted, max(furthest, current)) if wanted > current else max(wanted, min(furthest, current))
+
+
+def _reach(step: ScalingStep, current: int, changes: Changes, at_s: float, *, up: bool) -> int:
+    """Replicas that a step allows: counted from those at the start of its period. From none, one can be started."""
+    start = current - sum(_within(changes, at_s, step.period_s))
+    if step.kind == "Pods":
+        return math.floor(start + step.value if up else start - step.value)
+    if not up:
+        return math.trunc(start * (1 - step.value / 100))
+    return max(1, math.ceil(start * (1 + step.value / 100)))
+
+
+def _within(events: Changes, at_s: float, for_s: float) -> list[int]:
+    return [number for instant, number in events if at_s - for_s < instant <= at_s]
+
 
 WEIGHING = Weighing()
 
@@ -30,9 +71,16 @@ def decide(scaler: Scaler, at_s: float, weighing: Weighing = WEIGHING) -> Scalin
     if scaler.mode == "Off" or scaler.replicas is None:
         return None
     stale = is_stale(scaler, at_s)
-    curve = _curve(scaler, scaler.replicas, at_s, weighing)
+    curve = None
+    if scaler.forecast is not None:
+        curve = cost_curve(scaler, scaler.forecast, scaler.replicas.wanted, at_s, weighing)
     wanted = _wanted(scaler, scaler.replicas, curve, stale=stale, floor=weighing.floor)
     draft = _within_limits(scaler, scaler.replicas.wanted, wanted, at_s)
+    cost = None
+    if curve is not None:  # with that of its neighbours
+        chosen = draft.replicas
+        fewer = _at(curve, chosen - 1) if chosen > 0 else None
+        cost = ExpectedCost(_at(curve, chosen), fewer, _at(curve, chosen + 1))
     decision = ScalingDecision(
         scaler=scaler.name,
         current=scaler.replicas.wanted,
@@ -40,7 +88,7 @@ def decide(scaler: Scaler, at_s: float, weighing: Weighing = WEIGHING) -> Scalin
         recommended=wanted.replicas,
         load=draft.replicas * scaler.replica_load,
         quantile=None if curve is None else float(curve.served[min(draft.replicas, len(curve.served) - 1)]),
-        cost=None if curve is None else _cost(curve, draft.replicas),
+        cost=cost,
         limited_by=draft.limited_by,
         forecast_used=curve is not None,
         stale=stale,
@@ -52,12 +100,6 @@ def decide(scaler: Scaler, at_s: float, weighing: Weighing = WEIGHING) -> Scalin
 def is_stale(scaler: Scaler, at_s: float) -> bool:
     """Whether the load was never observed, or its last sample is too old."""
     return scaler.load is None or at_s - scaler.observed_at_s >= scaler.max_age_s
-
-
-def _curve(scaler: Scaler, replicas: Replicas, at_s: float, weighing: Weighing) -> CostCurve | None:
-    if scaler.forecast is None:
-        return None
-    return cost_curve(scaler, scaler.forecast, replicas.wanted, at_s, weighing)
 
 
 def _wanted(scaler: Scaler, replicas: Replicas, curve: CostCurve | None, *, stale: bool, floor: bool) -> _Draft:
@@ -98,16 +140,8 @@ def _within_limits(scaler: Scaler, current: int, wanted: _Draft, at_s: float) ->
 _CAPACITY_LIMITS: dict[str, LimitedBy] = {"power": "power", "health": "health", "stock": "stock", "quota": "quota"}
 
 
-def _cost(curve: CostCurve, replicas: int) -> ExpectedCost:
-    """Expected cost of these replicas and of their neighbours; beyond the curve each one more costs as much."""
-    return ExpectedCost(
-        chosen=_at(curve, replicas),
-        one_fewer=_at(curve, replicas - 1) if replicas > 0 else None,
-        one_more=_at(curve, replicas + 1),
-    )
-
-
 def _at(curve: CostCurve, replicas: int) -> float:
+    """Expected cost of these replicas; beyond the curve each one more costs as much."""
     last = len(curve.per_hour) - 1
     beyond = max(0, replicas - last) * (curve.per_hour[last] - curve.per_hour[last - 1])
     return float(curve.per_hour[min(replicas, last)] + beyond)

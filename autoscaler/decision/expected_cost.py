@@ -67,10 +67,12 @@ def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, we
     after, leads_s = _leads(scaler.lead_time.points_s, weighing)
     values, weights = widened_points(forecast, leads_s + max(0.0, at_s - forecast.made_at_s))
     values = values / scaler.replica_load
-    most = _candidates(values, scaler, current) - 1
+    # The candidates: from 0 to one more than the highest load needs, and than is wanted or allowed.
+    highest = int(min(np.ceil(values[:, -1].max()), max(scaler.max_replicas, current)))
+    most = min(max(highest, current, scaler.min_replicas), _MOST) + 1
     ready, served = _loads(values[:after], weights, most)
     until_back, _ = _loads(values[after:], weights, most)
-    start, stop = _switching(scaler, weighing)
+    start, stop = start_cost(scaler, weighing), (scaler.objective.switch_s + weighing.stop_s) / weighing.spread_s
     stopped = np.maximum(until_back, ready * max(0.0, 1 - stop) / (1 + start))
     missing = np.where(np.arange(most + 1) < current, stopped, ready)
     missing[most] = ready[most]  # of all beyond the candidates, which are never stopped
@@ -85,7 +87,11 @@ def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, we
 def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, FloatArray]:
     """Leads that are looked at, seconds, and how many of them are lead times: those come first, then the instants at
     which the need for present replicas is looked at. The lead times of a target change with its starts alone."""
-    leads_s = _grouped(np.asarray(points_s, dtype=np.float64), weighing.lead_points)
+    leads_s = np.asarray(points_s, dtype=np.float64)
+    if len(leads_s) > weighing.lead_points:  # points of equal probability: means of neighbours
+        edges = np.linspace(0.0, len(leads_s), weighing.lead_points + 1)
+        sums = np.concatenate([[0.0], leads_s.cumsum()])
+        leads_s = np.asarray(np.diff(np.interp(edges, np.arange(len(sums)), sums)) / np.diff(edges))
     soon_s = np.linspace(0.0, leads_s.mean(), weighing.keep_points + 1)[1:] if weighing.returns else leads_s
     return len(leads_s), np.concatenate([leads_s, soon_s])
 
@@ -106,11 +112,6 @@ def _loads(values: FloatArray, weights: FloatArray, most: int) -> tuple[FloatArr
     return begun + beyond, np.minimum(full.cumsum()[: most + 1], 1.0)
 
 
-def _switching(scaler: Scaler, weighing: Weighing) -> tuple[float, float]:
-    """Cost of a start and of a stop, in replicas."""
-    return start_cost(scaler, weighing), (scaler.objective.switch_s + weighing.stop_s) / weighing.spread_s
-
-
 def start_cost(scaler: Scaler, weighing: Weighing) -> float:
     """Cost of a start in the price of a replica and hour: θ of the objective."""
     return (scaler.objective.switch_s + weighing.start_s) / weighing.spread_s
@@ -128,18 +129,3 @@ def widened_points(forecast: Forecast, leads_s: FloatArray) -> tuple[FloatArray,
         median = values[:, np.searchsorted(weights.cumsum(), 0.5)][:, None]
         values = np.maximum(median + (values - median) * factor, 0.0)
     return values, weights
-
-
-def _grouped(points_s: FloatArray, most: int) -> FloatArray:
-    """At most so many points of equal probability: means of neighbours."""
-    if len(points_s) <= most:
-        return points_s
-    edges = np.linspace(0.0, len(points_s), most + 1)
-    sums = np.concatenate([[0.0], points_s.cumsum()])
-    return np.asarray(np.diff(np.interp(edges, np.arange(len(sums)), sums)) / np.diff(edges))
-
-
-def _candidates(values: FloatArray, scaler: Scaler, current: int) -> int:
-    """Number of candidates: from 0 to one more than the highest load needs, and than is wanted or allowed."""
-    highest = int(min(np.ceil(values[:, -1].max()), max(scaler.max_replicas, current)))
-    return min(max(highest, current, scaler.min_replicas), _MOST) + 2

@@ -32,3 +32,63 @@ def to_root(values: FloatArray) -> FloatArray:
 def from_root(roots: FloatArray) -> FloatArray:
     """Inverse of `to_root`; what lies below zero is zero."""
     return np.asarray(np.maximum(roots, 0.0) ** 2)
+
+
+class LeadRing:
+    """Statements of the last slots, by lead; NaN where nothing was stated."""
+
+    __slots__ = ("_columns", "_leads", "_rows", "_slot")
+
+    def __init__(self, leads: IntArray, shape: tuple[int, ...]) -> None:
+        self._leads, self._columns = leads, np.arange(len(leads))
+        self._rows = np.full((int(leads.max()) + 1, len(leads), *shape), np.nan)
+        self._slot = -1
+
+    def advance(self, slot: int) -> FloatArray:
+        """Moves to a later slot; returns what was stated for it at each lead, shape (leads, ...)."""
+        size = len(self._rows)
+        passed = np.arange(max(self._slot + 1, slot - size + 1), slot + 1)
+        self._rows[passed % size] = np.nan
+        self._slot = slot
+        return np.asarray(self._rows[(slot - self._leads) % size, self._columns])
+
+    def state(self, statement: FloatArray) -> None:
+        """What is stated at the present slot, shape (leads, ...)."""
+        self._rows[self._slot % len(self._rows)] = statement
+
+    def restore(self, statements: FloatArray, slot: int) -> None:
+        """State after a history, shape (slots, leads, ...), that ends at this slot."""
+        kept = statements[-len(self._rows) :]
+        self._rows[np.arange(slot - len(kept) + 1, slot + 1) % len(self._rows)] = kept
+        self._slot = slot
+
+
+def due(statements: FloatArray, leads: IntArray) -> FloatArray:
+    """What was stated for each point of a history; shape as the statements, (points, leads, ...)."""
+    found = np.full_like(statements, np.nan)
+    for n, lead in enumerate(leads.tolist()):
+        found[lead:, n] = statements[:-lead, n]
+    return found
+
+
+FRESH_STEPS = 1.5
+"""Age of the last sample, in steps, up to which a forecast is fresh: the next sample may be a little late."""
+
+
+def aged(quantiles: FloatArray, leads_s: FloatArray, age_s: float) -> FloatArray:
+    """Quantiles at the leads, counted from now, of a forecast made at a last sample that is `age_s` old.
+
+    Counted from the sample, leads are longer by its age. Over the leads, quantiles above the median may only rise and
+    those below it only fall; beyond the last lead they move away from the median with the root of the lead. So every
+    interval contains the one that was given for the same lead when the sample was younger.
+    quantiles: shape (leads, levels), never falling along the levels; the result likewise, never negative.
+    """
+    upper, lower = LEVELS > 0.5, LEVELS < 0.5
+    envelope = quantiles.copy()
+    envelope[:, upper] = np.maximum.accumulate(quantiles[:, upper], axis=0)
+    envelope[:, lower] = np.minimum.accumulate(quantiles[:, lower], axis=0)
+    later_s = leads_s + age_s
+    found = np.stack([np.interp(later_s, leads_s, column) for column in envelope.T], axis=-1)
+    median = found[:, ~(upper | lower)]
+    stretch = np.sqrt(np.maximum(later_s / leads_s[-1], 1.0))[:, None]
+    return np.asarray(np.maximum(median + (found - median) * stretch, 0.0))

@@ -9,19 +9,123 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.forecast.features import (
-    ERROR_WEIGHTS,
-    SCALE_COLUMNS,
-    WEIGHTS,
-    design,
-    scale_design,
-)
 from autoscaler.forecast.grid import lead_steps, to_root
-from autoscaler.forecast.season import DAY_S, Season, seasons
-from autoscaler.forecast.smoothing import smoothed
-from autoscaler.series.regular import Series
-from autoscaler.series.saturation import informative
+from autoscaler.series import Series, informative
 from cluster.arrays import BoolArray, FloatArray, IntArray
+
+WEIGHTS: FloatArray = np.array([1.0, 0.5, 0.2, 0.07, 0.02, 0.005])
+"""Weights of the newest sample in the smoothed levels; the first level is the sample itself."""
+ERROR_WEIGHTS: FloatArray = np.array([0.3, 0.05, 0.01])
+"""Weights of the newest error in the smoothed sizes of errors."""
+_SEASON_LEVELS = 4
+COLUMNS = len(WEIGHTS) + _SEASON_LEVELS + 1
+SCALE_COLUMNS = 2 + len(ERROR_WEIGHTS)
+_TINY = 1e-3
+
+
+def design(levels: FloatArray, season_levels: FloatArray, season_ahead: FloatArray) -> FloatArray:
+    """Columns that explain the change from the last sample to each lead, shape (..., leads, COLUMNS).
+
+    levels: shape (..., weights), smoothed levels of the series.
+    season_levels: likewise of the season, so that "level above its season" is a sum of columns.
+    season_ahead: shape (..., leads), season at the instants that are forecast.
+    """
+    last, season = levels[..., :1], season_levels[..., :1]
+    common = np.concatenate(
+        [np.ones_like(last), levels[..., 1:] - last, season - last, season_levels[..., 1:_SEASON_LEVELS] - season], -1
+    )
+    ahead = (season_ahead - season)[..., None]
+    return np.concatenate([np.broadcast_to(common[..., None, :], (*ahead.shape[:-1], common.shape[-1])), ahead], -1)
+
+
+def scale_design(centre: FloatArray, errors: FloatArray, floor: FloatArray) -> FloatArray:
+    """Columns that explain the logarithm of an error's size, shape (..., leads, SCALE_COLUMNS).
+
+    centre: shape (..., leads), what is forecast. errors: shape (..., leads, error weights), smoothed sizes of errors.
+    floor: shape (leads,), size below which errors are not told apart.
+    """
+    columns = [np.ones_like(centre)[..., None], np.log(np.maximum(centre, _TINY))[..., None]]
+    return np.concatenate([*columns, np.log(errors + floor[:, None])], -1)
+
+
+DAY_S = 86_400.0
+_FINEST_S = 600.0
+"""Finest slot of the table: what repeats within minutes of the day is noise in two weeks of days."""
+MIN_DAYS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Season:
+    """Mean of a day's slots. Slot k is centred on k × `slot_s` after midnight, UTC."""
+
+    slot_s: float
+    table: FloatArray
+    """Shape (slots,) or (days, slots)."""
+
+    def at(self, at_s: FloatArray, day: IntArray | None = None) -> FloatArray:
+        """Season at these instants, linear between slots; of a table per day, with the table of each `day`."""
+        position = at_s % DAY_S / self.slot_s
+        before = np.floor(position).astype(np.int64)
+        weight = position - before
+        first, second = before % self.table.shape[-1], (before + 1) % self.table.shape[-1]
+        if day is None:
+            return np.asarray((1 - weight) * self.table[first] + weight * self.table[second])
+        return np.asarray((1 - weight) * self.table[day, first] + weight * self.table[day, second])
+
+
+def seasons(roots: FloatArray, at_s: FloatArray, step_s: float) -> tuple[Season, Season]:
+    """Season of a series, and for each of its days the season of its other days.
+
+    The second one is what a fit must see: a season that knows the day itself looks better than it is. Below two days
+    of samples both are flat at the mean.
+    roots: shape (points,), with NaN where nothing was measured.
+    """
+    slot_s = max(_FINEST_S, step_s)
+    slots = round(DAY_S / slot_s)
+    day = (np.arange(len(at_s)) * step_s // DAY_S).astype(np.int64)
+    slot = np.rint(at_s % DAY_S / slot_s).astype(np.int64) % slots
+    known = ~np.isnan(roots)
+    days = int(day[-1]) + 1
+    sums, counts = np.zeros((days, slots)), np.zeros((days, slots))
+    np.add.at(sums, (day[known], slot[known]), roots[known])
+    np.add.at(counts, (day[known], slot[known]), 1.0)
+    mean = float(roots[known].mean()) if known.any() else 0.0
+    if known.sum() * step_s < MIN_DAYS * DAY_S:
+        return Season(slot_s, np.full(slots, mean)), Season(slot_s, np.full((days, slots), mean))
+    whole = _table(sums.sum(0), counts.sum(0), step_s, slot_s)
+    others = np.stack([_table(sums.sum(0) - sums[n], counts.sum(0) - counts[n], step_s, slot_s) for n in range(days)])
+    return Season(slot_s, whole), Season(slot_s, others)
+
+
+def _table(sums: FloatArray, counts: FloatArray, step_s: float, slot_s: float) -> FloatArray:
+    """Means of the slots, empty ones interpolated; smoothed over half an hour where samples are finer than slots."""
+    slots = np.arange(len(sums))
+    filled = counts > 0
+    means = np.interp(slots, slots[filled], sums[filled] / counts[filled], period=len(sums))
+    if step_s >= slot_s:
+        return np.asarray(means)
+    return np.asarray(0.5 * means + 0.25 * (np.roll(means, 1) + np.roll(means, -1)))
+
+
+def smoothed(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """Exponentially weighted means along the first axis, for each weight; shape (points, ..., weights).
+
+    values: shape (points, ...); NaN changes nothing. The mean starts at the first number; NaN before it.
+    weight: shape (weights,), of the newest value, in (0, 1].
+    Computed in log2(points) passes: two neighbouring steps of a linear recursion are one linear step.
+    """
+    known = ~np.isnan(values)
+    is_first = known & (np.cumsum(known, axis=0) == 1)
+    gain = np.where(known[..., None], np.where(is_first[..., None], 1.0, weight), 0.0)
+    kept, added = 1.0 - gain, gain * np.nan_to_num(values)[..., None]
+    span = 1
+    while span < len(values):
+        added[span:] += kept[span:] * added[:-span]
+        kept[span:] = kept[span:] * kept[:-span]
+        span *= 2
+    added[np.cumsum(known, axis=0) == 0] = np.nan
+    return np.asarray(added)
+
 
 MIN_POINTS = 240
 """Samples below which nothing is fitted: four hours at a minute."""

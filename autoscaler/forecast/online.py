@@ -2,17 +2,23 @@
 
 import numpy as np
 
-from autoscaler.forecast.calibration import CENTRE, WINDOW, Calibration, spread, standardised
-from autoscaler.forecast.fits import Fit
-from autoscaler.forecast.grid import LEVELS, from_root, lead_steps
-from autoscaler.forecast.lead_ring import LeadRing, due
-from autoscaler.forecast.skill import INTERVALS, MEMORY, SCORED, Scores, Skill, mean_losses
-from autoscaler.forecast.staleness import FRESH_STEPS, aged
+from autoscaler.forecast.calibration import (
+    CENTRE,
+    INTERVALS,
+    MEMORY,
+    SCORED,
+    WINDOW,
+    Calibration,
+    Scores,
+    Skill,
+    mean_losses,
+    spread,
+    standardised,
+)
+from autoscaler.forecast.fits import Fit, Trial
+from autoscaler.forecast.grid import FRESH_STEPS, LEVELS, LeadRing, aged, due, from_root, lead_steps
 from autoscaler.forecast.states import State, states_of
-from autoscaler.forecast.trial import Trial
-from autoscaler.series.buffer import CAPACITY, SeriesBuffer
-from autoscaler.series.regular import Series
-from autoscaler.series.saturation import informative
+from autoscaler.series import CAPACITY, Series, SeriesBuffer, informative
 from cluster.arrays import FloatArray, IntArray
 from cluster.demand import Forecast
 
@@ -97,7 +103,13 @@ class OnlineForecaster:
         self._scores.add(root, spread(stated, self._calibration.quantiles[..., SCORED]), given)
         known = np.where(errors < 0, np.nan, errors) if is_censored else errors
         self._calibration.learn(standardised(known, stated))
-        self._state(self.history.instant_of(slot), value, errors)
+        instant_s = self.history.instant_of(slot)
+        statement = np.stack(
+            [state.learn(instant_s, value, errors[:, n]) for n, state in enumerate(self._states.values())], axis=1
+        )
+        self._stated.state(statement)
+        self._last_statement, self._now = statement, self._trusted_spread(statement)
+        self._given.state(self._now[:, INTERVALS])
         return True
 
     def forecast(self, now_s: float | None = None) -> Forecast | None:
@@ -135,19 +147,6 @@ class OnlineForecaster:
         self._stated = LeadRing(self._leads, (len(self._states), 3))
         self._given = LeadRing(self._leads, (len(INTERVALS),))
 
-    def _state(self, at_s: float, value: float, errors: FloatArray) -> None:
-        """The models learn the sample and state; errors: shape (leads, models)."""
-        statement = np.stack(
-            [state.learn(at_s, value, errors[:, n]) for n, state in enumerate(self._states.values())], axis=1
-        )
-        self._stated.state(statement)
-        self._give_out(statement)
-
-    def _give_out(self, statement: FloatArray) -> None:
-        self._last_statement = statement
-        self._now = self._trusted_spread(statement)
-        self._given.state(self._now[:, INTERVALS])
-
     def _trusted_spread(self, statement: FloatArray) -> FloatArray:
         leads, trusted = np.arange(len(self._leads)), self._scores.trusted
         return spread(statement[leads, trusted], self._calibration.quantiles[leads, trusted])
@@ -168,7 +167,12 @@ class OnlineForecaster:
         if fit is not None:
             errors = _with_trial(errors, fit.trial, int((series.at_s[known] <= fit.fitted_at_s).sum()))
         self._calibration.restore(errors)
-        self._restore_scores(roots[known], stated[known], None if fit is None else fit.trial, trusted)
+        recent = known[-MEMORY:]
+        quantiles = spread(stated[recent], self._calibration.quantiles[..., SCORED])
+        losses = mean_losses(roots[recent, None, None, None], quantiles)
+        if fit is not None and fit.trial.relative_loss is not None:
+            losses[:, -1] = losses[:, -2] * fit.trial.relative_loss
+        self._scores.restore(losses, len(recent), trusted)
         self._stated.restore(statements, self.history.newest_slot)
         self._given.advance(self.history.newest_slot)
         self._last_root, self._made_at_s = float(roots[known[-1]]), float(series.at_s[known[-1]])
@@ -187,14 +191,6 @@ class OnlineForecaster:
             return None
         statements = np.stack([state.restore(series) for state in self._states.values()], axis=2)
         return series, values, known, statements
-
-    def _restore_scores(self, roots: FloatArray, stated: FloatArray, trial: Trial | None, trusted: IntArray) -> None:
-        recent = slice(-MEMORY, None)
-        quantiles = spread(stated[recent], self._calibration.quantiles[..., SCORED])
-        losses = mean_losses(roots[recent, None, None, None], quantiles)
-        if trial is not None and trial.relative_loss is not None:
-            losses[:, -1] = losses[:, -2] * trial.relative_loss
-        self._scores.restore(losses, len(roots[recent]), trusted)
 
 
 def _with_trial(errors: FloatArray, trial: Trial, fitted: int) -> FloatArray:

@@ -5,12 +5,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from autoscaler.forecast.boosted import BoostedFit, columns
-from autoscaler.forecast.features import ERROR_WEIGHTS, WEIGHTS, design
 from autoscaler.forecast.fits import Fit
-from autoscaler.forecast.linear import LinearFit, course
-from autoscaler.forecast.smoothing import smoothed
-from autoscaler.series.regular import Series
-from autoscaler.series.saturation import informative
+from autoscaler.forecast.linear import ERROR_WEIGHTS, WEIGHTS, LinearFit, course, design, smoothed
+from autoscaler.series import Series, informative
 from cluster.arrays import FloatArray, IntArray
 
 EWMA_WEIGHT = 0.3

@@ -214,6 +214,10 @@ planning_options = adding(
 
 
 def print_notes(notes: "Iterable[Note | str]") -> None:
-    """Print notes to standard error, away from the results."""
+    """Print notes to standard error, away from the results; not those of kinds that no plan is made of anyway."""
+    from controller.objects.manifests import CONCERN_NO_PLAN
+
     for note in notes:
+        if not isinstance(note, str) and note.about in CONCERN_NO_PLAN and note.reason.code == "KindNotRead":
+            continue
         click.echo(f"note: {note}", err=True)

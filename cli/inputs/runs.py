@@ -133,12 +133,12 @@ sweep_options = adding(
 def executor_of(ray: str, jobs: int | None) -> "Executor":
     """Executor of the runs: processes, or Ray."""
     if not ray:
-        from simulator.sweep.runner import Processes
+        from simulator.sweep.runner import WorkerProcesses
 
-        return Processes(jobs or cores())
-    from simulator.sweep.on_ray import OnRay
+        return WorkerProcesses(jobs or cores())
+    from simulator.sweep.on_ray import SweepOnRay
 
-    return OnRay(ray, jobs or cores())
+    return SweepOnRay(ray, jobs or cores())
 
 
 def resume_hint(results: Path | None) -> str:

@@ -14,10 +14,10 @@ from cluster.snapshot import Snapshot
 from placement.policies import POLICIES
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, OPENB_PRICES_SOURCE, read_trace
-from simulator.packing.policy_comparison import Rules, check_contest
+from simulator.packing.policy_comparison import ReplayRules, check_contest
 from simulator.packing.replay import Replay
-from simulator.scenarios import Answer, Scenario
-from simulator.sweep.runner import Run, Swept, digest_of, runs_of
+from simulator.scenarios import Scenario, ScenarioAnswer
+from simulator.sweep.runner import PolicyRun, Swept, digest_of, runs_of
 
 MOST_SEEDS = 1000
 """Upper limit of `--seeds`: a typing error such as 1-1000000000 would exhaust memory."""
@@ -51,8 +51,8 @@ class Contest:
     """Origin of each trace, as a sentence, by trace name."""
     digests: Mapping[str, str]
     """Digest of the content of each trace, by trace name."""
-    runs: tuple[Run, ...]
-    rules: Rules
+    runs: tuple[PolicyRun, ...]
+    rules: ReplayRules
     prices: Mapping[str, float]
     """Dollars per GPU and hour, of the types that occur in the traces."""
     prices_source: str
@@ -90,7 +90,7 @@ def contest_from(options: ContestOptions) -> Contest:
         sources=sources,
         digests=digests,
         runs=runs_of(tuple(traces), policies, seeds),
-        rules=Rules(rename_nodes=options.rename_nodes, move_share=options.move_share),
+        rules=ReplayRules(rename_nodes=options.rename_nodes, move_share=options.move_share),
         prices={name: price for name, price in prices.items() if name in present},
         prices_source="given with --prices" if options.prices else OPENB_PRICES_SOURCE,
     )
@@ -195,7 +195,7 @@ class ContestResult:
     """Contest with its finished replays and bounds."""
 
     contest: Contest
-    swept: Swept[Run, Replay]
+    swept: Swept[PolicyRun, Replay]
     bound_pct: Mapping[str, float]
     """Upper bound of any policy's allocation at 100 % arrived demand, % of the GPUs, by trace; mean over the seeds."""
     started_at: datetime
@@ -226,7 +226,7 @@ class WhatIfResult:
     """Scenarios with their finished answers."""
 
     scenarios: tuple[Scenario, ...]
-    swept: Swept[Scenario, Answer]
+    swept: Swept[Scenario, ScenarioAnswer]
     started_at: datetime
     wall_s: float
 

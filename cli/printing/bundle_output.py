@@ -15,8 +15,7 @@ from cli.printing.tables import table
 from cluster.arrays import Names
 from cluster.plans import Plan, Step
 from cluster.version import VERSION
-from controller.recording.bundle import Bundle, RecordedCycle
-from controller.recording.replay import Replayed, key_of, unplaced_of
+from controller.recording.bundle import Bundle, RecordedCycle, Replayed, key_of, unplaced_of
 
 SNAPSHOT, DECISIONS, EVENTS = "latest-snapshot.json", "decisions.json", "events.json"
 

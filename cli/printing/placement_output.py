@@ -19,7 +19,7 @@ from cluster.version import VERSION
 from simulator.packing.summary import PolicySummary, Spread, summarise
 from simulator.reports.sweep_report import (
     Circumstances,
-    Column,
+    FigureColumn,
     Trace,
     columns_for,
     headline,
@@ -65,7 +65,7 @@ def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Ta
     return next(fitting, tables[-1])
 
 
-def _table(summaries: Sequence[PolicySummary], columns: Sequence[Column], *, with_sd: bool) -> Table:
+def _table(summaries: Sequence[PolicySummary], columns: Sequence[FigureColumn], *, with_sd: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
     table.add_column("policy", no_wrap=True)
     table.add_column("seeds", justify="right", no_wrap=True)

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from simulator.power.requests import CLASSES, DAY_S
 from simulator.power.study import ComparedRun, Headroom, Probe
-from simulator.sweep.runner import Run
+from simulator.sweep.runner import PolicyRun
 
-Done = Sequence[tuple[Run, ComparedRun]]
+Done = Sequence[tuple[PolicyRun, ComparedRun]]
 
 
-def record_of(run: Run, compared: ComparedRun) -> dict[str, object]:
+def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
     """One run as plain data, for programs."""
     outcome = compared.outcome
     return {
@@ -106,7 +106,7 @@ def _cells(mine: Sequence[ComparedRun]) -> Iterator[str]:
     yield f"{max(compared.cpu_s for compared in mine):.0f}"
 
 
-def in_words(run: Run, compared: ComparedRun) -> str:
+def in_words(run: PolicyRun, compared: ComparedRun) -> str:
     """One finished run in one line of progress."""
     outcome = compared.outcome
     return (

@@ -13,17 +13,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from simulator.day.simulation import HOUR_S, Moment, clock_words
+from simulator.day.simulation import HOUR_S, DayMoment, clock_words
 from simulator.packing.replay import Replay
-from simulator.sweep.runner import K, Progress, Run
+from simulator.sweep.runner import K, PolicyRun, SweepProgress
 
 R = TypeVar("R")
 
 
 @contextmanager
 def progress_on(
-    stream: TextIO, total: int, describe: Callable[[Progress[K, R]], str]
-) -> Iterator[Callable[[Progress[K, R]], None]]:
+    stream: TextIO, total: int, describe: Callable[[SweepProgress[K, R]], str]
+) -> Iterator[Callable[[SweepProgress[K, R]], None]]:
     """Function to call after each run. describe: text of a run and its result."""
     if not stream.isatty():
         yield lambda progress: click.echo(f"{progress.done}/{progress.total} {describe(progress)}", file=stream)
@@ -46,7 +46,7 @@ def progress_on(
         yield lambda progress: bar.update(task, completed=progress.done, description=describe(progress))
 
 
-def replay_in_words(progress: Progress[Run, Replay]) -> str:
+def replay_in_words(progress: SweepProgress[PolicyRun, Replay]) -> str:
     """Result of a replay in one line."""
     run, curve = progress.run, progress.result.curve
     allocated = curve.at(100, curve.allocation_pct)
@@ -54,7 +54,7 @@ def replay_in_words(progress: Progress[Run, Replay]) -> str:
 
 
 NEWS_LINES = 8
-Show = Callable[[Moment], None]
+Show = Callable[[DayMoment], None]
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
     with Live(console=Console(file=stream), auto_refresh=False) as screen:
         due_s = time.monotonic()
 
-        def show(moment: Moment) -> None:
+        def show(moment: DayMoment) -> None:
             nonlocal due_s
             news.extend(f"{clock_words(moment.at_s)}  {words}" for words in moment.news)
             figures = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
@@ -87,7 +87,7 @@ def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
         yield show
 
 
-def _print_hour(stream: TextIO, moment: Moment) -> None:
+def _print_hour(stream: TextIO, moment: DayMoment) -> None:
     if moment.at_s % HOUR_S == 0:
         click.echo(
             f"{clock_words(moment.at_s)} {moment.gpus_used:,.1f} of {moment.gpus:,} GPUs allocated, "

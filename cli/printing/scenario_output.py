@@ -16,8 +16,8 @@ from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from cluster.version import VERSION
 from simulator.reports.charts import Chart, colour, dash, drawn
-from simulator.reports.sweep_report import Legend, Page, PageTable, render
-from simulator.scenarios import Answer, Scenario, change_per_hour
+from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
+from simulator.scenarios import Scenario, ScenarioAnswer, change_per_hour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +94,7 @@ def as_json(result: WhatIfResult) -> str:
     return json.dumps(record, indent=2, allow_nan=False) + "\n"
 
 
-def _figures(answer: Answer) -> dict[str, object]:
+def _figures(answer: ScenarioAnswer) -> dict[str, object]:
     cost_of = {name: figure(cost) for name, cost in sorted(answer.cost_of.items())}
     plain = asdict(answer) | {"cost_of": cost_of}
     return {name: figure(value) if isinstance(value, int | float) else value for name, value in plain.items()}
@@ -130,7 +130,7 @@ def as_html(result: WhatIfResult) -> str:
     rows = tuple((name.replace(" × ", "\u00a0×\u00a0"), *figures) for name, *figures in _rows(result))
     lines = _lines_of(result)
     return render(
-        Page(
+        ReportPage(
             title="What if",
             lead="Plans for variations of a fleet. No cluster was changed.",
             facts=(
@@ -155,12 +155,12 @@ def as_html(result: WhatIfResult) -> str:
     )
 
 
-def _lines_of(result: WhatIfResult) -> dict[str, list[tuple[float, Answer]]]:
+def _lines_of(result: WhatIfResult) -> dict[str, list[tuple[float, ScenarioAnswer]]]:
     """Chart lines by name: scenarios that differ only in demand, as (demand, answer); empty if demand never varies."""
     if len({scenario.demand for scenario, _ in result.swept.done}) < 2:
         return {}
     several = _several(result)
-    lines: dict[str, list[tuple[float, Answer]]] = {}
+    lines: dict[str, list[tuple[float, ScenarioAnswer]]] = {}
     for scenario, answer in result.swept.done:
         lines.setdefault(_name(replace(scenario, demand=1.0), several), []).append((scenario.demand, answer))
     return {name: sorted(line, key=lambda point: point[0]) for name, line in lines.items() if len(line) > 1}
@@ -183,7 +183,7 @@ def _charts(result: WhatIfResult) -> Iterator[Chart]:
 
 
 def _chart(
-    result: WhatIfResult, title: str, unit: str, caption: str, value: Callable[[Answer], float], more: str = ""
+    result: WhatIfResult, title: str, unit: str, caption: str, value: Callable[[ScenarioAnswer], float], more: str = ""
 ) -> Chart:
     """unit: name of the axis. more: what follows the caption."""
     lines = _lines_of(result)
@@ -199,7 +199,10 @@ def _chart(
 
 
 def _draw_lines(
-    axes: "Axes", lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], unit: str
+    axes: "Axes",
+    lines: dict[str, list[tuple[float, ScenarioAnswer]]],
+    value: Callable[[ScenarioAnswer], float],
+    unit: str,
 ) -> None:
     for number, line in enumerate(lines.values()):
         along, up = np.array([(demand, value(answer)) for demand, answer in line]).T

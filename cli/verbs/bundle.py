@@ -167,8 +167,7 @@ def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...],
     from cli.printing import bundle_output
     from cli.printing.plan_figures import written
     from controller.guard import Limits
-    from controller.recording.bundle import settings_from
-    from controller.recording.replay import replayed
+    from controller.recording.bundle import replayed, settings_from
 
     recorded = bundle_in(file)
     click.echo(bundle_output.summary(recorded), err=True)

@@ -1,19 +1,17 @@
-"""`tonnage describe`: details of objects, with their pods, conditions and events."""
+"""`tonnage describe` and `tonnage events`: objects in detail, and the decisions about them, oldest first."""
 
 import time
-from dataclasses import replace
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import (
-    ClusterAccess,
-    LiveCluster,
-    cluster_options,
-    complete_kinds_and_names,
-    on_cluster_in_turn,
-)
-from cli.printing.terminal import FAILED, print_error
+from cli.inputs.cluster import ClusterAccess, LiveCluster, cluster_options, complete_kinds_and_names, on_cluster_in_turn
+from cli.inputs.resources import name_of
+from cli.printing.columns import as_table, sheet
+from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
+from cli.printing.terminal import FAILED, INTERRUPTED, print_error
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -107,3 +105,112 @@ async def _related(cluster: LiveCluster, resource: "ApiResource", obj: Object) -
         for event in await crud.list_all(cluster.connection, path, query):
             by_name.setdefault(event["regarding"].get("name", ""), []).append(event)
     return Related(tuple(events), tuple(pods), by_name)
+
+
+@dataclass(frozen=True, slots=True)
+class EventOptions:
+    about: tuple[str, str] | None
+    """(kind, name) of the object whose events are wanted; None: of all."""
+    output: Output
+    headers: bool
+    all_namespaces: bool
+    all_sources: bool
+    warnings: bool
+    watch: bool
+
+
+@click.command(epilog="tonnage events --for modelservice/chat -w")
+@click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
+@click.option("--for", "target", metavar="KIND/NAME", help="Only events about this object, from any source.")
+@click.option("--all-sources", is_flag=True, help="Include events from other sources about other objects.")
+@click.option("--warnings", is_flag=True, help="Only warnings.")
+@click.option("-w", "--watch", is_flag=True, help="Keep showing new events until Ctrl-C.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
+@output_option
+@cluster_options
+@click.pass_context
+def events(
+    ctx: click.Context,
+    /,
+    target: str | None,
+    output: Output,
+    access: ClusterAccess,
+    *,
+    no_headers: bool,
+    **given: bool,
+) -> None:
+    """Show what Tonnage decided and why: binds, evictions, scalings, unplaced pods.
+
+    By default an API server keeps events for one hour.
+    """
+    kind, _, name = (target or "").partition("/")
+    if target and not (kind and name):
+        raise ConfigError(Mistake(f"--for {target}", "should be KIND/NAME"))
+    about = (kind, name) if target else None
+    options = EventOptions(about, output, headers=not no_headers, **given)
+
+    async def work(cluster: LiveCluster) -> None:
+        await _print_all(cluster, options)
+
+    try:
+        on_cluster_in_turn(access, work)
+    except KeyboardInterrupt:
+        ctx.exit(INTERRUPTED)
+
+
+async def _print_all(cluster: LiveCluster, options: EventOptions) -> None:
+    from cli.printing.object_pages import HEADERS, in_order, is_ours, row
+    from controller.kube import crud
+    from controller.kube.request import KubeReadError
+
+    kind = cluster.discovered.named(options.about[0]).kind if options.about else ""
+    namespace = "" if options.all_namespaces else cluster.namespace
+    # Events about cluster-scoped objects are stored in `default`.
+    if options.about and not cluster.discovered.named(options.about[0]).is_namespaced:
+        namespace = "default"
+    path = f"/apis/events.k8s.io/v1{f'/namespaces/{namespace}' if namespace else ''}/events"
+    query = {"fieldSelector": f"regarding.kind={kind},regarding.name={options.about[1]}"} if options.about else {}
+    headers = ("NAMESPACE", *HEADERS) if options.all_namespaces else HEADERS
+    printed = sheet(headers=options.headers)
+
+    def is_wanted(event: Object) -> bool:
+        if options.warnings and event.get("type") != "Warning":
+            return False
+        return bool(options.about or options.all_sources or is_ours(event))
+
+    def print_events(found: list[Object]) -> None:
+        if options.output.is_table:
+            rows = (row(event, time.time(), namespaces=options.all_namespaces) for event in found)
+            click.echo(printed.text([as_table(headers, rows)]), nl=False)
+            return
+        for event in found:
+            text = name_of(event) + "\n" if options.output.format == "name" else text_of(event, options.output)
+            click.echo(text, nl=False)
+
+    is_first = True
+    while True:
+        found, version = [], ""
+        async with aclosing(crud.list_pages(cluster.connection, path, query)) as pages:
+            async for page in pages:
+                version = crud.list_version(page)
+                api = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
+                found += [{**api, **item} for item in page.get("items") or () if is_wanted(item)]
+        found = [without_managed_fields(event) for event in in_order(found)]
+        if not options.watch and options.output.format not in ("table", "wide", "name"):
+            click.echo(text_of(as_list(found), options.output), nl=False)
+        elif is_first:
+            print_events(found)
+        if not options.watch:
+            if not found and options.output.is_table:
+                where = f" in {namespace} namespace" if namespace else ""
+                click.echo(f"No events found{where}.", err=True)
+            return
+        is_first = False
+        try:
+            async with aclosing(crud.follow(cluster.connection, path, query, version)) as each:
+                async for what, event in each:
+                    if what != "DELETED" and is_wanted(event):
+                        print_events([without_managed_fields(event)])
+        except KubeReadError as error:
+            if not crud.must_list_again(error):
+                raise

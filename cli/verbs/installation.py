@@ -54,7 +54,7 @@ def examples(folder: Path) -> None:
     """
     from shutil import copytree
 
-    from cli.inputs.shipped import FOLDERS, shipped
+    from cli.printing.field_documentation import FOLDERS, shipped
 
     taken = [str(folder / name) for name in FOLDERS if (folder / name).exists()]
     if taken:

@@ -1,15 +1,168 @@
-"""`tonnage scaling`: decisions as reported in the status of ScalingPolicies, and what a history would have cost."""
+"""`tonnage scaling`, `tonnage simulate scaling`: decisions of ScalingPolicies, and what a load would have cost."""
 
 import json
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
-from cli.inputs.options import output_choice
+from cli.inputs.options import adding, output_choice, report_option, setting
+from cli.inputs.runs import check_report, report_facts, save_report
 from cli.printing.columns import columns
 from cli.printing.terminal import FAILED, VerbGroup
-from cli.verbs.scaling_replay import backtest
+from cluster.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from simulator.scaling.study import Compared
+    from simulator.scaling.traces import LoadTrace
+
+
+COLUMN = click.option("--column", "value_column", metavar="NAME", help="Column with the load. [default: the second]")
+MISS_COST = "Cost of missed load, as a multiple of the price of the capacity that would have served it."
+_MORE = click.FloatRange(0, min_open=True)
+replay_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
+    setting("--lead lead_min", 5.0, "Time from ordering a replica to its readiness.",
+            click.FloatRange(0, 240, min_open=True), "MINUTES"),
+    setting("--policy policies", "tonnage,hpa,kpa,point,fixed,oracle",
+            "Policies, the one that charts look at first: also newsvendor."),
+    click.option("--replica-load", type=_MORE, metavar="LOAD",
+                 help="Load that one replica serves, in the history's unit. [default: 40 replicas at the peak]"),
+    setting("--price price_per_hour", 1.0, "Price of one replica and hour.", _MORE, "DOLLARS"),
+    setting("--miss-cost", 99.0, MISS_COST, _MORE),
+    setting("--train-days", 7, "Days before the replay; fewer where there are not as many.", click.IntRange(1)),
+    setting("--days", 7, "Days of the replay.", click.IntRange(1)),
+    report_option("Write a report with charts."),
+    output_choice("table", "json"),
+)  # fmt: skip
+"""Adds the options of commands that replay a history."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@COLUMN
+@click.option("--prometheus", metavar="URL", help="Prometheus server to ask instead of a file.")
+@click.option("--query", metavar="PROMQL", help="Query of the offered load, one series: sum(rate(...)).")
+@setting("--step step_s", 60.0, "Step of the query.", click.FloatRange(1, 3600), "SECONDS")
+@replay_options
+def backtest(
+    file: Path | None,
+    value_column: str | None,
+    prometheus: str | None,
+    query: str | None,
+    step_s: float,
+    train_days: int,
+    days: int,
+    **options: Any,
+) -> None:
+    """Replay a load history under each scaling policy: HPA, KPA, a planner on a point forecast, a fixed peak, Tonnage.
+
+    FILE is a CSV with time in its first column (t_s, minute, timestamp or date) and the load in its second one. Offered
+    load is arrivals, with what was queued or rejected; served load shows the limits of the past instead.
+
+    \b
+    tonnage scaling backtest load.csv --lead 5 --replica-load 120 --price 2.5
+    tonnage scaling backtest --prometheus http://prometheus:9090 \\
+        --query 'sum(rate(vllm:request_success_total[5m]))' --report out/backtest.html
+    """
+    if (file is None) == (prometheus is None) or (prometheus is None) != (query is None):
+        raise click.UsageError("give either FILE, or --prometheus and --query")
+    from cli.inputs.load_history import from_prometheus
+    from simulator.scaling.traces import read_trace
+
+    if file is not None:
+        load = read_trace(file, value_column)
+    else:
+        load = from_prometheus(prometheus or "", query or "", days=train_days + days, step_s=step_s)
+    show_replay(load, made_by="tonnage scaling backtest", train_days=train_days, days=days, **options)
+
+
+@click.command(name="scaling")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="CSV", help="Load over time. [default: a generated one]"
+)
+@COLUMN
+@setting("--seed", 1, "Seed of the generated trace.", click.IntRange(0))
+@replay_options
+def simulate_scaling(trace: Path | None, value_column: str | None, seed: int, **options: Any) -> None:
+    """Replay a trace of load under scaling policies, beside perfect foresight.
+
+    The first days train the forecast; the others are replayed step by step. Replicas are paid for from their order, and
+    serve after the lead time.
+
+    \b
+    tonnage simulate scaling --lead 5 --report out/scaling.html
+    tonnage simulate scaling --trace load.csv --policy tonnage,hpa,oracle -o json
+    """
+    from simulator.scaling.traces import generated_trace, read_trace
+
+    load = generated_trace(seed) if trace is None else read_trace(trace, value_column)
+    show_replay(load, made_by="tonnage simulate scaling", **options)
+
+
+def show_replay(
+    load: "LoadTrace",
+    *,
+    made_by: str,
+    lead_min: float,
+    policies: str,
+    replica_load: float | None,
+    price_per_hour: float,
+    miss_cost: float,
+    train_days: int,
+    days: int,
+    report: Path | None,
+    output: str,
+) -> None:
+    """Replay the history, print the figures, and write the report."""
+    from cli.printing.tables import table
+    from cluster.autoscaling import ScalingObjective
+    from simulator.scaling.replay import scenario_of
+    from simulator.scaling.report import COLUMNS, as_html, rows_of
+    from simulator.scaling.study import check_policies, compared
+
+    names = tuple(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
+    check_policies(names)
+    if not names:
+        raise ConfigError(Mistake("--policy", "names no policy"))
+    check_report(report)
+    started_at, began_s = datetime.now(UTC), perf_counter()
+    scenario = scenario_of(load, train_days, days, replica_load)
+    result = compared(scenario, names, 60.0 * lead_min, ScalingObjective(price_per_hour, miss_cost))
+    if output == "json":
+        click.echo(json.dumps(_record_of_all(result), indent=2))
+    else:
+        click.echo(table(tuple(name.upper() for name in COLUMNS), rows_of(result)), nl=False)
+    if report is not None:
+        save_report(report, as_html(result, report_facts(started_at, perf_counter() - began_s), made_by))
+
+
+def _record_of_all(result: "Compared") -> dict[str, Any]:
+    """Figures of all policies for machines; `record` is the version of this form."""
+    from dataclasses import asdict
+
+    return {
+        "record": 1,
+        "simulated": True,
+        "trace": result.scenario.trace,
+        "lead_min": result.lead_s / 60.0,
+        "replica_load": result.scenario.unit,
+        "steps": len(result.scenario.load),
+        "policies": [
+            {
+                "policy": each.policy,
+                **asdict(each.score),
+                "j": each.score.j,
+                "replica_dollars": result.dollars(each).replicas,
+                "missed_dollars": result.dollars(each).missed,
+            }
+            for each in result.results
+        ],
+    }
 
 
 @click.group(cls=VerbGroup)

@@ -10,13 +10,13 @@ from cli.inputs.options import files_option, output_choice, report_option, setti
 from cli.inputs.planning import complete_policies
 from cli.inputs.runs import command_line, executor_of, machine_description, resume_hint, save_report, sweep_options
 from cli.printing.terminal import VerbGroup, stopped_status
-from cli.verbs.scaling_replay import simulate_scaling
+from cli.verbs.scaling import simulate_scaling
 from cli.verbs.simulate_power import power
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.sweeps import Contest, ContestOptions, ContestResult
     from simulator.packing.replay import Replay
-    from simulator.sweep.runner import Executor, ResultCache, Run
+    from simulator.sweep.runner import Executor, PolicyRun, ResultCache
 
 CSV = click.Path(path_type=Path)
 GENERATE = "Generate a fleet with this number of nodes, and its pods; several sizes give several traces."
@@ -106,7 +106,7 @@ def run_contest(contest: "Contest", way: "Executor", results: Path | None = None
     return ContestResult(contest, swept, bounds, started_at, time.perf_counter() - began_s)
 
 
-def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[Run, Replay] | None":
+def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun, Replay] | None":
     """Cache of the contest's replays, keyed by all that determines them: trace content, rules and code."""
     from simulator.packing.policy_comparison import from_bytes, to_bytes
     from simulator.sweep.runner import ResultCache, code_digest, digest_of
@@ -115,7 +115,7 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[Run, Repl
         return None
     same = digest_of(repr(contest.rules), code_digest())
 
-    def name_of(run: "Run") -> str:
+    def name_of(run: "PolicyRun") -> str:
         return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.npz"
 
     return ResultCache(folder, name_of, to_bytes, from_bytes)

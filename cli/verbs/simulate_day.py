@@ -29,8 +29,8 @@ from controller.ports import Brain
 from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
 from simulator.day.baseline import baseline_day
-from simulator.day.report import Baseline, as_html, planning_words, summary_of
-from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
+from simulator.day.report import BaselineDay, as_html, planning_words, summary_of
+from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, check_day, live
 
 RAY_STARTS_S = 180.0
 """Time for an embedded Ray to come up, s: it takes 20 on two busy cores."""
@@ -70,7 +70,7 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     decisions = replace(decisions_from(operators, awaits_pods=False), polish_share=options.polish, seed=settings.seed)
     started_at, began_s = datetime.now(UTC), time.perf_counter()
     pace_s = options.seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
-    moments: list[Moment] = []
+    moments: list[DayMoment] = []
     stopped = ""
     with _ready(brain_from(operators, decisions)) as mind, watching(sys.stderr, options.brain, pace_s) as show:
         try:
@@ -123,7 +123,9 @@ def _ready(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
         structlog.reset_defaults()
 
 
-def _baseline(fleet: Snapshot, settings: DaySettings, decisions: Decisions, day: Sequence[Moment]) -> Baseline | None:
+def _baseline(
+    fleet: Snapshot, settings: DaySettings, decisions: Decisions, day: Sequence[DayMoment]
+) -> BaselineDay | None:
     """The same day with one GPU type for each service and best fit, with a line of progress; None when interrupted."""
     click.echo(
         "the same day as a baseline: each service on one GPU type that follows its demand, pods by best fit", err=True
@@ -131,7 +133,7 @@ def _baseline(fleet: Snapshot, settings: DaySettings, decisions: Decisions, day:
     lost = next((moment.lost for moment in day if moment.lost), "")
     try:
         one_type, moments = baseline_day(fleet, settings, decisions, time.perf_counter, lost)
-        return Baseline(tuple(moments), one_type.types)
+        return BaselineDay(tuple(moments), one_type.types)
     except KeyboardInterrupt:
         click.echo("the baseline was interrupted, and is left out", err=True)
         return None

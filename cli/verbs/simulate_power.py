@@ -16,7 +16,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
-    from simulator.power.report import About
+    from simulator.power.report import PowerStudyFacts
     from simulator.power.study import Study
 
 UNSAFE = 1
@@ -90,7 +90,7 @@ def power(
     from simulator.power.faults import faults_from
     from simulator.power.report import render_power
     from simulator.power.study import Study, check_study, label_of, play
-    from simulator.sweep.runner import Processes, runs_of, sweep
+    from simulator.sweep.runner import WorkerProcesses, runs_of, sweep
 
     study = Study(**row)
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
@@ -101,7 +101,7 @@ def power(
     swept = sweep(
         runs,
         partial(play, study=study),
-        way=Processes(jobs or cores()),
+        way=WorkerProcesses(jobs or cores()),
         on_done=lambda p: click.echo(f"{p.done}/{p.total} {in_words(p.run, p.result)}", err=True),
     )
     if swept.done:
@@ -146,7 +146,7 @@ def headroom(
     from cli.printing.power_study_output import headroom_in_words, headroom_json, probe_in_words
     from simulator.power.report import render_power
     from simulator.power.study import Study, check_study, find_headroom, label_of
-    from simulator.sweep.runner import Processes, Run
+    from simulator.sweep.runner import PolicyRun, WorkerProcesses
 
     study = Study(**row)
     check_study(study, (policy,))
@@ -157,12 +157,12 @@ def headroom(
         seeds_from(seeds),
         most_extra_share=most,
         on_probe=lambda probe: click.echo(probe_in_words(probe), err=True),
-        way=Processes(jobs or cores()),
+        way=WorkerProcesses(jobs or cores()),
     )
     click.echo(headroom_json(found) if output == "json" else headroom_in_words(found), nl=False)
     if report is not None:
         done = [
-            (Run(label_of(run.extra_share), policy, run.seed), run)
+            (PolicyRun(label_of(run.extra_share), policy, run.seed), run)
             for probe in sorted(found.probes, key=lambda probe: probe.servers)
             for run in probe.runs
         ]
@@ -183,12 +183,12 @@ def _shares(text: str) -> tuple[float, ...]:
     return shares
 
 
-def _about(study: "Study", started_at: datetime, wall_s: float, stopped: str = "") -> "About":
+def _about(study: "Study", started_at: datetime, wall_s: float, stopped: str = "") -> "PowerStudyFacts":
     """What a report says of how it was made."""
-    from simulator.power.report import About
+    from simulator.power.report import PowerStudyFacts
 
     machine = study.machine
-    return About(
+    return PowerStudyFacts(
         command=command_line(),
         started_at=f"{started_at:%Y-%m-%d %H:%M} UTC",
         wall_s=wall_s,

@@ -14,8 +14,8 @@ from cli.printing.terminal import stopped_status
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.sweeps import WhatIfOptions, WhatIfResult
     from cluster.snapshot import Snapshot
-    from simulator.scenarios import Answer, Scenario
-    from simulator.sweep.runner import Executor, Progress, ResultCache
+    from simulator.scenarios import Scenario, ScenarioAnswer
+    from simulator.sweep.runner import Executor, ResultCache, SweepProgress
 
 
 @click.command(epilog="tonnage whatif -f examples/ --demand 0.5,1,2,4 --price a100=2.5,3.67 --report out/whatif.html")
@@ -91,7 +91,7 @@ def run_scenarios(
     if mistakes:
         raise ConfigError(tuple(mistakes))
 
-    def in_words(progress: "Progress[Scenario, Answer]") -> str:
+    def in_words(progress: "SweepProgress[Scenario, ScenarioAnswer]") -> str:
         return f"{scenario_label(progress.run)}: ${progress.result.services_per_hour:,.2f}/h for services"
 
     started_at, began_s = datetime.now(UTC), time.perf_counter()
@@ -101,14 +101,14 @@ def run_scenarios(
     return WhatIfResult(tuple(scenarios), swept, started_at, time.perf_counter() - began_s)
 
 
-def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Scenario, Answer] | None":
+def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Scenario, ScenarioAnswer] | None":
     """Cache of the answers, keyed by all that determines them."""
     import pickle
 
     import msgspec
 
     from cluster.errors import UNREADABLE
-    from simulator.scenarios import Answer
+    from simulator.scenarios import ScenarioAnswer
     from simulator.sweep.runner import ResultCache, code_digest, digest_of
 
     if options.results is None:
@@ -116,9 +116,9 @@ def _cache_of(options: "WhatIfOptions", snapshot: "Snapshot") -> "ResultCache[Sc
     # The same manifests read by the same code give the same bytes.
     same = digest_of(pickle.dumps(snapshot), code_digest(), repr(options.deadline_s))
 
-    def from_bytes(data: bytes) -> Answer:
+    def from_bytes(data: bytes) -> ScenarioAnswer:
         try:
-            return msgspec.json.decode(data, type=Answer)
+            return msgspec.json.decode(data, type=ScenarioAnswer)
         except UNREADABLE as error:
             raise ValueError(f"not an answer: {error}") from error
 

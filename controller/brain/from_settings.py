@@ -7,7 +7,7 @@ from random import Random
 
 from cluster.clock import Clock
 from controller.brain.inline import Background, InlineBrain
-from controller.brain.launcher import ChildBrain, Peer, RemoteBrain, secret_from
+from controller.brain.launcher import BrainPeer, ChildBrain, RemoteBrain, secret_from
 from controller.brain.link import Link
 from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
@@ -81,7 +81,7 @@ def inline_brain(decisions: Decisions, clock: Clock = time.monotonic, sections: 
     return InlineBrain(decisions, clock, background=Background(proposers_of(decisions), clock), sections=sections)
 
 
-def _peer(brain: BrainSettings) -> Peer:
+def _peer(brain: BrainSettings) -> BrainPeer:
     if brain.mode == "embedded":
         return ChildBrain(RayStart(folder="", planners=brain.planners))
     return RemoteBrain(brain.address, lambda: secret_from(Path(brain.token_file)))

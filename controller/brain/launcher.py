@@ -1,4 +1,9 @@
-"""Launcher of the brain process: a child of the controller, or a server beside the head of a Ray cluster."""
+"""Launcher of the brain process: a child of the controller, or of a server beside the head of a Ray cluster.
+
+The controller's pod has the right to write to the cluster, so it must not be a Ray node: a caller of Ray may run code
+on all of its nodes. It connects to the server instead, proves that it knows the token, and gets a child process of the
+server at the other end of its stream. Data that comes back is only read as a plan.
+"""
 
 import os
 import shutil
@@ -26,7 +31,7 @@ FAREWELL_S = 5.0
 """Seconds for a child to end after its stream was closed; then it is killed with all processes that it started."""
 
 
-class Peer(Protocol):
+class BrainPeer(Protocol):
     """Brain process, seen as one end of a stream."""
 
     def open(self) -> socket.socket:

@@ -20,9 +20,8 @@ from cluster.clock import Clock
 from cluster.frame import FrameError
 from cluster.version import VERSION
 from controller.brain.frames import SlotOutcome, memory_of
-from controller.brain.launcher import Peer
+from controller.brain.launcher import BrainPeer
 from controller.brain.wire import (
-    Answer,
     Ask,
     Begin,
     BrainLost,
@@ -30,10 +29,11 @@ from controller.brain.wire import (
     Failed,
     Message,
     Ping,
+    PlanAnswer,
     Pong,
     Ready,
-    Refuse,
     Remember,
+    StartRefused,
     Thinks,
     written,
 )
@@ -137,7 +137,7 @@ class OpenRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class BrainReply:
     """Outcome of a request: a plan's frame, or the reason why there is none."""
 
     plan: bytes = b""
@@ -174,14 +174,14 @@ class Link:
     """Link that keeps one brain while one is wanted. May be called from one thread besides its own."""
 
     def __init__(
-        self, peer: Peer, decisions: Decisions, chance: Callable[[], float], clock: Clock = time.monotonic
+        self, peer: BrainPeer, decisions: Decisions, chance: Callable[[], float], clock: Clock = time.monotonic
     ) -> None:
         self.peer, self._decisions, self._clock = peer, decisions, clock
         self._breaker, self._retries = CircuitBreaker(), Retries(chance)
         self._changed = Condition()
         self._state = BrainState()
         self._open: OpenRequest | None = None
-        self._reply: Reply | None = None
+        self._reply: BrainReply | None = None
         self._requests = 0
         self._outcomes: dict[str, SlotOutcome] = {}
         self._memories: dict[str, bytes] = {}
@@ -203,24 +203,24 @@ class Link:
     def is_up(self) -> bool:
         return self.standing.state == "up"
 
-    def ask(self, frame: bytes, epoch: int, deadline_s: float) -> Reply:
+    def ask(self, frame: bytes, epoch: int, deadline_s: float) -> BrainReply:
         """The brain's plan, or the reason why there is none, within `deadline_s`."""
         with self._changed:
             if self._state.state != "up":
-                return Reply(reason=self._state.state, words=self._state.why)
+                return BrainReply(reason=self._state.state, words=self._state.why)
             if self._breaker.is_open:
                 # One trial request at a time: its plan within the deadline closes the circuit breaker.
                 if self._open is None or self._clock() >= self._open.over_at_s:
                     self._send_request(frame, epoch, deadline_s)
-                return Reply(reason="distrusted", words="its last plans were late or unusable; it is on trial")
+                return BrainReply(reason="distrusted", words="its last plans were late or unusable; it is on trial")
             asked = self._send_request(frame, epoch, deadline_s)
             self._changed.wait_for(lambda: self._reply is not None or self._open is not asked, deadline_s)
             reply, self._reply = self._reply, None
             if reply is None and self._open is asked:
-                reply = Reply(reason="deadline", words="the brain missed the deadline")
+                reply = BrainReply(reason="deadline", words="the brain missed the deadline")
                 self._breaker.failed(self._clock())
             self._open = None
-            return reply or Reply(reason="lost", words=self._state.why or "the brain was lost while it planned")
+            return reply or BrainReply(reason="lost", words=self._state.why or "the brain was lost while it planned")
 
     def reject(self, words: str) -> None:
         """Distrusts the brain that gave the last plan, because that plan cannot be used; it is replaced soon."""
@@ -351,7 +351,7 @@ class Link:
                 )
                 with self._changed:
                     self._to_send.extend((Remember(slot), memory) for slot, memory in self._memories.items())
-            case Refuse(why):
+            case StartRefused(why):
                 raise BrainLost("refused", why)
             case Pong():
                 self._update(
@@ -369,14 +369,16 @@ class Link:
                     self._outcomes[slot] = SlotOutcome(slot, body, reason, words)
                     if memory is not None:
                         self._memories[slot] = memory
-            case Answer():
-                self._end_request(message.request, message.epoch, Reply(plan=body))
+            case PlanAnswer():
+                self._end_request(message.request, message.epoch, BrainReply(plan=body))
             case Failed():
-                self._end_request(message.request, message.epoch, Reply(reason=message.reason, words=message.words))
+                self._end_request(
+                    message.request, message.epoch, BrainReply(reason=message.reason, words=message.words)
+                )
             case _:
                 raise BrainLost("garbled", f"unexpected message from the brain: {type(message).__name__}")
 
-    def _end_request(self, request: int, epoch: int, reply: Reply) -> None:
+    def _end_request(self, request: int, epoch: int, reply: BrainReply) -> None:
         with self._changed:
             asked = self._open
             if asked is None or (asked.request, asked.epoch) != (request, epoch) or self._clock() >= asked.over_at_s:

@@ -185,9 +185,9 @@ class BrainMetrics:
     """Publisher of the brain's metrics. It remembers published counts, because counters rise only by the difference."""
 
     meter: Meter
-    told: dict[str, Counter[Labels]] = field(default_factory=dict)
+    published: dict[str, Counter[Labels]] = field(default_factory=dict)
 
-    def tell(self, brain: RayBrain, slots: SlotCounts) -> None:
+    def publish(self, brain: RayBrain, slots: SlotCounts) -> None:
         meter, counts, standing = self.meter, brain.counts, brain.standing
         self._rise("tonnage_brain_plans_total", counts.plans)
         self._rise("tonnage_brain_fallbacks_total", counts.fallbacks)
@@ -208,6 +208,6 @@ class BrainMetrics:
         counted: Counter[Labels] = Counter()
         for label, count in now.items():
             counted[(label,) if isinstance(label, str) else label] = count
-        for labels, count in (counted - self.told.get(name, Counter())).items():
+        for labels, count in (counted - self.published.get(name, Counter())).items():
             self.meter.count(name, *filter(None, labels), by=count)
-        self.told[name] = counted
+        self.published[name] = counted

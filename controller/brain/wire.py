@@ -1,4 +1,4 @@
-"""Wire protocol between a controller and its brain process, and its layout on a byte stream.
+"""Wire protocol between a controller and its brain process, its layout on a byte stream, and one brain's session.
 
 A message is a small head (MessagePack, typed) and, for snapshots, plans and memories, a body: a frame or a memory. Each
 direction is one stream, in order. Every message names the request that it belongs to, so a late answer is recognized.
@@ -54,7 +54,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     """Process ids of the planners, for people and for tests that end them."""
 
 
-class Refuse(msgspec.Struct, tag=True, frozen=True):
+class StartRefused(msgspec.Struct, tag=True, frozen=True):
     """Brain to controller: it cannot start, and a retry alone will not help."""
 
     why: str
@@ -70,7 +70,7 @@ class Ask(msgspec.Struct, tag=True, frozen=True):
     """Seconds from when the request was sent."""
 
 
-class Answer(msgspec.Struct, tag=True, frozen=True):
+class PlanAnswer(msgspec.Struct, tag=True, frozen=True):
     """Brain to controller, with the plan's frame."""
 
     request: int
@@ -124,7 +124,7 @@ class Pong(msgspec.Struct, tag=True, frozen=True):
     """Slots whose actor answered its last ping."""
 
 
-Message = Begin | Ready | Refuse | Ask | Answer | Failed | Remember | Thinks | Ping | Pong
+Message = Begin | Ready | StartRefused | Ask | PlanAnswer | Failed | Remember | Thinks | Ping | Pong
 
 _decode = msgspec.msgpack.Decoder(Message).decode
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,4 +1,4 @@
-"""Decider: a pure function of the cluster as the deciders before it leave it, and its place in the order."""
+"""Decider: a pure function of the cluster as the deciders before it leave it, in its turn or beside plans."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Memory
+from controller.deciders.memory import ShareMemory
 from placement.budget import Budget
 
 PROPOSE_S = 5.0
@@ -66,7 +66,7 @@ class Turn:
     decisions: Decisions
     budget: Budget
     """Work limit of this decider, and the time that all deciders share."""
-    memory: Memory
+    memory: ShareMemory
     before: Snapshot
     """Cluster, or share of it, before the decider's stage: any difference from it was started or stopped by this
     plan."""

@@ -1,7 +1,7 @@
 """Background decider "load_fits": fits the forecasts of load histories, so that thousands of them never delay a plan.
 
 The part that measures load (controller/loops/autoscaler/loop.py) puts a few due histories into the snapshot. Each
-slot fits its shard of them, and the plan carries the fits back as `Plan.learned`. Nothing else of the cluster is read.
+slot fits its shard of them, and the plan carries the fits back as `Plan.fits`. Nothing else of the cluster is read.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +10,11 @@ from hashlib import blake2b
 from zlib import crc32
 
 from autoscaler.forecast.boosted import BoostedFit
-from autoscaler.forecast.fits import Fit, fit_shard
+from autoscaler.forecast.fits import Fit, Trial, fit_shard
 from autoscaler.forecast.linear import LinearFit
-from autoscaler.forecast.trial import Trial
-from autoscaler.series.regular import Series
+from autoscaler.series import Series
 from cluster.autoscaling import LoadHistory
-from cluster.frame import framed, unframed
-from cluster.plans import Plan
+from cluster.plans import FitsResult, Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Proposal
 from controller.deciders.decisions import Decisions
@@ -31,23 +29,47 @@ BATCH = int(WITHIN_S / FIT_S)
 
 
 @dataclass(frozen=True, slots=True)
-class _FitHead:
+class FitHead:
+    """Fit of one history, without its trees."""
+
     scaler: str
     linear: LinearFit
     fitted_at_s: float
     trial: Trial
     trees: int
-    """Place in `_Fits.trees`; -1: none."""
+    """Place in `ShardFits.trees`; -1: none."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Fits:
+class ShardFits(FitsResult):
     """Fits of a shard. They share their trees, which are most of the bytes."""
 
-    fits: tuple[_FitHead, ...]
+    fits: tuple[FitHead, ...]
     failed: tuple[str, ...]
     """Policies whose history is too short to be fitted."""
     trees: tuple[BoostedFit, ...]
+
+    @classmethod
+    def of(cls, fits: Mapping[str, Fit | None]) -> "ShardFits":
+        trees: list[BoostedFit] = []
+        heads = []
+        for scaler, fit in fits.items():
+            if fit is None:
+                continue
+            if fit.boosted is not None and all(fit.boosted is not each for each in trees):
+                trees.append(fit.boosted)
+            place = next((n for n, each in enumerate(trees) if each is fit.boosted), -1)
+            heads.append(FitHead(scaler, fit.linear, fit.fitted_at_s, fit.trial, place))
+        failed = tuple(scaler for scaler, fit in fits.items() if fit is None)
+        return cls(tuple(heads), failed, tuple(trees))
+
+    def by_scaler(self) -> Mapping[str, Fit | None]:
+        """Fits by policy; None where the history was too short."""
+        fits: dict[str, Fit | None] = dict.fromkeys(self.failed)
+        for head in self.fits:
+            trees = self.trees[head.trees] if 0 <= head.trees < len(self.trees) else None
+            fits[head.scaler] = Fit(head.linear, head.fitted_at_s, head.trial, trees)
+        return fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +90,10 @@ class LoadFits:
         seen = _digest(batch)
         if not batch or seen == memory:  # the same offer again: the fits are on their way
             return Proposal(memory=memory)
-        return Proposal(Plan(learned={self.name: fits_frame(fitted(batch))}), seen)
+        return Proposal(Plan(fits=(ShardFits.of(fitted(batch)),)), seen)
 
     def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:  # noqa: ARG002 - fits are checked by their part
-        return Plan(learned=proposed.learned)
+        return Plan(fits=proposed.fits)
 
 
 def load_fits_of(slot: int) -> Callable[[Decisions], LoadFits | None]:
@@ -96,31 +118,6 @@ def fitted(batch: list[LoadHistory]) -> Mapping[str, Fit | None]:
         series = [Series(each.start_s, each.step_s, each.values, each.is_censored) for each in part]
         found.update(zip((each.scaler for each in part), fit_shard(series, boosted=boosted), strict=True))
     return found
-
-
-def fits_frame(fits: Mapping[str, Fit | None]) -> bytes:
-    """The frame of fits, to be read by `fits_from_frame`."""
-    trees: list[BoostedFit] = []
-    heads = []
-    for scaler, fit in fits.items():
-        if fit is None:
-            continue
-        if fit.boosted is not None and all(fit.boosted is not each for each in trees):
-            trees.append(fit.boosted)
-        place = next((n for n, each in enumerate(trees) if each is fit.boosted), -1)
-        heads.append(_FitHead(scaler, fit.linear, fit.fitted_at_s, fit.trial, place))
-    failed = tuple(scaler for scaler, fit in fits.items() if fit is None)
-    return framed(_Fits(tuple(heads), failed, tuple(trees)))
-
-
-def fits_from_frame(frame: bytes) -> Mapping[str, Fit | None]:
-    """Fits by policy. Raises FrameError."""
-    read = unframed(_Fits, frame)
-    fits: dict[str, Fit | None] = dict.fromkeys(read.failed)
-    for head in read.fits:
-        trees = read.trees[head.trees] if 0 <= head.trees < len(read.trees) else None
-        fits[head.scaler] = Fit(head.linear, head.fitted_at_s, head.trial, trees)
-    return fits
 
 
 def _digest(batch: list[LoadHistory]) -> bytes:

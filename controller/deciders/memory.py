@@ -107,8 +107,8 @@ class PackingMemory:
 
 
 @dataclass(slots=True)
-class Memory:
-    """Memory of one share of the cluster."""
+class ShareMemory:
+    """ShareMemory of one share of the cluster."""
 
     columns: Columns = field(default_factory=Columns)
     """Columns that batch planning priced: the next batch starts from them."""
@@ -117,7 +117,7 @@ class Memory:
     """Searches of the mix, which the next plan goes on with."""
 
     def packing_under(self, decisions: Decisions) -> PackingMemory:
-        """Memory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""
+        """ShareMemory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""
         if self.packing is None:
             self.packing = PackingMemory.under(decisions)
         return self.packing
@@ -132,10 +132,10 @@ class Memory:
 class Warmth:
     """Memories of a planner, one for each share of the cluster."""
 
-    of_share: dict[int, Memory] = field(default_factory=dict)
+    of_share: dict[int, ShareMemory] = field(default_factory=dict)
 
-    def memory(self, share: int) -> Memory:
-        return self.of_share.setdefault(share, Memory())
+    def memory(self, share: int) -> ShareMemory:
+        return self.of_share.setdefault(share, ShareMemory())
 
     def rest(self) -> None:
         """Uses the time between two plans, for all shares."""

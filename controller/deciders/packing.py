@@ -9,7 +9,7 @@ from cluster.plans import Plan, Reason
 from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Memory, PackingMemory
+from controller.deciders.memory import PackingMemory, ShareMemory
 from placement.batch.consolidation import consolidated
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.pod_assignment import all_seats
@@ -65,7 +65,7 @@ def pack_batch(
     snapshot: Snapshot,
     settings: BatchSettings,
     packer: Callable[[Snapshot], Packer],
-    memory: Memory,
+    memory: ShareMemory,
     budget: Budget,
     *,
     preempt: bool,

@@ -18,7 +18,7 @@ from cluster.snapshot import Snapshot
 from controller.deciders import autoscaling, closing, consolidation, edits, load_fits, packing, remediation
 from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Proposer, Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Memory, Warmth
+from controller.deciders.memory import ShareMemory, Warmth
 from placement.budget import Budget
 from placement.mix.optimizer import work_of as mix_work_of
 from placement.packing.planner import packing_work_of
@@ -26,7 +26,7 @@ from placement.partition import share_like, shares_of
 
 ORDER: tuple[Entry, ...] = (
     # First: those after it place nothing on a node that it takes out, and place again what it stops.
-    Decider("remediation", remediation.decide, "cluster", needs="framed"),
+    Decider("remediation", remediation.decide, "cluster", needs="health"),
     Decider("autoscaling", autoscaling.decide, "cluster", needs="scalers"),
     Decider("replicas", autoscaling.decide_mix, "cluster", mix_work_of, autoscaling.TIME_SHARE, needs="services"),
     Decider("packing", packing.decide, "share", packing_work_of, assured_share=packing.ASSURED_SHARE),
@@ -161,7 +161,7 @@ def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions:
             case Decider():
                 if not entry.has_work(observed):
                     continue
-                turn = Turn(decisions, Budget(entry.work_of(decisions.within_s)), Memory(), observed, observed)
+                turn = Turn(decisions, Budget(entry.work_of(decisions.within_s)), ShareMemory(), observed, observed)
                 now = _after(observed, plan) if now is None else now
                 more = _isolated(entry.name, decisions, partial(entry.decide, now, turn))
         plan, now = plan.joined(more), None if now is None else _after(now, more)

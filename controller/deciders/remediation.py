@@ -4,24 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-import msgspec
-
 from cluster.actions import RestartGang, Taint, Untaint
 from cluster.changes import OUR_TAINTS, PROBATION_TAINT, UNHEALTHY_TAINT, taint_on
-from cluster.errors import UNREADABLE
-from cluster.plans import Finding, Phase, Plan, Reason, Step
-from cluster.snapshot import PENDING, Snapshot
+from cluster.plans import Finding, HealthResult, Phase, Plan, Reason, Step
+from cluster.snapshot import PENDING, HealthInput, Snapshot
 from controller.deciders.decider import Turn
 from health.remediation.decision import decide as decide_on
-from health.remediation.facts import Evidence, JobFacts, NodeFacts, OurTaint, Policy, Situation
+from health.remediation.facts import Evidence, NodeFacts, OurTaint, Policy, Situation
 from health.remediation.incidents import Act, Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
-
-NAME = "health"
-"""Key of these frames in `Snapshot.framed` and `Plan.learned`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class HealthRules:
     """One HealthPolicy: its limits, and the nodes that it governs."""
 
     name: str
@@ -33,7 +27,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthFacts:
+class HealthFacts(HealthInput):
     """Input of remediation."""
 
     situation: Situation
@@ -41,13 +35,13 @@ class HealthFacts:
     incidents: tuple[Incident, ...] = ()
     recorded: tuple[Act, ...] = ()
     """Decisions that the API server has on record: a restart waits until its own is among them."""
-    rules: tuple[Rules, ...] = ()
+    rules: tuple[HealthRules, ...] = ()
     pods: Mapping[str, str] = field(default_factory=dict)
     """`namespace/name` of each pod of a job, by UID."""
 
 
 @dataclass(frozen=True, slots=True)
-class HealthOutcome:
+class HealthOutcome(HealthResult):
     """Output of remediation."""
 
     incidents: tuple[Incident, ...] = ()
@@ -71,37 +65,14 @@ def incarnation_of(uids: Iterable[str]) -> str:
     return sha256(",".join(known).encode()).hexdigest()[:16] if known else ""
 
 
-def facts_frame(facts: HealthFacts) -> bytes:
-    """The facts as bytes: MessagePack, which knows infinities."""
-    return msgspec.msgpack.encode(facts)
-
-
-def facts_from(frame: bytes) -> HealthFacts:
-    """Facts in a frame. Raises errors of UNREADABLE."""
-    return msgspec.msgpack.decode(frame, type=HealthFacts)
-
-
-def outcome_frame(outcome: HealthOutcome) -> bytes:
-    return msgspec.msgpack.encode(outcome)
-
-
-def outcome_from(frame: bytes) -> HealthOutcome:
-    """Outcome in a frame. Raises errors of UNREADABLE: the brain is not trusted."""
-    return msgspec.msgpack.decode(frame, type=HealthOutcome)
-
-
 RESTARTS = (JobDo.EVICT_NOW, JobDo.RESTART_IN_PLACE)
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
     """Steps of the policies in mode Act, and the next state of all incidents."""
-    frame = snapshot.framed.get(NAME)
-    if frame is None:
+    facts = snapshot.health
+    if not isinstance(facts, HealthFacts):
         return Plan()
-    try:
-        facts = facts_from(frame)
-    except UNREADABLE as error:
-        return Plan(findings=(Finding("HealthPolicy", Reason("FactsUnreadable", str(error))),))
     situation = as_in(snapshot, facts)
     incidents: list[Incident] = []
     outcome = HealthOutcome()
@@ -109,7 +80,9 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
     restarts: dict[str, Step] = {}
     for rules in facts.rules:
         evidence, known = _governed(facts, rules)
-        decision = decide_on(_part_of(situation, rules), known, evidence, rules.policy)
+        # The nodes that the policy governs, and all jobs.
+        nodes = {name: node for name, node in situation.nodes.items() if name in rules.nodes}
+        decision = decide_on(replace(situation, nodes=nodes), known, evidence, rules.policy)
         incidents += decision.incidents
         made = HealthOutcome.of(decision.incidents, decision.intents)
         outcome = replace(
@@ -125,14 +98,23 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
     outcome = replace(outcome, incidents=tuple(sorted(incidents, key=lambda each: each.id)))
     phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
     phases += [Phase(f"restart {step.action.subject}", (step,)) for step in restarts.values()]
-    findings = tuple(_finding(each) for each in outcome.incidents if each.is_open)
-    return Plan(phases=tuple(phases), findings=findings, learned={NAME: outcome_frame(outcome)})
+    findings = []
+    for incident in outcome.incidents:
+        if incident.is_open:
+            words = incident.waits_for or (incident.shown[0] if incident.shown else str(incident.syndrome))
+            findings.append(Finding(f"FaultIncident/{incident.id}", Reason(str(incident.phase), words)))
+    return Plan(phases=tuple(phases), findings=tuple(findings), health=outcome)
 
 
 def as_in(snapshot: Snapshot, facts: HealthFacts) -> Situation:
     """The situation with taints and seats as the snapshot has them: it may be ahead of what was observed."""
     nodes = {name: _node_as_in(snapshot, node, facts) for name, node in facts.situation.nodes.items()}
-    jobs = {name: _job_as_in(snapshot, job, facts) for name, job in facts.situation.jobs.items()}
+    jobs = {}
+    for name, job in facts.situation.jobs.items():
+        rows = [(pod, snapshot.pods.names.row(facts.pods.get(pod.uid, ""))) for pod in job.pods]
+        kept = tuple(pod for pod, row in rows if row is not None and snapshot.pods.node[row] != PENDING)
+        same = len(kept) == len(job.pods)
+        jobs[name] = job if same else replace(job, pods=kept, incarnation=incarnation_of(pod.uid for pod in kept))
     return replace(facts.situation, nodes=nodes, jobs=jobs)
 
 
@@ -148,20 +130,7 @@ def _node_as_in(snapshot: Snapshot, node: NodeFacts, facts: HealthFacts) -> Node
     return node if node.taint is None else replace(node, taint=None)
 
 
-def _job_as_in(snapshot: Snapshot, job: JobFacts, facts: HealthFacts) -> JobFacts:
-    rows = [(pod, snapshot.pods.names.row(facts.pods.get(pod.uid, ""))) for pod in job.pods]
-    kept = tuple(pod for pod, row in rows if row is not None and snapshot.pods.node[row] != PENDING)
-    if len(kept) == len(job.pods):
-        return job
-    return replace(job, pods=kept, incarnation=incarnation_of(pod.uid for pod in kept))
-
-
-def _part_of(situation: Situation, rules: Rules) -> Situation:
-    """The nodes that a policy governs, and all jobs."""
-    return replace(situation, nodes={name: node for name, node in situation.nodes.items() if name in rules.nodes})
-
-
-def _governed(facts: HealthFacts, rules: Rules) -> tuple[list[Evidence], list[Incident]]:
+def _governed(facts: HealthFacts, rules: HealthRules) -> tuple[list[Evidence], list[Incident]]:
     """Evidence and incidents of a policy: those of its nodes, and those of jobs that begin on its nodes."""
 
     def ours(job: str) -> bool:
@@ -198,7 +167,9 @@ def _node_step(snapshot: Snapshot, intent: NodeIntent) -> Step | None:
             return None
 
 
-def _restarts(snapshot: Snapshot, facts: HealthFacts, intents: tuple[JobIntent, ...], rules: Rules) -> Iterator[Step]:
+def _restarts(
+    snapshot: Snapshot, facts: HealthFacts, intents: tuple[JobIntent, ...], rules: HealthRules
+) -> Iterator[Step]:
     uids = {name: uid for uid, name in facts.pods.items()}
     gangs = {gang.name: number for number, gang in enumerate(snapshot.gangs)}
     pods, nodes = snapshot.pods, snapshot.nodes.names
@@ -210,18 +181,9 @@ def _restarts(snapshot: Snapshot, facts: HealthFacts, intents: tuple[JobIntent, 
         # A pod of another run is among them, or one on a node where this policy may do nothing.
         if not members or any(not uid or node not in rules.nodes for _, uid, node in members):
             continue
-        yield Step(RestartGang(intent.job, members), Reason("Unhealthy", intent.reason, _prices(intent)))
-
-
-def _prices(intent: JobIntent) -> dict[str, float]:
-    """Expected GPU-hours of each alternative that can be done."""
-    return {
-        f"{str(each.do).replace(' ', '_')}_gpu_hours": each.gpu_hours
-        for each in intent.alternatives
-        if each.gpu_hours < float("inf")
-    }
-
-
-def _finding(incident: Incident) -> Finding:
-    words = incident.waits_for or (incident.shown[0] if incident.shown else str(incident.syndrome))
-    return Finding(f"FaultIncident/{incident.id}", Reason(str(incident.phase), words))
+        gpu_hours = {
+            f"{str(each.do).replace(' ', '_')}_gpu_hours": each.gpu_hours
+            for each in intent.alternatives
+            if each.gpu_hours < float("inf")  # that can be done
+        }
+        yield Step(RestartGang(intent.job, members), Reason("Unhealthy", intent.reason, gpu_hours))

@@ -96,6 +96,11 @@ class Cache(Generic[Item]):
             dirty, self._dirty = self._dirty, set()
             return {name: self._items.get(name) for name in dirty}
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether objects changed since the last call of `drain`."""
+        return bool(self._dirty)
+
     def mark_all(self) -> None:
         """Mark all objects as changed, for a reader of `drain` that has to start again."""
         with self._lock:

@@ -106,8 +106,11 @@ class SeenClaim:
 class ClusterView(Protocol):
     """Cached objects of the watches."""
 
-    def snapshot(self) -> Snapshot:
-        """The cluster as last observed. Raises ObservationError while any part is not synced."""
+    def snapshot(self, *, anew: bool = True) -> Snapshot:
+        """The cluster as last observed. Raises ObservationError while any part is not synced.
+
+        anew: False: of the same instant as the last one, while no object has changed since.
+        """
         ...
 
     def pod(self, name: str) -> SeenPod | None:

@@ -147,8 +147,8 @@ class CachedView:
             **{kind.name: each for kind, each in self._caches.own.items()},
         }
 
-    def snapshot(self) -> Snapshot:
-        seen = self._observer.observe()
+    def snapshot(self, *, anew: bool = True) -> Snapshot:
+        seen = self._observer.observe(anew=anew)
         return self._completed(seen) if self._completed else seen
 
     def half_made_claims(self) -> Iterable[SeenClaim]:

@@ -34,7 +34,7 @@ from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.from_manifests import note_snapshot
-from controller.snapshot.pod_groups import Owner
+from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.scalers import Fact
 
 log = structlog.get_logger("devices")
@@ -157,6 +157,7 @@ class Observer:
         self._facts = facts
         self._is_guarded = is_guarded
         self._builder = self._new_builder()
+        self._last: BuiltSnapshot | None = None
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
         self._logged: frozenset[Mistake] = frozenset()
         self._lock = Lock()
@@ -164,21 +165,26 @@ class Observer:
     def _new_builder(self) -> SnapshotBuilder:
         return SnapshotBuilder(self._is_ours, self._facts, groups_others=bool(self.caches.groups))
 
-    def observe(self) -> Snapshot:
-        """Present snapshot. Raises ObservationError while a part was not yet listed, or is too old."""
-        return self.see().snapshot
+    def observe(self, *, anew: bool = True) -> Snapshot:
+        """Present snapshot. Raises ObservationError while a part was not yet listed, or is too old.
 
-    def see(self) -> BuiltSnapshot:
-        """Present snapshot, with the objects that it leaves out. Raises ObservationError."""
+        anew: False: the last one, while no object has changed since; one cycle then builds one.
+        """
+        return self.see(anew=anew).snapshot
+
+    def see(self, *, anew: bool = False) -> BuiltSnapshot:
+        """Present snapshot, with the objects that it leaves out; anew as in `observe`. Raises ObservationError."""
         with self._lock:
             at_s = self._clock()
             observed_at_s = self._checked_ages(at_s)
+            if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
+                return self._last
             try:
                 self._take_changes()
                 seen = self._builder.build(at_s, observed_at_s)
             except Exception:
                 # A bug; but drained changes that were not applied must not be lost for good.
-                self._builder, self._unreadable = self._new_builder(), {}
+                self._builder, self._unreadable, self._last = self._new_builder(), {}, None
                 self._translation = self._new_translation()
                 for cache in self.caches.each:
                     cache.mark_all()
@@ -187,8 +193,9 @@ class Observer:
                 self._is_first = False
                 self._at_first_sight()
             of_devices = self._translation.mistakes
-        unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
-        return replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
+            unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
+            self._last = replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
+            return self._last
 
     def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
         """Notes for users about the last snapshot. Reads every pod, so it is not for every cycle."""
@@ -311,10 +318,10 @@ class Observer:
                 builder.put_pod(Read(pod, POD))
 
 
-def owner_of(obj: OwnObject) -> Owner:
+def owner_of(obj: OwnObject) -> GroupOwner:
     """Object of another project's kind: plain data, whatever stands in it."""
     spec, status = (without_nulls(plain(raw)) for raw in (obj.spec, obj.status))
-    return Owner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
+    return GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 
 def as_first_seen(pod: Pod, before: Pod | None) -> Pod:

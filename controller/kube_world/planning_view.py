@@ -102,9 +102,9 @@ class PlanningView:
         self._idle = StartTimes(self._claim_placed_at_s)
         self._released = StartTimes(self._pod_placed_at_s)
 
-    def snapshot(self) -> Snapshot:
-        """Present snapshot for planning. Raises ObservationError."""
-        seen = self.view.snapshot()
+    def snapshot(self, *, anew: bool = True) -> Snapshot:
+        """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
+        seen = self.view.snapshot(anew=anew)
         issued = self.assumed.unconfirmed(self.view.pod, self.clock())
         names = (seen.pods.names[int(row)] for row in seen.pods.pending)
         found = {name: self.view.pod(name) for name in names}  # once each: a tenant decides how many wait

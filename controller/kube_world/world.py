@@ -69,7 +69,7 @@ class KubernetesWorld:
 
         An accepted eviction counts as done; the pod's devices are free only once it is gone.
         """
-        snapshot, context = self._planning.snapshot(), self._context
+        snapshot, context = self._planning.snapshot(anew=False), self._context
         account = Account(snapshot, self._handlers)
         errors: list[ActionError | None] = [None] * len(actions)
         jobs: list[tuple[int, Job]] = []
@@ -98,4 +98,4 @@ class KubernetesWorld:
         return errors
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
-        self._report(self._planning.snapshot(), plan, outcome, self._generations)
+        self._report(self._planning.snapshot(anew=False), plan, outcome, self._generations)

@@ -94,7 +94,7 @@ class RunningPart(FactSource, Protocol):
         ...
 
     def learn(self, plan: Plan) -> None:
-        """Takes what background deciders learned for it (`Plan.learned`), after each cycle. Must be quick."""
+        """Takes what deciders decided for it (`Plan.health`, `Plan.fits`), after each cycle. Must be quick."""
         ...
 
     def probe(self) -> str | None:

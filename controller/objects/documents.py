@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple, TextIO
 
@@ -141,7 +142,7 @@ def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
         line, counted = line + text.count("\n", counted, at), at
         repeated: list[str] = []
         try:
-            content, end = json.JSONDecoder(object_pairs_hook=_noting(repeated)).raw_decode(text, at)
+            content, end = json.JSONDecoder(object_pairs_hook=partial(_object_of, repeated)).raw_decode(text, at)
         except json.JSONDecodeError as error:
             yield from _from_yaml_or_json(name, text, (line, at), number, error)
             return
@@ -168,17 +169,13 @@ def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _noting(repeated: list[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    """Constructor of objects that notes their repeated keys."""
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(items)
-        if len(made) < len(items):
-            keys = [key for key, _ in items]
-            repeated.extend(key for key in made if keys.count(key) > 1)
-        return made
-
-    return pairs
+def _object_of(repeated: list[str], items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Object of these fields; its repeated keys are noted."""
+    made = dict(items)
+    if len(made) < len(items):
+        keys = [key for key, _ in items]
+        repeated.extend(key for key in made if keys.count(key) > 1)
+    return made
 
 
 def _from_yaml_or_json(

@@ -30,9 +30,11 @@ from controller.objects.pod_templates import (
 )
 from controller.objects.read import Note, Read, checked
 
-SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass"), ("agents.x-k8s.io/v1beta1", "Sandbox")})
-"""Kinds that are ignored without a note unless they ask for GPUs: the API server writes the priority of a class into
-each pod, and a Sandbox concerns isolation, not the plan."""
+SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
+"""Kinds that are ignored without a note: the API server writes the priority of the class into each pod."""
+CONCERN_NO_PLAN = frozenset({"Sandbox (agents.x-k8s.io/v1beta1)"})
+"""Kinds for other parts of Tonnage, here isolation. A plan's document lists that they were ignored, and no command says
+it, unless they ask for GPUs."""
 
 
 _STRUCTS: Mapping[type, type[Any]] = {node.KIND.model: Node, pod.KIND.model: Pod}
@@ -188,7 +190,7 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         yield Mistake(document.place(path=(missing,)), "is missing", f"Tonnage's kinds have apiVersion: {API_VERSION}")
         return
     kind = kind_of(version, name, kinds)
-    if (version, name) in SILENTLY_IGNORED and not asks_for_gpus(content):
+    if (version, name) in SILENTLY_IGNORED:
         return
     if kind is not None:
         yield from _validated(document, kind)

@@ -4,7 +4,7 @@ Only what decides about placement is made: names, labels, owners, templates and 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,7 +163,7 @@ def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:
                 yield TemplatedPod(f"{name}-{str(role).lower()}-{n}", ("spec", field_name, role, "template"), labels)
 
 
-_MEMBERS: Mapping[tuple[str, str], Callable[[Map], Iterator[TemplatedPod]]] = {
+_MEMBERS = {
     ("apps", "Deployment"): _replicas,
     ("apps", "ReplicaSet"): _replicas,
     ("apps", "StatefulSet"): _replicas,

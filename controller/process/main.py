@@ -45,9 +45,9 @@ from controller.process.probes import Recorder, probes_endpoint, recorder_of
 from controller.process.registries import PRODUCT, Registries
 from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_world import kubernetes_world
-from controller.report.concurrency import PublishedLimits
 from controller.report.cycle_reporter import CycleReporter
 from controller.report.own_statuses import reports_on
+from controller.report.scaling_status import PublishedLimits
 from controller.settings import OperatorSettings
 
 STUCK_AFTER_S = 120.0

@@ -24,7 +24,7 @@ class OnRay:
 
     def tell(self) -> None:
         """Updates the metrics."""
-        self.teller.tell(self.brain, self.brain.background.counts)
+        self.teller.publish(self.brain, self.brain.background.counts)
 
 
 def operators_brain(

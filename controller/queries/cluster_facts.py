@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
+from cluster.clock import Clock
 from cluster.errors import ObservationError
 from controller.api.kinds import OWN_KINDS
 from controller.api.model_service import KIND as SERVICE
@@ -29,7 +30,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 METRICS_PORT = 8080
 
 
-async def gather_facts(connection: ApiServer, clock: Callable[[], float] = time.time) -> InstallationFacts:
+async def gather_facts(connection: ApiServer, clock: Clock = time.time) -> InstallationFacts:
     """All facts that the checks need. Raises KubeReadError when the server does not respond at all."""
     unread: dict[str, str] = {}
 

@@ -14,7 +14,7 @@ from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LA
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
 from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
-from placement.engine.packer import Packer
+from controller.queries.explain import PackerOf
 from placement.packing.planner import pack
 
 Object = dict[str, Any]
@@ -119,9 +119,7 @@ def _fate(pod: Object, consent: Consent) -> tuple[Fate, str]:
     return "leaves", "" if owner else "no controller recreates it"
 
 
-def drain_preview(
-    now: Snapshot, node: str, leaving: Sequence[NodePod], packer_of: Callable[[Snapshot], Packer]
-) -> DrainPreview:
+def drain_preview(now: Snapshot, node: str, leaving: Sequence[NodePod], packer_of: PackerOf) -> DrainPreview:
     """Where the packer would place the evicted pods, with the node cordoned and without preemption.
 
     packer_of: creates the packing engine for a snapshot. Pods that are not in the snapshot, because they have ended,
@@ -179,6 +177,7 @@ def _members(now: Snapshot, name: str) -> str:
     return f" of {running} that run, {now.gangs[row].min_members} must run together"
 
 
+Pause = Callable[[float], Awaitable[None]]
 Tell = Callable[[NodePod, str], None]
 """Called with a pod and its progress: `evicting`, `waits: ...`, `evicted`, `failed: ...`."""
 
@@ -213,7 +212,7 @@ async def evict_all(
     *,
     grace_s: int | None = None,
     dry_run: bool = False,
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    pause: Pause = asyncio.sleep,
 ) -> bool:
     """Evict these pods and wait until they are gone; returns whether all are. A failure does not stop the others.
 
@@ -235,7 +234,7 @@ async def _evict(
     grace_s: int | None,
     *,
     dry_run: bool,
-    pause: Callable[[float], Awaitable[None]],
+    pause: Pause,
 ) -> bool:
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     options: Object = {"preconditions": {"uid": pod.uid}}

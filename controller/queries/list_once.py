@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from cluster.clock import Clock
 from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
 from controller.kube.api_server import ApiServer
@@ -31,15 +31,26 @@ if TYPE_CHECKING:
     from controller.kube_world.planning_view import PlanningView
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ListedCluster:
     """Listed objects, to which other objects can be added."""
 
     caches: Caches
     observer: Observer
-    clock: Callable[[], float]
-    to_plan_on: Callable[[], Snapshot]
-    """Snapshot as the operator would plan on it: with writes in flight, without pods of other schedulers."""
+    clock: Clock
+    view: CachedView
+    settings: OperatorSettings
+    _planning: "PlanningView | None" = None
+
+    def to_plan_on(self) -> Snapshot:
+        """Snapshot as the operator would plan on it: with writes in flight, without pods of other schedulers."""
+        if self._planning is None:
+            # Only here, since it loads what plans: a tenth of a second of CPU.
+            from controller.kube_world.planning_view import PlanningView
+
+            pools, classes = pools_from(self.settings), device_classes_from(self.settings)
+            self._planning = PlanningView(self.view, pools, clock=self.clock, device_classes=classes)
+        return self._planning.snapshot()
 
     def seen(self) -> Observed:
         """Snapshot of the cluster, with notes for the reader."""
@@ -60,9 +71,7 @@ class ListedCluster:
                 cache.take_line(line, self.clock())
 
 
-async def list_cluster(
-    connection: ApiServer, clock: Callable[[], float], settings: OperatorSettings | None = None
-) -> ListedCluster:
+async def list_cluster(connection: ApiServer, clock: Clock, settings: OperatorSettings | None = None) -> ListedCluster:
     """List all objects that planning reads. Raises KubeReadError.
 
     clock: seconds since the epoch. settings: of the operator, for `to_plan_on`; then Deployments are listed too, and
@@ -77,18 +86,10 @@ async def list_cluster(
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
     observer = observer_from(known, caches, clock, at_first_sight=lambda: None)
     view = CachedView(observer, deployments, quotas=quotas, allocates_claims=allocates_claims(known))
-
-    # Planning snapshots of one view, made at the first: it loads what plans, a tenth of a second of CPU.
-    @cache
-    def planning() -> "PlanningView":
-        from controller.kube_world.planning_view import PlanningView
-
-        return PlanningView(view, pools_from(known), clock=clock, device_classes=device_classes_from(known))
-
-    return ListedCluster(caches, observer, clock, (lambda: planning().snapshot()))
+    return ListedCluster(caches, observer, clock, view, known)
 
 
-async def _list(cache: Cache[Any], connection: ApiServer, clock: Callable[[], float]) -> None:
+async def _list(cache: Cache[Any], connection: ApiServer, clock: Clock) -> None:
     """List at the newest version, not from the server's cache: the result is printed beside a preceding write."""
     continue_, is_first = "", True
     while is_first or continue_:

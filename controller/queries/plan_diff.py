@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
-from controller.deciders.edits import AWAITS_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +83,8 @@ class PlanDiff:
 
 def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
     """Changes that `plan` would make in `snapshot`."""
+    from controller.deciders.edits import AWAITS_POD  # loads what plans, which a look at costs alone does not need
+
     planned = {each.service: each for each in plan.services}
     return PlanDiff(
         services=tuple(_service(snapshot, s, planned.get(s.name), plan) for s in snapshot.services),

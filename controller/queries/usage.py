@@ -1,6 +1,6 @@
 """Usage of a fleet: used, stranded and idle devices with their cost, by node, GPU type, pool and service. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,25 +117,18 @@ def total(usages: Iterable[Usage]) -> Usage:
     """Sum of several usages; the fractions of CPU and memory are averages over the nodes."""
     each = tuple(usages)
     nodes = sum(usage.nodes for usage in each)
-
-    def add(of: Callable[[Usage], float]) -> float:
-        return sum(of(usage) for usage in each)
-
-    def average(of: Callable[[Usage], float]) -> float:
-        return sum(of(usage) * usage.nodes for usage in each) / nodes if nodes else 0.0
-
     return Usage(
         name="total",
         nodes=nodes,
         gpus=sum(usage.gpus for usage in each),
-        used=add(lambda u: u.used),
-        stranded=add(lambda u: u.stranded),
-        closed=add(lambda u: u.closed),
+        used=sum(usage.used for usage in each),
+        stranded=sum(usage.stranded for usage in each),
+        closed=sum(usage.closed for usage in each),
         pods=sum(usage.pods for usage in each),
-        cpu_share=average(lambda u: u.cpu_share),
-        memory_share=average(lambda u: u.memory_share),
-        cost_per_hour=add(lambda u: u.cost_per_hour),
-        idle_cost_per_hour=add(lambda u: u.idle_cost_per_hour),
+        cpu_share=sum(usage.cpu_share * usage.nodes for usage in each) / max(nodes, 1),
+        memory_share=sum(usage.memory_share * usage.nodes for usage in each) / max(nodes, 1),
+        cost_per_hour=sum(usage.cost_per_hour for usage in each),
+        idle_cost_per_hour=sum(usage.idle_cost_per_hour for usage in each),
     )
 
 

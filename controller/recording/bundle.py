@@ -10,21 +10,23 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from io import BytesIO
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
 from pydantic import ValidationError
 
+from cluster.actions import Action
 from cluster.errors import UNREADABLE, ConfigError, Mistake
 from cluster.field_errors import setting_mistakes
 from cluster.frame import FrameError
-from cluster.plans import Plan
+from cluster.plans import Plan, Step
 from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.brain.frames import plan_from_frame, snapshot_from_frame
-from controller.ports import Outcome
+from controller.guard import Limits, guard
+from controller.ports import Brain, Outcome
 from controller.recording.ring import CycleEntry, Recording, digest, outcome_from, seen_at
 from controller.settings import GivenSettings, OperatorSettings
 
@@ -246,3 +248,85 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+CENT = 0.005
+"""Dollars per hour; costs that differ by less are equal when printed."""
+
+Key = tuple[str, str]
+"""Type of an action, and the pod, service or node that it changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Action of both plans on the same object, with different values."""
+
+    before: Step
+    after: Step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """One recorded cycle, with the decisions that would be made now."""
+
+    entry: CycleEntry
+    before: Plan
+    after: Plan
+    added: tuple[Step, ...]
+    removed: tuple[Step, ...]
+    changed: tuple[Changed, ...]
+
+    @property
+    def cost_before(self) -> float:
+        """Dollars per hour of the services' planned instances."""
+        return _cost(self.before)
+
+    @property
+    def cost_after(self) -> float:
+        return _cost(self.after)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both plans have the same actions at the same cost."""
+        acts = self.added or self.removed or self.changed
+        return not acts and abs(self.cost_after - self.cost_before) < CENT
+
+
+def replayed(cycles: Iterable[RecordedCycle], brain: Brain, limits: Limits, deadline_s: float) -> Iterator[Replayed]:
+    """The cycles one after the other, through one brain, so that it may keep what it keeps from plan to plan."""
+    for cycle in cycles:
+        yield compared(cycle, guard(cycle.snapshot, brain.plan(cycle.snapshot, deadline_s), limits))
+
+
+def compared(cycle: RecordedCycle, after: Plan) -> Replayed:
+    """Comparison of the recorded, guarded plan with another one for the same snapshot."""
+    old, new = _by_key(cycle.guarded), _by_key(after)
+    return Replayed(
+        cycle.entry,
+        cycle.guarded,
+        after,
+        added=tuple(step for key, step in new.items() if key not in old),
+        removed=tuple(step for key, step in old.items() if key not in new),
+        changed=tuple(
+            Changed(old[key], step) for key, step in new.items() if key in old and old[key].action != step.action
+        ),
+    )
+
+
+def unplaced_of(plan: Plan) -> Mapping[str, str]:
+    """Reason code, by workload."""
+    return {each.workload: each.reason.code for each in plan.unplaced}
+
+
+def _by_key(plan: Plan) -> dict[Key, Step]:
+    return {key_of(step.action): step for step in plan.steps()}
+
+
+def key_of(action: Action) -> Key:
+    """Key of an action, whose first field names the object that it changes."""
+    about: Any = getattr(action, fields(action)[0].name)
+    return type(action).__name__, str(about)
+
+
+def _cost(plan: Plan) -> float:
+    return sum(service.cost_per_hour for service in plan.services)

@@ -159,8 +159,8 @@ def recorded(cycle: Cycle, number: int) -> tuple[CycleEntry, tuple[tuple[str, by
         # Instants of observation are in the entry; otherwise no snapshot would equal the one before.
         # Histories and fits are large, and no plan depends on them.
         snapshot_frame(replace(snapshot, at_s=0.0, observed_at_s={}, load_histories=())),
-        plan_frame(replace(cycle.wanted, learned={})),
-        plan_frame(replace(plan, learned={})),
+        plan_frame(replace(cycle.wanted, health=None, fits=())),
+        plan_frame(replace(plan, health=None, fits=())),
         plan_frame(Plan(phases=(Phase("done", outcome.done),) if outcome.done else (), refused=undone)),
     ]
     names = [digest(frame) for frame in frames]

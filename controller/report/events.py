@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from cluster.clock import Clock
 from cluster.errors import ActionError
 from cluster.plans import Reason
 from controller.api.conditions import BAD_INPUT
@@ -103,7 +104,7 @@ class Events:
         self,
         applier: Applier,
         uid_of: Callable[[str, str], str | None],
-        wall_clock: Callable[[], float],
+        wall_clock: Clock,
         epoch: Callable[[], int],
         instance: str,
     ) -> None:
@@ -131,11 +132,11 @@ class Events:
             if decision.event == UNPLACED or decision.happened == BAD_INPUT:
                 waiting.append(decision)
             else:
-                self._say(decision, at_s, lambda: True)
+                self._say(decision, at_s)
         self._waiting.refill(at_s)
         untold: Counter[str] = Counter()
         for decision in in_turns(waiting):
-            if not self._say(decision, at_s, lambda: self._waiting.take(FOR_NAMESPACES)):
+            if not self._say(decision, at_s, FOR_NAMESPACES):
                 untold[event_namespace(decision)] += 1
         for namespace, count in sorted(untold.items()):
             words = f"{count} more wait or are refused here, of which nothing was said yet: see `tonnage explain`"
@@ -144,11 +145,14 @@ class Events:
                     NAMESPACE, namespace, "Placing", Reason("ManyWait", words), is_warning=True, event=UNPLACED
                 ),
                 at_s,
-                self._waiting.take,
+                0.0,
             )
 
-    def _say(self, decision: ReportedDecision, at_s: float, may_write: Callable[[], bool]) -> bool:
-        """Queue one decision. False where nothing was said of it yet, and nothing may be now."""
+    def _say(self, decision: ReportedDecision, at_s: float, kept: float | None = None) -> bool:
+        """Queue one decision. False where nothing was said of it yet, and nothing may be now.
+
+        kept: writes of the allowance that are left for others; None: it needs none of the allowance.
+        """
         uid = self._uid_of(decision.kind, decision.name)
         if uid is None:
             return True
@@ -157,8 +161,8 @@ class Events:
         is_known = before is not None and before.uid == uid
         if before is not None and is_known and _is_again(before, decision, at_s):
             series = before.again(at_s)
-            self._last[key] = self._queued(series) if series.is_due() and may_write() else series
-        elif may_write():
+            self._last[key] = self._queued(series) if series.is_due() and self._may_write(kept) else series
+        elif self._may_write(kept):
             self._last[key] = self._queued(EventSeries(decision, uid, at_s, at_s))
         else:
             return is_known
@@ -166,6 +170,9 @@ class Events:
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
         return True
+
+    def _may_write(self, kept: float | None) -> bool:
+        return kept is None or self._waiting.take(kept)
 
     def _queued(self, series: EventSeries) -> EventSeries:
         try:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,9 +32,8 @@ from controller.api.validation import words_of
 from controller.kube.sender import Job
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
-from controller.report.concurrency import PublishedLimits
-from controller.report.scaling_status import scaling_status_after
-from controller.report.service_status import each_alone, found_after, status_write
+from controller.report.scaling_status import PublishedLimits, scaling_status_after
+from controller.report.service_status import IsRunning, each_alone, found_after, status_write
 from controller.snapshot.scalers import is_past_bound
 
 
@@ -57,7 +55,7 @@ class GangFacts:
     leader."""
 
 
-def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: Callable[[str], bool]) -> dict[str, GangFacts]:
+def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: IsRunning) -> dict[str, GangFacts]:
     """State of every gang by `namespace/name`.
 
     snapshot: the cluster after the plan. is_running: whether a pod is running, not only bound.
@@ -162,7 +160,7 @@ OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
 
 
 def reports_on(
-    observer: Observer, caches: Caches, is_running: Callable[[str], bool], published: PublishedLimits | None = None
+    observer: Observer, caches: Caches, is_running: IsRunning, published: PublishedLimits | None = None
 ) -> OwnJobs:
     """Status writes for the objects of these caches, and of the concurrency limits that are published.
 
@@ -233,15 +231,10 @@ def own_status_jobs(
             # Figures of a policy that is evaluated change in every cycle.
             is_constant = scaler is None or is_past_bound(scaler)
             is_settled = is_constant and _is_same(before.get((kind.name, name)), made_from)
-            own = (
-                ()
-                if is_settled
-                else tuple(
-                    each_alone(
-                        kind.name, name, partial(_own_job, kind, name, obj, mistaken, gang, finding, scaling, at_s)
-                    )
-                )
-            )
+            own: tuple[Job, ...] = ()
+            if not is_settled:
+                made = _own_job(kind, name, obj, mistaken, gang, finding, scaling, at_s)
+                own = tuple(each_alone(kind.name, name, made))
             if settled is not None and not own:
                 settled[kind.name, name] = made_from
             yield from own

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import structlog
@@ -204,6 +203,8 @@ def found_after(before: Status, finding: Reason | None, generation: int, at_s: f
 log = structlog.get_logger(__name__)
 
 STATUS_MANAGER = "tonnage-status"
+IsRunning = Callable[[str], bool]
+"""Whether a pod is running, not only bound."""
 
 
 def status_jobs(
@@ -235,13 +236,13 @@ def status_jobs(
             undone=undone.get(f"ModelService/{service.service}"),
         )
         finding = found.get(f"ModelService/{service.service}")
-        yield from each_alone("ModelService", seen.name, partial(_service_job, seen, service, facts, finding, at_s))
+        yield from each_alone("ModelService", seen.name, _service_job(seen, service, facts, finding, at_s))
 
 
-def each_alone(kind: str, name: str, jobs: Callable[[], Iterator[Job]]) -> Iterator[Job]:
+def each_alone(kind: str, name: str, jobs: Iterator[Job]) -> Iterator[Job]:
     """The writes of one object; none, and a line in the log, where its status cannot be computed."""
     try:
-        yield from tuple(jobs())
+        yield from tuple(jobs)
     except Exception:  # one object must not stop the others
         log.exception("a status could not be computed", subject=f"{kind}/{name}")
 
@@ -270,7 +271,7 @@ def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> 
     )
 
 
-def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> Mapping[str, Counter[InstanceType]]:
+def running_instances(snapshot: Snapshot, is_running: IsRunning) -> Mapping[str, Counter[InstanceType]]:
     """Number of running instances by service and instance type."""
     found: dict[str, Counter[InstanceType]] = {}
     pods = snapshot.pods

@@ -24,7 +24,7 @@ from controller.api.labels import SCHEDULER_NAME
 from controller.api.structs import Node, Pod
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
-from controller.snapshot.pod_groups import Groups, KnownGroups, Owner
+from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups
 from controller.snapshot.pod_table import Dangling, PodColumns
 from controller.snapshot.pods import pod_row
 from controller.snapshot.scalers import Fact, with_scalers
@@ -107,7 +107,7 @@ class SnapshotBuilder:
             row = row if is_member else replace(row, gang="", group=None)
         self._pods.put(read, row)
 
-    def put_owner(self, word: str, name: str, owner: Owner) -> None:
+    def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
         """An object of another project's kind that says how many pods start together."""
         self._groups.put_owner(word, name, owner)
 

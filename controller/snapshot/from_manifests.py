@@ -13,7 +13,7 @@ from controller.api.rule import Path
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.pod_groups import Owner
+from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.scalers import Fact
 
 
@@ -66,7 +66,7 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
     for own in manifests.own:
         builder.put_own(own)
     for owner in manifests.owners:
-        builder.put_owner(owner.word, owner.name, Owner(owner.spec, owner.status))
+        builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node)
     for pod in manifests.pods:

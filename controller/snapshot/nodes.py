@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.errors import Mistake
-from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, Taint
+from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, NodeTaint
 from cluster.workloads import MAX_GPUS_PER_NODE, OWN_NODE, GpuType, Operator, Requirement, Terms, Toleration
 from controller.api import notation
 from controller.api.gpu_type import GPUType
@@ -91,7 +91,7 @@ class NodeRow:
     """Index into the types; -1 when it has no GPU or the type is unknown."""
     schedulable: bool
     labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
+    taints: tuple[NodeTaint, ...]
     mistakes: tuple[Mistake, ...] = ()
 
     @property
@@ -124,7 +124,7 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
         gpu_type=gpu_type,
         schedulable=node.is_ready and not node.spec.unschedulable and not findings.mistakes,
         labels=node.metadata.labels,
-        taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
+        taints=tuple(NodeTaint(t.key, t.value, t.effect) for t in node.spec.taints),
         mistakes=tuple(findings.mistakes),
     )
 

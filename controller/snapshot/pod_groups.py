@@ -48,7 +48,7 @@ class GroupRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class GroupOwner:
     """Object that states the size of a group, as plain data without nulls. Anything may stand in it."""
 
     spec: Mapping[str, Any]
@@ -126,27 +126,27 @@ def _maps(value: object) -> Iterator[Mapping[str, Any]]:
 # What starts together, by what was read of a group's object; None where each pod of it is placed by itself.
 
 
-def _stated_size(_: Owner | None, ref: GroupRef) -> Share | None:
+def _stated_size(_: GroupOwner | None, ref: GroupRef) -> Share | None:
     return Share(ref.size) if ref.size else None
 
 
-def _min_member(owner: Owner | None, _: GroupRef) -> Share | None:
+def _min_member(owner: GroupOwner | None, _: GroupRef) -> Share | None:
     return Share(_count(owner.spec.get("minMember"), 1)) if owner else None
 
 
-def _min_count(owner: Owner | None, _: GroupRef) -> Share | None:
+def _min_count(owner: GroupOwner | None, _: GroupRef) -> Share | None:
     size = _count(_at(owner.spec, "schedulingPolicy", "gang", "minCount")) if owner else 0
     return Share(size) if size else None
 
 
-def _of_workload(owner: Owner | None, ref: GroupRef) -> Share | None:
+def _of_workload(owner: GroupOwner | None, ref: GroupRef) -> Share | None:
     group = ref.part.partition(FOREIGN_GANG)[0]
     found = (each for each in _maps(owner.spec.get("podGroups")) if each.get("name") == group) if owner else iter(())
     size = _count(_at(next(found, {}), "policy", "gang", "minCount"))
     return Share(size, ref.part) if size else None
 
 
-def _of_leader(owner: Owner | None, ref: GroupRef) -> Share | None:
+def _of_leader(owner: GroupOwner | None, ref: GroupRef) -> Share | None:
     """A leader with its workers. Where the workers are made once the leader is ready, they start after it."""
     group, _, role = ref.part.partition(FOREIGN_GANG)
     if owner is None or owner.spec.get("startupPolicy") != "LeaderReady":
@@ -164,7 +164,7 @@ class JobSetSizes:
     total: int
 
 
-def job_set_sizes(owner: Owner) -> JobSetSizes:
+def job_set_sizes(owner: GroupOwner) -> JobSetSizes:
     """Pods of each replicated job of a JobSet that run at once, without those of jobs that succeeded."""
     jobs = list(_maps(owner.spec.get("replicatedJobs")))
     is_ordered = _at(owner.spec, "startupPolicy", "startupPolicyOrder") == "InOrder"
@@ -187,7 +187,7 @@ def _of_job_set(sizes: JobSetSizes | None, ref: GroupRef) -> Share | None:
     return Share(sizes.of_job.get(ref.part, 0), ref.part) if sizes.is_ordered else Share(sizes.total)
 
 
-def _of_job(owner: Owner | None, _: GroupRef) -> Share | None:
+def _of_job(owner: GroupOwner | None, _: GroupRef) -> Share | None:
     """Pods of an Indexed Job that has as many at once as in all. Others work through a queue, each pod by itself.
 
     Source: KEP-5547, the Jobs for which Kubernetes itself makes a Workload.
@@ -206,7 +206,7 @@ def _of_job(owner: Owner | None, _: GroupRef) -> Share | None:
     return Share(completions - ended)
 
 
-def _of_ray_cluster(owner: Owner | None, _: GroupRef) -> Share | None:
+def _of_ray_cluster(owner: GroupOwner | None, _: GroupRef) -> Share | None:
     """Head and workers at the first start; with an autoscaler the fewest workers. A cluster that ran goes on with the
     workers that it has, so that each later one is placed by itself."""
     if owner is None or owner.status.get("state") == "ready":
@@ -223,7 +223,7 @@ def _of_ray_cluster(owner: Owner | None, _: GroupRef) -> Share | None:
     return Share(size)
 
 
-def _of_kubeflow_job(owner: Owner | None, _: GroupRef) -> Share | None:
+def _of_kubeflow_job(owner: GroupOwner | None, _: GroupRef) -> Share | None:
     """Pods of all roles but the launcher's, or as few of them as the job says."""
     if owner is None:
         return None
@@ -239,7 +239,7 @@ def _of_kubeflow_job(owner: Owner | None, _: GroupRef) -> Share | None:
     return Share(min(size, fewest or elastic or size))
 
 
-def _unchanged(owner: Owner) -> Owner:
+def _unchanged(owner: GroupOwner) -> GroupOwner:
     return owner
 
 
@@ -248,7 +248,7 @@ class GroupRule:
     """How pods of one kind are gangs."""
 
     share: Callable[[Any, GroupRef], Share | None]
-    read: Callable[[Owner], Any] = _unchanged
+    read: Callable[[GroupOwner], Any] = _unchanged
     """What is read of the object, once for all groups in it: pods decide how many parts of it they name."""
     needs_object: bool = True
     """Whether a group without its object waits; else the pods alone state the size."""
@@ -291,7 +291,7 @@ class Groups:
     def __init__(self, rules: Mapping[str, GroupRule] = RULE) -> None:
         """rules: by their words."""
         self._rules = rules
-        self._owners: defaultdict[str, dict[str, Owner]] = defaultdict(dict)
+        self._owners: defaultdict[str, dict[str, GroupOwner]] = defaultdict(dict)
         self._read: frozenset[str] = frozenset()
         self._members: dict[str, tuple[GroupRef, dict[str, bool]]] = {}
         """(group, whether it is for Tonnage by pod) by name."""
@@ -321,7 +321,7 @@ class Groups:
         if not self._members[text][1]:
             del self._members[text]
 
-    def put_owner(self, word: str, name: str, owner: Owner) -> None:
+    def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
         if self._owners[word].get(name) != owner:
             self._owners[word][name], self._known = owner, None
 

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from autoscaler.demand.serving import Serving, observation_from
-from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
+from autoscaler.demand.promql import Serving, observation_from
+from autoscaler.lead_time import LeadTimeModel, lead_time_of
 from cluster.autoscaling import (
     MOST_ORDERED,
     Arm,
@@ -144,7 +144,7 @@ Fact = Callable[[Snapshot, OwnReads], Snapshot]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReplicaBounds:
     """Lowest and highest number of replicas."""
 
     low: int
@@ -153,7 +153,7 @@ class Bounds:
     """Names of the schedules that hold; empty: none."""
 
 
-def bounds_at(spec: ScalingPolicySpec, at_s: float, sample_age_s: float) -> Bounds:
+def bounds_at(spec: ScalingPolicySpec, at_s: float, sample_age_s: float) -> ReplicaBounds:
     """Bounds at an instant (seconds since the epoch).
 
     The fallback raises the lower one during an outage of the metrics. It never lowers anything: an outage of the
@@ -165,7 +165,7 @@ def bounds_at(spec: ScalingPolicySpec, at_s: float, sample_age_s: float) -> Boun
     low, high = max(lows, default=spec.min_replicas), max(highs, default=spec.max_replicas)
     if spec.fallback is not None and sample_age_s >= spec.fallback.after:
         low = max(low, spec.fallback.replicas)
-    return Bounds(min(low, high), high, ", ".join(each.name for each in now))
+    return ReplicaBounds(min(low, high), high, ", ".join(each.name for each in now))
 
 
 def holds(schedule: Schedule, at_s: float) -> bool:

@@ -10,7 +10,7 @@ from controller.deciders.decisions import Decisions
 from placement.budget import Budget
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, plan_mix
-from simulator.day.simulation import DaySettings, Moment, live
+from simulator.day.simulation import DayMoment, DaySettings, live
 
 POLICY = "bestfit"
 WITHIN_S = 2.0
@@ -51,7 +51,7 @@ def one_type_each(fleet: Snapshot) -> OneTypeFleet:
 
 def baseline_day(
     fleet: Snapshot, settings: DaySettings, decisions: Decisions, clock: Callable[[], float], lost: str
-) -> tuple[OneTypeFleet, Iterator[Moment]]:
+) -> tuple[OneTypeFleet, Iterator[DayMoment]]:
     """The same day on one type for each service, and pods by best fit.
 
     decisions: those of the day itself, of which only the policy of placement is another. lost: node that failed in it.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.day.simulation import HOUR_S, Moment, clock_words
+from simulator.day.simulation import HOUR_S, DayMoment, clock_words
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
-from simulator.reports.sweep_report import Legend, Page, PageTable, render
+from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,14 +33,14 @@ REASONS = STYLES - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Baseline:
+class BaselineDay:
     """Moments of the baseline's day, and what each service runs on in it."""
 
-    day: Sequence[Moment]
+    day: Sequence[DayMoment]
     types: Mapping[str, str]
 
 
-def summary_of(day: Sequence[Moment], baseline: Baseline | None = None) -> tuple[tuple[str, ...], ...]:
+def summary_of(day: Sequence[DayMoment], baseline: BaselineDay | None = None) -> tuple[tuple[str, ...], ...]:
     """Figures of the day, as (term, figure), or as (term, figure, baseline's figure) beside a baseline.
 
     None of them depends on the machine that simulates it.
@@ -53,7 +53,7 @@ def summary_of(day: Sequence[Moment], baseline: Baseline | None = None) -> tuple
     return tuple((name, figures.get(name, ""), others.get(name, "")) for name in {**figures, **others})
 
 
-def _figures(day: Sequence[Moment], whole: Sequence[bool] | None) -> Iterator[tuple[str, str]]:
+def _figures(day: Sequence[DayMoment], whole: Sequence[bool] | None) -> Iterator[tuple[str, str]]:
     used = np.array([moment.gpus_used for moment in day])
     up = np.array([moment.gpus for moment in day])
     yield "services, whole day", f"${services_cost(day):,.2f}"
@@ -75,50 +75,50 @@ def _figures(day: Sequence[Moment], whole: Sequence[bool] | None) -> Iterator[tu
         yield "plans that time cut short", f"{cut}"
 
 
-def planning_words(day: Sequence[Moment]) -> str:
+def planning_words(day: Sequence[DayMoment]) -> str:
     """How long the plans took on this machine."""
     p50_ms, p99_ms = np.quantile([1000 * moment.plan_s for moment in day], (0.5, 0.99))
     return f"planning p50 / p99: {p50_ms:.0f} / {p99_ms:.0f} ms on this machine"
 
 
-def step_h(day: Sequence[Moment]) -> float:
+def step_h(day: Sequence[DayMoment]) -> float:
     """Hours between two moments."""
     return (day[1].at_s - day[0].at_s) / HOUR_S if len(day) > 1 else 0.0
 
 
-def services_cost(day: Sequence[Moment]) -> float:
+def services_cost(day: Sequence[DayMoment]) -> float:
     """Dollars of the services' running instances over the day."""
     return sum(moment.services_per_hour for moment in day) * step_h(day)
 
 
-def jobs_hours(day: Sequence[Moment]) -> float:
+def jobs_hours(day: Sequence[DayMoment]) -> float:
     """GPU hours that jobs held."""
     return sum(moment.jobs_gpus for moment in day) * step_h(day)
 
 
-def served(day: Sequence[Moment]) -> frozenset[str]:
+def served(day: Sequence[DayMoment]) -> frozenset[str]:
     """Services that were whole at some time."""
     return frozenset(name for moment in day for name in moment.whole)
 
 
-def whole_share(day: Sequence[Moment]) -> float:
+def whole_share(day: Sequence[DayMoment]) -> float:
     """Fraction of the day during which services were whole, mean over those that ever were."""
     most = len(served(day)) * len(day)
     return sum(len(moment.whole) for moment in day) / most if most else 0.0
 
 
-def _whole_in_both(day: Sequence[Moment], baseline: Baseline) -> list[bool]:
+def _whole_in_both(day: Sequence[DayMoment], baseline: BaselineDay) -> list[bool]:
     """Whether every service that both days serve at some time is whole in both, moment by moment."""
     both = served(day) & served(baseline.day)
     return [both <= {*one.whole} & {*other.whole} for one, other in zip(day, baseline.day, strict=True)]
 
 
-def _cost_while(day: Sequence[Moment], when: Sequence[bool]) -> float:
+def _cost_while(day: Sequence[DayMoment], when: Sequence[bool]) -> float:
     """Dollars of the services' running instances in these moments."""
     return sum(moment.services_per_hour for moment, counts in zip(day, when, strict=True) if counts) * step_h(day)
 
 
-def headline(day: Sequence[Moment], baseline: Baseline | None) -> str:
+def headline(day: Sequence[DayMoment], baseline: BaselineDay | None) -> str:
     """Result in a sentence; it names a saving only where the day serves all that the baseline serves."""
     cost = services_cost(day)
     if baseline is None:
@@ -162,7 +162,7 @@ def _types(types: Mapping[str, str]) -> str:
 
 
 def as_html(
-    day: Sequence[Moment], facts: tuple[tuple[str, str], ...], baseline: Baseline | None = None, stopped: str = ""
+    day: Sequence[DayMoment], facts: tuple[tuple[str, str], ...], baseline: BaselineDay | None = None, stopped: str = ""
 ) -> str:
     """Report as one HTML document. stopped: why the day is not complete."""
     events = tuple((clock_words(moment.at_s), text) for moment in day for text in moment.news)
@@ -173,7 +173,7 @@ def as_html(
     )
     nodes = [f"{text} at {at}" for at, text in events if text.startswith("node ")]
     in_short = "; ".join([*nodes, *(f"{count} {what}" for count, what in counts if count)]) or "nothing"
-    columns = ("What", "Tonnage", "Baseline") if baseline else ("What", "Tonnage")
+    columns = ("What", "Tonnage", "BaselineDay") if baseline else ("What", "Tonnage")
     lines = [Legend("Tonnage", "var(--policy-0)", "")]
     if baseline:
         lines.append(Legend("baseline", "var(--policy-2)", _DASHES))
@@ -182,7 +182,7 @@ def as_html(
     examples = {code: words for moment in day for code, words in moment.why.items()}
     terms |= {code: f"Reason for waiting, such as: {words}" for code, words in sorted(examples.items())}
     return render(
-        Page(
+        ReportPage(
             title="A day",
             lead="The controller's own loop in a simulated datacenter. No cluster was changed.",
             facts=(*facts, ("planning", planning_words(day))),
@@ -201,8 +201,8 @@ def as_html(
 _DASHES = "9 4"
 
 
-def _charts(day: Sequence[Moment], other: Sequence[Moment]) -> Iterator[Chart]:
-    def chart(title: str, says: str, value: Callable[[Moment], float], *, tide: bool = False) -> Chart:
+def _charts(day: Sequence[DayMoment], other: Sequence[DayMoment]) -> Iterator[Chart]:
+    def chart(title: str, says: str, value: Callable[[DayMoment], float], *, tide: bool = False) -> Chart:
         def draw(axes: "Axes") -> None:
             axes.plot(_hours(day), [value(moment) for moment in day], color=colour(0))
             if other:  # dashes on top: both lines are seen where they are one
@@ -230,7 +230,7 @@ def _charts(day: Sequence[Moment], other: Sequence[Moment]) -> Iterator[Chart]:
     yield chart("Planning, ms", "Real time of each plan; it rises with the pods that wait.", lambda m: 1000 * m.plan_s)
 
 
-def _why_pods_wait(day: Sequence[Moment]) -> Chart:
+def _why_pods_wait(day: Sequence[DayMoment]) -> Chart:
     """Waiting pods by reason, stacked; the commonest reasons at the bottom."""
     title = "Why pods wait"
     totals = Counter[str]()
@@ -255,11 +255,11 @@ def _why_pods_wait(day: Sequence[Moment]) -> Chart:
     )
 
 
-def _hours(day: Sequence[Moment]) -> list[float]:
+def _hours(day: Sequence[DayMoment]) -> list[float]:
     return [moment.at_s / HOUR_S for moment in day]
 
 
-def _over_the_day(axes: "Axes", day: Sequence[Moment], label: str) -> None:
+def _over_the_day(axes: "Axes", day: Sequence[DayMoment], label: str) -> None:
     """Axes that all charts share, with the instants at which a node failed and came back."""
     hours = _hours(day)
     axes.set_xlim(hours[0], max(hours[-1], hours[0] + 0.1))
@@ -272,7 +272,7 @@ def _over_the_day(axes: "Axes", day: Sequence[Moment], label: str) -> None:
     axes.set_ylabel(label[:1].lower() + label[1:] if label[1:2].islower() else label)
 
 
-def _failures(day: Sequence[Moment]) -> Iterable[tuple[float, str]]:
+def _failures(day: Sequence[DayMoment]) -> Iterable[tuple[float, str]]:
     before = ""
     for moment in day:
         if moment.lost != before:

@@ -26,7 +26,7 @@ STARTING = "Starting"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DayMoment:
     """State after one cycle, for the live output and for the report."""
 
     at_s: float
@@ -169,7 +169,7 @@ def live(
     settings: DaySettings,
     clock: Callable[[], float],
     world: SimulatedWorld | None = None,
-) -> Iterator[Moment]:
+) -> Iterator[DayMoment]:
     """Moments of the day, in order. Jobs copy the fleet's own pods that request GPUs; whole gangs arrive together.
 
     clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day on any machine.
@@ -193,7 +193,7 @@ class _Day:
         self._numbers = count(1)
         self._lost = ""
 
-    def moments(self) -> Iterator[Moment]:
+    def moments(self) -> Iterator[DayMoment]:
         world, settings = self._world, self._settings
         for step in range(round(settings.hours * HOUR_S / settings.step_s)):
             at_s = step * settings.step_s
@@ -207,7 +207,17 @@ class _Day:
             world.demand({name: rate * share for name, rate in self._peak.items()})
             world.pass_time(at_s - world.observe().at_s)
             done = run_cycle(world, self._brain, Limits(), PATIENCE_S, self._clock)
-            self._jobs_start(at_s, done)
+            # Sets the end of every newly bound job; one that was stopped starts from its beginning.
+            pods = self._world.observe().pods
+            for change in (change for step in done.outcome.done for change in step.action.seat_changes):
+                if change.node_after is None:
+                    self._ends_at_s.pop(change.pod, None)
+                row = pods.names.row(change.pod) if change.node_before is None else None
+                if row is not None and change.pod.startswith(JOBS) and pods.node[row] != PENDING:
+                    # The seed and the job's number alone decide how long it lasts: the same in every day of the seed.
+                    number = int(change.pod.removeprefix(JOBS).partition("-")[0])
+                    drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
+                    self._ends_at_s[change.pod] = at_s + self._settings.job_hours * HOUR_S * float(drawn)
             yield self._moment(at_s, done, (*news, *_news(done, world.observe())))
 
     def _failures(self, at_s: float) -> Iterator[str]:
@@ -252,25 +262,12 @@ class _Day:
             )
             self._world.arrive(fresh, gangs)
 
-    def _jobs_start(self, at_s: float, done: Cycle) -> None:
-        """Sets the end of every newly bound job; one that was stopped starts from its beginning."""
-        pods = self._world.observe().pods
-        for change in (change for step in done.outcome.done for change in step.action.seat_changes):
-            if change.node_after is None:
-                self._ends_at_s.pop(change.pod, None)
-            row = pods.names.row(change.pod) if change.node_before is None else None
-            if row is not None and change.pod.startswith(JOBS) and pods.node[row] != PENDING:
-                # The seed and the job's number alone decide how long it lasts: the same in every day of the seed.
-                number = int(change.pod.removeprefix(JOBS).partition("-")[0])
-                drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
-                self._ends_at_s[change.pod] = at_s + self._settings.job_hours * HOUR_S * float(drawn)
-
-    def _moment(self, at_s: float, done: Cycle, news: tuple[str, ...]) -> Moment:
+    def _moment(self, at_s: float, done: Cycle, news: tuple[str, ...]) -> DayMoment:
         seen = self._world.observe()
         up = np.array([name != self._lost for name in seen.nodes.names])
         free_milli = seen.free().gpu_milli.sum(axis=1)
         changes = [change for step in done.outcome.done for change in step.action.seat_changes]
-        return Moment(
+        return DayMoment(
             at_s=at_s,
             gpus=int(seen.nodes.gpus[up].sum()),
             gpus_used=float(seen.nodes.gpus[up].sum() - free_milli[up].sum() / 1000),

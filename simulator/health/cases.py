@@ -20,7 +20,7 @@ from health.probing import (
 )
 from health.records.layout import Layout, layout_from
 from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome, Verdict
-from simulator.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, Happening, Job
+from simulator.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorder_frames import Transcript, clocks_of, told
 from simulator.health.training_steps import Steps, Timeline, step_length_s
 
@@ -48,7 +48,7 @@ class Case:
     """One job, what happened to it, and its frames."""
 
     seed: int
-    job: Job
+    job: TrainingJob
     disturbance: Disturbance
     share: float
     """Slow-down of the step by a slow fault."""
@@ -64,28 +64,28 @@ class Case:
 
 
 SYNDROMES = {
-    Happening.SLOW_RANK: Syndrome.OTHER_SLOW,
-    Happening.SLOW_NODE: Syndrome.OTHER_SLOW,
-    Happening.SLOW_NIC: Syndrome.COMMUNICATION_SLOW,
-    Happening.SLOW_LINK: Syndrome.COMMUNICATION_SLOW,
-    Happening.HANG_RANK: Syndrome.OTHER_HANG,
-    Happening.FROZEN_RANK: Syndrome.OTHER_HANG,
-    Happening.HANG_LINK: Syndrome.COMMUNICATION_HANG,
-    Happening.HANG_NIC: Syndrome.COMMUNICATION_HANG,
-    Happening.DEAD_RANK: Syndrome.DEAD_PROCESS,
-    Happening.DEAD_NODE: Syndrome.DEAD_PROCESS,
+    DisturbanceKind.SLOW_RANK: Syndrome.OTHER_SLOW,
+    DisturbanceKind.SLOW_NODE: Syndrome.OTHER_SLOW,
+    DisturbanceKind.SLOW_NIC: Syndrome.COMMUNICATION_SLOW,
+    DisturbanceKind.SLOW_LINK: Syndrome.COMMUNICATION_SLOW,
+    DisturbanceKind.HANG_RANK: Syndrome.OTHER_HANG,
+    DisturbanceKind.FROZEN_RANK: Syndrome.OTHER_HANG,
+    DisturbanceKind.HANG_LINK: Syndrome.COMMUNICATION_HANG,
+    DisturbanceKind.HANG_NIC: Syndrome.COMMUNICATION_HANG,
+    DisturbanceKind.DEAD_RANK: Syndrome.DEAD_PROCESS,
+    DisturbanceKind.DEAD_NODE: Syndrome.DEAD_PROCESS,
 }
 PARTS = {
-    Happening.SLOW_NODE: Part.NODE,
-    Happening.DEAD_NODE: Part.NODE,
-    Happening.SLOW_NIC: Part.NIC,
-    Happening.HANG_NIC: Part.NIC,
-    Happening.SLOW_LINK: Part.LINK,
-    Happening.HANG_LINK: Part.LINK,
+    DisturbanceKind.SLOW_NODE: Part.NODE,
+    DisturbanceKind.DEAD_NODE: Part.NODE,
+    DisturbanceKind.SLOW_NIC: Part.NIC,
+    DisturbanceKind.HANG_NIC: Part.NIC,
+    DisturbanceKind.SLOW_LINK: Part.LINK,
+    DisturbanceKind.HANG_LINK: Part.LINK,
 }
 
 
-def case(seed: int, kind: Happening | None = None, ranks: int | None = None) -> Case:
+def case(seed: int, kind: DisturbanceKind | None = None, ranks: int | None = None) -> Case:
     """The case of a seed; even seeds are faults and odd ones are none, each kind in turn."""
     random = np.random.default_rng([seed, 19])
     kinds = NO_FAULTS if seed % 2 else FAULTS
@@ -93,7 +93,7 @@ def case(seed: int, kind: Happening | None = None, ranks: int | None = None) -> 
     size = ranks or int(random.choice(SIZES))
     job = _job(size, kind, random)
     which, share = _disturbance(job, kind, random)
-    step_s = step_length_s(job, replace(which, kind=Happening.NONE, every=0))
+    step_s = step_length_s(job, replace(which, kind=DisturbanceKind.NONE, every=0))
     after = SEEN_STEPS if kind not in STOPS else 4
     steps = which.step + int(np.clip(SEEN_S / step_s, 24, after)) if kind not in STOPS else which.step + after
     timeline = Steps(job, which, random).run(steps)
@@ -105,31 +105,31 @@ def case(seed: int, kind: Happening | None = None, ranks: int | None = None) -> 
     return Case(seed, job, which, share, _truth(job, which, timeline), layout, transcript, facts, step_s)
 
 
-def _job(size: int, kind: Happening, random: np.random.Generator) -> Job:
+def _job(size: int, kind: DisturbanceKind, random: np.random.Generator) -> TrainingJob:
     for _ in range(200):
         tensor = int(random.choice([1, 2, 4, 8]))
         pipeline = int(random.choice([1, 2, 4, 8]))
         data = size // (tensor * pipeline)
         gpus = 8 if size > 16 else int(random.choice([1, 2, 4]))
-        job = Job(tensor, data, pipeline, gpus) if data >= 2 and tensor <= gpus else None
+        job = TrainingJob(tensor, data, pipeline, gpus) if data >= 2 and tensor <= gpus else None
         if job is not None and _suits(job, kind):
             return _costed(job, kind, random)
     raise AssertionError(f"no job of {size} ranks suits {kind}")
 
 
-def _suits(job: Job, kind: Happening) -> bool:
+def _suits(job: TrainingJob, kind: DisturbanceKind) -> bool:
     """Whether the job has what the disturbance concerns."""
-    if kind in (Happening.LONG_REPLICA, Happening.STAGE_LOAD):
+    if kind in (DisturbanceKind.LONG_REPLICA, DisturbanceKind.STAGE_LOAD):
         spread = job.data * job.tensor >= 2 * job.gpus_per_node
         return job.pipeline > 1 and spread
-    if kind in (Happening.SLOW_NIC, Happening.HANG_NIC):
+    if kind in (DisturbanceKind.SLOW_NIC, DisturbanceKind.HANG_NIC):
         return job.rings_cross or (job.pipeline > 1 and job.data * job.tensor == job.gpus_per_node)
-    if kind in (Happening.SLOW_NODE, Happening.DEAD_NODE):
+    if kind in (DisturbanceKind.SLOW_NODE, DisturbanceKind.DEAD_NODE):
         return job.gpus_per_node > 1 and job.ranks >= 2 * job.gpus_per_node
     return True
 
 
-def _costed(job: Job, kind: Happening, random: np.random.Generator) -> Job:
+def _costed(job: TrainingJob, kind: DisturbanceKind, random: np.random.Generator) -> TrainingJob:
     """A job with steps of 0.1 to 1.5 s, 10 to 40 % of it in transfers."""
     microbatches = int(random.choice([1, 2, 4]))
     step_s = float(np.exp(random.uniform(np.log(0.1), np.log(1.5))))
@@ -137,7 +137,7 @@ def _costed(job: Job, kind: Happening, random: np.random.Generator) -> Job:
     transfers = random.uniform(0.1, 0.4)
     pass_s = step_s * (1 - transfers) / passes
     load = np.ones(job.pipeline)
-    if kind is Happening.STAGE_LOAD:
+    if kind is DisturbanceKind.STAGE_LOAD:
         load[random.integers(job.pipeline)] = random.uniform(1.25, 1.8)
     return replace(
         job,
@@ -151,78 +151,81 @@ def _costed(job: Job, kind: Happening, random: np.random.Generator) -> Job:
         compute_noise=float(random.uniform(0.005, 0.03)),
         transfer_noise=float(random.uniform(0.05, 0.15)),
         stall_s=1.0 if random.random() < 0.3 else 0.0,
-        stage_load=tuple(load.tolist()) if kind is Happening.STAGE_LOAD else (),
+        stage_load=tuple(load.tolist()) if kind is DisturbanceKind.STAGE_LOAD else (),
     )
 
 
-def _disturbance(job: Job, kind: Happening, random: np.random.Generator) -> tuple[Disturbance, float]:
+def _disturbance(job: TrainingJob, kind: DisturbanceKind, random: np.random.Generator) -> tuple[Disturbance, float]:
     which = Disturbance(kind, int(WARM_UP + random.integers(12)), _concerned(job, kind, random))
-    if kind in (Happening.STALLS, Happening.CHECKPOINT, Happening.UNMARKED_CHECKPOINT, Happening.EVALUATION):
-        for_s = float(random.uniform(0.2, 2.5) if kind is Happening.STALLS else random.uniform(1.0, 8.0))
+    if kind in (
+        DisturbanceKind.STALLS,
+        DisturbanceKind.CHECKPOINT,
+        DisturbanceKind.UNMARKED_CHECKPOINT,
+        DisturbanceKind.EVALUATION,
+    ):
+        for_s = float(random.uniform(0.2, 2.5) if kind is DisturbanceKind.STALLS else random.uniform(1.0, 8.0))
         return replace(which, for_s=for_s, every=int(random.integers(5, 15))), 0.0
-    if kind is Happening.COMPILATION:
+    if kind is DisturbanceKind.COMPILATION:
         return replace(which, for_s=float(random.uniform(3.0, 12.0)), every=int(random.integers(10, 25))), 0.0
-    if kind is Happening.UNEVEN_DATA:
+    if kind is DisturbanceKind.UNEVEN_DATA:
         return replace(which, step=0, strength=float(random.uniform(0.08, 0.25))), 0.0
-    slow = (*LIMITS, Happening.SLOW_RANK, Happening.SLOW_NODE, Happening.SLOW_NIC, Happening.SLOW_LINK)
-    if kind in (*slow, Happening.LONG_REPLICA, Happening.ALL_SLOW):
+    slow = (
+        *LIMITS,
+        DisturbanceKind.SLOW_RANK,
+        DisturbanceKind.SLOW_NODE,
+        DisturbanceKind.SLOW_NIC,
+        DisturbanceKind.SLOW_LINK,
+    )
+    if kind in (*slow, DisturbanceKind.LONG_REPLICA, DisturbanceKind.ALL_SLOW):
         share = float(random.uniform(0.1, 0.2) if random.random() < 0.5 else random.uniform(0.2, 0.6))
-        return replace(which, strength=_strength(job, which, share)), share
+        # Strength that makes the step longer by a share, by bisection on steps without noise.
+        normal_s = step_length_s(job, replace(which, kind=DisturbanceKind.NONE, every=0))
+        low, high = 0.0, 1.0
+        while step_length_s(job, replace(which, strength=high)) < normal_s * (1 + share) and high < 4096:
+            high *= 2
+        for _ in range(12):
+            middle = (low + high) / 2
+            shorter = step_length_s(job, replace(which, strength=middle)) < normal_s * (1 + share)
+            low, high = (middle, high) if shorter else (low, middle)
+        return replace(which, strength=high), share
     return which, 0.0
 
 
-def _concerned(job: Job, kind: Happening, random: np.random.Generator) -> tuple[int, ...]:
+def _concerned(job: TrainingJob, kind: DisturbanceKind, random: np.random.Generator) -> tuple[int, ...]:
     rank = int(random.integers(job.ranks))
-    if kind in (Happening.SLOW_NODE, Happening.DEAD_NODE):
+    if kind in (DisturbanceKind.SLOW_NODE, DisturbanceKind.DEAD_NODE):
         return tuple(np.flatnonzero(job.node == job.node[rank]).tolist())
-    if kind is Happening.LONG_REPLICA:
+    if kind is DisturbanceKind.LONG_REPLICA:
         return tuple(job.numbers[:, random.integers(job.data)].ravel().tolist())
     if kind in LIMITS:
         capped = np.flatnonzero(job.node == job.node[rank]) if random.random() < 0.5 else np.array([rank])
         return tuple(capped.tolist())
-    if kind in (Happening.SLOW_LINK, Happening.HANG_LINK):
-        return _link(job, random)
+    if kind in (DisturbanceKind.SLOW_LINK, DisturbanceKind.HANG_LINK):
+        stage, replica, shard = (int(random.integers(size)) for size in job.shape)
+        between_stages = job.pipeline > 1 and (random.random() < 0.8 or not job.rings_cross)
+        if between_stages:
+            stage = min(stage, job.pipeline - 2)
+            other = job.numbers[stage + 1, replica, shard]
+        else:
+            other = job.numbers[stage, (replica + 1) % job.data, shard]
+        return tuple(sorted((int(job.numbers[stage, replica, shard]), int(other))))
     return (rank,)
 
 
-def _link(job: Job, random: np.random.Generator) -> tuple[int, ...]:
-    stage, replica, shard = (int(random.integers(size)) for size in job.shape)
-    between_stages = job.pipeline > 1 and (random.random() < 0.8 or not job.rings_cross)
-    if between_stages:
-        stage = min(stage, job.pipeline - 2)
-        other = job.numbers[stage + 1, replica, shard]
-    else:
-        other = job.numbers[stage, (replica + 1) % job.data, shard]
-    return tuple(sorted((int(job.numbers[stage, replica, shard]), int(other))))
-
-
-def _strength(job: Job, which: Disturbance, share: float) -> float:
-    """Strength that makes the step longer by a share, by bisection on steps without noise."""
-    normal_s = step_length_s(job, replace(which, kind=Happening.NONE, every=0))
-    low, high = 0.0, 1.0
-    while step_length_s(job, replace(which, strength=high)) < normal_s * (1 + share) and high < 4096:
-        high *= 2
-    for _ in range(12):
-        middle = (low + high) / 2
-        shorter = step_length_s(job, replace(which, strength=middle)) < normal_s * (1 + share)
-        low, high = (middle, high) if shorter else (low, middle)
-    return high
-
-
-def _truth(job: Job, which: Disturbance, timeline: Timeline) -> Truth | None:
+def _truth(job: TrainingJob, which: Disturbance, timeline: Timeline) -> Truth | None:
     if which.kind not in FAULTS:
         return None
     part = PARTS.get(which.kind, Part.RANK)
     parts = [(part, tuple(sorted(which.ranks)))]
     if part is Part.LINK and (group := _ring(job, which.ranks)) is not None:
         parts.append((Part.GROUP, group))
-    if which.kind is Happening.SLOW_NIC and job.pipeline == 1 and job.data > 2:
+    if which.kind is DisturbanceKind.SLOW_NIC and job.pipeline == 1 and job.data > 2:
         _, _, shard = np.unravel_index(which.ranks[0], job.shape)
         parts.append((Part.GROUP, tuple(job.numbers[0, :, shard].tolist())))
     return Truth(SYNDROMES[which.kind], tuple(parts), timeline.fault_s)
 
 
-def _ring(job: Job, link: tuple[int, ...]) -> tuple[int, ...] | None:
+def _ring(job: TrainingJob, link: tuple[int, ...]) -> tuple[int, ...] | None:
     """Data-parallel group around a link between replicas, when it has more than the two."""
     stage, replica, shard = np.unravel_index(list(link), job.shape)
     if stage[0] != stage[1] or replica[0] == replica[1] or job.data == 2:
@@ -230,18 +233,18 @@ def _ring(job: Job, link: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(sorted(job.numbers[stage[0], :, shard[0]].tolist()))
 
 
-def _facts(job: Job, which: Disturbance, timeline: Timeline, random: np.random.Generator) -> tuple[Fact, ...]:
+def _facts(job: TrainingJob, which: Disturbance, timeline: Timeline, random: np.random.Generator) -> tuple[Fact, ...]:
     facts: list[Fact] = []
     at_s = timeline.fault_s + random.uniform(0.5, 2.0)
     if which.kind in LIMITS:
-        kind = FactKind.POWER_CAP if which.kind is Happening.POWER_CAP else FactKind.CGROUP_LIMIT
+        kind = FactKind.POWER_CAP if which.kind is DisturbanceKind.POWER_CAP else FactKind.CGROUP_LIMIT
         share = 1 / (1 + which.strength)
         facts += [Fact(kind, rank, timeline.fault_s - 0.1, float(share)) for rank in which.ranks]
-    if which.kind is Happening.HANG_NIC:
+    if which.kind is DisturbanceKind.HANG_NIC:
         facts.append(Fact(FactKind.NIC_ERRORS, which.ranks[0], at_s))
-    if which.kind is Happening.HANG_LINK and random.random() < 0.6:
+    if which.kind is DisturbanceKind.HANG_LINK and random.random() < 0.6:
         facts += [Fact(FactKind.RETRANSMISSIONS, a, at_s, peer=b) for a, b in (which.ranks, which.ranks[::-1])]
-    if which.kind is Happening.DEAD_RANK and random.random() < 0.5:
+    if which.kind is DisturbanceKind.DEAD_RANK and random.random() < 0.5:
         facts.append(Fact(FactKind.PROCESS_GONE, which.ranks[0], at_s))
     if random.random() < 0.1:  # a sign on a healthy rank that means nothing
         kind = FactKind.XID if random.random() < 0.5 else FactKind.NIC_ERRORS
@@ -302,9 +305,9 @@ class SimulatedNetwork:
         at = {self.nodes[int(self._case.job.node[rank])] for rank in which.ranks}
         if self._hidden or not at:
             return 1.0
-        if which.kind in (Happening.SLOW_NIC, Happening.HANG_NIC):
+        if which.kind in (DisturbanceKind.SLOW_NIC, DisturbanceKind.HANG_NIC):
             return factor if at & set(pair) else 1.0
-        if which.kind in (Happening.SLOW_LINK, Happening.HANG_LINK):
+        if which.kind in (DisturbanceKind.SLOW_LINK, DisturbanceKind.HANG_LINK):
             return factor if at == set(pair) else 1.0
         return 1.0
 
@@ -330,7 +333,7 @@ def probed(drawn: Case, verdict: Verdict, network: SimulatedNetwork) -> Probed |
         ranks = narrowed_ranks(verdict, drawn.layout, network.nodes, found)
         part = Part.NIC if found.found is Found.NIC else Part.LINK
         after = replace(after, part=part, ranks=ranks, probe="", evidence=(*verdict.evidence, found.note))
-    elif found.found is Found.SOUND and _is_open(verdict):
+    elif found.found is Found.SOUND and (verdict.part in (Part.NOTHING, Part.GROUP)):
         after = replace(
             after,
             syndrome=Syndrome.NONE,
@@ -340,10 +343,6 @@ def probed(drawn: Case, verdict: Verdict, network: SimulatedNetwork) -> Probed |
             evidence=(found.note,),
         )
     return Probed(after, found.found, len(measured), took_s)
-
-
-def _is_open(verdict: Verdict) -> bool:
-    return verdict.part in (Part.NOTHING, Part.GROUP)
 
 
 def _measure(pairs: Sequence[Pair], network: SimulatedNetwork, measured: dict[Pair, Measured]) -> float:

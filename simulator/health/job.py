@@ -38,7 +38,7 @@ def places(stage: IntArray, replica: IntArray) -> tuple[IntArray, Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """Job of tensor * data * pipeline ranks; ranks count tensor first, then data, then pipeline."""
 
     tensor: int
@@ -113,7 +113,7 @@ class Job:
         return introductions(np.concatenate([rank, placed]), np.concatenate([rows, place_rows]))
 
 
-class Happening(StrEnum):
+class DisturbanceKind(StrEnum):
     """Kind of a disturbance: faults first, then what is no fault."""
 
     SLOW_RANK = "slow rank"
@@ -140,15 +140,15 @@ class Happening(StrEnum):
     CGROUP_LIMIT = "own cgroup limit"
 
 
-FAULTS = tuple(Happening)[:10]
-NO_FAULTS = tuple(Happening)[10:]
+FAULTS = tuple(DisturbanceKind)[:10]
+NO_FAULTS = tuple(DisturbanceKind)[10:]
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
     """One disturbance."""
 
-    kind: Happening
+    kind: DisturbanceKind
     step: int
     """Step at whose beginning it starts."""
     ranks: tuple[int, ...] = ()
@@ -163,41 +163,46 @@ class Disturbance:
     """Step from which slow computing is over; 0: it lasts."""
     parameters: dict[str, float] = field(default_factory=dict)
 
-    def compute_factor(self, job: Job, step: int, random: np.random.Generator) -> FloatArray:
+    def compute_factor(self, job: TrainingJob, step: int, random: np.random.Generator) -> FloatArray:
         """Shape (ranks,): passes' time over the normal one in this step."""
         factor = np.ones(job.ranks)
-        if self.kind is Happening.UNEVEN_DATA:
+        if self.kind is DisturbanceKind.UNEVEN_DATA:
             load = np.exp(random.normal(0.0, self.strength, job.data))
             return np.asarray(np.broadcast_to(load[None, :, None], job.shape).ravel())
         if step < self.step or 0 < self.until <= step:
             return factor
-        if self.kind in (Happening.SLOW_RANK, Happening.SLOW_NODE, Happening.LONG_REPLICA, *LIMITS):
+        if self.kind in (DisturbanceKind.SLOW_RANK, DisturbanceKind.SLOW_NODE, DisturbanceKind.LONG_REPLICA, *LIMITS):
             factor[list(self.ranks)] += self.strength
-        elif self.kind is Happening.ALL_SLOW:
+        elif self.kind is DisturbanceKind.ALL_SLOW:
             factor += self.strength
         return factor
 
-    def pause_s(self, job: Job, step: int, random: np.random.Generator) -> tuple[FloatArray, bool]:
+    def pause_s(self, job: TrainingJob, step: int, random: np.random.Generator) -> tuple[FloatArray, bool]:
         """Shape (ranks,): pause before this step, and whether the job marks its phase."""
         pause = np.zeros(job.ranks)
         due = self.every > 0 and step >= self.step and (step - self.step) % self.every == 0
         if not due:
             return pause, False
-        if self.kind is Happening.STALLS:
+        if self.kind is DisturbanceKind.STALLS:
             pause[random.integers(job.ranks)] = self.for_s * random.uniform(0.3, 1.0)
         else:
             pause[:] = self.for_s * random.uniform(0.9, 1.1, job.ranks)
-        return pause, self.kind is not Happening.UNMARKED_CHECKPOINT and self.kind is not Happening.STALLS
+        return pause, self.kind is not DisturbanceKind.UNMARKED_CHECKPOINT and self.kind is not DisturbanceKind.STALLS
 
 
-LIMITS = (Happening.POWER_CAP, Happening.CGROUP_LIMIT)
+LIMITS = (DisturbanceKind.POWER_CAP, DisturbanceKind.CGROUP_LIMIT)
 STOPS = (
-    Happening.HANG_RANK,
-    Happening.FROZEN_RANK,
-    Happening.HANG_LINK,
-    Happening.HANG_NIC,
-    Happening.DEAD_RANK,
-    Happening.DEAD_NODE,
+    DisturbanceKind.HANG_RANK,
+    DisturbanceKind.FROZEN_RANK,
+    DisturbanceKind.HANG_LINK,
+    DisturbanceKind.HANG_NIC,
+    DisturbanceKind.DEAD_RANK,
+    DisturbanceKind.DEAD_NODE,
 )
-ABSENCES = (Happening.HANG_RANK, Happening.FROZEN_RANK, Happening.DEAD_RANK, Happening.DEAD_NODE)
-NETWORK = (Happening.SLOW_NIC, Happening.SLOW_LINK, Happening.HANG_LINK, Happening.HANG_NIC)
+ABSENCES = (
+    DisturbanceKind.HANG_RANK,
+    DisturbanceKind.FROZEN_RANK,
+    DisturbanceKind.DEAD_RANK,
+    DisturbanceKind.DEAD_NODE,
+)
+NETWORK = (DisturbanceKind.SLOW_NIC, DisturbanceKind.SLOW_LINK, DisturbanceKind.HANG_LINK, DisturbanceKind.HANG_NIC)

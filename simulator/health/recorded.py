@@ -30,7 +30,7 @@ DELIVERY_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recording:
+class RecordedJob:
     """One recorded job."""
 
     name: str
@@ -44,7 +44,7 @@ class Recording:
     ranks: int
 
 
-def recording(folder: Path) -> Recording:
+def recording(folder: Path) -> RecordedJob:
     """A folder with `truth.json` and `rankN.jsonl.gz`."""
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     world = int(truth["cfg"]["world"])
@@ -61,7 +61,7 @@ def recording(folder: Path) -> Recording:
         np.concatenate([each.arrival_s for each in sent]),
     )
     injected = truth["injected_monotonic_ns"]
-    return Recording(
+    return RecordedJob(
         truth["name"],
         truth["fault"]["kind"],
         int(truth["fault"].get("rank", -1)),
@@ -115,7 +115,19 @@ def _sent(rank: int, lines: list[dict[str, Any]], truth: Mapping[str, Any], orig
     left_ns = _local_ns(lines[1])
     for line in lines:
         if line["t"] == "op":
-            waiting.append(_operation(line))
+            waiting.append(
+                _record(
+                    Kind.OPERATION,
+                    op=OPS[line["op"]],
+                    group=NUMBERS[int(ROLES[line["pg"].rstrip("0123456789")])],
+                    seq=line["seq"],
+                    at_ns=line["e"],
+                    for_ns=line["x"] - line["e"],
+                    step=line["step"],
+                    peer=line.get("peer", NO_PEER),
+                    size=records.size_class(line["bytes"]),
+                )
+            )
             left_ns = line["x"]
             continue
         if line["t"] not in ("hb", "err", "end"):
@@ -141,20 +153,6 @@ def _record(kind: Kind, **fields: int) -> Array:
     for name, value in fields.items():
         row[name] = value
     return row
-
-
-def _operation(line: Mapping[str, Any]) -> Array:
-    return _record(
-        Kind.OPERATION,
-        op=OPS[line["op"]],
-        group=NUMBERS[int(ROLES[line["pg"].rstrip("0123456789")])],
-        seq=line["seq"],
-        at_ns=line["e"],
-        for_ns=line["x"] - line["e"],
-        step=line["step"],
-        peer=line.get("peer", NO_PEER),
-        size=records.size_class(line["bytes"]),
-    )
 
 
 def _others(line: Mapping[str, Any], left_ns: int) -> list[Array]:

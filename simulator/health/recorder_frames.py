@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
 from health.records.frames import HEADER, RECORD, Records
-from simulator.health.job import NUMBERS, Disturbance, Happening, Job
+from simulator.health.job import NUMBERS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.training_steps import Timeline
 from tonnage.records import MAGIC, NO_PEER, VERSION, Failure, Kind, Role
 
@@ -120,12 +120,12 @@ class Lives:
     """Instant of its first error; infinite without one."""
 
 
-def lives_of(job: Job, which: Disturbance, made: Timeline, random: np.random.Generator) -> Lives:
+def lives_of(job: TrainingJob, which: Disturbance, made: Timeline, random: np.random.Generator) -> Lives:
     until_s, error_s = np.full(job.ranks, np.inf), np.full(job.ranks, np.inf)
-    mute = which.kind in (Happening.FROZEN_RANK, Happening.DEAD_RANK, Happening.DEAD_NODE)
+    mute = which.kind in (DisturbanceKind.FROZEN_RANK, DisturbanceKind.DEAD_RANK, DisturbanceKind.DEAD_NODE)
     if mute and np.isfinite(made.fault_s):
         until_s[list(which.ranks)] = made.fault_s
-    if which.kind is Happening.DEAD_RANK and np.isfinite(made.fault_s):
+    if which.kind is DisturbanceKind.DEAD_RANK and np.isfinite(made.fault_s):
         error_s = _cascade(job, which.ranks[0], made, random)
         error_s[which.ranks[0]] = np.inf
         until_s = np.minimum(until_s, error_s + random.uniform(0.1, 1.0, job.ranks))
@@ -135,7 +135,7 @@ def lives_of(job: Job, which: Disturbance, made: Timeline, random: np.random.Gen
     return Lives(until_s, np.where(error_s <= until_s, error_s, np.inf))
 
 
-def _cascade(job: Job, dead: int, made: Timeline, random: np.random.Generator) -> FloatArray:
+def _cascade(job: TrainingJob, dead: int, made: Timeline, random: np.random.Generator) -> FloatArray:
     """Instant at which each rank's operation fails: partners of the dead within 20 ms, theirs after them."""
     failed = np.full(job.ranks, np.inf)
     failed[dead] = made.fault_s
@@ -162,7 +162,12 @@ def _cascade(job: Job, dead: int, made: Timeline, random: np.random.Generator) -
 
 
 def told(
-    job: Job, which: Disturbance, made: Timeline, clocks: RankClocks, random: np.random.Generator, until_s: float
+    job: TrainingJob,
+    which: Disturbance,
+    made: Timeline,
+    clocks: RankClocks,
+    random: np.random.Generator,
+    until_s: float,
 ) -> Transcript:
     """All frames of a job that arrive until an instant."""
     lives = lives_of(job, which, made, random)

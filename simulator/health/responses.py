@@ -23,7 +23,7 @@ from health.remediation.facts import (
 )
 from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent, Page
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.training_run import DAY_S, SLOW, Kind, NodeFault, Setup, TrainingRun, faults
+from simulator.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
 
 TIMEOUT_S = 600.0
 """Default time-out of NCCL's watchdog in PyTorch."""
@@ -32,7 +32,7 @@ TRIES = 3
 
 
 @dataclass(slots=True)
-class Timeline:
+class EventQueue:
     """Events to come."""
 
     run: TrainingRun
@@ -50,21 +50,21 @@ class Timeline:
         self.run.advance(until_s)
 
 
-class Response(Protocol):
+class FaultResponse(Protocol):
     """What acts on a run."""
 
-    def on_stop(self, run: TrainingRun, timeline: Timeline) -> None:
+    def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
         """The job stands still from now on."""
 
-    def on_change(self, run: TrainingRun, timeline: Timeline) -> None:
+    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:
         """A fault began or ended, or a restart ended well."""
 
 
-def played(setup: Setup, response: Response, seed: int, *, slow: bool = True) -> TrainingRun:
+def played(setup: Setup, response: FaultResponse, seed: int, *, slow: bool = True) -> TrainingRun:
     """The run of one job under one response; the same seed brings the same faults to each."""
     fleet = setup.nodes + setup.spares
     run = TrainingRun(setup, np.random.default_rng([seed, 62]), seats=list(range(setup.nodes)))
-    timeline = Timeline(run)
+    timeline = EventQueue(run)
 
     def struck(fault: NodeFault) -> None:
         was = run.stopped
@@ -85,7 +85,7 @@ def played(setup: Setup, response: Response, seed: int, *, slow: bool = True) ->
     return run
 
 
-def restart(run: TrainingRun, timeline: Timeline, response: Response, seats: list[int], for_s: float) -> None:
+def restart(run: TrainingRun, timeline: EventQueue, response: FaultResponse, seats: list[int], for_s: float) -> None:
     """Restarts the job and goes on when it has come up."""
     run.restart(seats, for_s)
     ends_s = run.now_s + for_s
@@ -118,12 +118,12 @@ def unsound_seats(run: TrainingRun) -> set[int]:
 class Manual:
     """The job ends by itself or by a time-out; a person finds the node, replaces it and restarts."""
 
-    def on_stop(self, run: TrainingRun, timeline: Timeline) -> None:
+    def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
         assert run.stopped is not None  # noqa: S101 - the protocol says so
         stop = run.stopped
         timeline.at(run.now_s + _noticed_s(stop) + run.setup.person_s, lambda: by_hand(run, timeline, self, stop))
 
-    def on_change(self, run: TrainingRun, timeline: Timeline) -> None:
+    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:
         """Slow nodes go unseen."""
 
 
@@ -133,7 +133,7 @@ class RestartOnTimeout:
 
     tries: int = 0
 
-    def on_stop(self, run: TrainingRun, timeline: Timeline) -> None:
+    def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
         assert run.stopped is not None  # noqa: S101 - the protocol says so
         stop, noticed_s = run.stopped, _noticed_s(run.stopped)
         if self.tries < TRIES:
@@ -143,26 +143,26 @@ class RestartOnTimeout:
             self.tries = 0
             timeline.at(run.now_s + noticed_s + run.setup.person_s, lambda: by_hand(run, timeline, self, stop))
 
-    def _again(self, run: TrainingRun, timeline: Timeline, stop: NodeFault) -> None:
+    def _again(self, run: TrainingRun, timeline: EventQueue, stop: NodeFault) -> None:
         if run.stopped is not stop:
             return
-        gone = {node for node in unsound_seats(run) if run.broken_by[node].kind is Kind.NODE_LOST}
+        gone = {node for node in unsound_seats(run) if run.broken_by[node].kind is NodeFaultKind.NODE_LOST}
         seats = swapped(run, gone)
         if len(seats) < run.setup.nodes:
             timeline.at(run.now_s + 600.0, lambda: self._again(run, timeline, stop))
             return
         restart(run, timeline, self, seats, run.setup.restart_s if gone else run.setup.in_place_s)
 
-    def on_change(self, run: TrainingRun, timeline: Timeline) -> None:  # noqa: ARG002 - the protocol's
+    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:  # noqa: ARG002 - the protocol's
         if run.stopped is None and run.down_until_s is None:
             self.tries = 0
 
 
 def _noticed_s(stop: NodeFault) -> float:
-    return 1.0 if stop.kind in (Kind.CRASH, Kind.PROGRAM) else TIMEOUT_S
+    return 1.0 if stop.kind in (NodeFaultKind.CRASH, NodeFaultKind.PROGRAM) else TIMEOUT_S
 
 
-def by_hand(run: TrainingRun, timeline: Timeline, response: Response, stop: NodeFault) -> None:
+def by_hand(run: TrainingRun, timeline: EventQueue, response: FaultResponse, stop: NodeFault) -> None:
     """A person takes out what is broken; without spares, the job waits for a repair."""
     if run.stopped is not stop:
         return
@@ -177,17 +177,22 @@ JOB = "train/large"
 AGAIN_S = 60.0
 """Time between two decisions while something is going on."""
 SYNDROMES = {
-    Kind.CRASH: Syndrome.DEAD_PROCESS,
-    Kind.HANG: Syndrome.OTHER_HANG,
-    Kind.LINK_HANG: Syndrome.COMMUNICATION_HANG,
-    Kind.NODE_LOST: Syndrome.DEAD_PROCESS,
-    Kind.SWITCH: Syndrome.COMMUNICATION_HANG,
-    Kind.PROGRAM: Syndrome.DEAD_PROCESS,
-    Kind.SLOW_COMPUTE: Syndrome.OTHER_SLOW,
-    Kind.SLOW_NIC: Syndrome.COMMUNICATION_SLOW,
-    Kind.SLOW_LINK: Syndrome.COMMUNICATION_SLOW,
+    NodeFaultKind.CRASH: Syndrome.DEAD_PROCESS,
+    NodeFaultKind.HANG: Syndrome.OTHER_HANG,
+    NodeFaultKind.LINK_HANG: Syndrome.COMMUNICATION_HANG,
+    NodeFaultKind.NODE_LOST: Syndrome.DEAD_PROCESS,
+    NodeFaultKind.SWITCH: Syndrome.COMMUNICATION_HANG,
+    NodeFaultKind.PROGRAM: Syndrome.DEAD_PROCESS,
+    NodeFaultKind.SLOW_COMPUTE: Syndrome.OTHER_SLOW,
+    NodeFaultKind.SLOW_NIC: Syndrome.COMMUNICATION_SLOW,
+    NodeFaultKind.SLOW_LINK: Syndrome.COMMUNICATION_SLOW,
 }
-PARTS = {Kind.NODE_LOST: Part.NODE, Kind.SWITCH: Part.NIC, Kind.SLOW_NIC: Part.NIC, Kind.SLOW_LINK: Part.LINK}
+PARTS = {
+    NodeFaultKind.NODE_LOST: Part.NODE,
+    NodeFaultKind.SWITCH: Part.NIC,
+    NodeFaultKind.SLOW_NIC: Part.NIC,
+    NodeFaultKind.SLOW_LINK: Part.LINK,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +230,15 @@ class Remediated:
     decided: dict[str, int] = field(default_factory=dict)
     """Restarts and taints, by kind."""
 
-    def on_stop(self, run: TrainingRun, timeline: Timeline) -> None:
+    def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
         self._know(run)
         assert run.stopped is not None  # noqa: S101 - the protocol says so
         stop, setup = run.stopped, run.setup
-        dies = stop.kind in (Kind.CRASH, Kind.NODE_LOST, Kind.PROGRAM)
+        dies = stop.kind in (NodeFaultKind.CRASH, NodeFaultKind.NODE_LOST, NodeFaultKind.PROGRAM)
         seen_s = run.now_s + (setup.death_seen_s if dies else setup.hang_seen_s)
         timeline.at(seen_s, lambda: self._verdict(run, timeline, stop))
 
-    def on_change(self, run: TrainingRun, timeline: Timeline) -> None:
+    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:
         self._know(run)
         seen = {id(each): each for each in run.slow}
         ended = [self.seen_slow.pop(key)[1] for key in set(self.seen_slow) - set(seen)]
@@ -257,7 +262,7 @@ class Remediated:
     def _new_pods(self, run: TrainingRun) -> None:
         self.pods = tuple(PodFacts(f"{self.number}-{node}", f"n{node}", run.now_s) for node in run.seats)
 
-    def _verdict(self, run: TrainingRun, timeline: Timeline, stop: NodeFault) -> None:
+    def _verdict(self, run: TrainingRun, timeline: EventQueue, stop: NodeFault) -> None:
         """What the analyser says of a stop: right, wrong, or nothing until the probe has run."""
         if run.stopped is not stop:
             return
@@ -272,14 +277,14 @@ class Remediated:
             timeline.at(run.now_s + self.policy.confirm_s + 1.0, lambda: self._decide(run, timeline))
         self._decide(run, timeline)
 
-    def _probed(self, run: TrainingRun, timeline: Timeline, stop: NodeFault) -> None:
+    def _probed(self, run: TrainingRun, timeline: EventQueue, stop: NodeFault) -> None:
         if run.stopped is stop and run.random.random() < run.setup.probe_share:
             self.heard = self._about(run, stop, [stop.node])
             self._decide(run, timeline)
 
     def _about(self, run: TrainingRun, fault: NodeFault, blamed: list[int]) -> Evidence:
         part = PARTS.get(fault.kind, Part.RANK)
-        if fault.kind is Kind.LINK_HANG:
+        if fault.kind is NodeFaultKind.LINK_HANG:
             part = Part.NIC if fault.visible else Part.LINK
         if part is Part.LINK and blamed == [fault.node] and fault.peer in run.seats:
             blamed = [fault.node, fault.peer]
@@ -298,23 +303,8 @@ class Remediated:
             confidence=0.95,
             source=Source.NODE if fault.visible else Source.JOB,
             slow_share=fault.slow_share,
-            program_error=fault.kind is Kind.PROGRAM,
+            program_error=fault.kind is NodeFaultKind.PROGRAM,
         )
-
-    def _evidence(self, run: TrainingRun) -> list[Evidence]:
-        found = []
-        if run.stopped is not None and self.heard is not None:
-            found.append(replace(self.heard, at_s=run.now_s))
-            for node in run.seats:
-                fault = run.broken_by.get(node)
-                if fault is not None and fault.visible and run.is_unsound(node):
-                    found.append(self._about(run, fault, [node]))
-        if run.stopped is None and run.down_until_s is None and self.without.ski_rental != "never":
-            on = set(run.seats)
-            for seen_s, fault in self.seen_slow.values():
-                if seen_s <= run.now_s and fault.node in on and (fault.peer < 0 or fault.peer in on):
-                    found.append(self._slow(run, fault))
-        return found
 
     def _slow(self, run: TrainingRun, fault: NodeFault) -> Evidence:
         made = self._about(run, fault, [fault.node])
@@ -344,21 +334,47 @@ class Remediated:
         return [
             node
             for node in range(run.setup.nodes + run.setup.spares)
-            if node not in used and self.nodes[f"n{node}"].taint is None and not self._looks_broken(run, node)
+            if node not in used
+            and self.nodes[f"n{node}"].taint is None
+            and not (run.is_unsound(node) and run.broken_by[node].visible)
         ]
 
-    def _looks_broken(self, run: TrainingRun, node: int) -> bool:
-        return run.is_unsound(node) and run.broken_by[node].visible
-
-    def _decide(self, run: TrainingRun, timeline: Timeline) -> None:
+    def _decide(self, run: TrainingRun, timeline: EventQueue) -> None:
         """Decides and carries out until nothing new is to be done, as cycles of the controller would."""
         for _ in range(4):
-            decision = decide(self._situation(run), self.incidents, self._evidence(run), self.policy)
+            found = []
+            if run.stopped is not None and self.heard is not None:
+                found.append(replace(self.heard, at_s=run.now_s))
+                for node in run.seats:
+                    fault = run.broken_by.get(node)
+                    if fault is not None and fault.visible and run.is_unsound(node):
+                        found.append(self._about(run, fault, [node]))
+            if run.stopped is None and run.down_until_s is None and self.without.ski_rental != "never":
+                on = set(run.seats)
+                for seen_s, fault in self.seen_slow.values():
+                    if seen_s <= run.now_s and fault.node in on and (fault.peer < 0 or fault.peer in on):
+                        found.append(self._slow(run, fault))
+            decision = decide(self._situation(run), self.incidents, found, self.policy)
             is_settled = decision.incidents == self.incidents
             self.incidents = decision.incidents
             for intent in decision.intents:
                 if isinstance(intent, NodeIntent):
-                    self._on_node(run, timeline, intent)
+                    there = self.nodes[intent.node.name]
+                    if intent.do is NodeDo.TAINT:
+                        self._count(
+                            "quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake"
+                        )
+                        there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
+                        timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
+                    elif intent.do is NodeDo.TEST:
+                        self._test(run, timeline, intent)
+                    elif intent.do is NodeDo.PROBATION and there.taint is not None:
+                        there = replace(there, taint=replace(there.taint, on_probation=True))
+                        timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
+                        self._work_on_probation(run, timeline, int(there.key.name[1:]))
+                    elif intent.do is NodeDo.UNTAINT:
+                        there = replace(there, taint=None)
+                    self.nodes[intent.node.name] = there
                 elif isinstance(intent, JobIntent):
                     self._on_job(run, timeline, intent)
                 elif isinstance(intent, Page):
@@ -376,23 +392,7 @@ class Remediated:
         self.waking_s = run.now_s + AGAIN_S
         return True
 
-    def _on_node(self, run: TrainingRun, timeline: Timeline, intent: NodeIntent) -> None:
-        there = self.nodes[intent.node.name]
-        if intent.do is NodeDo.TAINT:
-            self._count("quarantined" if run.is_unsound(int(there.key.name[1:])) else "quarantined by mistake")
-            there = replace(there, taint=OurTaint(intent.incident, intent.generation, run.now_s))
-            timeline.at(run.now_s + 1.0, lambda: self._decide(run, timeline))
-        elif intent.do is NodeDo.TEST:
-            self._test(run, timeline, intent)
-        elif intent.do is NodeDo.PROBATION and there.taint is not None:
-            there = replace(there, taint=replace(there.taint, on_probation=True))
-            timeline.at(run.now_s + self.policy.probation_s + 1.0, lambda: self._decide(run, timeline))
-            self._work_on_probation(run, timeline, int(there.key.name[1:]))
-        elif intent.do is NodeDo.UNTAINT:
-            there = replace(there, taint=None)
-        self.nodes[intent.node.name] = there
-
-    def _test(self, run: TrainingRun, timeline: Timeline, intent: NodeIntent) -> None:
+    def _test(self, run: TrainingRun, timeline: EventQueue, intent: NodeIntent) -> None:
         """Passes when the node is sound again; sometimes before."""
         name, key = intent.node.name, (intent.incident, intent.generation)
         if key in self.testing:
@@ -407,19 +407,19 @@ class Remediated:
 
         timeline.at(sound_s + run.setup.test_s, passed)
 
-    def _work_on_probation(self, run: TrainingRun, timeline: Timeline, node: int) -> None:
+    def _work_on_probation(self, run: TrainingRun, timeline: EventQueue, node: int) -> None:
         """Work of low value fails within an hour on a node that is broken still, and the large job is spared."""
         if run.is_unsound(node) and self.policy.probation_s >= 3600.0:
             timeline.at(run.now_s + float(run.random.uniform(60.0, 3600.0)), lambda: self._relapse(run, timeline, node))
 
-    def _relapse(self, run: TrainingRun, timeline: Timeline, node: int) -> None:
+    def _relapse(self, run: TrainingRun, timeline: EventQueue, node: int) -> None:
         key = NodeKey(f"n{node}", f"n{node}")
         shown = Evidence("", "", Syndrome.NONE, Part.NODE, (key,), (), run.now_s, run.now_s, 0.95, Source.NODE)
         decision = decide(self._situation(run), self.incidents, [shown], self.policy)
         self.incidents = decision.incidents
         self._decide(run, timeline)
 
-    def _on_job(self, run: TrainingRun, timeline: Timeline, intent: JobIntent) -> None:
+    def _on_job(self, run: TrainingRun, timeline: EventQueue, intent: JobIntent) -> None:
         if intent.incarnation != str(self.number) or intent.do is JobDo.TOLERATE:
             return
         if intent.do is JobDo.MOVE_AT_CHECKPOINT:
@@ -433,19 +433,19 @@ class Remediated:
             return
         self._elsewhere(run, timeline, intent, "restarted elsewhere")
 
-    def _move(self, run: TrainingRun, timeline: Timeline, intent: JobIntent) -> None:
+    def _move(self, run: TrainingRun, timeline: EventQueue, intent: JobIntent) -> None:
         is_wanted = any(each.id == intent.incident and each.is_open for each in self.incidents)
         if is_wanted and intent.incarnation == str(self.number) and run.stopped is None and run.down_until_s is None:
             self._elsewhere(run, timeline, intent, "moved at a checkpoint")
 
-    def _elsewhere(self, run: TrainingRun, timeline: Timeline, intent: JobIntent, what: str) -> None:
+    def _elsewhere(self, run: TrainingRun, timeline: EventQueue, intent: JobIntent, what: str) -> None:
         avoid = {int(key.name[1:]) for key in intent.avoid}
         kept = [node for node in run.seats if node not in avoid and self.nodes[f"n{node}"].taint is None]
         seats = (kept + [node for node in self._spares(run) if node not in avoid])[: run.setup.nodes]
         if len(seats) == run.setup.nodes:
             self._restart(run, timeline, seats, run.setup.restart_s, what)
 
-    def _restart(self, run: TrainingRun, timeline: Timeline, seats: list[int], for_s: float, what: str) -> None:
+    def _restart(self, run: TrainingRun, timeline: EventQueue, seats: list[int], for_s: float, what: str) -> None:
         self._count(what)
         self.restarted_s.append(run.now_s)
         self._next_run(run, for_s)
@@ -457,7 +457,7 @@ class Remediated:
         self.number += 1
         self.started_s, self.heard = run.now_s + for_s, None
 
-    def _call_a_person(self, run: TrainingRun, timeline: Timeline) -> None:
+    def _call_a_person(self, run: TrainingRun, timeline: EventQueue) -> None:
         stop = run.stopped
         if stop is None or self.person_called_for is stop:
             return
@@ -465,7 +465,7 @@ class Remediated:
         self._count("people called")
         timeline.at(run.now_s + run.setup.person_s, lambda: self._by_hand(run, timeline, stop))
 
-    def _by_hand(self, run: TrainingRun, timeline: Timeline, stop: NodeFault) -> None:
+    def _by_hand(self, run: TrainingRun, timeline: EventQueue, stop: NodeFault) -> None:
         restarts = run.restarts
         if run.stopped is stop:
             by_hand(run, timeline, self, stop)

@@ -10,7 +10,7 @@ from cluster.arrays import FloatArray
 DAY_S = 86_400.0
 
 
-class Kind(StrEnum):
+class NodeFaultKind(StrEnum):
     """Kind of a fault, as a job sees it."""
 
     CRASH = "crash"
@@ -24,19 +24,19 @@ class Kind(StrEnum):
     SLOW_LINK = "slow link"
 
 
-SLOW = (Kind.SLOW_COMPUTE, Kind.SLOW_NIC, Kind.SLOW_LINK)
+SLOW = (NodeFaultKind.SLOW_COMPUTE, NodeFaultKind.SLOW_NIC, NodeFaultKind.SLOW_LINK)
 STOPS_PER_1000_NODE_DAYS = {
-    Kind.CRASH: 2.3,
-    Kind.HANG: 0.6,
-    Kind.LINK_HANG: 0.4,
-    Kind.NODE_LOST: 0.5,
-    Kind.SWITCH: 0.25,
-    Kind.PROGRAM: 0.15,
+    NodeFaultKind.CRASH: 2.3,
+    NodeFaultKind.HANG: 0.6,
+    NodeFaultKind.LINK_HANG: 0.4,
+    NodeFaultKind.NODE_LOST: 0.5,
+    NodeFaultKind.SWITCH: 0.25,
+    NodeFaultKind.PROGRAM: 0.15,
 }
 """Together 4.2, the rate of the StepFun trace (584 faults of 400 nodes in 348.8 days) and near Llama 3's 3.8; the split
 into kinds is chosen after published mixes."""
-SLOW_PER_1000_NODE_DAYS = {Kind.SLOW_COMPUTE: 0.6, Kind.SLOW_NIC: 0.4, Kind.SLOW_LINK: 0.5}
-SLOW_MEAN_S = {Kind.SLOW_COMPUTE: 600.0, Kind.SLOW_NIC: 1440.0, Kind.SLOW_LINK: 1440.0}
+SLOW_PER_1000_NODE_DAYS = {NodeFaultKind.SLOW_COMPUTE: 0.6, NodeFaultKind.SLOW_NIC: 0.4, NodeFaultKind.SLOW_LINK: 0.5}
+SLOW_MEAN_S = {NodeFaultKind.SLOW_COMPUTE: 600.0, NodeFaultKind.SLOW_NIC: 1440.0, NodeFaultKind.SLOW_LINK: 1440.0}
 """Mean durations of compute and communication fail-slow (Greyhound, ATC'25); the tail reaches about 10 h."""
 SLOW_SIGMA = 1.5
 LEMON_SHAPE = 0.35
@@ -48,12 +48,12 @@ REPAIR_MU_H, REPAIR_SIGMA = 3.0, 2.1
 REPAIR_MOST_H = 2000.0
 """Its 99th percentile: what takes longer is replaced by another node."""
 LASTING = {
-    Kind.CRASH: 0.8,
-    Kind.HANG: 0.8,
-    Kind.LINK_HANG: 0.7,
-    Kind.NODE_LOST: 1.0,
-    Kind.SWITCH: 1.0,
-    Kind.PROGRAM: 0.0,
+    NodeFaultKind.CRASH: 0.8,
+    NodeFaultKind.HANG: 0.8,
+    NodeFaultKind.LINK_HANG: 0.7,
+    NodeFaultKind.NODE_LOST: 1.0,
+    NodeFaultKind.SWITCH: 1.0,
+    NodeFaultKind.PROGRAM: 0.0,
 }
 """Probability that a restart on the same nodes fails again; 82.5 % of crashes are local to a node (C4, HPCA'25)."""
 SWITCH_NODES = 3
@@ -66,7 +66,7 @@ class NodeFault:
 
     at_s: float
     node: int
-    kind: Kind
+    kind: NodeFaultKind
     repair_s: float
     """Time until the node is sound again; 0 for what a restart mends."""
     slow_share: float = 0.0
@@ -103,10 +103,10 @@ def _stop(at_s: float, hazard: FloatArray, leaf: int, random: np.random.Generato
     kind = kinds[int(random.choice(len(kinds), p=rates / rates.sum()))]
     node = int(random.choice(len(hazard), p=hazard))
     repair_s = _repair_s(random) if random.random() < LASTING[kind] else 0.0
-    visible = repair_s > 0 and (kind in (Kind.NODE_LOST, Kind.SWITCH) or random.random() < 0.6)
-    peer = (node + int(random.integers(1, len(hazard)))) % len(hazard) if kind is Kind.LINK_HANG else -1
+    visible = repair_s > 0 and (kind in (NodeFaultKind.NODE_LOST, NodeFaultKind.SWITCH) or random.random() < 0.6)
+    peer = (node + int(random.integers(1, len(hazard)))) % len(hazard) if kind is NodeFaultKind.LINK_HANG else -1
     hit = [node]
-    if kind is Kind.SWITCH:
+    if kind is NodeFaultKind.SWITCH:
         first = node - node % leaf
         below = np.arange(first, min(first + leaf, len(hazard)))
         hit = random.choice(below, min(SWITCH_NODES, len(below)), replace=False).tolist()
@@ -129,7 +129,7 @@ def _slow_downs(nodes: int, days: float, hazard: FloatArray, random: np.random.G
     for kind, rate in SLOW_PER_1000_NODE_DAYS.items():
         for at_s in random.uniform(0, days * DAY_S, random.poisson(rate * nodes / 1000 * days)):
             node = int(random.choice(nodes, p=hazard))
-            peer = (node + int(random.integers(1, nodes))) % nodes if kind is Kind.SLOW_LINK else -1
+            peer = (node + int(random.integers(1, nodes))) % nodes if kind is NodeFaultKind.SLOW_LINK else -1
             for_s = random.lognormal(np.log(SLOW_MEAN_S[kind]) - SLOW_SIGMA**2 / 2, SLOW_SIGMA)
             share = float(random.uniform(0.1, 0.6))
             found.append(NodeFault(float(at_s), node, kind, 0.0, share, float(min(for_s, 36_000.0)), peer=peer))
@@ -219,22 +219,19 @@ class TrainingRun:
             self.losses.slow += (end_s - self.now_s) * (1 - speed)
             self.now_s = end_s
             if end_s >= due_s:
-                self._save(to_s)
-
-    def _save(self, to_s: float) -> None:
-        until_s = min(self.now_s + self.setup.save_s, to_s)
-        self.losses.checkpoints += until_s - self.now_s
-        self.now_s, self.saved_s = until_s, self.work_s
-        self.saved_at_s = self.checkpoint_at_s = until_s
+                until_s = min(self.now_s + self.setup.save_s, to_s)
+                self.losses.checkpoints += until_s - self.now_s
+                self.now_s, self.saved_s = until_s, self.work_s
+                self.saved_at_s = self.checkpoint_at_s = until_s
 
     @property
     def slow_share(self) -> float:
         """Loss of speed: the slowest rank sets the pace."""
         on = set(self.seats)
-        return max((each.slow_share for each in self.slow if self._slows(each, on)), default=0.0)
-
-    def _slows(self, fault: NodeFault, on: set[int]) -> bool:
-        return fault.node in on and (fault.peer < 0 or fault.peer in on)
+        return max(
+            (each.slow_share for each in self.slow if (each.node in on and (each.peer < 0 or each.peer in on))),
+            default=0.0,
+        )
 
     def strike(self, fault: NodeFault) -> None:
         """A fault begins."""
@@ -246,7 +243,7 @@ class TrainingRun:
                 self.unsound_until_s.get(fault.node, 0.0), fault.at_s + fault.repair_s
             )
             self.broken_by[fault.node] = fault
-        is_hit = fault.node in self.seats and (fault.kind is not Kind.LINK_HANG or fault.peer in self.seats)
+        is_hit = fault.node in self.seats and (fault.kind is not NodeFaultKind.LINK_HANG or fault.peer in self.seats)
         if is_hit and self.stopped is None and self.down_until_s is None:
             self._stop(fault)
 
@@ -273,7 +270,7 @@ class TrainingRun:
 
     def _matters(self, node: int) -> bool:
         fault = self.broken_by[node]
-        return fault.kind is not Kind.LINK_HANG or fault.peer in self.seats
+        return fault.kind is not NodeFaultKind.LINK_HANG or fault.peer in self.seats
 
     def is_unsound(self, node: int) -> bool:
         return self.unsound_until_s.get(node, 0.0) > self.now_s

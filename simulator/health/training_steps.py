@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from simulator.health.job import ABSENCES, NETWORK, NUMBERS, STOPS, Disturbance, Happening, Job
+from simulator.health.job import ABSENCES, NETWORK, NUMBERS, STOPS, Disturbance, DisturbanceKind, TrainingJob
 from tonnage.records import NO_PEER, Op, Phase, Role, size_class
 
 SEND_S = 0.0001
@@ -21,9 +21,9 @@ _STALLED_STEPS = 0.1
 _DIRECTIONS = (10, 11)
 """Counters of sends forward and back, beside those of the groups."""
 PHASES = {
-    Happening.CHECKPOINT: Phase.CHECKPOINT,
-    Happening.EVALUATION: Phase.EVALUATION,
-    Happening.COMPILATION: Phase.COMPILE,
+    DisturbanceKind.CHECKPOINT: Phase.CHECKPOINT,
+    DisturbanceKind.EVALUATION: Phase.EVALUATION,
+    DisturbanceKind.COMPILATION: Phase.COMPILE,
 }
 
 
@@ -62,7 +62,9 @@ class _Log:
 class Steps:
     """Job under way."""
 
-    def __init__(self, job: Job, disturbance: Disturbance, random: np.random.Generator, *, noise: bool = True) -> None:
+    def __init__(
+        self, job: TrainingJob, disturbance: Disturbance, random: np.random.Generator, *, noise: bool = True
+    ) -> None:
         self.job, self.disturbance, self.random, self._noise = job, disturbance, random, noise
         self.now = np.zeros(job.shape)
         """Instant until which each rank is busy."""
@@ -90,7 +92,7 @@ class Steps:
             return made
         factor = np.inf if which.kind in STOPS else 1.0 + which.strength
         at = [np.unravel_index(rank, job.shape) for rank in which.ranks]
-        if which.kind in (Happening.SLOW_LINK, Happening.HANG_LINK):
+        if which.kind in (DisturbanceKind.SLOW_LINK, DisturbanceKind.HANG_LINK):
             self._slow_link(made, factor, at)
         else:
             ((stage, replica, shard),) = at
@@ -151,21 +153,20 @@ class Steps:
         begun = self.now[stage].copy()
         self.now[stage] += took
         if struck and self.disturbance.kind in ABSENCES:
-            self._strike(stage, begun, took)
+            # The ranks concerned never come out of this pass.
+            mine = np.isin(self.job.numbers[stage], self.disturbance.ranks)
+            if mine.any():
+                instant = (
+                    begun
+                    if self.disturbance.kind is DisturbanceKind.HANG_RANK
+                    else begun + took * self.random.uniform(0, 1)
+                )
+                if np.isnan(self.fault_s):
+                    self.fault_s = float(instant[mine].min())
+                self.now[stage][mine] = np.inf
         if job.tensor > 1:
             factors = self._factors["tensor"][stage] if self._applies(step) else np.ones(job.data)
             self._collective(step, Role.TENSOR, job.numbers[stage], self.now[stage], 1, job.tensor_s, factors, 1 << 20)
-
-    def _strike(self, stage: int, begun: FloatArray, took: FloatArray) -> None:
-        """The ranks concerned never come out of this pass."""
-        mine = np.isin(self.job.numbers[stage], self.disturbance.ranks)
-        if mine.any():
-            instant = (
-                begun if self.disturbance.kind is Happening.HANG_RANK else begun + took * self.random.uniform(0, 1)
-            )
-            if np.isnan(self.fault_s):
-                self.fault_s = float(instant[mine].min())
-            self.now[stage][mine] = np.inf
 
     def _applies(self, step: int) -> bool:
         return step >= self.disturbance.step
@@ -287,7 +288,7 @@ class Steps:
             made.phase[at] = phase
 
 
-def step_length_s(job: Job, disturbance: Disturbance) -> float:
+def step_length_s(job: TrainingJob, disturbance: Disturbance) -> float:
     """Length of a step without noise under a disturbance that has begun."""
     steps = Steps(job, disturbance, np.random.default_rng(0), noise=False)
     ends = []

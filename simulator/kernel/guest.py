@@ -88,7 +88,13 @@ def emulator(environment: Mapping[str, str] = os.environ) -> Emulator:
     try:
         with locked(folder.with_name(f"{folder.name}.lock")):
             if not folder.exists():
-                _make(folder, environment)
+                # Unpacks all beside the folder, which then appears complete.
+                unfinished = folder.with_name(f".{folder.name}.unfinished")
+                shutil.rmtree(unfinished, ignore_errors=True)
+                unfinished.mkdir(parents=True)
+                for package in pinned():
+                    unpack(fetched(package, archives_of(environment)), unfinished, only=package.folder)
+                unfinished.rename(folder)
     except OSError as error:
         raise GuestError(f"making the emulator in {folder}: {error}") from error
     return Emulator(folder)
@@ -97,16 +103,6 @@ def emulator(environment: Mapping[str, str] = os.environ) -> Emulator:
 def pinned() -> tuple[Package, ...]:
     lines = (line.split() for line in PINS.read_text(encoding="ascii").splitlines())
     return tuple(Package(path, sha256, "boot/" if "/linux-image-" in path else "usr/") for sha256, path in lines)
-
-
-def _make(folder: Path, environment: Mapping[str, str]) -> None:
-    """Unpacks all beside the folder, which then appears complete."""
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    for package in pinned():
-        unpack(fetched(package, archives_of(environment)), unfinished, only=package.folder)
-    unfinished.rename(folder)
 
 
 Kernel = Literal["uml", "emulated"]
@@ -134,7 +130,7 @@ LAST_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GuestOutcome:
     """Result of a call in the guest."""
 
     exit_code: int
@@ -157,7 +153,7 @@ class Guest:
         self._pending = b""
         self._number = 0
 
-    def run(self, source: str, *, within_s: float = CALL_WITHIN_S) -> Outcome:
+    def run(self, source: str, *, within_s: float = CALL_WITHIN_S) -> GuestOutcome:
         """Runs Python code to its end. Raises GuestError where the guest ends or the time is up."""
         return self._call({"source": source}, within_s)
 
@@ -187,7 +183,7 @@ class Guest:
                 process.wait()
         os.close(self._answers)
 
-    def _call(self, request: dict[str, Any], within_s: float) -> Outcome:
+    def _call(self, request: dict[str, Any], within_s: float) -> GuestOutcome:
         self._number += 1
         # The serial line drops what does not fit its 4 KiB, so that it carries only the name of the request's file.
         file = self._log.with_name(f"request-{self._number}")
@@ -197,7 +193,7 @@ class Guest:
         answer = self._read(time.monotonic() + within_s, str(request.get("function", "a program")))
         while answer["number"] != self._number:  # that of an earlier call, which nothing waits for any more
             answer = self._read(time.monotonic() + within_s, str(request.get("function", "a program")))
-        return Outcome(answer["exit_code"], answer["value"], answer["stdout"], answer["stderr"])
+        return GuestOutcome(answer["exit_code"], answer["value"], answer["stdout"], answer["stderr"])
 
     def _read(self, deadline_s: float, waiting_for: str) -> dict[str, Any]:
         while b"\n" not in self._pending:
@@ -240,7 +236,11 @@ def _start_uml(log: Path, memory_mib: int) -> Guest:
     machine = [f"mem={memory_mib}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=4"]
     lines = ["con=null", "con0=null,fd:1", f"ssl0=fd:{request_end},fd:{answer_end}", "panic=-1"]
     command = [str(kernel_program()), *machine, *lines, f"init={sys.executable}", *INIT]
-    environment = {"PATH": os.defpath, "HOME": str(log.parent), "TMPDIR": str(_memory_folder())}
+    environment = {
+        "PATH": os.defpath,
+        "HOME": str(log.parent),
+        "TMPDIR": str(SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())),
+    }
     process = _process(command, log, (request_end, answer_end), environment)
     os.close(request_end)
     os.close(answer_end)
@@ -281,10 +281,6 @@ def _process(
 def _die_with_parent() -> None:
     """Has the guest killed with this process, however that ends: it would wait for requests for ever."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _memory_folder() -> Path:
-    return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
 PREPARATIONS: Mapping[Kernel, Callable[[], object]] = {"uml": kernel_program, "emulated": emulator}

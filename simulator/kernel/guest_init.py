@@ -51,19 +51,6 @@ class Running:
 
 
 def main() -> None:
-    _mount_all()
-    os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"  # noqa: S108
-    os.environ["PATH"] = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-    line = os.open(LINE or SERIAL, os.O_RDWR | os.O_NOCTTY)
-    if os.isatty(line):
-        tty.setraw(line, termios.TCSANOW)
-    try:
-        _serve(line)
-    finally:
-        libc.reboot(POWER_OFF)
-
-
-def _mount_all() -> None:
     devices = (("dev", "/dev", "devtmpfs", None),) if LINE else ()
     for source, target, kind, options in (*devices, *MOUNTS):
         Path(target).mkdir(exist_ok=True)
@@ -74,6 +61,15 @@ def _mount_all() -> None:
     here = (root / "cgroup.controllers").read_text(encoding="ascii").split()
     words = " ".join(f"+{one}" for one in CONTROLLERS if one in here)
     (root / "cgroup.subtree_control").write_text(words, encoding="ascii")
+    os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"  # noqa: S108
+    os.environ["PATH"] = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    line = os.open(LINE or SERIAL, os.O_RDWR | os.O_NOCTTY)
+    if os.isatty(line):
+        tty.setraw(line, termios.TCSANOW)
+    try:
+        _serve(line)
+    finally:
+        libc.reboot(POWER_OFF)
 
 
 def _serve(line: int) -> None:
@@ -101,7 +97,12 @@ def _serve(line: int) -> None:
                     return
                 pid, record = _start(json.loads(Path(os.fsdecode(request)).read_text(encoding="utf-8")))
                 running[pid] = record
-        for pid, status in _reaped():
+        # Ended children since the last look, with their wait status.
+        ended = []
+        with contextlib.suppress(ChildProcessError):
+            while (child := os.waitpid(-1, os.WNOHANG))[0]:
+                ended.append(child)
+        for pid, status in ended:
             if pid in running:
                 _write(line, _answer(running.pop(pid), os.waitstatus_to_exitcode(status)))
 
@@ -110,15 +111,6 @@ def _drain(descriptor: int) -> None:
     with contextlib.suppress(BlockingIOError):
         while os.read(descriptor, 4096):
             pass
-
-
-def _reaped() -> list[tuple[int, int]]:
-    """Ended children since the last look, with their wait status."""
-    ended = []
-    with contextlib.suppress(ChildProcessError):
-        while (child := os.waitpid(-1, os.WNOHANG))[0]:
-            ended.append(child)
-    return ended
 
 
 def _start(call: dict[str, Any]) -> tuple[int, Running]:
@@ -135,7 +127,10 @@ def _start(call: dict[str, Any]) -> tuple[int, Running]:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _redirect(record)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.dup2(os.open(record.stdout, flags, 0o600), 1)
+        os.dup2(os.open(record.stderr, flags, 0o600), 2)
         _run(call, record)
         code = 0
     except SystemExit as end:
@@ -146,13 +141,6 @@ def _start(call: dict[str, Any]) -> tuple[int, Running]:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _redirect(record: Running) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(os.open(record.stdout, flags, 0o600), 1)
-    os.dup2(os.open(record.stderr, flags, 0o600), 2)
 
 
 def _run(call: dict[str, Any], record: Running) -> None:

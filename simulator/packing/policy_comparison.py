@@ -20,11 +20,11 @@ from simulator.packing import replay as one
 from simulator.packing.relocation import cheapest_relocation
 from simulator.packing.replay import Curve, Replay, published_stream, with_renamed_nodes
 from simulator.packing.summary import bound_pct
-from simulator.sweep.runner import Run
+from simulator.sweep.runner import PolicyRun
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReplayRules:
     """Rules of every replay of a comparison."""
 
     rename_nodes: bool = False
@@ -33,7 +33,7 @@ class Rules:
     """Maximum fraction of running pods that may be moved, one at a time, when a pod fits nowhere."""
 
 
-def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
+def play(run: PolicyRun, traces: Mapping[str, Snapshot], rules: ReplayRules) -> one.Replay:
     """One replay. It depends on its arguments alone, except for the measured times."""
     trace = traces[run.trace]
     if rules.rename_nodes:
@@ -48,7 +48,7 @@ def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
     return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
 
 
-def bounds_of(runs: Sequence[Run], traces: Mapping[str, Snapshot]) -> Mapping[str, float]:
+def bounds_of(runs: Sequence[PolicyRun], traces: Mapping[str, Snapshot]) -> Mapping[str, float]:
     """Upper bounds on allocation at 100 % arrived, % of the GPUs, by trace, mean over seeds."""
     # openb, 1,213 nodes: 0.3 s a seed.
     arrivals = {(run.trace, run.seed) for run in runs}

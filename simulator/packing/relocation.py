@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import BoolArray, IntArray
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
@@ -51,7 +51,20 @@ def cheapest_relocation(
     placed = [running[pod] for pod in pods]
     without = nodes_without(packer.ledger, placed)
     for n in _cheapest_first(packer, shape, placed, without, np.flatnonzero(without.fits(shape))):
-        room = _trial_move(packer, shape, pods[n], placed[n])
+        # Result of the move, carried out and undone: the packer's own choices, or None when there are none.
+        was = placed[n]
+        here: BoolArray = np.zeros(len(packer.nodes), dtype=np.bool_)
+        here[was.node] = True
+        packer.remove(was.shape, was.node, was.devices)
+        room = None
+        choice = packer.choose(shape, here)
+        if choice is not None:
+            packer.place(shape, choice)
+            target = packer.choose(was.shape, ~here)
+            if target is not None:
+                room = Relocation(((pods[n], target),), choice)
+            packer.remove(shape, choice.node, choice.devices)
+        packer.place(was.shape, Choice(was.node, was.devices, 0.0))
         if room is not None:
             return room
     return None
@@ -89,7 +102,9 @@ def _cheapest_first(
     surcharge = packer.policy.surcharge(shape, packer.ledger)
     if surcharge is not None:
         cost = cost + np.append(surcharge, 0.0)[packer.ledger.gpu_type[node]]
-    total = cost - _regained(packer, without, rows, node)
+    # Worth that comes free on its node when a pod leaves.
+    after, before = packer.policy.worth(without, rows), packer.policy.worth(packer.ledger, node)
+    total = cost - (np.zeros(len(rows)) if after is None or before is None else after - before)
     cheapest: list[int] = rows[np.argsort(total, kind="stable")][:MOST_TRIES].tolist()
     return cheapest
 
@@ -97,26 +112,3 @@ def _cheapest_first(
 def _cost_elsewhere(best: list[tuple[int, float]], node: int) -> float:
     """Least cost on any node but this; infinite where there is none."""
     return next((cost for there, cost in best if there != node), np.inf)
-
-
-def _regained(packer: Packer, without: Ledger, rows: IntArray, node: IntArray) -> FloatArray:
-    """Worth that comes free on its node when a pod leaves."""
-    after, before = packer.policy.worth(without, rows), packer.policy.worth(packer.ledger, node)
-    return np.zeros(len(rows)) if after is None or before is None else after - before
-
-
-def _trial_move(packer: Packer, shape: PodShape, pod: int, was: Placed) -> Relocation | None:
-    """Result of the move, carried out and undone: the packer's own choices, or None when there are none."""
-    here: BoolArray = np.zeros(len(packer.nodes), dtype=np.bool_)
-    here[was.node] = True
-    packer.remove(was.shape, was.node, was.devices)
-    room = None
-    choice = packer.choose(shape, here)
-    if choice is not None:
-        packer.place(shape, choice)
-        target = packer.choose(was.shape, ~here)
-        if target is not None:
-            room = Relocation(((pod, target),), choice)
-        packer.remove(shape, choice.node, choice.devices)
-    packer.place(was.shape, Choice(was.node, was.devices, 0.0))
-    return room

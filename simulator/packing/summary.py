@@ -11,7 +11,7 @@ from cluster.snapshot import Snapshot
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.classes import class_of, kinds_of
 from simulator.packing.replay import Curve, Replay, gpu_milli_of
-from simulator.sweep.runner import Run
+from simulator.sweep.runner import PolicyRun
 
 QUANTILES: FloatArray = np.array([0.001, 0.01, *np.arange(0.05, 0.951, 0.05), 0.99, 0.999, 1.0])
 """Quantiles at which decision times are kept: enough to draw their distribution, whatever the number of pods."""
@@ -76,12 +76,12 @@ class PolicySummary:
         return np.sum(list(self.unplaced.values()), axis=0) if self.unplaced else np.zeros(len(self.seeds))
 
 
-def summarise(done: Sequence[tuple[Run, Replay]], *, priced: bool) -> tuple[PolicySummary, ...]:
+def summarise(done: Sequence[tuple[PolicyRun, Replay]], *, priced: bool) -> tuple[PolicySummary, ...]:
     """One summary for each trace and policy of a sweep, in the order of their first occurrence.
 
     priced: whether the trace's GPUs have prices; if not, the columns of dollars are NaN.
     """
-    groups: dict[tuple[str, str], list[tuple[Run, Replay]]] = {}
+    groups: dict[tuple[str, str], list[tuple[PolicyRun, Replay]]] = {}
     for run, replay in done:
         groups.setdefault((run.trace, run.policy), []).append((run, replay))
     return tuple(

@@ -9,7 +9,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import BreakerCurve
 from simulator.power.faults import Fault
-from simulator.power.policies import Orders
+from simulator.power.policies import RowOrders
 
 AGENT_AFTER_BOOT_S = 60.0
 """Time after a reboot during which a server is unlimited; then its agent is back and its lease is in force again."""
@@ -65,7 +65,7 @@ class Agents:
         all."""
         self.expired = False
 
-    def take(self, orders: Orders, now_s: float, epoch: int = 0) -> None:
+    def take(self, orders: RowOrders, now_s: float, epoch: int = 0) -> None:
         """Records an order. An order older than the last is refused, as is one of a controller before the last."""
         if (epoch, orders.number) < (self.epoch, self._number):
             return

@@ -41,7 +41,7 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Orders:
+class RowOrders:
     """Limits for every server; shape (servers,). An order replaces the previous one."""
 
     number: int
@@ -62,12 +62,12 @@ class Orders:
     """Time from its arrival for which a server obeys; then it goes to its safe floor on its own."""
 
 
-class Policy(Protocol):
+class RowPolicy(Protocol):
     """A policy that decides once a period. It has its own state: one policy controls one row."""
 
     name: str
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         """New orders, or None to keep the last ones (which renews nothing)."""
         ...
 
@@ -98,7 +98,7 @@ class NoCap(MeterPolicy):
 
     name = "no-cap"
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:  # noqa: ARG002
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:  # noqa: ARG002
         return None
 
 
@@ -114,15 +114,15 @@ class _Clocks:
         self._machine, self._servers = machine, servers
         self._number = 0
 
-    def orders(self, low_mhz: float, high_mhz: float) -> Orders:
+    def orders(self, low_mhz: float, high_mhz: float) -> RowOrders:
         return self.orders_of_shares([self._machine.share_at(low_mhz), self._machine.share_at(high_mhz)])
 
-    def orders_of_shares(self, share: Sequence[float]) -> Orders:
+    def orders_of_shares(self, share: Sequence[float]) -> RowOrders:
         """share: fraction of its power above idle that the clock of each class leaves."""
         self._number += 1
         clock: FloatArray = np.repeat(share, self._servers)
         count = len(clock)
-        return Orders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
+        return RowOrders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
 
 
 class OneThreshold(MeterPolicy):
@@ -136,7 +136,7 @@ class OneThreshold(MeterPolicy):
         self._clocks, self._high_too = _Clocks(machine, servers), high_too
         self._capped = False
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:  # noqa: ARG002
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:  # noqa: ARG002
         share = seen.row_w / self._budget_w
         capped = share >= 0.89 or (self._capped and share >= 0.89 - UNCAP_BELOW)
         if capped == self._capped:
@@ -172,7 +172,7 @@ class Polca(MeterPolicy):
         self._stages = [0, 0]
         self._since_s = 0.0
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         share = seen.row_w / self._budget_w
         low, high = self._stages
         if share >= self._second:
@@ -220,7 +220,7 @@ class Ladder(MeterPolicy):
         self._stage = 0
         self._moved_s, self._calm_s = -np.inf, 0.0
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         share = seen.row_w / self._budget_w
         if share >= self._first - UNCAP_BELOW:
             self._calm_s = now_s
@@ -260,7 +260,7 @@ class TwoClocks(MeterPolicy):
         self._share = self._during = [1.0, 1.0]
         """Shares ordered last, and those in force during the period that is read next."""
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:  # noqa: ARG002
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:  # noqa: ARG002
         low_w, high_w = (float(part.sum()) for part in np.split(seen.server_w, [self._servers[0]]))
         self._rows_w = [*self._rows_w[-2:], low_w + high_w]
         rise_w = self._rows_w[-1] - min(self._rows_w)
@@ -284,7 +284,7 @@ class TwoClocks(MeterPolicy):
 BASELINES = ("no-cap", "one-threshold-low", "one-threshold-all", "polca", "ladder", "two-clocks")
 
 
-def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> Policy:
+def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> RowPolicy:
     """A policy by its name in BASELINES."""
     match name:
         case "no-cap":

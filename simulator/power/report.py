@@ -12,19 +12,19 @@ from simulator.power.requests import CLASSES, DAY_S
 from simulator.power.study import ComparedRun, Study
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.sweep_report import Key, rendered
-from simulator.sweep.runner import Run
+from simulator.sweep.runner import PolicyRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Done = Sequence[tuple[Run, ComparedRun]]
+Done = Sequence[tuple[PolicyRun, ComparedRun]]
 HOUR_S = 3600.0
 POINTS = 700
 """Points of a line: each is the highest draw of its interval, so that no peak is lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class PowerStudyFacts:
     """Time, place and command of the runs."""
 
     command: str
@@ -68,7 +68,7 @@ TERMS = {
 }
 
 
-def render_power(done: Done, study: Study, about: About, conclusion: str = "") -> str:
+def render_power(done: Done, study: Study, about: PowerStudyFacts, conclusion: str = "") -> str:
     """The page. Sizes and policies keep the order of the runs.
 
     conclusion: the result of all runs together, where they answer one question.
@@ -92,11 +92,27 @@ def _section(label: str, done: Done) -> PowerSection:
     policies = list(dict.fromkeys(run.policy for run, _ in done))
     mine = {policy: [compared for run, compared in done if run.policy == policy] for policy in policies}
     first = done[0][1].outcome
+    worst = [max((run.outcome for run in runs), key=lambda outcome: outcome.peak_share) for runs in mine.values()]
+    draws = [outcome.row_w / outcome.budget_w for outcome in worst]
+    name = f"power-{label}"
     return PowerSection(
         title=f"{label} servers: {sum(first.servers)} under a budget of {first.budget_w / 1000:.1f} kW",
         headline=_headline(mine),
         rows=tuple((policy, _cells(runs)) for policy, runs in mine.items()),
-        charts=_charts(label, mine),
+        charts=(
+            Chart(
+                "Draw against budget",
+                "Highest draw of the row over 2 s in each interval, for the seed with the highest peak. The thin line "
+                "is the budget; a brake holds the draw down each time it is reached.",
+                drawn(f"{name}-time", lambda axes: _over_time(axes, draws)),
+            ),
+            Chart(
+                "Duration of draws",
+                "Fraction of the time (logarithmic) during which the row drew at least this much. Further left at the "
+                "budget is safer; further right below it is more work done under the same breaker.",
+                drawn(f"{name}-duration", lambda axes: _duration(axes, draws)),
+            ),
+        ),
         legend=tuple(
             Key(policy, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
             for n, policy in enumerate(policies)
@@ -122,26 +138,6 @@ def _cells(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
         cells += [f"{max(compared.slower_pct(name, percentile) for compared in runs):+.2f}" for percentile in (50, 99)]
         cells.append(f"{max(100 * outcome.of_class(name).held_share for outcome in outcomes):.2f}")
     return tuple(cells)
-
-
-def _charts(label: str, mine: dict[str, list[ComparedRun]]) -> tuple[Chart, ...]:
-    worst = [max((run.outcome for run in runs), key=lambda outcome: outcome.peak_share) for runs in mine.values()]
-    draws = [outcome.row_w / outcome.budget_w for outcome in worst]
-    name = f"power-{label}"
-    return (
-        Chart(
-            "Draw against budget",
-            "Highest draw of the row over 2 s in each interval, for the seed with the highest peak. The thin line is "
-            "the budget; a brake holds the draw down each time it is reached.",
-            drawn(f"{name}-time", lambda axes: _over_time(axes, draws)),
-        ),
-        Chart(
-            "Duration of draws",
-            "Fraction of the time (logarithmic) during which the row drew at least this much. Further left at the "
-            "budget is safer; further right below it is more work done under the same breaker.",
-            drawn(f"{name}-duration", lambda axes: _duration(axes, draws)),
-        ),
-    )
 
 
 def _over_time(axes: "Axes", draws: Sequence[FloatArray]) -> None:

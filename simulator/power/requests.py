@@ -159,7 +159,7 @@ CLASSES = ("low", "high")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RequestKind:
     """Requests of one kind: lengths drawn uniformly between bounds, or as one of the given pairs."""
 
     share: float
@@ -173,9 +173,9 @@ class Kind:
 
 
 CHAT_MIX = (
-    Kind(0.25, 0.0, (2048, 8192), (256, 512)),
-    Kind(0.25, 1.0, (512, 2048), (1024, 2048)),
-    Kind(0.50, 0.5, (2048, 4096), (128, 2048)),
+    RequestKind(0.25, 0.0, (2048, 8192), (256, 512)),
+    RequestKind(0.25, 1.0, (512, 2048), (1024, 2048)),
+    RequestKind(0.50, 0.5, (2048, 4096), (128, 2048)),
 )
 """Summarize (low), Search (high), Chat (half and half): the mix of POLCA's evaluation (arXiv 2308.12908)."""
 
@@ -186,7 +186,7 @@ _CODE_OUTPUT = (6, 6, 7, 8, 9, 11, 13, 16, 20, 29, 55, 90, 251, 1899)
 outputs."""
 
 
-def code_mix(lengths: Path | None = None) -> tuple[Kind, ...]:
+def code_mix(lengths: Path | None = None) -> tuple[RequestKind, ...]:
     """Prompt-heavy requests of a coding assistant, half of them low.
 
     lengths: a CSV file, plain or gzipped, with ContextTokens and GeneratedTokens. Without one, quantiles of the Azure
@@ -200,7 +200,7 @@ def code_mix(lengths: Path | None = None) -> tuple[Kind, ...]:
         pairs = np.stack([prompt, output], axis=1).round().astype(np.int64)
     else:
         pairs = _read_lengths(lengths)
-    return (Kind(1.0, 0.5, (0, 0), (0, 0), column(pairs, np.int64)),)
+    return (RequestKind(1.0, 0.5, (0, 0), (0, 0), column(pairs, np.int64)),)
 
 
 def _read_lengths(path: Path) -> IntArray:
@@ -217,10 +217,10 @@ def _read_lengths(path: Path) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RowLoad:
     """Load of a row, relative to its size: more servers get more requests."""
 
-    mix: tuple[Kind, ...] = CHAT_MIX
+    mix: tuple[RequestKind, ...] = CHAT_MIX
     peak_busy_share: float = 0.8
     """Fraction of the capacity of a class's servers at full clock that is requested at the curve's highest rate."""
     burstiness: float = 1.0
@@ -266,12 +266,22 @@ def servers_of(servers: int, low_share: float) -> tuple[int, int]:
     return low, servers - low
 
 
-def draw_requests(machine: Machine, curve: RateCurve, load: Load, servers: int, seed: int) -> Requests:
+def draw_requests(machine: Machine, curve: RateCurve, load: RowLoad, servers: int, seed: int) -> Requests:
     """Requests for a row with this number of servers; the same arguments give the same requests."""
     chance = np.random.default_rng([seed, servers])
     return in_order(
         [
-            requests_of(machine, curve, load, own, number, _weight(load.mix, number), chance)
+            requests_of(
+                machine,
+                curve,
+                load,
+                own,
+                number,
+                np.array(
+                    [kind.share * (kind.high_share if number == HIGH else 1 - kind.high_share) for kind in load.mix]
+                ),
+                chance,
+            )
             for number, own in enumerate(servers_of(servers, load.low_share))
         ]
     )
@@ -287,15 +297,10 @@ def in_order(parts: Sequence[Requests]) -> Requests:
     return Requests(**joined)  # type: ignore[arg-type]
 
 
-def _weight(mix: Sequence[Kind], number: int) -> FloatArray:
-    """Frequency of each kind in this class."""
-    return np.array([kind.share * (kind.high_share if number == HIGH else 1 - kind.high_share) for kind in mix])
-
-
 def requests_of(
     machine: Machine,
     curve: RateCurve,
-    load: Load,
+    load: RowLoad,
     servers: int,
     number: int,
     weight: FloatArray,
@@ -306,7 +311,16 @@ def requests_of(
     number: of the class. weight: shape (kinds,), frequency of each kind of the mix.
     """
     peak_per_s = load.peak_busy_share * servers * _capacity_per_s(machine, load, weight)
-    at_s = _arrivals(curve, peak_per_s, load.burstiness, chance)
+    instants, integral = curve.expected()
+    total = peak_per_s * integral[-1]
+    if load.burstiness <= 0:
+        places = np.arange(chance.random(), total)
+    else:
+        shape = load.burstiness**-2
+        room = int(total + 8 * load.burstiness * np.sqrt(total) + 100)
+        places = np.cumsum(chance.gamma(shape, 1 / shape, room))
+        places = places[places < total]
+    at_s = np.interp(places, peak_per_s * integral, instants)
     prompt, output = _lengths(load.mix, weight, len(at_s), chance)
     return Requests(
         at_s=at_s,
@@ -317,33 +331,15 @@ def requests_of(
     )
 
 
-def _capacity_per_s(machine: Machine, load: Load, weight: FloatArray) -> float:
+def _capacity_per_s(machine: Machine, load: RowLoad, weight: FloatArray) -> float:
     """Requests per second that one server sustains at full clock with a full batch."""
     prompt, output = _lengths(load.mix, weight, 100_000, np.random.default_rng(0))
     busy_s = machine.prompt_seconds(prompt).mean() + output.mean() * machine.token_seconds(load.batch) / load.batch
     return float(1.0 / busy_s)
 
 
-def _arrivals(curve: RateCurve, peak_per_s: float, burstiness: float, chance: np.random.Generator) -> FloatArray:
-    """Arrivals by a renewal process that follows the curve: gamma gaps of mean 1 in expected arrivals, mapped to
-    instants.
-
-    With burstiness 1 the gaps are exponential and the arrivals Poisson.
-    """
-    instants, integral = curve.expected()
-    total = peak_per_s * integral[-1]
-    if burstiness <= 0:
-        places = np.arange(chance.random(), total)
-    else:
-        shape = burstiness**-2
-        room = int(total + 8 * burstiness * np.sqrt(total) + 100)
-        places = np.cumsum(chance.gamma(shape, 1 / shape, room))
-        places = places[places < total]
-    return np.interp(places, peak_per_s * integral, instants)
-
-
 def _lengths(
-    mix: tuple[Kind, ...], weight: FloatArray, count: int, chance: np.random.Generator
+    mix: tuple[RequestKind, ...], weight: FloatArray, count: int, chance: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Prompt and output tokens of `count` requests."""
     of_kind = chance.choice(len(mix), size=count, p=weight / weight.sum())

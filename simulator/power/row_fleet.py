@@ -24,14 +24,14 @@ from placement.engine.packer import Packer
 from placement.engine.policy import Policy
 from simulator.power.machine import Machine
 from simulator.power.policies import PERIOD_S
-from simulator.power.requests import Load, RateCurve, Requests, in_order, requests_of
+from simulator.power.requests import RateCurve, Requests, RowLoad, in_order, requests_of
 from simulator.power.row import Row
 
 HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Service:
+class RowService:
     """Instances of a model that serve one course of requests; an instance is a whole server."""
 
     name: str
@@ -45,7 +45,7 @@ def shifted(curve: RateCurve, hours: float) -> RateCurve:
     return RateCurve(f"{curve.source}, {hours:g} h later", curve.bucket_s, np.roll(curve.share, steps))
 
 
-def expected_course(machine: Machine, curve: RateCurve, load: Load, days: int) -> FloatArray:
+def expected_course(machine: Machine, curve: RateCurve, load: RowLoad, days: int) -> FloatArray:
     """Mean draw of an instance in each hour of the day, over the first days; shape (24,).
 
     As a fraction of the range from idle to the highest draw of a server, which is the form of profiles in snapshots. It
@@ -59,7 +59,7 @@ def expected_course(machine: Machine, curve: RateCurve, load: Load, days: int) -
 
 
 def place(
-    services: Sequence[Service],
+    services: Sequence[RowService],
     rows: int,
     servers_per_row: int,
     policy: Policy,
@@ -85,7 +85,11 @@ def place(
             for _ in range(stands[number] if step == "stands" else service.instances - stands[number]):
                 among = None
                 if step == "stands":
-                    among = _first_with_room(placed, sum(stands) / rows)[row_of]
+                    # The first row with fewer instances than `most`.
+                    used = placed.sum(axis=1)
+                    among = np.asarray(
+                        np.arange(len(used)) == np.flatnonzero(used < (sum(stands) / rows))[0], dtype=np.bool_
+                    )[row_of]
                 elif spread:
                     among = _evenest(placed, number, servers_per_row)[row_of]
                 choice = packer.choose(shape, among, service.name)
@@ -94,12 +98,6 @@ def place(
                 packer.place(shape, choice, service.name)
                 placed[row_of[choice.node], number] += 1
     return placed
-
-
-def _first_with_room(placed: IntArray, most: float) -> BoolArray:
-    """The first row with fewer instances than `most`."""
-    used = placed.sum(axis=1)
-    return np.asarray(np.arange(len(used)) == np.flatnonzero(used < most)[0], dtype=np.bool_)
 
 
 def _evenest(placed: IntArray, service: int, servers_per_row: int) -> BoolArray:
@@ -111,15 +109,21 @@ def _evenest(placed: IntArray, service: int, servers_per_row: int) -> BoolArray:
 
 
 def draws_w(
-    machine: Machine, services: Sequence[Service], placed: IntArray, load: Load, first_day: int, days: int, seed: int
+    machine: Machine,
+    services: Sequence[RowService],
+    placed: IntArray,
+    load: RowLoad,
+    first_day: int,
+    days: int,
+    seed: int,
 ) -> FloatArray:
     """Mean draw of each row in every 2 s of these days; shape (rows, windows)."""
-    part = [Service(s.name, s.curve.days(first_day, days), s.instances) for s in services]
+    part = [RowService(s.name, s.curve.days(first_day, days), s.instances) for s in services]
     return np.array([_draw_w(machine, part, own, load, [seed, n]) for n, own in enumerate(placed)])
 
 
 def _draw_w(
-    machine: Machine, services: Sequence[Service], own: IntArray, load: Load, seed: Sequence[int]
+    machine: Machine, services: Sequence[RowService], own: IntArray, load: RowLoad, seed: Sequence[int]
 ) -> FloatArray:
     chance = np.random.default_rng(seed)
     parts: list[Requests] = []
@@ -233,13 +237,13 @@ SIZE_EXPONENT = 0.7
 of 24 services has a tenth of the servers."""
 
 
-def zones(curve: RateCurve, count: int, servers: int) -> tuple[Service, ...]:
+def zones(curve: RateCurve, count: int, servers: int) -> tuple[RowService, ...]:
     """Equal services, each peaking later than the previous one by the same time, around the day."""
     each = servers // count
-    return tuple(Service(f"s{n}", shifted(curve, 24 * n / count), each) for n in range(count))
+    return tuple(RowService(f"s{n}", shifted(curve, 24 * n / count), each) for n in range(count))
 
 
-def regions(curves: Sequence[RateCurve], count: int, servers: int, seed: int) -> tuple[Service, ...]:
+def regions(curves: Sequence[RateCurve], count: int, servers: int, seed: int) -> tuple[RowService, ...]:
     """Services of unequal size, each with users in one region, in random order of arrival at the fleet.
 
     Each follows one of the curves, of the same or the other week: hours and weekdays recur, while single surges do not
@@ -252,7 +256,7 @@ def regions(curves: Sequence[RateCurve], count: int, servers: int, seed: int) ->
         region = int(chance.choice(len(REGION_HOURS), p=REGION_SHARES))
         curve = curves[int(chance.integers(len(curves)))]
         weeks = int(chance.integers(max(1, round(curve.for_s / 3600 / WEEK_H))))
-        made.append(Service(f"s{n:02d}", shifted(curve, REGION_HOURS[region] + weeks * WEEK_H), sizes[n]))
+        made.append(RowService(f"s{n:02d}", shifted(curve, REGION_HOURS[region] + weeks * WEEK_H), sizes[n]))
     return tuple(made)
 
 

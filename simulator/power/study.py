@@ -14,13 +14,13 @@ from power.rules import PowerRules
 from simulator.power.agents import BrakeRules
 from simulator.power.faults import Fault
 from simulator.power.machine import DGX_A100, Machine
-from simulator.power.policies import BASELINES, PERIOD_S, Policy, baseline
+from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
 from simulator.power.requests import (
     CHAT_MIX,
     CLASSES,
-    Load,
     RateCurve,
     Requests,
+    RowLoad,
     code_mix,
     draw_requests,
     made_up_rates,
@@ -28,9 +28,9 @@ from simulator.power.requests import (
     servers_of,
     shaped_rates,
 )
-from simulator.power.tonnage_policy import LEASED_CLOCKS, TONNAGE_POLICIES, LeasedClocks, tonnage_policy_of
+from simulator.power.tonnage_policy import LEASED_CLOCKS, TONNAGE_POLICIES, LeasedClocks, TonnagePower
 from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_trial
-from simulator.sweep.runner import Executor, Run, one_by_one
+from simulator.sweep.runner import Executor, PolicyRun, one_by_one
 
 POLICIES = (*BASELINES, LEASED_CLOCKS, *TONNAGE_POLICIES)
 IN_BAND = ("tonnage", "ladder", "two-clocks", LEASED_CLOCKS)
@@ -96,8 +96,8 @@ class Study:
         curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
         return curve.above(self.above_share) if self.above_share else curve
 
-    def load(self) -> Load:
-        return Load(
+    def load(self) -> RowLoad:
+        return RowLoad(
             mix=CHAT_MIX if self.mix == "chat" else code_mix(self.lengths),
             peak_busy_share=self.peak_busy_share,
             burstiness=self.burstiness,
@@ -187,7 +187,7 @@ def servers_with(study: Study, extra_share: float) -> int:
     return round(study.base_servers * (1 + extra_share))
 
 
-def play(run: Run, study: Study) -> ComparedRun:
+def play(run: PolicyRun, study: Study) -> ComparedRun:
     """One run of a sweep; `run.trace` gives the number of additional servers (see label_of)."""
     extra_share = extra_of(run.trace)
     budget_w, spike_share = planned_budget(study, run.seed)
@@ -234,11 +234,10 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
     delay_s, telemetry_s = study.delay_of(policy), study.telemetry_of(policy)
     own = servers_of(servers, study.low_share)
 
-    def made(budget_w: float) -> Policy:
-        if policy in TONNAGE_POLICIES:
-            return tonnage_policy_of(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
-        if policy == LEASED_CLOCKS:
-            return LeasedClocks(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
+    def make_policy(budget_w: float) -> RowPolicy:
+        if policy in (*TONNAGE_POLICIES, LEASED_CLOCKS):
+            made = LeasedClocks if policy == LEASED_CLOCKS else TonnagePower
+            return made(policy, study.machine, own, budget_w, delay_s, telemetry_s, study.rules)
         return baseline(policy, study.machine, own, budget_w, delay_s)
 
     return run_trial(
@@ -251,7 +250,7 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
         own,
         batch=study.batch,
         for_s=study.curve().for_s,
-        make_policy=made,
+        make_policy=make_policy,
         rules=TrialRules(
             budget_w=budget_w,
             delay_s=delay_s,
@@ -361,7 +360,7 @@ def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: E
     """Result of one size: every seed until one misses a goal, which is enough to reject the size."""
     runs: list[ComparedRun] = []
     label = label_of(servers / study.base_servers - 1)
-    with closing(way([Run(label, policy, seed) for seed in seeds], partial(play, study=study))) as finished:
+    with closing(way([PolicyRun(label, policy, seed) for seed in seeds], partial(play, study=study))) as finished:
         for _, compared in finished:
             runs.append(compared)
             if broken := missed_goals(compared):

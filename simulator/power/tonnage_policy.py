@@ -23,12 +23,12 @@ from power.control.state import AllocatorState, Grants, allocator_of, first_stat
 from power.control.step import step
 from power.leases.messages import DeviceInventory, Inventory
 from power.policy.by_class import ByClass
-from power.policy.interface import Carry, MakePolicy, Plant, PolicyInput, Wants
+from power.policy.interface import Carry, Plant, PolicyInput, PowerPolicy, Wants
 from power.rules import PowerRules
 from power.safety.estimator import FAULT_WORDS
 from simulator.power.agents import ROW_BREAKER
 from simulator.power.machine import Machine
-from simulator.power.policies import PERIOD_S, Orders, Policy, Readings, TwoClocks, periods_late
+from simulator.power.policies import PERIOD_S, Readings, RowOrders, TwoClocks, periods_late
 from simulator.power.requests import CLASSES
 
 ROW, ROW_LABEL = "row", "example.com/row"
@@ -47,7 +47,8 @@ def row_table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> Po
     """
     names = [f"server-{number:05}" for number in range(sum(servers))]
     classes = np.repeat(np.array(CLASSES), servers).tolist()
-    device = _inventory_of(machine)
+    tdp_w = machine.gpus * machine.gpu_tdp_w
+    device = DeviceInventory("A100", LOWEST_LIMIT_SHARE * tdp_w, tdp_w, tdp_w, tdp_w, managed=True)
     table = power_table(
         {ROW: _domain(machine, budget_w)},
         {name: PoweredNode({ROW_LABEL: ROW, CLASS_LABEL: own}, 1) for name, own in zip(names, classes, strict=True)},
@@ -96,11 +97,6 @@ def _floor_share(machine: Machine, name: str) -> float:
     return machine.idle_share + tokens_w * machine.share_at(FLOOR_MHZ[name]) / tdp_w
 
 
-def _inventory_of(machine: Machine) -> DeviceInventory:
-    tdp_w = machine.gpus * machine.gpu_tdp_w
-    return DeviceInventory("A100", LOWEST_LIMIT_SHARE * tdp_w, tdp_w, tdp_w, tdp_w, managed=True)
-
-
 TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
 """Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
 controllers, and has no bursts."""
@@ -109,12 +105,16 @@ _PHASES: IntArray = np.array([PHASE_IDLE, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUN
 """Phases by IDLE, PROMPT, TOKENS of simulator.power.row."""
 
 
-class Tonnage:
+class TonnagePower:
     """Policy that converts readings of servers to those of devices, steps the allocator, and sends its grants as
     orders.
 
     A server is one device here: its GPUs work in step, so one limit applies to all of them.
     """
+
+    def make_policy(self, plant: Plant) -> PowerPolicy:
+        """What wants limits: the shipped policy."""
+        return ByClass(plant)
 
     def __init__(
         self,
@@ -124,17 +124,15 @@ class Tonnage:
         budget_w: float,
         delay_s: float,
         telemetry_s: float,
-        leases: PowerLeases | None = None,
         rules: Sequence[tuple[str, float]] = (),
-        policy: MakePolicy = ByClass,
     ) -> None:
-        """leases: grants of the previous controller, as a status would report them; None for none. rules: settings
-        other than their defaults. policy: what wants limits; the shipped one by default.
+        """servers: number of servers of each class. rules: settings other than their defaults.
+
+        telemetry_s: delay from the end of a period until the allocator has its reading.
         """
         self.name = name
         self._machine, self._delay_s = machine, delay_s
-        table = row_table(machine, servers, budget_w)
-        self._table = table if leases is None else replace(table, leases=leases)
+        self._table = row_table(machine, servers, budget_w)
         reaction_s = delay_s + (1 + periods_late(telemetry_s)) * PERIOD_S
         self._rules = PowerRules(
             control_delay_s=reaction_s,
@@ -142,17 +140,17 @@ class Tonnage:
             burst_share=0.0 if name == "tonnage-oob" else 1.0,
         )
         self._rules = replace(self._rules, **dict(rules))
-        self._allocator = allocator_of(self._table, self._rules, policy)
+        self._allocator = allocator_of(self._table, self._rules, self.make_policy)
         self._state = first_state(self._allocator)
         self._budget_w: FloatArray = np.array([budget_w])
         self._devices = self._table.devices
         self._number = 0
-        self._orders: Orders | None = None
+        self._orders: RowOrders | None = None
         self._last_grants: Grants | None = None
         self._burst_j: tuple[FloatArray, FloatArray] | None = None
         self._reported: tuple[FloatArray, FloatArray] | None = None
         """Limits that servers last reported, in watts of the server and of its devices."""
-        self._per_limit = _plug_per_limit(machine)
+        self._per_limit = machine.watts_per_gpu_watt * (1 + (float(machine.prompt_share.max()) - 1.0))
         self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
         self._burst_w = self._unbounded_w
         self._clocks: FloatArray = np.ones(len(self._devices))
@@ -161,12 +159,15 @@ class Tonnage:
         if budget_w != self._budget_w[0]:
             self._budget_w = np.array([budget_w])
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         machine = self._machine
+        if self._reported is None or self._reported[0] is not seen.cap_w:
+            limit_w = np.minimum((seen.cap_w - self._machine.other_w) / self._per_limit, self._devices.default_w)
+            self._reported = (seen.cap_w, limit_w)
         readings = PowerReadings(
             at_s=seen.at_s,
             draw_w=(seen.server_w - machine.other_w) / machine.watts_per_gpu_watt,
-            cap_w=self._reported_limit_w(seen.cap_w),
+            cap_w=self._reported[1],
             sequence=seen.sequence,
             phase=_PHASES.take(seen.phase),
             meter_at_s=np.array([seen.meter_at_s]),
@@ -174,51 +175,38 @@ class Tonnage:
         )
         self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
         if self._orders is None or grants is not self._last_grants:
-            self._orders, self._last_grants = self._orders_of(grants), grants
+            self._number += 1
+            before = self._orders
+            cap_w = self._plug_w(grants.cap_w) if before is None or any_of(grants.changed) else before.cap_w
+            # Bursts in joules at the plug; the same array as long as the grants carry the same one.
+            if self._burst_j is None or self._burst_j[0] is not grants.burst_j:
+                self._burst_j = (grants.burst_j, grants.burst_j * self._per_limit)
+            burst_w = (
+                self._unbounded_w
+                if all_of(grants.burst_to_w >= self._devices.max_w)
+                else self._plug_w(grants.burst_to_w)
+            )
+            if burst_w is not self._burst_w and not all_of(burst_w == self._burst_w):
+                self._burst_w = burst_w
+            self._orders, self._last_grants = (
+                RowOrders(
+                    self._number,
+                    grants.sequence,
+                    self._clocks,
+                    cap_w,
+                    self._burst_j[1],
+                    burst_w=self._burst_w,
+                    credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
+                    for_s=self._rules.lease_s,
+                ),
+                grants,
+            )
         return self._orders
-
-    def _set_clocks(self, clock: FloatArray) -> None:
-        """Locks clocks from the next orders on. clock: fraction of power above idle that is left, shape (servers,)."""
-        self._clocks, self._last_grants = clock, None
-
-    def _reported_limit_w(self, cap_w: FloatArray) -> FloatArray:
-        if self._reported is None or self._reported[0] is not cap_w:
-            limit_w = np.minimum((cap_w - self._machine.other_w) / self._per_limit, self._devices.default_w)
-            self._reported = (cap_w, limit_w)
-        return self._reported[1]
-
-    def _orders_of(self, grants: Grants) -> Orders:
-        """Orders from grants. Unchanged limits are the same arrays as before, which agents detect without comparing."""
-        self._number += 1
-        before = self._orders
-        cap_w = self._plug_w(grants.cap_w) if before is None or any_of(grants.changed) else before.cap_w
-        return Orders(
-            self._number,
-            grants.sequence,
-            self._clocks,
-            cap_w,
-            self._plug_j(grants.burst_j),
-            burst_w=self._bursts_to_w(grants.burst_to_w),
-            credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
-            for_s=self._rules.lease_s,
-        )
-
-    def _plug_j(self, burst_j: FloatArray) -> FloatArray:
-        """Bursts in joules at the plug; the same array as long as the grants carry the same one."""
-        if self._burst_j is None or self._burst_j[0] is not burst_j:
-            self._burst_j = (burst_j, burst_j * self._per_limit)
-        return self._burst_j[1]
 
     def _plug_w(self, limit_w: FloatArray) -> FloatArray:
         """Highest draw of a server under a limit on its GPUs together; infinite at their highest limit."""
         plug_w = self._machine.other_w + self._per_limit * limit_w
         return np.where(limit_w >= self._devices.max_w, np.inf, plug_w)
-
-    def _bursts_to_w(self, limit_w: FloatArray) -> FloatArray:
-        burst_w = self._unbounded_w if all_of(limit_w >= self._devices.max_w) else self._plug_w(limit_w)
-        if burst_w is not self._burst_w and not all_of(burst_w == self._burst_w):
-            self._burst_w = burst_w
-        return self._burst_w
 
     def named(self) -> Mapping[int, str]:
         fault = self._state.estimate.fault
@@ -231,39 +219,11 @@ class Tonnage:
         return self._state
 
 
-def tonnage_policy_of(
-    name: str,
-    machine: Machine,
-    servers: tuple[int, ...],
-    budget_w: float,
-    delay_s: float,
-    telemetry_s: float,
-    rules: Sequence[tuple[str, float]] = (),
-) -> Policy:
-    """Tonnage for a row with these servers of each class.
-
-    telemetry_s: delay from the end of a period until the allocator has its reading.
-    """
-    return Tonnage(name, machine, servers, budget_w, delay_s, telemetry_s, rules=rules)
-
-
-def _overshoot_share(machine: Machine) -> float:
-    """Overshoot of a limiter: the prompt with the highest draw exceeds TDP, which is the highest limit, by this
-    fraction.
-    """
-    return float(machine.prompt_share.max()) - 1.0
-
-
-def _plug_per_limit(machine: Machine) -> float:
-    """Plug watts that one watt of limit may cause, overshoot and fans included."""
-    return machine.watts_per_gpu_watt * (1 + _overshoot_share(machine))
-
-
 LEASED_CLOCKS = "two-clocks-leased"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Memory:
+class NeedMemory:
     need_w: FloatArray
     spike_w: FloatArray
     excess_w: FloatArray
@@ -282,12 +242,12 @@ class ByNeed:
     def __init__(self, plant: Plant) -> None:
         self.plant = plant
 
-    def first(self) -> Memory:
+    def first(self) -> NeedMemory:
         tree, devices = self.plant.tree, self.plant.tree.table.devices
         spike_w = self.plant.rules.first_spike_share * tree.budget_w
-        return Memory(devices.max_w, spike_w, spike_w, np.full(len(devices), -1.0))
+        return NeedMemory(devices.max_w, spike_w, spike_w, np.full(len(devices), -1.0))
 
-    def wants(self, memory: Memory, seen: PolicyInput) -> tuple[Memory, Wants]:
+    def wants(self, memory: NeedMemory, seen: PolicyInput) -> tuple[NeedMemory, Wants]:
         rules, tree, devices = self.plant.rules, self.plant.tree, self.plant.tree.table.devices
         draw_w = np.clip(np.nan_to_num(seen.shown_w), 0.0, devices.max_w)
         part = 1 - exp(-max(seen.for_s, 0.0) / rules.mean_s)
@@ -303,23 +263,26 @@ class ByNeed:
             np.where(fits, kept_w, target_w), need_w, devices.max_w
         )
 
-    def carried(self, fresh: Memory, before: Memory, of_devices: Carry, of_limits: Carry) -> Memory:  # noqa: ARG002
+    def carried(self, fresh: NeedMemory, before: NeedMemory, of_devices: Carry, of_limits: Carry) -> NeedMemory:  # noqa: ARG002
         return replace(
             fresh,
             need_w=of_devices(before.need_w, fresh.need_w),
             mean_w=of_devices(before.mean_w, fresh.mean_w),
         )
 
-    def recalled(self, memory: Memory, spike_w: FloatArray, excess_w: FloatArray) -> Memory:
+    def recalled(self, memory: NeedMemory, spike_w: FloatArray, excess_w: FloatArray) -> NeedMemory:
         return replace(memory, spike_w=spike_w, excess_w=excess_w)
 
 
-class LeasedClocks(Tonnage):
+class LeasedClocks(TonnagePower):
     """The clocks of `TwoClocks`, and beneath them leases from Tonnage's own safety layer, by need.
 
     What limits of power cost beside clocks shows in the difference from `tonnage`: a limit slows prompts, which draw
     most, and leaves tokens, where a watt costs least, while a clock takes the same share from both.
     """
+
+    def make_policy(self, plant: Plant) -> PowerPolicy:
+        return ByNeed(plant)
 
     def __init__(
         self,
@@ -331,15 +294,15 @@ class LeasedClocks(Tonnage):
         telemetry_s: float,
         rules: Sequence[tuple[str, float]] = (),
     ) -> None:
-        super().__init__(name, machine, servers, budget_w, delay_s, telemetry_s, rules=rules, policy=ByNeed)
+        super().__init__(name, machine, servers, budget_w, delay_s, telemetry_s, rules)
         self._law = TwoClocks(machine, servers, budget_w)
 
     def set_budget(self, budget_w: float) -> None:
         super().set_budget(budget_w)
         self._law.set_budget(budget_w)
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         orders = self._law.step(now_s, seen)
         if orders is not None:
-            self._set_clocks(orders.clock)
+            self._clocks, self._last_grants = orders.clock, None
         return super().step(now_s, seen)

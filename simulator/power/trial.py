@@ -14,7 +14,7 @@ from cluster.power import BreakerCurve
 from simulator.power.agents import AGENT_AFTER_BOOT_S, ROW_BREAKER, Agents, Brake, BrakeRules, BreakerHeat
 from simulator.power.faults import DISOBEYING, Fault, LeaseViolations, edges_s
 from simulator.power.machine import Machine
-from simulator.power.policies import PERIOD_S, Orders, Policy, Readings, periods_late
+from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
 from simulator.power.requests import CLASSES, Requests
 from simulator.power.row import Row
 
@@ -27,7 +27,7 @@ JUDGED_UNTIL_S = 600.0
 NOISE_W = 5.0
 """Part of a meter's error that does not depend on the draw, as a standard deviation: NVML states ±5 W."""
 
-MakePolicy = Callable[[float], Policy]
+MakePolicy = Callable[[float], RowPolicy]
 """Constructor of a policy for a budget in watts; called again when a new controller starts."""
 
 
@@ -172,7 +172,7 @@ class _Trial:
         self.brake_share = machine.share_at(rules.brake.mhz)
         self.edges = list(edges_s(rules.faults))
         self.sent = 0
-        self.under_way: list[tuple[float, int, int, Orders]] = []
+        self.under_way: list[tuple[float, int, int, RowOrders]] = []
         """(instant of arrival, number of its sending, the controller's epoch, the order)."""
         self.ripple_w = np.random.default_rng(seed).uniform(-RIPPLE_W, RIPPLE_W, (RIPPLES, count))
         self.noise = np.random.default_rng((seed, 1))
@@ -226,17 +226,16 @@ class _Trial:
                 self.agents.expire(next_s)
             else:
                 self.edges.pop(0)
-                self._edge(next_s)
-
-    def _edge(self, now_s: float) -> None:
-        """Handles the start or end of a fault."""
-        self.agents.refresh(now_s)
-        if any(fault.kind == "reboot" and fault.from_s == now_s for fault in self.rules.faults):
-            heapq.heappush(self.edges, now_s + AGENT_AFTER_BOOT_S)
-        cut = sum(fault.share for fault in self.rules.faults if fault.kind == "budget-cut" and fault.holds(now_s))
-        self.budget_w = (1 - cut) * self.rules.budget_w
-        self.brake.budget_w = self.heat.budget_w = self.budget_w
-        self.row.set_budget(self.budget_w)
+                # Handles the start or end of a fault.
+                self.agents.refresh(next_s)
+                if any(fault.kind == "reboot" and fault.from_s == next_s for fault in self.rules.faults):
+                    heapq.heappush(self.edges, next_s + AGENT_AFTER_BOOT_S)
+                cut = sum(
+                    fault.share for fault in self.rules.faults if fault.kind == "budget-cut" and fault.holds(next_s)
+                )
+                self.budget_w = (1 - cut) * self.rules.budget_w
+                self.brake.budget_w = self.heat.budget_w = self.budget_w
+                self.row.set_budget(self.budget_w)
 
     def _holds(self, kind: str, now_s: float) -> bool:
         faults = self.rules.faults
@@ -249,7 +248,12 @@ class _Trial:
         self.row_w.append(row_w)
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
-        self._count_limited()
+        agents = self.agents
+        if agents.clock is not self.limits[0] or agents.cap_w is not self.limits[1]:
+            self.limits = (agents.clock, agents.cap_w)
+            limited = (agents.clock < 1.0) | (agents.cap_w < self.highest_w)
+            self.limited_now = np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
+        self.limited_s += self.limited_now
         if self.violations is not None:
             self.violations.read(now_s, PERIOD_S, server_w, self.agents.granted, self.row.credit_back_s)
         self.periods += 1
@@ -282,14 +286,6 @@ class _Trial:
             if fault.kind == "silent" and fault.holds(now_s):
                 true = replace(true, at_s=np.where(struck, fault.from_s, true.at_s))
         return true
-
-    def _count_limited(self) -> None:
-        agents = self.agents
-        if agents.clock is not self.limits[0] or agents.cap_w is not self.limits[1]:
-            self.limits = (agents.clock, agents.cap_w)
-            limited = (agents.clock < 1.0) | (agents.cap_w < self.highest_w)
-            self.limited_now = np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
-        self.limited_s += self.limited_now
 
     def _decide(self, now_s: float, seen: Readings) -> None:
         if self._holds("killed", now_s):

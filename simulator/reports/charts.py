@@ -87,7 +87,21 @@ def drawn(name: str, draw: "Callable[[Axes], None]", size: tuple[float, float] =
         axes.set_axisbelow(True)
         drawing = io.StringIO()
         figure.savefig(drawing, format="svg", transparent=True, metadata=_NO_METADATA)
-    return _embeddable(drawing.getvalue(), name)
+    # Bare element for a page: unique ids, no namespaces or metadata, colours of the page.
+    svg = drawing.getvalue()
+    prefix = re.sub(r"\W+", "-", name)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg).replace("url(#", f"url(#{prefix}-")
+    svg = svg.replace('href="#', f'href="#{prefix}-')
+    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"<svg\b", '<svg role="img" aria-hidden="true" focusable="false"', svg, count=1)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", svg)
+    for stand_in, colour in {INK: "currentColor", FAINT: "var(--grid)"}.items():
+        svg = svg.replace(stand_in, colour)
+    return re.sub(r"#0300(\d\d)", lambda found: f"var(--policy-{int(found[1])})", svg)
 
 
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -105,23 +119,6 @@ _STYLE: dict[Any, Any] = {
     "text.color": INK,
     "lines.linewidth": 1.9,
 }
-
-
-def _embeddable(svg: str, name: str) -> str:
-    """Bare element for a page: unique ids, no namespaces or metadata, colours of the page."""
-    prefix = re.sub(r"\W+", "-", name)
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    svg = re.sub(r'\bid="', f'id="{prefix}-', svg).replace("url(#", f"url(#{prefix}-")
-    svg = svg.replace('href="#', f'href="#{prefix}-')
-    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r"<svg\b", '<svg role="img" aria-hidden="true" focusable="false"', svg, count=1)
-    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", svg)
-    for stand_in, colour in {INK: "currentColor", FAINT: "var(--grid)"}.items():
-        svg = svg.replace(stand_in, colour)
-    return re.sub(r"#0300(\d\d)", lambda found: f"var(--policy-{int(found[1])})", svg)
 
 
 def colour(number: int) -> str:
@@ -147,7 +144,13 @@ def _lines(axes: "Axes", x: Sequence[FloatArray], y: Sequence[FloatArray]) -> No
 
 
 def _allocation(axes: "Axes", summaries: Sequence[PolicySummary]) -> None:
-    first = _first_shortfall(summaries)
+    # Start of the axis: ten points before a policy first falls a point below the arrivals, on a multiple of five.
+    short = [
+        float(s.arrived_pct[np.argmax(behind)])
+        for s in summaries
+        if (behind := s.arrived_pct - s.allocation_pct.mean(axis=0) > 1).any()
+    ]
+    first = max(0.0, 5 * ((min(short, default=60.0) - 10) // 5))
     last = max(float(s.arrived_pct[-1]) for s in summaries)
     demand = np.array([first, min(100.0, last)])
     axes.plot(demand, demand, color=INK, linewidth=0.8, alpha=0.6)
@@ -156,16 +159,6 @@ def _allocation(axes: "Axes", summaries: Sequence[PolicySummary]) -> None:
     axes.set_ylim(first, 100)
     axes.set_xlabel("arrived demand, % of the fleet's GPUs")
     axes.set_ylabel("allocated, % of the fleet's GPUs")
-
-
-def _first_shortfall(summaries: Sequence[PolicySummary]) -> float:
-    """Start of the axis: ten points before a policy first falls a point below the arrivals, on a multiple of five."""
-    short = [
-        float(s.arrived_pct[np.argmax(behind)])
-        for s in summaries
-        if (behind := s.arrived_pct - s.allocation_pct.mean(axis=0) > 1).any()
-    ]
-    return max(0.0, 5 * ((min(short, default=60.0) - 10) // 5))
 
 
 def _fragmentation(axes: "Axes", summaries: Sequence[PolicySummary]) -> None:

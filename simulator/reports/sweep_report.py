@@ -12,7 +12,7 @@ from simulator.reports.charts import STYLES, Chart, charts, dash
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FigureColumn:
     """Column of the table of results."""
 
     heading: str
@@ -32,7 +32,7 @@ class Column:
 NO_FIGURE = "–"
 
 COLUMNS = (
-    Column(
+    FigureColumn(
         "Allocated at 100 % arrived",
         "allocated %",
         "% of GPUs",
@@ -41,17 +41,19 @@ COLUMNS = (
         max,
         main=True,
     ),
-    Column("Allocated at the end", "at the end %", "% of GPUs", lambda s: s.allocation_pct[:, -1], 2, max),
-    Column(
+    FigureColumn("Allocated at the end", "at the end %", "% of GPUs", lambda s: s.allocation_pct[:, -1], 2, max),
+    FigureColumn(
         "Stranded at 90 % arrived", "stranded %", "% of GPUs", lambda s: s.at(s.stranded_pct, 90), 2, min, main=True
     ),
-    Column("Price of allocated at 100 %", "allocated $/h", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max),
-    Column("Stranded at 90 %", "stranded $/h", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
-    Column("Decision, mean", "mean ms", "ms", lambda s: s.decision_mean_ms, 3, min),
-    Column("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min, main=True),
-    Column("Upkeep", "upkeep s", "s", lambda s: s.upkeep_s, 1, min, silent_at_zero=True),
-    Column("Pods not placed", "not placed", "", lambda s: s.unplaced_pods, 0, min, main=True),
-    Column("Pods moved", "moved", "", lambda s: s.moved.astype(np.float64), 0, None, silent_at_zero=True),
+    FigureColumn(
+        "Price of allocated at 100 %", "allocated $/h", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max
+    ),
+    FigureColumn("Stranded at 90 %", "stranded $/h", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
+    FigureColumn("Decision, mean", "mean ms", "ms", lambda s: s.decision_mean_ms, 3, min),
+    FigureColumn("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min, main=True),
+    FigureColumn("Upkeep", "upkeep s", "s", lambda s: s.upkeep_s, 1, min, silent_at_zero=True),
+    FigureColumn("Pods not placed", "not placed", "", lambda s: s.unplaced_pods, 0, min, main=True),
+    FigureColumn("Pods moved", "moved", "", lambda s: s.moved.astype(np.float64), 0, None, silent_at_zero=True),
 )
 
 
@@ -60,10 +62,10 @@ def number_in_words(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if np.isfinite(value) else NO_FIGURE
 
 
-def columns_for(summaries: Sequence[PolicySummary]) -> tuple[Column, ...]:
+def columns_for(summaries: Sequence[PolicySummary]) -> tuple[FigureColumn, ...]:
     """Columns with content: no dollars without prices, no moves or upkeep where there were none."""
 
-    def has_content(column: Column) -> bool:
+    def has_content(column: FigureColumn) -> bool:
         silent = {NO_FIGURE, number_in_words(0, column.digits)} if column.silent_at_zero else {NO_FIGURE}
         return any(number_in_words(Spread.of(column.values(s)).mean, column.digits) not in silent for s in summaries)
 
@@ -126,7 +128,7 @@ class Section:
 
     trace: Trace
     headline: str
-    columns: tuple[Column, ...]
+    columns: tuple[FigureColumn, ...]
     rows: tuple[tuple[str, int, tuple[Cell, ...]], ...]
     """(policy, seeds, cells)"""
     charts: tuple[Chart, ...]
@@ -181,6 +183,9 @@ def rendered(template: str, **parts: object) -> str:
 def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
     columns = columns_for(summaries)
     best = [_best(column, summaries) for column in columns]
+    # Reasons, the most frequent first, with the mean number of pods under each policy.
+    reasons = {reason for s in summaries for reason in s.unplaced}
+    means = {r: [float(np.mean(s.unplaced[r])) if r in s.unplaced else 0.0 for s in summaries] for r in reasons}
     return Section(
         trace=trace,
         headline=headline(trace, summaries),
@@ -194,11 +199,14 @@ def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
             Key(s.policy, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
             for n, s in enumerate(summaries)
         ),
-        unplaced=_unplaced(summaries),
+        unplaced=tuple(
+            (reason, tuple(f"{mean:,.1f}" for mean in means[reason]))
+            for reason in sorted(reasons, key=lambda r: (-sum(means[r]), r))
+        ),
     )
 
 
-def _best(column: Column, summaries: Sequence[PolicySummary]) -> str | None:
+def _best(column: FigureColumn, summaries: Sequence[PolicySummary]) -> str | None:
     """Best mean as it is printed: means that differ by less than a digit are equal, and among equals none is best."""
     means = [Spread.of(column.values(s)).mean for s in summaries]
     printed = {number_in_words(mean, column.digits) for mean in means}
@@ -207,7 +215,7 @@ def _best(column: Column, summaries: Sequence[PolicySummary]) -> str | None:
     return number_in_words(column.better(means), column.digits)
 
 
-def _cell(column: Column, summary: PolicySummary, best: str | None) -> Cell:
+def _cell(column: FigureColumn, summary: PolicySummary, best: str | None) -> Cell:
     spread = Spread.of(column.values(summary))
     text = number_in_words(spread.mean, column.digits)
     return Cell(text, number_in_words(spread.sd, column.digits) if np.isfinite(spread.sd) else "", text == best)
@@ -223,16 +231,6 @@ def headline(trace: Trace, summaries: Sequence[PolicySummary]) -> str:
     sentence = f"{winner} allocates {most:.1f} % of the GPUs when demand equals the fleet"
     gains = [f"{(most - mean) / 100 * trace.gpus:,.0f} more than {policy}" for mean, policy in others]
     return f"{sentence}: {', '.join(gains)} (of {trace.gpus:,})." if gains else f"{sentence}."
-
-
-def _unplaced(summaries: Sequence[PolicySummary]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Reasons, the most frequent first, with the mean number of pods under each policy."""
-    reasons = {reason for s in summaries for reason in s.unplaced}
-    means = {r: [float(np.mean(s.unplaced[r])) if r in s.unplaced else 0.0 for s in summaries] for r in reasons}
-    return tuple(
-        (reason, tuple(f"{mean:,.1f}" for mean in means[reason]))
-        for reason in sorted(reasons, key=lambda r: (-sum(means[r]), r))
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +252,7 @@ class Legend:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReportPage:
     """Content of the page, from top to bottom."""
 
     title: str
@@ -275,7 +273,7 @@ class Page:
     """Long table below the charts that is folded until somebody opens it."""
 
 
-def render(page: Page) -> str:
+def render(page: ReportPage) -> str:
     """Page as one HTML document."""
     import jinja2
 

@@ -15,7 +15,7 @@ from isolation.ledger import MIB, Ledger, Sandbox
 from isolation.settings import Settings
 from isolation.state import Asked, Ended, Event, ReachedLease, Request, SandboxEnded, SandboxStarted, State, Used
 from nodeagent.sandboxes.enforcer import SHORTAGE_TICK_S
-from simulator.sandboxes.runs import OURS, AgentResult, Policy, Result, Run
+from simulator.sandboxes.runs import OURS, AgentResult, SandboxPolicyName, SandboxResult, SandboxRun
 from simulator.sandboxes.traces import AgentTrace, CallTrace
 
 RELEASE_S = 0.02
@@ -25,11 +25,11 @@ GIVE_UP_S = 3600.0
 """Beyond the longest trace: something is stuck."""
 
 
-MODELLED: tuple[Policy, ...] = ("unlimited", "none", "static", *OURS)
+MODELLED: tuple[SandboxPolicyName, ...] = ("unlimited", "none", "static", *OURS)
 """The rule of memory.high depends on how the kernel throttles, which a model cannot say."""
 
 
-def modelled(run: Run) -> Result:
+def modelled(run: SandboxRun) -> SandboxResult:
     """A run with the defaults."""
     return Model(run, replace(Settings(), leases="whole" if run.policy == "whole-claims" else "growing")).result()
 
@@ -77,7 +77,7 @@ class ModelCall:
 class Model:
     """One run. Memory in bytes, times in unscaled seconds."""
 
-    run: Run
+    run: SandboxRun
     settings: Settings
     guarantees: bool = True
     """Whether the high agents' largest declared need is kept for them."""
@@ -98,24 +98,54 @@ class Model:
         self.budget_bytes = _bytes_of(self.run.budget_mib)
         self.state = State(Ledger(self.budget_bytes))
 
-    def result(self) -> Result:
+    def result(self) -> SandboxResult:
         for index, trace in enumerate(self.run.agents):
             delay_s = self.run.delays_s[index]
             agent = ModelAgent(f"agent-{index}", trace, self.run.priorities[index], self.run.hints[index], delay_s)
             self.agents.append(agent)
             if self.ours:
-                self._events.append(SandboxStarted(self._sandbox(agent)))
+                # As the guest's arena has it.
+                base = _bytes_of(agent.trace.base_mib * self.run.base_hint)
+                declared = (
+                    hint * phase.call.peak_mib
+                    for hint, phase in zip(agent.hints, agent.trace.phases, strict=True)
+                    if phase.call is not None
+                )
+                kept = base + _bytes_of(max(declared, default=0.0)) if agent.priority and self.guarantees else 0
+                self._events.append(SandboxStarted(Sandbox(agent.name, self.budget_bytes, agent.priority, kept, base)))
             self._at(delay_s, lambda agent=agent: self._think(agent))  # type: ignore[misc]
         end_s = GIVE_UP_S + max(trace.for_s for trace in self.run.agents)
         while any(agent.result is None for agent in self.agents):
             if self.now_s > end_s:
                 self.reasons["GIVEN_UP"] = 1
                 break
-            self._advance()
+            # To the next instant at which something happens, and the arbiter's answer.
+            instants = [call.due_s for call in self.calls.values()]
+            if self._queue:
+                instants.append(self._queue[0][0])
+            if self.ours:
+                tick_s = SHORTAGE_TICK_S if self._is_short() else TICK_S
+                instants += [next_timer_s(self.state, self.settings, self.now_s), self._read_at_s + tick_s]
+            self.now_s = max(self.now_s, min(instants, default=math.inf))
+            while self._queue and self._queue[0][0] <= self.now_s:
+                heapq.heappop(self._queue)[2]()
+            for name, call in list(self.calls.items()):
+                if call.due_s <= self.now_s:
+                    self._work(name, call)
+            if self.ours:
+                if self.now_s >= self._read_at_s + tick_s:
+                    self._events.append(self._readings())
+                events, self._events = self._events, []
+                self._step(events)
+                if self._is_short() and any(
+                    isinstance(event, ReachedLease) for event in events
+                ):  # as the enforcer does
+                    self._step([self._readings()])
+            self._measure()
         for agent in self.agents:
             if agent.result is None:
                 self._finish(agent, survived=False)
-        return Result(
+        return SandboxResult(
             self.run.policy,
             tuple(agent.result for agent in self.agents if agent.result is not None),
             self.kernel_kills,
@@ -127,50 +157,13 @@ class Model:
             self.reasons,
         )
 
-    def _sandbox(self, agent: ModelAgent) -> Sandbox:
-        """As the guest's arena has it."""
-        base = _bytes_of(agent.trace.base_mib * self.run.base_hint)
-        declared = (
-            hint * phase.call.peak_mib
-            for hint, phase in zip(agent.hints, agent.trace.phases, strict=True)
-            if phase.call is not None
-        )
-        kept = base + _bytes_of(max(declared, default=0.0)) if agent.priority and self.guarantees else 0
-        return Sandbox(agent.name, self.budget_bytes, agent.priority, kept, base)
-
     def _at(self, at_s: float, deed: Callable[[], None]) -> None:
         self._number += 1
         heapq.heappush(self._queue, (at_s, self._number, deed))
 
-    def _advance(self) -> None:
-        """To the next instant at which something happens, and the arbiter's answer."""
-        instants = [call.due_s for call in self.calls.values()]
-        if self._queue:
-            instants.append(self._queue[0][0])
-        if self.ours:
-            tick_s = SHORTAGE_TICK_S if self._is_short() else TICK_S
-            instants += [next_timer_s(self.state, self.settings, self.now_s), self._read_at_s + tick_s]
-        self.now_s = max(self.now_s, min(instants, default=math.inf))
-        while self._queue and self._queue[0][0] <= self.now_s:
-            heapq.heappop(self._queue)[2]()
-        for name, call in list(self.calls.items()):
-            if call.due_s <= self.now_s:
-                self._work(name, call)
-        if self.ours:
-            self._decide(tick_s)
-        self._measure()
-
     def _is_short(self) -> bool:
         calls = self.state.calls.values()
         return bool(self.state.queue or self.state.agents_want or any(one.wants_more or one.frozen for one in calls))
-
-    def _decide(self, tick_s: float) -> None:
-        if self.now_s >= self._read_at_s + tick_s:
-            self._events.append(self._readings())
-        events, self._events = self._events, []
-        self._step(events)
-        if self._is_short() and any(isinstance(event, ReachedLease) for event in events):  # as the enforcer does
-            self._step([self._readings()])
 
     def _readings(self) -> Used:
         self._read_at_s = self.now_s

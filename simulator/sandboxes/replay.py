@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,12 @@ from simulator.sandboxes.runs import (
     OURS,
     PRESSURE,
     AgentResult,
-    Policy,
     PressureRule,
     PressureWatch,
-    Result,
-    Run,
-    Scale,
+    ReplayScale,
+    SandboxPolicyName,
+    SandboxResult,
+    SandboxRun,
     close_inherited,
     pressure_of,
     run_agent,
@@ -47,7 +47,7 @@ PROCESS_MIB = 3.0
 """What an agent's and a call's process take by themselves: forked Python."""
 
 
-PRESSURE_RULES: Mapping[Policy, PressureRule] = {
+PRESSURE_RULES: Mapping[SandboxPolicyName, PressureRule] = {
     "pressure": PressureRule(full_share=0.6, for_s=30.0, window_s=10.0, rest_s=15.0),
     "pressure-brake": PressureRule(full_share=0.1, for_s=1.0, window_s=10.0, rest_s=15.0),
 }
@@ -61,9 +61,9 @@ without swap, processes die at the limit before any has waited. Chosen."""
 class Arena:
     """Cgroups of one run. This process becomes the kernel's last choice, and the first to run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SandboxRun) -> None:
         self.run = run
-        self.scale = Scale(run.memory_scale, run.time_scale)
+        self.scale = ReplayScale(run.memory_scale, run.time_scale)
         self.files = CgroupFs(ROOT)
         self.files.make(FOLDER)
         self.files.write(FOLDER, "cgroup.subtree_control", " ".join(f"+{one}" for one in CONTROLLERS))
@@ -180,7 +180,7 @@ TIMEOUT_FACTOR, SHORTEST_TIMEOUT_S = 8.0, 200.0
 
 def run_in_guest(content: dict[str, Any]) -> dict[str, Any]:
     """Called in the guest: replays, result as JSON."""
-    return asdict(Replay(run_from(content)).result())
+    return asdict(SandboxReplay(run_from(content)).result())
 
 
 @dataclass
@@ -211,10 +211,10 @@ class _Call:
 
 
 @dataclass
-class Replay:
+class SandboxReplay:
     """One run. The process is the node agent: it starts the calls, and enforces where the policy is ours."""
 
-    run: Run
+    run: SandboxRun
     agents: dict[int, _Agent] = field(default_factory=dict)
     """By the descriptor of their line."""
     calls: dict[str, _Call] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class Replay:
         self.arena = Arena(self.run)
         self.scale, self.enforcer = self.arena.scale, self.arena.enforcer
 
-    def result(self) -> Result:
+    def result(self) -> SandboxResult:
         try:
             self._start_agents()
             cpu_s = time.process_time()
@@ -238,7 +238,16 @@ class Replay:
                 if time.monotonic() > give_up_s:
                     self.reasons["GIVEN_UP"] = 1
                     break
-                self._turn()
+                if self.arena.pressure is not None and self.arena.relieve():
+                    self._count("PRESSURE")
+                ready, notices = self.enforcer.wait(PRESSURE_TICK_S if self.arena.pressure is not None else 0.1)
+                for action in notices:
+                    self._noted(action)
+                for descriptor in ready:
+                    if descriptor in self.agents:
+                        self._heard(descriptor)
+                    elif descriptor in self.by_pidfd:
+                        self._exited(descriptor)
             return self._summary(time.process_time() - cpu_s)
         finally:
             for agent in self.agents.values():
@@ -251,7 +260,12 @@ class Replay:
             self.arena.add_sandbox(index, name, trace)
             ours, theirs = socket.socketpair()
             delay_s = self.run.delays_s[index] * self.scale.time
-            program = self._agent_program(trace, theirs, delay_s)
+
+            def program(trace: AgentTrace = trace, line: socket.socket = theirs, delay_s: float = delay_s) -> int:
+                close_inherited({line.fileno()})
+                set_oom_score(-500 if self.run.policy in OURS else 0)
+                return run_agent(trace, line, self.scale, delay_s, PROCESS_MIB)
+
             pid, pidfd = run_in(self.arena.below.folder(f"{name}/agent"), program)
             theirs.close()
             agent = _Agent(
@@ -268,26 +282,6 @@ class Replay:
             self.by_pidfd[pidfd] = agent
             self.enforcer.watch(ours.fileno())
             self.enforcer.watch(pidfd)
-
-    def _agent_program(self, trace: AgentTrace, line: socket.socket, delay_s: float) -> Callable[[], int]:
-        def program() -> int:
-            close_inherited({line.fileno()})
-            set_oom_score(-500 if self.run.policy in OURS else 0)
-            return run_agent(trace, line, self.scale, delay_s, PROCESS_MIB)
-
-        return program
-
-    def _turn(self) -> None:
-        if self.arena.pressure is not None and self.arena.relieve():
-            self._count("PRESSURE")
-        ready, notices = self.enforcer.wait(PRESSURE_TICK_S if self.arena.pressure is not None else 0.1)
-        for action in notices:
-            self._noted(action)
-        for descriptor in ready:
-            if descriptor in self.agents:
-                self._heard(descriptor)
-            elif descriptor in self.by_pidfd:
-                self._exited(descriptor)
 
     def _noted(self, action: act.Action) -> None:
         kind = type(action).__name__
@@ -387,12 +381,12 @@ class Replay:
         if self.run.policy in OURS:
             self.enforcer.end_sandbox(agent.name)
 
-    def _summary(self, cpu_s: float) -> Result:
+    def _summary(self, cpu_s: float) -> SandboxResult:
         for agent in self.agents.values():
             if agent.result is None:
                 self._finished(agent, time.monotonic() - agent.began_s, 0.0, survived=False)
         results = [agent.result for agent in self.agents.values() if agent.result is not None]
-        return Result(
+        return SandboxResult(
             self.run.policy,
             tuple(results),
             self.arena.events()["oom_kill"],

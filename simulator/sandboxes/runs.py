@@ -15,19 +15,19 @@ import numpy as np
 
 from simulator.sandboxes.traces import AgentTrace, generated, paper_trio, trace_from
 
-Policy = Literal[
+SandboxPolicyName = Literal[
     "unlimited", "none", "static", "high-rule", "pressure", "pressure-brake", "whole-claims", "growing-leases"
 ]
-PRESSURE: tuple[Policy, ...] = ("pressure", "pressure-brake")
+PRESSURE: tuple[SandboxPolicyName, ...] = ("pressure", "pressure-brake")
 """Those that kill by pressure, which a kernel without it cannot run."""
-OURS: tuple[Policy, ...] = ("whole-claims", "growing-leases")
+OURS: tuple[SandboxPolicyName, ...] = ("whole-claims", "growing-leases")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SandboxRun:
     """One run: agents, policy, budget. Memory in unscaled MiB, times in unscaled seconds."""
 
-    policy: Policy
+    policy: SandboxPolicyName
     agents: tuple[AgentTrace, ...]
     priorities: tuple[int, ...]
     delays_s: tuple[float, ...]
@@ -56,10 +56,10 @@ class AgentResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SandboxResult:
     """What became of one run."""
 
-    policy: Policy
+    policy: SandboxPolicyName
     agents: tuple[AgentResult, ...]
     kernel_kills: int
     """Processes that the kernel killed for want of memory."""
@@ -71,27 +71,27 @@ class Result:
     reasons: dict[str, int]
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: SandboxRun) -> dict[str, Any]:
     return {**asdict(run), "agents": [agent.as_json() for agent in run.agents]}
 
 
-def run_from(content: dict[str, Any]) -> Run:
+def run_from(content: dict[str, Any]) -> SandboxRun:
     """Inverse of `as_json`, after JSON made lists of tuples."""
     agents = tuple(trace_from(agent) for agent in content["agents"])
     hints = tuple(tuple(row) for row in content["hints"])
-    others = {key: _tuple(value) for key, value in content.items() if key not in ("agents", "hints")}
-    return Run(agents=agents, hints=hints, **others)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    others: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in content.items()
+        if key not in ("agents", "hints")
+    }
+    return SandboxRun(agents=agents, hints=hints, **others)
 
 
 BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ReplayScale:
     """Replayed memory and time as fractions of the trace's."""
 
     memory: float
@@ -101,7 +101,7 @@ class Scale:
         return round(mib * self.memory * BLOCK)
 
 
-class Memory:
+class HeldMemory:
     """Anonymous memory of this process, written to page by page."""
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class Memory:
             self._blocks.append(mmap.mmap(-1, BLOCK, flags=flags))
 
 
-def run_agent(trace: AgentTrace, line: socket.socket, scale: Scale, delay_s: float, first_base_mib: float) -> int:
+def run_agent(trace: AgentTrace, line: socket.socket, scale: ReplayScale, delay_s: float, first_base_mib: float) -> int:
     """The agent: closed loop, so that a call that waits delays all that follows. Asks for calls over the line.
 
     first_base_mib: what this process takes by itself already, unscaled MiB.
     """
     os.setpriority(os.PRIO_PROCESS, 0, 0)
-    memory = Memory()
+    memory = HeldMemory()
     reader = line.makefile("r", encoding="utf-8")
     time.sleep(delay_s)
     began_s = time.monotonic()
@@ -141,10 +141,10 @@ def run_agent(trace: AgentTrace, line: socket.socket, scale: Scale, delay_s: flo
     return 0
 
 
-def run_call(samples: Sequence[tuple[float, float]], scale: Scale) -> int:
+def run_call(samples: Sequence[tuple[float, float]], scale: ReplayScale) -> int:
     """The tool call: holds what its trace held; a stall delays the rest."""
     os.setpriority(os.PRIO_PROCESS, 0, 0)
-    memory = Memory()
+    memory = HeldMemory()
     at_s = 0.0
     late_s = 0.0
     for sample_s, mib in samples:
@@ -267,13 +267,13 @@ def runs_of(
     memory_scale: float,
     time_scale: float,
     chance: np.random.Generator,
-) -> Iterator[Run]:
+) -> Iterator[SandboxRun]:
     delays_s = tuple(float(delay) for delay in chance.uniform(0, 3 if len(agents) == 3 else 60, len(agents)))
     hints = tuple(
         tuple(float(hint) for hint in chance.uniform(1 - HINT_ERROR, 1 + HINT_ERROR, len(agent.phases)))
         for agent in agents
     )
     priorities = tuple(int(index % 4 == 0) for index in range(len(agents)))
-    for policy in get_args(Policy):
+    for policy in get_args(SandboxPolicyName):
         if policy in policies:
-            yield Run(policy, agents, priorities, delays_s, budget_mib, hints, memory_scale, time_scale)
+            yield SandboxRun(policy, agents, priorities, delays_s, budget_mib, hints, memory_scale, time_scale)

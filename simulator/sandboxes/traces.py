@@ -35,7 +35,7 @@ class CallTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class AgentPhase:
     """The agent thinks, then runs a call, or ends."""
 
     think_s: float
@@ -49,7 +49,7 @@ class AgentTrace:
     """One agent's run."""
 
     name: str
-    phases: tuple[Phase, ...]
+    phases: tuple[AgentPhase, ...]
 
     @property
     def peak_mib(self) -> float:
@@ -72,7 +72,7 @@ def trace_from(content: dict[str, Any]) -> AgentTrace:
     return AgentTrace(
         content["name"],
         tuple(
-            Phase(
+            AgentPhase(
                 phase["think_s"],
                 phase["base_mib"],
                 CallTrace(phase["call"]["command_class"], tuple((s, mib) for s, mib in phase["call"]["samples"]))
@@ -108,9 +108,9 @@ def generated(name: str, seed: int, *, calls: int = 24) -> AgentTrace:
     for _ in range(calls):
         command_class = names[chance.choice(len(names), p=weights / weights.sum())]
         think_s = float(THINK_S * chance.lognormal(0.0, 0.6))
-        phases.append(Phase(think_s, float(base_mib), _burst(command_class, chance)))
+        phases.append(AgentPhase(think_s, float(base_mib), _burst(command_class, chance)))
         base_mib += chance.exponential(1.5)
-    phases.append(Phase(float(THINK_S), float(base_mib), None))
+    phases.append(AgentPhase(float(THINK_S), float(base_mib), None))
     return AgentTrace(name, tuple(phases))
 
 
@@ -137,13 +137,13 @@ def paper_trio(seed: int, *, rounds: int = 2) -> tuple[AgentTrace, ...]:
         phases = []
         for pause_s in pauses_s:
             light = CallTrace("python", ((0.0, 1.0), (0.5, float(chance.uniform(2, 20))), (1.0, 1.0)))
-            phases.append(Phase(float(pause_s), 100.0, light))
+            phases.append(AgentPhase(float(pause_s), 100.0, light))
             heavy_s = float(chance.uniform(14, 18))
             burst = peak_mib - 100.0
             points = [(0.0, 0.05), (0.2, 0.4), (0.4, 0.9), (0.5, 1.0), (0.85, 1.0), (1.0, 0.6)]
             samples = tuple((share * heavy_s, fraction * burst) for share, fraction in points)
-            phases.append(Phase(float(chance.uniform(2, 4)), 100.0, CallTrace("test", samples)))
-        phases.append(Phase(2.0, 100.0, None))
+            phases.append(AgentPhase(float(chance.uniform(2, 4)), 100.0, CallTrace("test", samples)))
+        phases.append(AgentPhase(2.0, 100.0, None))
         agents.append(AgentTrace(name, tuple(phases)))
     return tuple(agents)
 
@@ -169,10 +169,10 @@ def _from_run(run: dict[str, Any]) -> AgentTrace:
         rise = [(float(t - start_s), max(0.5, float(m - base_mib))) for t, m in inside]
         last = float(np.interp(end_s, times, memory))
         samples = ((0.0, 0.5), *rise, (end_s - start_s, max(0.5, last - base_mib)))
-        phases.append(Phase(max(0.0, start_s - at_s), base_mib, CallTrace(command_class, samples)))
+        phases.append(AgentPhase(max(0.0, start_s - at_s), base_mib, CallTrace(command_class, samples)))
         at_s = end_s
     end_mib = float(memory[-1])
-    phases.append(Phase(max(0.0, float(times[-1]) - at_s), end_mib, None))
+    phases.append(AgentPhase(max(0.0, float(times[-1]) - at_s), end_mib, None))
     return AgentTrace(run["id"], tuple(phases))
 
 

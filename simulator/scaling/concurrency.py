@@ -103,7 +103,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedInterval:
     """What an interval gave."""
 
     seen: Observation
@@ -113,7 +113,7 @@ class Served:
     """Whether the observed p95 was above the guard."""
 
 
-def serve(workload: Workload, number: int, limit: int) -> Served:
+def serve(workload: Workload, number: int, limit: int) -> ServedInterval:
     """Interval `number` of a workload under a limit.
 
     Its chance depends on the workload's seed and the number alone, so every policy meets the same.
@@ -126,7 +126,15 @@ def serve(workload: Workload, number: int, limit: int) -> Served:
     mean = min(rate, replica.throughput(at_once) * speed) * workload.interval_s
     # Of a renewal process the count varies by the spread of the times between completions, less than Poisson's.
     requests = max(0, round(mean + chance[2] * replica.spread * math.sqrt(mean)))
-    p95_s = replica.p95_s(at_once) / speed * math.exp(replica.spread * _quantile_error(requests, chance[3]))
+    count = max(requests, 1)
+    share = 0.95 + chance[3] * math.sqrt(0.95 * 0.05 / count)
+    p95_s = (
+        replica.p95_s(at_once)
+        / speed
+        * math.exp(
+            replica.spread * (_NORMAL.inv_cdf(min(max(share, 0.5), 1 - 0.5 / count)) - _Z95 if count > 1 else 0.0)
+        )
+    )
     breached = requests > 0 and p95_s > workload.guard_s
     goodput = 0.0 if breached else requests / workload.interval_s
     seen = Observation(
@@ -140,21 +148,13 @@ def serve(workload: Workload, number: int, limit: int) -> Served:
         memory_share=min(1.0, at_once / replica.seats) if workload.reports_memory else math.nan,
         scaling=interval.scaling,
     )
-    return Served(seen, goodput, breached)
+    return ServedInterval(seen, goodput, breached)
 
 
 @lru_cache(maxsize=64)
 def _chances(seed: int, intervals: int) -> tuple[tuple[float, ...], ...]:
     """Standard normal values of each interval: speed, arrivals, completions, rank of p95."""
     return tuple(map(tuple, np.random.default_rng(seed).normal(size=(intervals, 4)).tolist()))
-
-
-def _quantile_error(requests: int, rank: float) -> float:
-    """Error of the 95th percentile of a sample of standard normal values: that of the quantile at a rank drawn from the
-    rank's normal approximation, kept within the sample."""
-    count = max(requests, 1)
-    share = 0.95 + rank * math.sqrt(0.95 * 0.05 / count)
-    return _NORMAL.inv_cdf(min(max(share, 0.5), 1 - 0.5 / count)) - _Z95 if count > 1 else 0.0
 
 
 CHAT = Context("A100", 4, 3)
@@ -335,7 +335,7 @@ LIMITS: tuple[int, ...] = tuple(int(limit) for limit in np.unique(np.geomspace(1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class LimitCourse:
     """Intervals of one run, each of shape (intervals,)."""
 
     limit: IntArray
@@ -345,7 +345,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class LimitScore:
     """A run beside the best static limit."""
 
     goodput_ratio: float
@@ -361,7 +361,7 @@ class Score:
     """Share of the later decisions that changed the limit."""
 
 
-def course(tuner: Tuner[S], workload: Workload, start: int) -> Course:
+def course(tuner: Tuner[S], workload: Workload, start: int) -> LimitCourse:
     """Run of a tuner over all intervals, from a limit."""
     limit, state = start, tuner.first()
     served, limits = [], []
@@ -370,12 +370,12 @@ def course(tuner: Tuner[S], workload: Workload, start: int) -> Course:
         served.append(serve(workload, number, limit))
         decision = tuner.decide(state, served[-1].seen)
         limit, state = decision.limit, decision.state
-    return Course(
+    return LimitCourse(
         np.array(limits), np.array([each.goodput for each in served]), np.array([each.breached for each in served])
     )
 
 
-def best_static(workload: Workload, limits: Sequence[int] = LIMITS) -> Course:
+def best_static(workload: Workload, limits: Sequence[int] = LIMITS) -> LimitCourse:
     """Course of the static limit with the highest goodput among those that break the guard no more than allowed; of the
     one that breaks it least where all do."""
     courses = [course(Static(limit), workload, limit) for limit in limits]
@@ -384,21 +384,17 @@ def best_static(workload: Workload, limits: Sequence[int] = LIMITS) -> Course:
     return max(kept, key=lambda each: float(each.goodput.sum()))
 
 
-def score(run: Course, best: Course, first: int) -> Score:
+def score(run: LimitCourse, best: LimitCourse, first: int) -> LimitScore:
     """Comparison of a run with the best static limit. first: number of decisions that count as the first ones."""
-    return Score(
+    window = np.ones(WINDOW)
+    soon = np.convolve(run.goodput, window, "valid") >= NEAR * np.convolve(best.goodput, window, "valid")
+    rest = np.cumsum(run.goodput[::-1])[::-1] >= NEAR * np.cumsum(best.goodput[::-1])[::-1]
+    near = np.flatnonzero(soon & rest[: len(soon)])
+    return LimitScore(
         goodput_ratio=float(run.goodput.sum() / best.goodput.sum()),
         later_ratio=float(run.goodput[first:].sum() / best.goodput[first:].sum()),
-        near_after=_near_after(run.goodput, best.goodput),
+        near_after=int(near[0]) if len(near) else None,
         breach_share=float(run.breached.mean()),
         first_breach_share=float(run.breached[:first].mean()),
         changes_share=float(np.mean(np.diff(run.limit[first:]) != 0)),
     )
-
-
-def _near_after(own: FloatArray, best: FloatArray) -> int | None:
-    window = np.ones(WINDOW)
-    soon = np.convolve(own, window, "valid") >= NEAR * np.convolve(best, window, "valid")
-    rest = np.cumsum(own[::-1])[::-1] >= NEAR * np.cumsum(best[::-1])[::-1]
-    near = np.flatnonzero(soon & rest[: len(soon)])
-    return int(near[0]) if len(near) else None

@@ -70,7 +70,15 @@ class HillClimb:
             return Decision(lower, "Breach", replace(state, ceiling=float(lower)))
         if seen.in_flight < _BINDING * seen.limit:
             return Decision(seen.limit, "NotBinding", state)
-        own = _after(state, seen)
+        # Means under a limit after one more interval, over the last 20 or so.
+        before = next((each for each in state.tried if each.limit == seen.limit), Tried(seen.limit, 0, 0.0, 0.0))
+        count = min(before.count + 1, 20)
+        own = Tried(
+            seen.limit,
+            count,
+            before.throughput + (seen.throughput - before.throughput) / count,
+            before.log_p95 + (math.log(seen.p95_s) - before.log_p95) / count,
+        )
         others = tuple(each for each in state.tried if each.limit != seen.limit)
         state = Climbed(state.ceiling * 1.0005, (own, *others)[:16])
         below = max((each for each in others if each.limit < seen.limit), key=lambda each: each.limit, default=None)
@@ -89,18 +97,6 @@ class HillClimb:
             if allowed and not failed:
                 return limit
         return own.limit
-
-
-def _after(state: Climbed, seen: Observation) -> Tried:
-    """Means under a limit after one more interval, over the last 20 or so."""
-    before = next((each for each in state.tried if each.limit == seen.limit), Tried(seen.limit, 0, 0.0, 0.0))
-    count = min(before.count + 1, 20)
-    return Tried(
-        seen.limit,
-        count,
-        before.throughput + (seen.throughput - before.throughput) / count,
-        before.log_p95 + (math.log(seen.p95_s) - before.log_p95) / count,
-    )
 
 
 MOST_ENTRIES = 512
@@ -174,9 +170,13 @@ class QLearning:
         reference = state.reference or (seen.throughput, seen.p95_s)
         table = state.table
         if state.before is not None:
-            table = self._rewarded(
-                table, state.before, seen.throughput / reference[0] + reference[1] / seen.p95_s, situation
-            )
+            # Table after one reward.
+            reward = seen.throughput / reference[0] + reference[1] / seen.p95_s
+            old = _value(table, *state.before)
+            best = max(_value(table, situation, action) for action in _ACTIONS)
+            new = Entry(*state.before, old + self.learning_rate * (reward + self.discount * best - old))
+            others = (each for each in table if (each.situation, each.action) != state.before)
+            table = (new, *others)[:MOST_ENTRIES]
         action = self._action(table, situation, state.decisions)
         limit = self.rules.clipped(seen.limit + action * self.step)
         reason: Reason = "Raised" if limit > seen.limit else "Lowered" if limit < seen.limit else "Settled"
@@ -184,16 +184,6 @@ class QLearning:
 
     def _bin(self, share: float) -> int:
         return min(int(share * self.bins), self.bins - 1) if math.isfinite(share) else -1
-
-    def _rewarded(
-        self, table: tuple[Entry, ...], before: tuple[Situation, int], reward: float, situation: Situation
-    ) -> tuple[Entry, ...]:
-        """Table after one reward."""
-        old = _value(table, *before)
-        best = max(_value(table, situation, action) for action in _ACTIONS)
-        new = Entry(*before, old + self.learning_rate * (reward + self.discount * best - old))
-        others = (each for each in table if (each.situation, each.action) != before)
-        return (new, *others)[:MOST_ENTRIES]
 
     def _action(self, table: tuple[Entry, ...], situation: Situation, decisions: int) -> int:
         """Action by chance, or the one with the highest value; among equals, by chance."""

@@ -17,7 +17,7 @@ from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need
 from placement.mix.problem_builder import need_of
 from placement.stock import Stock
-from simulator.scaling.replay import Scenario
+from simulator.scaling.replay import LoadScenario
 from simulator.scaling.traces import DAY_S
 
 Counts = tuple[int, ...]
@@ -119,7 +119,7 @@ class _Bracket:
 
 
 @dataclass(slots=True, eq=False)
-class Capacity:
+class MixCapacity:
     """Capacities of a service's instances. Every rate that was tried is remembered."""
 
     fleet: MixedService
@@ -181,7 +181,7 @@ class MixRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class MixAccount:
     """Bill of a run, and what it bought."""
 
     dollars: float
@@ -206,7 +206,7 @@ class Account:
         return 1 - self.in_slo / self.requests if self.requests else 0.0
 
 
-def account_of(scenario: Scenario, run: MixRun, capacity: Capacity) -> Account:
+def account_of(scenario: LoadScenario, run: MixRun, capacity: MixCapacity) -> MixAccount:
     """Account of a run. The scenario's load is in requests per second.
 
     Requests that were not observed are neither served nor missed, and their steps are billed.
@@ -225,16 +225,16 @@ def account_of(scenario: Scenario, run: MixRun, capacity: Capacity) -> Account:
 
 
 def account(
-    scenario: Scenario,
+    scenario: LoadScenario,
     per_hour: FloatArray,
     served: FloatArray,
     *,
     changes_per_day: float = 0.0,
     starts_per_day: float = 0.0,
-) -> Account:
+) -> MixAccount:
     """Account of what is billed, dollars per hour, and of the rates that are served; shape (steps,) each."""
     step_s, seen, offered = scenario.step_s, scenario.observed, scenario.demand
-    return Account(
+    return MixAccount(
         dollars=float(per_hour.sum() * step_s / _HOUR_S),
         requests=float(offered[seen].sum() * step_s),
         in_slo=float(np.minimum(served, offered)[seen].sum() * step_s),

@@ -14,7 +14,6 @@ from cluster.autoscaling import Replicas
 from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason
-from cluster.snapshot import Snapshot
 from controller.api.scaling_policy import ScalingPolicy, ScalingPolicyStatus
 from controller.brain.from_settings import decisions_from, inline_brain
 from controller.deciders.decisions import Decisions
@@ -22,8 +21,17 @@ from controller.report.scaling_status import scaling_status_after
 from controller.settings import OperatorSettings
 from controller.snapshot.scalers import PolicyState, scaler_of
 from placement.mix.heuristics import best_single_type
-from simulator.scaling.mixed_fleet import Account, Capacity, Counts, MixedService, MixRun, account
-from simulator.scaling.replay import TRAINED_STARTS, Fleet, Leads, Outlook, Policy, ReplaySettings, Scenario, replay
+from simulator.scaling.mixed_fleet import Counts, MixAccount, MixCapacity, MixedService, MixRun, account
+from simulator.scaling.replay import (
+    TRAINED_STARTS,
+    Leads,
+    LoadScenario,
+    Outlook,
+    Policy,
+    ReplaySettings,
+    ReplicaFleet,
+    replay,
+)
 from simulator.scaling.rival_rules import Hpa
 
 LEVEL_STEP = 0.01
@@ -68,12 +76,12 @@ def static_mix(fleet: MixedService, peak_rate: float) -> Units:
     number = sum(whole)
     inventory = (each.inventory for each in fleet.fleet.gpu_types)
     most = tuple(MOST_UNITS if held is None else held for held in inventory)
-    return Units(Capacity(fleet, raw=True).highest(whole) / number, whole, number, most)
+    return Units(MixCapacity(fleet, raw=True).highest(whole) / number, whole, number, most)
 
 
-def run_of(scenario: Scenario, units: Units, policy: Policy, lead_s: float) -> MixRun:
+def run_of(scenario: LoadScenario, units: Units, policy: Policy, lead_s: float) -> MixRun:
     """A policy that scales these units."""
-    in_units = Scenario(
+    in_units = LoadScenario(
         scenario.trace, scenario.step_s, scenario.start_s, scenario.load / units.load,
         scenario.trained / units.load, scenario.unit * units.load,
     )  # fmt: skip
@@ -82,17 +90,17 @@ def run_of(scenario: Scenario, units: Units, policy: Policy, lead_s: float) -> M
     return MixRun(_rows(units, run.wanted), _rows(units, run.ready))
 
 
-def hpa(scenario: Scenario, target: float = HPA_TARGET) -> Policy:
+def hpa(scenario: LoadScenario, target: float = HPA_TARGET) -> Policy:
     return Hpa(target, step_s=scenario.step_s)
 
 
-def fixed_run(scenario: Scenario, counts: Counts) -> MixRun:
+def fixed_run(scenario: LoadScenario, counts: Counts) -> MixRun:
     """The same instances at all times, ready from the beginning."""
     rows: IntArray = np.tile(np.array(counts, dtype=np.int64), (len(scenario.load), 1))
     return MixRun(rows, rows)
 
 
-def foresight(scenario: Scenario, fleet: MixedService, lead_s: float, *, whole: bool = False) -> Account:
+def foresight(scenario: LoadScenario, fleet: MixedService, lead_s: float, *, whole: bool = False) -> MixAccount:
     """Least dollars of any policy that misses nothing with this lead time: a bound that none may reach.
 
     An instance that is ready at one of the next steps within the lead time is billed now, so those that are billed now
@@ -101,7 +109,10 @@ def foresight(scenario: Scenario, fleet: MixedService, lead_s: float, *, whole: 
 
     whole: with the price of the mix that is found in place of its bound, which is no limit on any policy any more.
     """
-    highest = _highest_ahead(scenario.demand, round(lead_s / scenario.step_s))
+    steps = round(lead_s / scenario.step_s)
+    highest = scenario.demand.copy()
+    for ahead in range(1, min(steps, len(scenario.demand) - 1) + 1):
+        highest[:-ahead] = np.maximum(highest[:-ahead], scenario.demand[ahead:])
     levels = np.floor(np.log(np.maximum(highest, 1e-6)) / LEVEL_STEP).astype(np.int64)
     price = {
         level: _least_price(fleet, math.exp(level * LEVEL_STEP), whole=whole) for level in np.unique(levels).tolist()
@@ -119,13 +130,6 @@ def _least_price(fleet: MixedService, rate_per_s: float, *, whole: bool) -> floa
     if isinstance(answer, Reason):
         raise ConfigError(Mistake(f"{rate_per_s:.1f} requests/s", answer.words))
     return answer.cost_per_hour if whole else answer.certificate.bound
-
-
-def _highest_ahead(load: FloatArray, steps: int) -> FloatArray:
-    highest = load.copy()
-    for ahead in range(1, min(steps, len(load) - 1) + 1):
-        highest[:-ahead] = np.maximum(highest[:-ahead], load[ahead:])
-    return highest
 
 
 def _rows(units: Units, numbers: IntArray) -> IntArray:
@@ -146,7 +150,7 @@ minutes of CPU time; more work changes the dollars of 2.4 hours by a thousandth.
 
 
 def operator_run(
-    scenario: Scenario,
+    scenario: LoadScenario,
     fleet: MixedService,
     outlook: Outlook,
     lead_s: float,
@@ -158,7 +162,21 @@ def operator_run(
     spec: fields of the ScalingPolicy's spec besides its defaults. decisions: settings of the deciders; None: the
     operator's defaults, with less solver work.
     """
-    service = _Operated(scenario, fleet, lead_s, _policy_of(fleet, spec), decisions or quick_decisions())
+    # ScalingPolicy in force, with the defaults of its kind besides these fields.
+    namespace, _, name = fleet.service.name.partition("/")
+    written = {
+        "apiVersion": "tonnage.dev/v1alpha1",
+        "kind": "ScalingPolicy",
+        "metadata": {"name": POLICY.rpartition("/")[2], "namespace": namespace},
+        "spec": {
+            "target": {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": name},
+            "maxReplicas": MOST_REPLICAS,
+            "mode": "Auto",
+            "demand": {"sources": [{"role": "requests", "push": {}, "maxAge": "180s"}]},
+            **spec,
+        },
+    }
+    service = _Operated(scenario, fleet, lead_s, ScalingPolicy.model_validate(written), decisions or quick_decisions())
     steps = len(scenario.load)
     wanted = np.zeros((steps, len(fleet.types)), dtype=np.int64)
     ready = wanted.copy()
@@ -178,12 +196,18 @@ class _Operated:
     """State of the simulated service, and of its ScalingPolicy."""
 
     def __init__(
-        self, scenario: Scenario, fleet: MixedService, lead_s: float, policy: ScalingPolicy, decisions: Decisions
+        self, scenario: LoadScenario, fleet: MixedService, lead_s: float, policy: ScalingPolicy, decisions: Decisions
     ) -> None:
         first = float(scenario.demand[0]) / FIRST_TARGET
-        self._scenario, self._fleet = scenario, _at_rate(fleet, first)
+        # The service with this rate in its spec: what it is planned for before the first decision.
+        service = fleet.service
+        demand = None if service.demand is None else replace(service.demand, rate_per_s=first)
+        self._scenario, self._fleet = (
+            scenario,
+            replace(fleet, fleet=replace(fleet.fleet, services=(replace(service, demand=demand),))),
+        )
         self._brain = inline_brain(decisions, clock=_standing)
-        self._instances = [Fleet(count, lambda: lead_s) for count in fleet.counts(first)]
+        self._instances = [ReplicaFleet(count, lambda: lead_s) for count in fleet.counts(first)]
         self._policy = policy
         self._status: dict[str, Any] = {}
         self._took_s = [lead_s] * TRAINED_STARTS
@@ -204,29 +228,25 @@ class _Operated:
             self._took_s.extend(instances.reach(at_s))
         if np.isfinite(load := float(self._scenario.load[step])):
             self._load, self._observed_at_s = load, at_s
-        seen = self._seen(at_s, forecast)
-        plan = self._brain.plan(seen, DEADLINE_S)
-        self._act(plan, at_s)
-        self._report(seen, plan, at_s)
-
-    def _seen(self, at_s: float, forecast: Forecast | None) -> Snapshot:
         plain = self._fleet.seen(at_s, self.wanted, self._scaled_at_s)
         status = ScalingPolicyStatus.model_validate(self._status)
         policy = self._policy.model_copy(update={"status": status})
+        # Instances of all types, as their pods show them.
+        each = [instances.replicas() for instances in self._instances]
+        ordered = sorted(instant for one in each for instant in one.ordered_at_s)
         state = PolicyState(
             load=self._load,
             observed_at_s=self._observed_at_s,
             forecast=forecast,
-            replicas=self._replicas(at_s),
+            replicas=Replicas(sum(self.wanted), sum(self.ready), tuple(ordered), at_s),
             took_s=tuple(self._took_s[-TRAINED_STARTS:]),
         )
-        return replace(plain, scalers=(scaler_of(POLICY, policy, plain, state),))
-
-    def _replicas(self, at_s: float) -> Replicas:
-        """Instances of all types, as their pods show them."""
-        each = [instances.replicas() for instances in self._instances]
-        ordered = sorted(instant for one in each for instant in one.ordered_at_s)
-        return Replicas(sum(self.wanted), sum(self.ready), tuple(ordered), at_s)
+        seen = replace(plain, scalers=(scaler_of(POLICY, policy, plain, state),))
+        plan = self._brain.plan(seen, DEADLINE_S)
+        self._act(plan, at_s)
+        found = {finding.about: finding.reason for finding in plan.findings}
+        reason = found.get(f"ScalingPolicy/{POLICY}")
+        self._status = scaling_status_after(self._status, seen.scalers[0], reason, generation=1, at_s=at_s)
 
     def _act(self, plan: Plan, at_s: float) -> None:
         for step in plan.steps():
@@ -237,38 +257,8 @@ class _Operated:
                 instances.scale(asked.get(name, instances.wanted), at_s)
             self._scaled_at_s = at_s
 
-    def _report(self, seen: Snapshot, plan: Plan, at_s: float) -> None:
-        found = {finding.about: finding.reason for finding in plan.findings}
-        reason = found.get(f"ScalingPolicy/{POLICY}")
-        self._status = scaling_status_after(self._status, seen.scalers[0], reason, generation=1, at_s=at_s)
-
 
 POLICY = "simulated/policy"
-
-
-def _policy_of(fleet: MixedService, spec: Mapping[str, Any]) -> ScalingPolicy:
-    """ScalingPolicy in force, with the defaults of its kind besides these fields."""
-    namespace, _, name = fleet.service.name.partition("/")
-    written = {
-        "apiVersion": "tonnage.dev/v1alpha1",
-        "kind": "ScalingPolicy",
-        "metadata": {"name": POLICY.rpartition("/")[2], "namespace": namespace},
-        "spec": {
-            "target": {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": name},
-            "maxReplicas": MOST_REPLICAS,
-            "mode": "Auto",
-            "demand": {"sources": [{"role": "requests", "push": {}, "maxAge": "180s"}]},
-            **spec,
-        },
-    }
-    return ScalingPolicy.model_validate(written)
-
-
-def _at_rate(fleet: MixedService, rate_per_s: float) -> MixedService:
-    """The service with this rate in its spec: what it is planned for before the first decision."""
-    service = fleet.service
-    demand = None if service.demand is None else replace(service.demand, rate_per_s=rate_per_s)
-    return replace(fleet, fleet=replace(fleet.fleet, services=(replace(service, demand=demand),)))
 
 
 def _standing() -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.lead_time.observed_starts import ObservedStarts, lead_time_of
+from autoscaler.lead_time import ObservedStarts, lead_time_of
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
 from cluster.demand import Forecast
@@ -43,7 +43,7 @@ class Leads:
         return lambda: self.points_s[int(chance.integers(len(self.points_s)))]
 
 
-class Fleet:
+class ReplicaFleet:
     """Replicas over time. A scale-down stops the latest orders first, then ready replicas, as a Deployment does."""
 
     def __init__(self, ready: int, lead_s: Callable[[], float]) -> None:
@@ -93,7 +93,7 @@ _MEMORY_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scenario:
+class LoadScenario:
     """Load of one service over the days that are replayed."""
 
     trace: str
@@ -109,14 +109,17 @@ class Scenario:
     @property
     def demand(self) -> FloatArray:
         """Load with gaps bridged by straight lines: what the oracle serves and what is billed against it."""
-        return _bridged(self.load)
+        known = np.isfinite(self.load)
+        return np.asarray(np.interp(np.arange(len(self.load)), np.flatnonzero(known), self.load[known]))
 
     @property
     def observed(self) -> BoolArray:
         return np.isfinite(self.load)
 
 
-def scenario_of(trace: LoadTrace, train_days: int = 7, days: int = 7, replica_load: float | None = None) -> Scenario:
+def scenario_of(
+    trace: LoadTrace, train_days: int = 7, days: int = 7, replica_load: float | None = None
+) -> LoadScenario:
     """The days after the training days. A short trace is trained on the first four sevenths of it.
 
     replica_load: load of one replica in the trace's unit; without it the peak of training is 40 replicas.
@@ -129,15 +132,13 @@ def scenario_of(trace: LoadTrace, train_days: int = 7, days: int = 7, replica_lo
         raise ConfigError(Mistake(trace.name, f"has {len(trace.values)} steps", "two days are the least"))
     trained = trace.values[: train * per_day]
     load = trace.values[train * per_day : (train + days) * per_day]
-    unit = replica_load or _unit_of(trained)
+    unit = replica_load or (
+        float(np.nanquantile(trained, _PEAK_LEVEL)) / PEAK_REPLICAS if np.isfinite(trained).any() else 0.0
+    )
     if not unit > 0 or not np.isfinite(load).any():
         raise ConfigError(Mistake(trace.name, "has no load in its training days or after them"))
     start_s = trace.start_s + train * DAY_S
-    return Scenario(trace.name, trace.step_s, start_s, load / unit, trained / unit, unit)
-
-
-def _unit_of(trained: FloatArray) -> float:
-    return float(np.nanquantile(trained, _PEAK_LEVEL)) / PEAK_REPLICAS if np.isfinite(trained).any() else 0.0
+    return LoadScenario(trace.name, trace.step_s, start_s, load / unit, trained / unit, unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class ReplayRun:
 
 
 def replay(
-    scenario: Scenario, policy: Policy, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
+    scenario: LoadScenario, policy: Policy, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
 ) -> ReplayRun:
     """Let a policy scale the service step by step."""
     settings = settings or ReplaySettings()
@@ -181,12 +182,12 @@ def replay(
 class _Service:
     """State of the simulated service: its replicas, what was observed of its load and its starts, and its memory."""
 
-    def __init__(self, scenario: Scenario, leads: Leads, settings: ReplaySettings) -> None:
+    def __init__(self, scenario: LoadScenario, leads: Leads, settings: ReplaySettings) -> None:
         self._scenario, self._settings = scenario, settings
         drawn = leads.drawn(settings.seed)
         self._starts = ObservedStarts().plus([drawn() for _ in range(TRAINED_STARTS)])
         first = scenario.demand[0]
-        self.fleet = Fleet(max(settings.min_replicas, int(np.ceil(first / 0.7))), drawn)
+        self.fleet = ReplicaFleet(max(settings.min_replicas, int(np.ceil(first / 0.7))), drawn)
         self._load, self._observed_at_s = float(scenario.trained[np.isfinite(scenario.trained)][-1]), 0.0
         self._recommended: deque[tuple[float, int]] = deque()
         self._changes: deque[tuple[float, int]] = deque()
@@ -198,31 +199,31 @@ class _Service:
             self._starts, self._lead = self._starts.plus(took_s), None
         if np.isfinite(load := float(self._scenario.load[step])):
             self._load, self._observed_at_s = load, at_s
-        answer = policy(self._scaler(at_s, forecast), at_s)
+        answer = policy(
+            Scaler(
+                name="replay",
+                target=_TARGET,
+                mode="Auto",
+                replicas=self.fleet.replicas(),
+                min_replicas=self._settings.min_replicas,
+                max_replicas=self._settings.max_replicas,
+                replica_load=1.0,
+                objective=self._settings.objective,
+                behavior=self._settings.behavior,
+                load=self._load,
+                observed_at_s=self._observed_at_s,
+                max_age_s=3 * self._scenario.step_s,
+                forecast=forecast,
+                lead_time=self._lead_time(at_s),
+                recommended=tuple(self._recommended),
+                changes=tuple(self._changes),
+            ),
+            at_s,
+        )
         _remember(self._recommended, at_s, answer.recommended)
         if change := answer.replicas - self.fleet.wanted:
             _remember(self._changes, at_s, change)
         self.fleet.scale(answer.replicas, at_s)
-
-    def _scaler(self, at_s: float, forecast: Forecast | None) -> Scaler:
-        return Scaler(
-            name="replay",
-            target=_TARGET,
-            mode="Auto",
-            replicas=self.fleet.replicas(),
-            min_replicas=self._settings.min_replicas,
-            max_replicas=self._settings.max_replicas,
-            replica_load=1.0,
-            objective=self._settings.objective,
-            behavior=self._settings.behavior,
-            load=self._load,
-            observed_at_s=self._observed_at_s,
-            max_age_s=3 * self._scenario.step_s,
-            forecast=forecast,
-            lead_time=self._lead_time(at_s),
-            recommended=tuple(self._recommended),
-            changes=tuple(self._changes),
-        )
 
     def _lead_time(self, at_s: float) -> LeadTime:
         """Learned or assumed distribution; estimated again when a start has finished, and every five minutes."""
@@ -262,12 +263,12 @@ class Score:
         return self.gpu_hours_ratio + MISS_COST * self.shortfall_ratio
 
 
-def missed_load(scenario: Scenario, run: ReplayRun) -> FloatArray:
+def missed_load(scenario: LoadScenario, run: ReplayRun) -> FloatArray:
     """Load beyond the ready replicas, shape (steps,), in replicas. Load that was not observed is not missed."""
     return np.asarray(np.where(scenario.observed, np.maximum(scenario.demand - run.ready, 0.0), 0.0))
 
 
-def score(scenario: Scenario, run: ReplayRun, lead_s: float) -> Score:
+def score(scenario: LoadScenario, run: ReplayRun, lead_s: float) -> Score:
     """Score of a run."""
     oracle = oracle_replicas(scenario.demand, round(lead_s / scenario.step_s)).sum()
     missed = missed_load(scenario, run)
@@ -287,12 +288,7 @@ def direction_changes(replicas: IntArray) -> int:
     return int((signs[1:] != signs[:-1]).sum())
 
 
-def oracle_run(scenario: Scenario, lead_s: float) -> ReplayRun:
+def oracle_run(scenario: LoadScenario, lead_s: float) -> ReplayRun:
     """Run of perfect foresight: everything is ready when it is needed."""
     wanted = oracle_replicas(scenario.demand, round(lead_s / scenario.step_s))
     return ReplayRun(wanted, wanted)
-
-
-def _bridged(load: FloatArray) -> FloatArray:
-    known = np.isfinite(load)
-    return np.asarray(np.interp(np.arange(len(load)), np.flatnonzero(known), load[known]))

@@ -6,8 +6,8 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
-from simulator.reports.sweep_report import Legend, Page, PageTable, render
-from simulator.scaling.replay import Scenario, missed_load
+from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
+from simulator.scaling.replay import LoadScenario, missed_load
 from simulator.scaling.study import Compared
 from simulator.scaling.traces import DAY_S
 
@@ -59,7 +59,7 @@ def as_html(compared: Compared, facts: tuple[tuple[str, str], ...], made_by: str
     scenario = compared.scenario
     days, trained = _days(scenario.load, scenario), _days(scenario.trained, scenario)
     return render(
-        Page(
+        ReportPage(
             title=f"Scaling of {scenario.trace}",
             lead=f"{days:.1f} days of load replayed under several scaling policies, after {trained:.1f} days of "
             f"training; a replica is ready {compared.lead_s / 60:g} minutes after its order. Nothing was scaled.",
@@ -69,12 +69,15 @@ def as_html(compared: Compared, facts: tuple[tuple[str, str], ...], made_by: str
             charts=tuple(_charts(compared)),
             terms=TERMS,
             made_by=made_by,
-            legend=_legend(compared),
+            legend=tuple(
+                Legend(result.policy, f"var(--policy-{number % STYLES})", _DASHES[number % STYLES])
+                for number, result in enumerate(compared.results)
+            ),
         )
     )
 
 
-def _days(load: FloatArray, scenario: Scenario) -> float:
+def _days(load: FloatArray, scenario: LoadScenario) -> float:
     return len(load) * scenario.step_s / DAY_S
 
 
@@ -93,16 +96,12 @@ def _headline(compared: Compared) -> str:
     )
 
 
-def _legend(compared: Compared) -> tuple[Legend, ...]:
-    return tuple(
-        Legend(result.policy, f"var(--policy-{number % STYLES})", _DASHES[number % STYLES])
-        for number, result in enumerate(compared.results)
-    )
-
-
 def _charts(compared: Compared) -> list[Chart]:
     first = compared.results[0]
-    day = _busiest_day(compared.scenario)
+    per_day = min(round(DAY_S / compared.scenario.step_s), len(compared.scenario.load))
+    busiest = int(np.argmax(compared.scenario.demand)) // per_day * per_day
+    start = min(busiest, len(compared.scenario.load) - per_day)
+    day = slice(start, start + per_day)
     return [
         Chart(
             "Load, forecast and capacity on the busiest day",
@@ -125,13 +124,6 @@ def _charts(compared: Compared) -> list[Chart]:
             drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
         ),
     ]
-
-
-def _busiest_day(scenario: Scenario) -> slice:
-    per_day = min(round(DAY_S / scenario.step_s), len(scenario.load))
-    busiest = int(np.argmax(scenario.demand)) // per_day * per_day
-    start = min(busiest, len(scenario.load) - per_day)
-    return slice(start, start + per_day)
 
 
 def _draw_day(axes: "Axes", compared: Compared, day: slice) -> None:

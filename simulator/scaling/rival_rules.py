@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.decision.behavior import stabilized, within_steps
+from autoscaler.decision.decide import stabilized, within_steps
 from cluster.arrays import FloatArray, IntArray
 from cluster.autoscaling import Behavior, Scaler, ScalingRules, ScalingStep
 

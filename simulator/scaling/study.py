@@ -10,18 +10,18 @@ from autoscaler.decision.expected_cost import Weighing
 from autoscaler.forecast.fits import Fit, fit
 from autoscaler.forecast.grid import LEVELS, lead_steps
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import Series, regular
+from autoscaler.series import Series, regular
 from cluster.autoscaling import Scaler, ScalingObjective
 from cluster.demand import Forecast
 from cluster.errors import ConfigError, Mistake
 from simulator.scaling.replay import (
     MISS_COST,
     Leads,
+    LoadScenario,
     Outlook,
     Policy,
     ReplayRun,
     ReplaySettings,
-    Scenario,
     Score,
     missed_load,
     oracle_run,
@@ -40,7 +40,7 @@ _MISS_COSTS = (20.0, 50.0, 99.0, 200.0, 500.0)
 class Contender:
     """Policy with a parameter."""
 
-    of: Callable[[float, Scenario], Policy]
+    of: Callable[[float, LoadScenario], Policy]
     """The policy with this parameter on this scenario."""
     default: float
     grid: tuple[float, ...] = ()
@@ -48,7 +48,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Tonnage:
+class TonnageScaling:
     """Our decision as a policy of the replay."""
 
     miss_cost: float = MISS_COST
@@ -62,12 +62,12 @@ class Tonnage:
         return Recommendation(decision.replicas, decision.recommended)
 
 
-def _highest(share: float, scenario: Scenario) -> Policy:
+def _highest(share: float, scenario: LoadScenario) -> Policy:
     return Fixed(int(np.ceil(share * np.nanmax(scenario.trained))))
 
 
 CONTENDERS: Mapping[str, Contender] = {
-    TONNAGE: Contender(lambda miss_cost, _: Tonnage(miss_cost), MISS_COST, _MISS_COSTS),
+    TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), MISS_COST, _MISS_COSTS),
     "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), MISS_COST, _MISS_COSTS),
     "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7, _TARGETS),
     "kpa": Contender(lambda target, _: Kpa(target), 0.7, _TARGETS),
@@ -91,7 +91,7 @@ def figure(record: Record, name: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replayed:
+class ReplayedPolicy:
     """Replay of one policy on one scenario."""
 
     policy: str
@@ -111,19 +111,19 @@ def check_policies(names: tuple[str, ...]) -> None:
 
 
 def replayed(
-    scenario: Scenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
-) -> Replayed:
+    scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
+) -> ReplayedPolicy:
     """A policy with its default parameter."""
     if name == ORACLE:
         run = oracle_run(scenario, leads.mean_s)
-        return Replayed(name, None, run, score(scenario, run, leads.mean_s))
+        return ReplayedPolicy(name, None, run, score(scenario, run, leads.mean_s))
     contender = CONTENDERS[name]
     return _of(scenario, name, contender.of(contender.default, scenario), leads, outlook, settings)
 
 
 def tuned_in_hindsight(
-    scenario: Scenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
-) -> Replayed:
+    scenario: LoadScenario, name: str, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
+) -> ReplayedPolicy:
     """A policy with the parameter of its grid that has the lowest J on the very days that it is scored on."""
     contender = CONTENDERS[name]
     found = [
@@ -134,19 +134,19 @@ def tuned_in_hindsight(
 
 
 def _of(
-    scenario: Scenario,
+    scenario: LoadScenario,
     name: str,
     policy: Policy,
     leads: Leads,
     outlook: Outlook,
     settings: ReplaySettings | None,
     tuned: float | None = None,
-) -> Replayed:
+) -> ReplayedPolicy:
     run = replay(scenario, policy, leads, outlook, settings)
-    return Replayed(name, tuned, run, score(scenario, run, leads.mean_s))
+    return ReplayedPolicy(name, tuned, run, score(scenario, run, leads.mean_s))
 
 
-def record_of(scenario: Scenario, leads: Leads, result: Replayed) -> dict[str, object]:
+def record_of(scenario: LoadScenario, leads: Leads, result: ReplayedPolicy) -> dict[str, object]:
     """Figures of a replay, as the benchmark writes them."""
     figures = result.score
     return {
@@ -172,7 +172,7 @@ Asked = Callable[[OnlineForecaster, float], Forecast | None]
 
 
 def forecasts_of(
-    scenario: Scenario,
+    scenario: LoadScenario,
     *,
     fitted: Fitted = fit,
     refit_s: float = REFIT_S,
@@ -187,7 +187,7 @@ def forecasts_of(
     return tuple(_rolling(forecaster, scenario, fitted, refit_s, asked))
 
 
-def foreseen(scenario: Scenario) -> Outlook:
+def foreseen(scenario: LoadScenario) -> Outlook:
     """Forecasts that know the load: what a decision is worth whose forecast errs in nothing."""
     ahead = lead_steps(scenario.step_s)
     leads_s, demand = ahead.astype(np.float64) * scenario.step_s, scenario.demand
@@ -208,7 +208,7 @@ def of_the_richest(forecaster: OnlineForecaster, at_s: float) -> Forecast | None
 
 
 def _rolling(
-    forecaster: OnlineForecaster, scenario: Scenario, fitted: Fitted, refit_s: float, asked: Asked
+    forecaster: OnlineForecaster, scenario: LoadScenario, fitted: Fitted, refit_s: float, asked: Asked
 ) -> Iterator[Forecast | None]:
     refit_steps = max(1, round(refit_s / scenario.step_s))
     for step, load in enumerate(scenario.load.tolist()):
@@ -238,7 +238,7 @@ class Dollars:
         return self.replicas + self.missed
 
 
-def dollars_of(scenario: Scenario, run: ReplayRun, objective: ScalingObjective) -> Dollars:
+def dollars_of(scenario: LoadScenario, run: ReplayRun, objective: ScalingObjective) -> Dollars:
     """Dollars of the replayed days."""
     per_step = objective.price_per_hour * scenario.step_s / _HOUR_S
     missed = float(missed_load(scenario, run).sum())
@@ -249,19 +249,19 @@ def dollars_of(scenario: Scenario, run: ReplayRun, objective: ScalingObjective) 
 class Compared:
     """Replays of one scenario under several policies."""
 
-    scenario: Scenario
+    scenario: LoadScenario
     lead_s: float
     objective: ScalingObjective
-    results: Sequence[Replayed]
+    results: Sequence[ReplayedPolicy]
     """The first one is the policy that the charts look at; at least one."""
     forecasts: Sequence[Forecast | None]
     """One for each step."""
 
-    def dollars(self, result: Replayed) -> Dollars:
+    def dollars(self, result: ReplayedPolicy) -> Dollars:
         return dollars_of(self.scenario, result.run, self.objective)
 
 
-def compared(scenario: Scenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective) -> Compared:
+def compared(scenario: LoadScenario, policies: Sequence[str], lead_s: float, objective: ScalingObjective) -> Compared:
     """Every policy with its defaults; all of them know the load up to each step and nothing after it."""
     forecasts = forecasts_of(scenario)
     settings = ReplaySettings(objective=objective)

@@ -63,8 +63,17 @@ def read_trace(path: Path, value_column: str | None = None) -> LoadTrace:
     if name not in header:
         _refuse(f"{path.name}, line 1, column {name}", "is missing", f"the file has {', '.join(header[1:])}")
     at_s, values = _parsed(path.name, header[0], header.index(name), rows)
-    step_s = _step_s(path.name, at_s)
-    grid = _on_grid(path.name, at_s, values, step_s)
+    # Commonest distance between neighbouring instants.
+    gaps = np.diff(np.unique(at_s))
+    if not len(gaps):
+        _refuse(path.name, "has one instant only", "two are the least")
+    found, counts = np.unique(gaps.round(3), return_counts=True)
+    step_s = float(found[counts.argmax()])
+    slots: IntArray = np.rint((at_s - at_s.min()) / step_s).astype(np.int64)
+    if slots.max() >= _MAX_POINTS:
+        _refuse(path.name, f"spans {slots.max():,} steps of {step_s:g} s", f"at most {_MAX_POINTS:,} are read")
+    grid = np.full(int(slots.max()) + 1, np.nan)
+    grid[slots] = values
     label = path.name.removesuffix(".gz").removesuffix(".csv") + (f":{name}" if value_column else "")
     return LoadTrace(label, step_s, float(at_s.min()), column(grid, np.float64))
 
@@ -131,24 +140,6 @@ def _value(text: str) -> float:
         return -1.0
 
 
-def _step_s(name: str, at_s: FloatArray) -> float:
-    """Commonest distance between neighbouring instants."""
-    gaps = np.diff(np.unique(at_s))
-    if not len(gaps):
-        _refuse(name, "has one instant only", "two are the least")
-    found, counts = np.unique(gaps.round(3), return_counts=True)
-    return float(found[counts.argmax()])
-
-
-def _on_grid(name: str, at_s: FloatArray, values: FloatArray, step_s: float) -> FloatArray:
-    slots: IntArray = np.rint((at_s - at_s.min()) / step_s).astype(np.int64)
-    if slots.max() >= _MAX_POINTS:
-        _refuse(name, f"spans {slots.max():,} steps of {step_s:g} s", f"at most {_MAX_POINTS:,} are read")
-    grid = np.full(int(slots.max()) + 1, np.nan)
-    grid[slots] = values
-    return grid
-
-
 def _refuse(place: str, problem: str, remedy: str) -> NoReturn:
     raise ConfigError(Mistake(place, problem, remedy))
 
@@ -164,24 +155,26 @@ def generated_trace(seed: int, days: int = 14, step_s: float = MINUTE_S, mean_pe
     chance = np.random.default_rng(seed)
     points = round(days * DAY_S / step_s)
     at_s: FloatArray = np.arange(points, dtype=np.float64) * step_s
-    rate = mean_per_s * _rhythm(at_s) * np.exp(_drift(chance, points, step_s)) * _bursts(chance, at_s, days)
-    clustering = chance.gamma(1 / _CLUSTERING**2, _CLUSTERING**2, points)
-    counts = chance.poisson(rate * clustering * step_s).astype(np.float64)
-    return LoadTrace(f"{GENERATED}-{seed}", step_s, 0.0, column(counts, np.float64))
-
-
-def _rhythm(at_s: FloatArray) -> FloatArray:
     hour = at_s / 3600.0 % 24.0
     day = np.sin((hour - 9.0) * np.pi / 12.0) + 0.35 * np.sin((hour - 7.0) * np.pi / 6.0)
     weekend = np.where(at_s // DAY_S % 7 >= 5, 0.7, 1.0)
-    return np.asarray((1.0 + 0.45 * day / 1.2) * weekend)
-
-
-def _drift(chance: np.random.Generator, points: int, step_s: float) -> FloatArray:
-    """Ornstein-Uhlenbeck process, by an exact recursion."""
+    # Ornstein-Uhlenbeck process, by an exact recursion.
     kept = np.exp(-step_s / (6 * 3600.0))
     shocks = chance.normal(0.0, 0.12 * np.sqrt(1 - kept**2), points)
-    return np.fromiter(_filtered(shocks, kept), dtype=np.float64, count=points)
+    factor = np.ones(len(at_s))
+    for _ in range(chance.poisson(3 * days)):
+        start_s, for_s = chance.uniform(0.0, days * DAY_S), chance.uniform(300.0, 1800.0)
+        inside = (at_s >= start_s) & (at_s < start_s + for_s)
+        factor[inside] = np.maximum(factor[inside], chance.uniform(1.3, 2.5))
+    rate = (
+        mean_per_s
+        * np.asarray((1.0 + 0.45 * day / 1.2) * weekend)
+        * np.exp(np.fromiter(_filtered(shocks, kept), dtype=np.float64, count=points))
+        * factor
+    )
+    clustering = chance.gamma(1 / _CLUSTERING**2, _CLUSTERING**2, points)
+    counts = chance.poisson(rate * clustering * step_s).astype(np.float64)
+    return LoadTrace(f"{GENERATED}-{seed}", step_s, 0.0, column(counts, np.float64))
 
 
 def _filtered(shocks: FloatArray, kept: float) -> Iterator[float]:
@@ -189,12 +182,3 @@ def _filtered(shocks: FloatArray, kept: float) -> Iterator[float]:
     for shock in shocks.tolist():
         state = kept * state + shock
         yield state
-
-
-def _bursts(chance: np.random.Generator, at_s: FloatArray, days: int) -> FloatArray:
-    factor = np.ones(len(at_s))
-    for _ in range(chance.poisson(3 * days)):
-        start_s, for_s = chance.uniform(0.0, days * DAY_S), chance.uniform(300.0, 1800.0)
-        inside = (at_s >= start_s) & (at_s < start_s + for_s)
-        factor[inside] = np.maximum(factor[inside], chance.uniform(1.3, 2.5))
-    return factor

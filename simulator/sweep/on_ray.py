@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, Generic
 
@@ -160,7 +159,7 @@ FAREWELL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class OnRay:
+class SweepOnRay:
     """Runs as Ray tasks, one core each.
 
     The common input of all runs is sent once, through the object store. The cluster's workers must have this Tonnage
@@ -218,14 +217,10 @@ def _driver(what: Drive[Any, Any]) -> Iterator[Connection]:
             yield mine
         finally:
             mine.close()
-            _end(process)
-
-
-def _end(process: BaseProcess) -> None:
-    process.join(FAREWELL_S)
-    # Also when it has ended: processes that it started are in its OS session, and none of them may remain.
-    if process.pid is not None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # it may not have opened its session yet
-    process.join()
+            process.join(FAREWELL_S)
+            # Also when it has ended: processes that it started are in its OS session, and none of them may remain.
+            if process.pid is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.kill()  # it may not have opened its session yet
+            process.join()

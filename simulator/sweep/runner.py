@@ -88,7 +88,7 @@ def code_digest() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PolicyRun:
     """One replay of a comparison of policies."""
 
     trace: str
@@ -110,7 +110,7 @@ class Swept(Generic[K, R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress(Generic[K, R]):
+class SweepProgress(Generic[K, R]):
     """Report of one more finished run."""
 
     run: K
@@ -134,9 +134,9 @@ class Executor(Protocol):
         ...
 
 
-def runs_of(traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int]) -> tuple[Run, ...]:
+def runs_of(traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyRun, ...]:
     """Every combination. Seed by seed, so that an interrupted sweep has about as many seeds of each policy."""
-    return tuple(Run(trace, policy, seed) for trace, seed, policy in product(traces, seeds, policies))
+    return tuple(PolicyRun(trace, policy, seed) for trace, seed, policy in product(traces, seeds, policies))
 
 
 def one_by_one(runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
@@ -151,7 +151,7 @@ def sweep(
     *,
     way: Executor = one_by_one,
     cache: ResultCache[K, R] | None = None,
-    on_done: Callable[[Progress[K, R]], None] | None = None,
+    on_done: Callable[[SweepProgress[K, R]], None] | None = None,
 ) -> Swept[K, R]:
     """Plays every run that is not in the cache, and calls `on_done` after each, in the order of completion.
 
@@ -164,7 +164,7 @@ def sweep(
     def done(number: int, result: R) -> None:
         results[number] = result
         if on_done:
-            on_done(Progress(runs[number], result, len(results), len(runs)))
+            on_done(SweepProgress(runs[number], result, len(results), len(runs)))
 
     stopped = ""
     kept = 0
@@ -192,7 +192,7 @@ def sweep(
 
 
 @dataclass(frozen=True, slots=True)
-class Processes:
+class WorkerProcesses:
     """Runs in at most `jobs` processes of this machine. Spawned: a fork would copy the locks of solver threads."""
 
     jobs: int

@@ -16,16 +16,16 @@ from cluster.workloads import InstanceType
 from controller.brain.frames import plan_frame, proposal_over, snapshot_from_frame
 from controller.brain.on_ray.actors import Planner
 from controller.brain.wire import (
-    Answer,
     Ask,
     Begin,
     Failed,
     Message,
     Ping,
+    PlanAnswer,
     Pong,
     Ready,
-    Refuse,
     Remember,
+    StartRefused,
     Thinks,
     WireError,
     receive,
@@ -90,7 +90,7 @@ class FakeBrain:
         with stream, suppress(EOFError, OSError, WireError):
             begin, _ = receive(stream)
             if not isinstance(begin, Begin) or begin.version != self.version:
-                send(stream, Refuse("another version"))
+                send(stream, StartRefused("another version"))
                 return
             send(stream, Ready(VERSION, "scripted", 1, 1, 0.0, (1,)))
             planner, proposers = Planner(begin.decisions, time.monotonic), proposers_of(begin.decisions)
@@ -121,7 +121,7 @@ class FakeBrain:
                 raise WireError("an invalid message was sent")
             case "strange":
                 unknown = Step(Bind("d/nobody", "nowhere"), Reason("LeastCost", "made up"))
-                say(Answer(ask.request, ask.epoch, 0.0), plan_frame(Plan(phases=(Phase("start", (unknown,)),))))
+                say(PlanAnswer(ask.request, ask.epoch, 0.0), plan_frame(Plan(phases=(Phase("start", (unknown,)),))))
                 return
             case "no_text":
                 sound = bytes(written(Failed(ask.request, ask.epoch, "busy", "why"))[0])
@@ -130,17 +130,17 @@ class FakeBrain:
             case "no_plan":
                 made = planner.plan(frame, ask.deadline_s)
                 assert b"LeastCost" in made, "a step says why"
-                say(Answer(ask.request, ask.epoch, 0.0), made.replace(b"LeastCost", b"Least\xffost", 1))
+                say(PlanAnswer(ask.request, ask.epoch, 0.0), made.replace(b"LeastCost", b"Least\xffost", 1))
                 return
             case "infeasible" | "absurd" | "too_many" | "to_nothing":
-                say(Answer(ask.request, ask.epoch, 0.0), plan_frame(_wrong(self.mood, snapshot_from_frame(frame))))
+                say(PlanAnswer(ask.request, ask.epoch, 0.0), plan_frame(_wrong(self.mood, snapshot_from_frame(frame))))
                 return
             case "late":
                 self.let_go.wait(30.0)
                 self.let_go.clear()
         request = ask.request - (self.mood == "wrong_request")
         epoch = ask.epoch - (self.mood == "wrong_epoch")
-        say(Answer(request, epoch, 0.0), planner.plan(frame, ask.deadline_s))
+        say(PlanAnswer(request, epoch, 0.0), planner.plan(frame, ask.deadline_s))
 
 
 def _wrong(mood: Mood, seen: Snapshot) -> Plan:

@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import Names, column
 from cluster.demand import ThroughputProfile
-from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
+from cluster.nodes import NODE_NAME_FIELD, NodeTable, NodeTaint
 from cluster.snapshot import PENDING, PodTable, Snapshot, device_mask
 from cluster.workloads import OWN_NODE, WHOLE_GPU_MILLI, Gang, GpuType, ModelService, PodShape, Requirement, Toleration
 
@@ -23,7 +23,7 @@ class Node:
     memory_bytes: int = 512 * GIB
     schedulable: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cluster.arrays import column
 from cluster.autoscaling import Scaler, ScaleTarget
 from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT
 from cluster.demand import Demand, LengthGrid, Slo
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, IdleClaim, ModelService
@@ -90,7 +90,7 @@ def sound(chance: Random) -> tuple[Content, Plan]:
     nodes = tuple(
         node(name, gpus) for name in ("room", "claimed", "old", "new", "mixed", "sick", *_numbered("rack", members))
     )
-    nodes = (*nodes, replace(node("better", gpus), taints=(Taint(PROBATION_TAINT, "i.1"),)))
+    nodes = (*nodes, replace(node("better", gpus), taints=(NodeTaint(PROBATION_TAINT, "i.1"),)))
     nodes = (*nodes, *(node(name, 1) for name in _numbered("spread", 20)))
     last = gpus - 1
     pods = (
@@ -166,7 +166,7 @@ class Seat:
 
 
 def _taint(effect: str) -> Seat:
-    return Seat("NotEligible", node={"taints": (Taint("spot", "yes", effect),)})
+    return Seat("NotEligible", node={"taints": (NodeTaint("spot", "yes", effect),)})
 
 
 SEATS: Mapping[str, Callable[[Random], Seat]] = {
@@ -268,7 +268,7 @@ def _used_claim() -> Content:
     return Content((node("here", 1),), (user, pod("waits")), (), (IdleClaim("used", ("waits", "user"), 0.0),))
 
 
-OUT = Content((node("out", 1, taints=(Taint(UNHEALTHY_TAINT, "i.1"),)),))
+OUT = Content((node("out", 1, taints=(NodeTaint(UNHEALTHY_TAINT, "i.1"),)),))
 
 
 BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {

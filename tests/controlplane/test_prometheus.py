@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from autoscaler.demand.lengths import demand_from, lengths_from, shares_of
-from autoscaler.demand.loads import Load, load_from, quantities
-from autoscaler.demand.presets import PRESETS, VLLM, Preset
+from autoscaler.demand.presets import PRESETS, VLLM, Load, Preset, load_from, quantities
 from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query, service_of
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError

@@ -13,6 +13,8 @@ from nodeagent.settings import AgentSettings, ProbeSettings, read_settings
 from power.leases.mounted_keys import LEAST_BYTES
 from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, Values, rendered
 
+pytestmark = pytest.mark.chart
+
 Objects = dict[tuple[str, str], dict[str, Any]]
 NODES: Values = {"nodeSelector": {"pool": "gpus"}}
 REDFISH: Values = {"backend": "redfish", "redfish": {"host": "{node}.bmc", "loginSecret": "bmc"}, **NODES}

@@ -19,6 +19,8 @@ from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, HelmRefusedError, Values, lint_findings, rendered
 
+pytestmark = pytest.mark.chart
+
 WATCHED: Values = {
     "monitoring": {name: {"mode": "always"} for name in ("serviceMonitor", "prometheusRule", "dashboards")}
 }

@@ -14,6 +14,8 @@ from controller.settings import read_settings
 from deploy.constraints import pinned
 from tests.deploy.helm import CHART, HelmRefusedError, Values, rendered
 
+pytestmark = pytest.mark.chart
+
 Objects = dict[tuple[str, str], dict[str, Any]]
 
 

@@ -138,6 +138,7 @@ def test_a_krew_manifest_without_an_archive_is_refused(tmp_path: Path) -> None:
     assert "kubectl-tonnage-linux-arm64.tar.gz" in run.output
 
 
+@pytest.mark.chart
 def test_the_packaged_chart_has_its_schema_and_its_kinds(tmp_path: Path) -> None:
     try:
         package = release_files.chart_package(tmp_path)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoscaler.demand.presets import RAY_SERVE, VLLM, Preset
-from autoscaler.demand.promql import Windows, service_of
-from autoscaler.demand.serving import serving_query
+from autoscaler.demand.promql import Windows, service_of, serving_query
 from tests.deploy.prometheus import tool
 
 TEN_MINUTES = 10

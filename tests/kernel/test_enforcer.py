@@ -17,19 +17,19 @@ from isolation.settings import Settings
 from isolation.state import Request
 from nodeagent.sandboxes.enforcer import Enforcer
 from simulator.kernel.guest import Guest
-from simulator.sandboxes.runs import Policy, Run, as_json
-from simulator.sandboxes.traces import AgentTrace, CallTrace, Phase
+from simulator.sandboxes.runs import SandboxPolicyName, SandboxRun, as_json
+from simulator.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
 
 
 def agent(name: str, *peaks_mib: float, base_mib: float = 40.0) -> AgentTrace:
     """Agent whose calls rise to a peak within a second and hold it for three."""
     calls = [CallTrace("test", ((0.0, 1.0), (1.0, peak), (4.0, peak))) for peak in peaks_mib]
-    return AgentTrace(name, (*(Phase(1.0, base_mib, call) for call in calls), Phase(0.5, base_mib, None)))
+    return AgentTrace(name, (*(AgentPhase(1.0, base_mib, call) for call in calls), AgentPhase(0.5, base_mib, None)))
 
 
-def run_of(policy: Policy, *agents: AgentTrace, budget_mib: float, hint: float = 1.0) -> Run:
+def run_of(policy: SandboxPolicyName, *agents: AgentTrace, budget_mib: float, hint: float = 1.0) -> SandboxRun:
     """The first agent is of high priority; memory as it is, time ten times faster."""
-    return Run(
+    return SandboxRun(
         policy,
         agents,
         tuple(int(index == 0) for index in range(len(agents))),
@@ -41,7 +41,7 @@ def run_of(policy: Policy, *agents: AgentTrace, budget_mib: float, hint: float =
     )
 
 
-def replayed(guest: Guest, run: Run) -> dict[str, Any]:
+def replayed(guest: Guest, run: SandboxRun) -> dict[str, Any]:
     result: dict[str, Any] = guest.call("simulator.sandboxes.replay:run_in_guest", as_json(run))
     return result
 
@@ -58,7 +58,7 @@ def test_without_isolation_an_agent_dies(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("policy", ["growing-leases", "whole-claims"])
-def test_all_agents_survive_where_their_peaks_do_not_fit_at_once(guest: Guest, policy: Policy) -> None:
+def test_all_agents_survive_where_their_peaks_do_not_fit_at_once(guest: Guest, policy: SandboxPolicyName) -> None:
     result = replayed(guest, run_of(policy, *TIGHT, budget_mib=400))
 
     assert [agent["survived"] for agent in result["agents"]] == [True] * 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import regular
+from autoscaler.series import regular
 from cluster.arrays import FloatArray
 from cluster.demand import Forecast
 

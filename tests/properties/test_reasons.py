@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.nodes import Taint, meets_terms, tolerates_all
+from cluster.nodes import NodeTaint, meets_terms, tolerates_all
 from cluster.plans import Reason
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang, PodShape
@@ -86,7 +86,7 @@ def is_true(after: Snapshot, gang: Gang | None, shapes: set[PodShape], reason: R
 def test_every_count_of_a_reason_is_true_and_no_node_is_missing(
     seen: Snapshot, seed: int, preempt: bool, tainted: set[int], work: float
 ) -> None:
-    taints = tuple((Taint("team"),) if row in tainted else () for row in range(len(seen.nodes)))
+    taints = tuple((NodeTaint("team"),) if row in tainted else () for row in range(len(seen.nodes)))
     seen = with_importance_shuffled(replace(seen, nodes=replace(seen.nodes, taints=taints)), seed)
 
     plan = pack(seen, Packer.of(seen, BestFit()), Budget(work), preempt=preempt)

@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.decision.behavior import within_steps
-from autoscaler.decision.decide import decide
+from autoscaler.decision.decide import decide, within_steps
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.autoscaling import (
     UNLIMITED,

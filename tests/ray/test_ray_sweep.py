@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.chaos_nodes import parents, tree_of
 from cluster.errors import ConfigError, Mistake
-from simulator.sweep.on_ray import OnRay
-from simulator.sweep.runner import Progress, Run, Swept, runs_of, sweep
+from simulator.sweep.on_ray import SweepOnRay
+from simulator.sweep.runner import PolicyRun, SweepProgress, Swept, runs_of, sweep
 from tests.until import until
 
 RUNS = runs_of(("a", "b"), ("bestfit", "fgd"), (42, 43))
@@ -21,11 +21,11 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 120.0
 
 
-def drawn(run: Run) -> tuple[str, int]:
+def drawn(run: PolicyRun) -> tuple[str, int]:
     return run.policy, run.seed * len(run.trace)
 
 
-def mistaken(run: Run) -> int:
+def mistaken(run: PolicyRun) -> int:
     raise ConfigError(Mistake(f"trace {run.trace}", "is a bad one", "give another"))
 
 
@@ -33,7 +33,7 @@ def test_results_come_in_the_order_asked_and_ray_leaves_nothing() -> None:
     home, auth = Path.home() / ".ray", os.environ.get("RAY_AUTH_MODE")
     was_there = home.exists()
 
-    swept = sweep(RUNS, drawn, way=OnRay(jobs=2))
+    swept = sweep(RUNS, drawn, way=SweepOnRay(jobs=2))
 
     assert swept == Swept(done=tuple((run, drawn(run)) for run in RUNS))
     assert home.exists() == was_there
@@ -42,16 +42,16 @@ def test_results_come_in_the_order_asked_and_ray_leaves_nothing() -> None:
 
 def test_a_mistake_in_a_run_crosses_ray_whole() -> None:
     with pytest.raises(ConfigError) as wrong:
-        sweep(RUNS, mistaken, way=OnRay(jobs=1))
+        sweep(RUNS, mistaken, way=SweepOnRay(jobs=1))
 
     assert wrong.value.mistakes[0].remedy == "give another"
 
 
 def test_ctrl_c_keeps_what_is_done() -> None:
-    def press_ctrl_c(_: Progress[Run, tuple[str, int]]) -> None:
+    def press_ctrl_c(_: SweepProgress[PolicyRun, tuple[str, int]]) -> None:
         raise KeyboardInterrupt
 
-    swept = sweep(RUNS, drawn, way=OnRay(jobs=1), on_done=press_ctrl_c)
+    swept = sweep(RUNS, drawn, way=SweepOnRay(jobs=1), on_done=press_ctrl_c)
 
     assert len(swept.done) == 1
     assert swept.stopped == "interrupted"
@@ -62,7 +62,7 @@ def test_a_cluster_needs_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
     with pytest.raises(ConfigError, match="no token"):
-        sweep(RUNS, drawn, way=OnRay("127.0.0.1:1"))
+        sweep(RUNS, drawn, way=SweepOnRay("127.0.0.1:1"))
 
 
 def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ import pytest
 from cli.verbs.bundle import brain_with, bundle_in
 from controller.cycle import stopped
 from controller.guard import Limits
-from controller.recording.bundle import settings_from
-from controller.recording.replay import replayed
+from controller.recording.bundle import replayed, settings_from
 from tests.replay.record import BUNDLES, DEADLINE_S, golden
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from simulator.day.simulation import DaySettings, Moment, check_day, live, tide
+from simulator.day.simulation import DayMoment, DaySettings, check_day, live, tide
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -33,7 +33,7 @@ def fleet() -> Snapshot:
     )
 
 
-def lived(settings: DaySettings = SHORT, within: SimulatedWorld | None = None) -> list[Moment]:
+def lived(settings: DaySettings = SHORT, within: SimulatedWorld | None = None) -> list[DayMoment]:
     brain = InlineBrain(Decisions(policy="bestfit"), time.monotonic)
     return list(live(fleet(), brain, settings, lambda: 0.0, within))
 

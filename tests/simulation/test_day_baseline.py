@@ -8,7 +8,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from simulator.day.baseline import baseline_day, one_type_each
-from simulator.day.simulation import DaySettings, Moment, live
+from simulator.day.simulation import DayMoment, DaySettings, live
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -97,6 +97,6 @@ def test_every_pod_that_waits_has_a_reason() -> None:
     assert any("NoNodeFits" in moment.waits for moment in moments)
 
 
-def lived(of: Snapshot, *, load: float = 0.01) -> list[Moment]:
+def lived(of: Snapshot, *, load: float = 0.01) -> list[DayMoment]:
     brain = InlineBrain(Decisions(policy="bestfit"), lambda: 0.0)
     return list(live(of, brain, replace(SHORT, hours=4.0, lose_hour=None, load=load), lambda: 0.0))

@@ -1,7 +1,8 @@
-"""Ray actors: thin shells around plain classes, so that their work is tested without Ray.
+"""Ray actors, thin shells around plain classes, and their supervision: a silent, stuck or lost one is replaced.
 
 Arguments and results are arrays. A planner answers pings in a separate thread while it plans, holds no credentials and
-has no side effects: whatever happens to it, nothing is done twice.
+has no side effects: whatever happens to it, nothing is done twice, and a replaced one may still run. Nothing here waits
+without a limit, because Ray itself may wait for a minute.
 """
 
 import os
@@ -167,16 +168,16 @@ class QueueFull(Exception):  # noqa: N818 - an ordinary outcome
     """Error: the actor has as many waiting calls as it accepts."""
 
 
-class Mistaken(Exception):  # noqa: N818 - an ordinary outcome with a reason
+class CallFailed(Exception):  # noqa: N818 - an ordinary outcome with a reason
     """Error: the call raised an exception in the actor."""
 
 
-class Lost(Exception):  # noqa: N818 - an ordinary outcome
+class ActorLost(Exception):  # noqa: N818 - an ordinary outcome
     """Error: the actor was lost during the call."""
 
 
 @dataclass(slots=True)
-class Post:
+class ActorPost:
     """Post: the place of one actor, and the actor that fills it now."""
 
     actor: Any
@@ -198,14 +199,14 @@ class Post:
 
 
 @dataclass(slots=True)
-class Posts:
+class ActorPosts:
     """Posts of one kind of actor, numbered."""
 
     ray: Any
     clock: Clock
     hire: Callable[[int], Any]
     """Function that starts a new actor for the post with this number."""
-    each: list[Post] = field(default_factory=list)
+    each: list[ActorPost] = field(default_factory=list)
     restarts: int = 0
     """Restarted and replaced actors, whether by Ray or by this class."""
 
@@ -222,7 +223,7 @@ class Posts:
         """Sends and reads pings, and replaces useless actors. Returns (post, reason) of each. Never waits."""
         replaced: list[tuple[int, Useless]] = []
         for number, post in enumerate(self.each):
-            self._hear(post)
+            self._receive(post)
             why = self._useless(post)
             if why:
                 self._replace(number)
@@ -233,30 +234,30 @@ class Posts:
                 self._send_ping(post)
         return replaced
 
-    def give(self, post: Post, call: Callable[[], Any], over_at_s: float) -> None:
+    def give(self, post: ActorPost, call: Callable[[], Any], over_at_s: float) -> None:
         """Calls the actor. Raises QueueFull."""
         try:
             post.task, post.task_over_s = call(), over_at_s
         except self.ray.exceptions.PendingCallsLimitExceeded as error:
             raise QueueFull from error
 
-    def taken(self, post: Post) -> Any:
-        """The result of the call under way, which is cleared; None while it runs. Raises Mistaken, Lost."""
+    def taken(self, post: ActorPost) -> Any:
+        """The result of the call under way, which is cleared; None while it runs. Raises CallFailed, ActorLost."""
         if not self.is_done(post):
             return None
         task, post.task = post.task, None
         try:
             return self.ray.get(task, timeout=TICK_S)
         except self.ray.exceptions.RayTaskError as error:
-            raise Mistaken(str(error)) from error
+            raise CallFailed(str(error)) from error
         except self.ray.exceptions.RayError as error:
             post.pid = 0
-            raise Lost from error
+            raise ActorLost from error
 
-    def is_done(self, post: Post) -> bool:
+    def is_done(self, post: ActorPost) -> bool:
         return post.task is not None and bool(self.ray.wait([post.task], timeout=0)[0])
 
-    def _hear(self, post: Post) -> None:
+    def _receive(self, post: ActorPost) -> None:
         """Reads what has arrived: the answer to the ping, and results that are no longer needed."""
         if post.ping is not None and self.ray.wait([post.ping], timeout=0)[0]:
             ping, post.ping = post.ping, None
@@ -272,7 +273,7 @@ class Posts:
         if post.is_overdue(self.clock()) and self.is_done(post):
             post.task = None
 
-    def _useless(self, post: Post) -> Useless | None:
+    def _useless(self, post: ActorPost) -> Useless | None:
         now_s = self.clock()
         if not post.pid and not post.answered_at_s:
             return "unborn" if now_s > post.since_s + BIRTH_S else None
@@ -291,10 +292,10 @@ class Posts:
         self.each[number] = self._hired(number)
         self.restarts += 1
 
-    def _hired(self, number: int) -> Post:
-        return Post(self.hire(number), self.clock())
+    def _hired(self, number: int) -> ActorPost:
+        return ActorPost(self.hire(number), self.clock())
 
-    def _send_ping(self, post: Post) -> None:
+    def _send_ping(self, post: ActorPost) -> None:
         # Full: the calls before it are stuck. Whether it is silent shows in the ping that is under way.
         with suppress(self.ray.exceptions.PendingCallsLimitExceeded):
             post.ping = post.actor.ping.options(concurrency_group=HEALTH).remote()

@@ -1,8 +1,11 @@
-"""Snapshot holder: the newest snapshot, stored once in Ray's object store for all its readers.
+"""Pools of planners and of background actors on Ray, which read the newest snapshot in Ray's object store.
 
-Planners read it there without a copy, and so do background actors, also later and after a restart. The holder is a
-plain object of the process that drives Ray, not an actor: that process owns the data that it puts into the store
-anyway, and another process would cost 60 MB and another hop for every plan.
+Each pool has one thread that owns it; controller/brain/on_ray/actors.py supervises its actors. The snapshot is stored
+once for all readers, who copy nothing, also later and after a restart. Its holder is a plain object of the process that
+drives Ray: that process owns what it puts into the store anyway; an actor would cost 60 MB and a hop for every plan.
+
+For background deciders the latest snapshot wins: while one runs, newer ones only replace each other. Its memory is kept
+here and sent with each call, so that the replacement of a lost actor continues from the same point.
 """
 
 import secrets
@@ -19,10 +22,10 @@ from cluster.frame import Buffer, FrameError
 from controller.brain.frames import SlotOutcome, memory_of
 from controller.brain.on_ray.actors import (
     TICK_S,
-    Lost,
-    Mistaken,
-    Post,
-    Posts,
+    ActorLost,
+    ActorPost,
+    ActorPosts,
+    CallFailed,
     QueueFull,
     hire,
     hire_for_slot,
@@ -80,12 +83,12 @@ class PlannerPool:
     sleep: Callable[[float], None] = time.sleep
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     """Random name of this process: a cluster may still list planners of an earlier one."""
-    watched: Posts = field(init=False)
+    watched: ActorPosts = field(init=False)
     holder: SnapshotHolder = field(init=False)
     _hired: int = 0
 
     def __post_init__(self) -> None:
-        self.watched = Posts(self.ray, self.clock, self._hire)
+        self.watched = ActorPosts(self.ray, self.clock, self._hire)
         self.holder = SnapshotHolder(self.ray.put)
 
     def begin(self, planners: int, within_s: float) -> None:
@@ -102,7 +105,7 @@ class PlannerPool:
             self._rest()
 
     @property
-    def posts(self) -> list[Post]:
+    def posts(self) -> list[ActorPost]:
         return self.watched.each
 
     @property
@@ -173,19 +176,19 @@ class PlannerPool:
                 asked.discard(n)
         return [answers[n] for n in range(count)]
 
-    def _give(self, post: Post, call: Callable[[], Any], over_at_s: float) -> None:
+    def _give(self, post: ActorPost, call: Callable[[], Any], over_at_s: float) -> None:
         try:
             self.watched.give(post, call, over_at_s)
         except QueueFull as error:
             raise NoPlan("queue_full", "the planner's queue is full") from error
 
-    def _taken(self, post: Post) -> Any:
+    def _taken(self, post: ActorPost) -> Any:
         """The finished plan; None while it is not done, or when the planner was lost, which then has no task."""
         try:
             return self.watched.taken(post)
-        except Mistaken as error:
+        except CallFailed as error:
             raise NoPlan("error", f"the planner failed: {error}") from error
-        except Lost:
+        except ActorLost:
             return None
 
     def _hire(self, _: int) -> Any:
@@ -216,13 +219,13 @@ class BackgroundPool:
     memories: dict[str, bytes] = field(default_factory=dict)
     """Memory of the last result, by slot."""
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
-    watched: Posts = field(init=False)
+    watched: ActorPosts = field(init=False)
     _considered: list[int] = field(init=False)
     """Number of the newest snapshot that each slot's actor received."""
     _hired: int = 0
 
     def __post_init__(self) -> None:
-        self.watched = Posts(self.ray, self.clock, self._hire)
+        self.watched = ActorPosts(self.ray, self.clock, self._hire)
         self._considered = [0] * len(self.proposers)
 
     def begin(self) -> None:
@@ -254,7 +257,7 @@ class BackgroundPool:
                 outcomes += self._ask(number, post, newest)
         return outcomes
 
-    def _ask(self, number: int, post: Post, newest: HeldSnapshot) -> Iterable[SlotOutcome]:
+    def _ask(self, number: int, post: ActorPost, newest: HeldSnapshot) -> Iterable[SlotOutcome]:
         proposer = self.proposers[number]
         memory = self.memories.get(proposer.name, b"")
         self._considered[number] = newest.number
@@ -276,9 +279,9 @@ class BackgroundPool:
                     continue
                 self.memories[proposer.name] = memory_of(frame)
                 yield SlotOutcome(proposer.name, frame)
-            except Mistaken as error:
+            except CallFailed as error:
                 yield SlotOutcome(proposer.name, b"", "error", str(error).strip().rpartition("\n")[2])
-            except Lost:
+            except ActorLost:
                 yield SlotOutcome(proposer.name, b"", "lost", "its process ended during the run")
             except FrameError as error:
                 yield SlotOutcome(proposer.name, b"", "garbled", str(error))

@@ -23,16 +23,16 @@ from cluster.version import VERSION
 from controller.brain.on_ray.pools import BackgroundPool, NoPlan, PlannerPool
 from controller.brain.on_ray.ray_start import RayStart, connect
 from controller.brain.wire import (
-    Answer,
     Ask,
     Begin,
     Failed,
     Message,
     Ping,
+    PlanAnswer,
     Pong,
     Ready,
-    Refuse,
     Remember,
+    StartRefused,
     Thinks,
     receive,
     send,
@@ -48,8 +48,8 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
-class Desk:
-    """Mailbox of the newest request. A request that is replaced before it was taken is answered as `busy`."""
+class NewestRequest:
+    """Place of the newest request. A request that is replaced before it was taken is answered as `busy`."""
 
     ready: Condition = field(default_factory=Condition)
     newest: tuple[Ask, bytearray, float] | None = None
@@ -75,20 +75,20 @@ class Desk:
 
 
 @dataclass(slots=True)
-class Line:
+class ControllerStream:
     """Stream to the controller, for two threads that write to it."""
 
     stream: socket.socket
     lock: Lock = field(default_factory=Lock)
 
-    def say(self, message: Message, body: bytes = b"") -> None:
+    def send(self, message: Message, body: bytes = b"") -> None:
         with self.lock:
             send(self.stream, message, body)
 
-    def say_if_heard(self, message: Message, body: bytes = b"") -> None:
+    def send_if_open(self, message: Message, body: bytes = b"") -> None:
         """Sends where the controller may be gone: the listening thread notices that, and ends this process."""
         with suppress(OSError):
-            self.say(message, body)
+            self.send(message, body)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not die_with(given.parent):
         return 0
     with socket.socket(fileno=given.socket) as stream:
-        return serve(Line(stream), msgspec.json.decode(given.start, type=RayStart), began_s)
+        return serve(ControllerStream(stream), msgspec.json.decode(given.start, type=RayStart), began_s)
 
 
 def die_with(parent: int) -> bool:
@@ -114,64 +114,64 @@ def die_with(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def serve(line: Line, start: RayStart, began_s: float) -> int:
+def serve(line: ControllerStream, start: RayStart, began_s: float) -> int:
     """Connects to Ray, then answers requests until the controller is gone. Returns the exit status."""
     begin, _ = receive(line.stream)
     if not isinstance(begin, Begin) or begin.version != VERSION:
         theirs = begin.version if isinstance(begin, Begin) else "none"
-        line.say(Refuse(f"the controller runs Tonnage {theirs}, the brain {VERSION}; run one image everywhere"))
+        line.send(StartRefused(f"the controller runs Tonnage {theirs}, the brain {VERSION}; run one image everywhere"))
         return 1
     try:
         ray = connect(start)
         pool = PlannerPool(ray, begin.decisions, time.monotonic)
         pool.begin(start.planners, UP_WITHIN_S)
     except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
-        line.say(Refuse(f"{type(error).__name__}: {error}"))
+        line.send(StartRefused(f"{type(error).__name__}: {error}"))
         return 1
     nodes = sum(1 for node in ray.nodes() if node["Alive"])
     slots = BackgroundPool(ray, proposers_of(begin.decisions), time.monotonic)
     slots.begin()  # Nothing waits for them: plans come first.
     ready = Ready(VERSION, ray.__version__, nodes, len(pool.posts), time.monotonic() - began_s, pool.processes)
-    line.say(ready)
-    desk = Desk()
-    Thread(target=_listen, args=(line, desk, pool, slots), name="controller", daemon=True).start()
-    _answer_all(line, desk, pool, slots)
+    line.send(ready)
+    request = NewestRequest()
+    Thread(target=_listen, args=(line, request, pool, slots), name="controller", daemon=True).start()
+    _answer_all(line, request, pool, slots)
     ray.shutdown()
     return 0
 
 
-def _listen(line: Line, desk: Desk, pool: PlannerPool, slots: BackgroundPool) -> None:
+def _listen(line: ControllerStream, request: NewestRequest, pool: PlannerPool, slots: BackgroundPool) -> None:
     """Handles the controller's messages, also while the other thread waits for Ray."""
     try:
         while True:
             message, body = receive(line.stream)
             match message:
                 case Ping(number):
-                    line.say(Pong(number, pool.up, pool.restarts, pool.processes, slots.up))
+                    line.send(Pong(number, pool.up, pool.restarts, pool.processes, slots.up))
                 case Remember(slot):
                     slots.remember(slot, bytes(body))
                 case Ask():
-                    late = desk.put(message, body, time.monotonic())
+                    late = request.put(message, body, time.monotonic())
                     if late is not None:
-                        line.say(Failed(late.request, late.epoch, "busy", "a newer request replaced it"))
+                        line.send(Failed(late.request, late.epoch, "busy", "a newer request replaced it"))
                 case _:
                     raise ConnectionError(f"unexpected message from the controller: {type(message).__name__}")
     except (EOFError, OSError):
         end = Timer(FAREWELL_S, os._exit, (0,))
         end.daemon = True
         end.start()
-        desk.close()
+        request.close()
 
 
-def _answer_all(line: Line, desk: Desk, pool: PlannerPool, slots: BackgroundPool) -> None:
+def _answer_all(line: ControllerStream, request: NewestRequest, pool: PlannerPool, slots: BackgroundPool) -> None:
     """Answers requests one after another; slots use the time between them."""
-    while not desk.is_over:
+    while not request.is_over:
         pool.look_after()
         for outcome in slots.turn(pool.holder.newest):
-            line.say_if_heard(Thinks(outcome.slot, outcome.reason, outcome.words), outcome.frame)
-        taken = desk.take(IDLE_S)
+            line.send_if_open(Thinks(outcome.slot, outcome.reason, outcome.words), outcome.frame)
+        taken = request.take(IDLE_S)
         if taken is not None:
-            line.say_if_heard(*_answered(pool, *taken))
+            line.send_if_open(*_answered(pool, *taken))
 
 
 def _answered(pool: PlannerPool, ask: Ask, frame: bytearray, at_s: float) -> tuple[Message, bytes]:
@@ -181,7 +181,7 @@ def _answered(pool: PlannerPool, ask: Ask, frame: bytearray, at_s: float) -> tup
         return Failed(ask.request, ask.epoch, error.reason, str(error)), b""
     except FrameError as error:
         return Failed(ask.request, ask.epoch, "error", str(error)), b""
-    return Answer(ask.request, ask.epoch, time.monotonic() - at_s), plan
+    return PlanAnswer(ask.request, ask.epoch, time.monotonic() - at_s), plan
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""Ray start: the Ray that a brain process starts or joins, and the environment variables for it."""
+"""Ray as a brain process starts or joins it, with the environment for it, and as a command joins it for a while.
+
+Ray takes many settings from the environment and from files in the home directory. Here all that matter are explicit: a
+private home and temporary directory, the token, and how soon a silent node is given up. It is imported here and nowhere
+at the top of a module: everything else runs without it.
+"""
 
 import logging
 import os

@@ -11,9 +11,8 @@ import msgspec
 import structlog
 
 from autoscaler.demand.lengths import BadLengthsError, lengths_from, shares_of
-from autoscaler.demand.loads import Load, Role, load_from, quantities
-from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query
-from autoscaler.demand.serving import Serving, serving_query
+from autoscaler.demand.presets import Load, Role, load_from, quantities
+from autoscaler.demand.promql import QUANTITY, Serving, Windows, combined, lengths_query, serving_query
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
 from controller.api.notation import quantity

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from autoscaler.demand.loads import Role
+from autoscaler.demand.presets import Role
 from autoscaler.demand.promql import Windows
 from cluster.clock import Clock
 from cluster.errors import ObservationError

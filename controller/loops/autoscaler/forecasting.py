@@ -8,12 +8,11 @@ from threading import Lock
 import numpy as np
 import structlog
 
-from autoscaler.demand.loads import Role
-from autoscaler.forecast.fits import Fit, fit
+from autoscaler.demand.presets import Role
+from autoscaler.forecast.calibration import Skill as Scored
+from autoscaler.forecast.fits import Fit, fit, is_sound
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.forecast.skill import Skill as Scored
-from autoscaler.forecast.soundness import is_sound
-from autoscaler.series.buffer import SeriesBuffer
+from autoscaler.series import SeriesBuffer
 from cluster.autoscaling import ForecastSkill, LoadHistory
 from cluster.clock import Clock
 from controller.api.scaling_policy import ROLES

@@ -9,14 +9,13 @@ from typing import Any
 
 import structlog
 
-from cluster.frame import FrameError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND, ScalingPolicy, Target
 from controller.api.structs import Meta, OwnObject, Slim
 from controller.brain.from_settings import fit_slots_of
-from controller.deciders import load_fits
+from controller.deciders.load_fits import ShardFits
 from controller.kube.cache import Cache, Resource
 from controller.kube.discovery import Discovered, discover
 from controller.loops.autoscaler.collector import Collector, CustomMetrics
@@ -211,13 +210,10 @@ class AutoscalerPart:
         return replace(seen, load_histories=self._forecasts.offered)
 
     def learn(self, plan: Plan) -> None:
-        """Hands the fits of background deciders to the forecasts; an unreadable one is logged, and fitted again."""
-        for name, frame in plan.learned.items():
-            if name.startswith(load_fits.NAME):
-                try:
-                    self._forecasts.put_fits(load_fits.fits_from_frame(frame))
-                except FrameError as error:
-                    log.warning("fits of a background decider cannot be read", slot=name, why=str(error))
+        """Hands the fits of background deciders to the forecasts."""
+        for shard in plan.fits:
+            if isinstance(shard, ShardFits):
+                self._forecasts.put_fits(shard.by_scaler())
 
     def probe(self) -> str | None:
         return None

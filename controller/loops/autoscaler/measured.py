@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Lock
 
-from autoscaler.demand.loads import Role
-from autoscaler.demand.serving import Serving
+from autoscaler.demand.presets import Role
+from autoscaler.demand.promql import Serving
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ForecastSkill
 from cluster.clock import Clock

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from autoscaler.demand.lengths import FEWEST_REQUESTS, MOST_EDGES
-from autoscaler.demand.loads import Role
+from autoscaler.demand.presets import Role
 from cluster.clock import Clock
 from cluster.demand import LengthGrid
 from cluster.errors import UNREADABLE

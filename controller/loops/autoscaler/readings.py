@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from autoscaler.demand.loads import Role
-from autoscaler.demand.presets import PRESETS, Preset
-from autoscaler.demand.promql import BadLabelsError, Service, escaped, service_of
-from autoscaler.demand.serving import LatencyOf, measures
+from autoscaler.demand.presets import PRESETS, Preset, Role
+from autoscaler.demand.promql import BadLabelsError, LatencyOf, Service, escaped, measures, service_of
 from controller.api.scaling_policy import DemandSource, ScalingPolicy, Target
 
 

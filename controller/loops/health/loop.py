@@ -12,14 +12,13 @@ from typing import Any
 
 import structlog
 
-from cluster.errors import UNREADABLE, ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.fault_incident import KIND as INCIDENT
 from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicySpec
-from controller.deciders import remediation
-from controller.deciders.remediation import HealthFacts
+from controller.deciders.remediation import HealthFacts, HealthOutcome
 from controller.kube.cache import Cache
 from controller.kube.request import KubeReadError
 from controller.kube_world.observer import Caches
@@ -206,17 +205,12 @@ class HealthPart:
         recorded = tuple(each.act for each in self._stored().values() if each.act is not None)
         facts = HealthFacts(situation, (*evidence, *neighbours), tuple(self._known().values()), recorded, rules, pods)
         self._given = facts
-        return replace(snapshot, framed={**snapshot.framed, remediation.NAME: remediation.facts_frame(facts)})
+        return replace(snapshot, health=facts)
 
     def learn(self, plan: Plan) -> None:
         """Takes the incidents as the plan leaves them."""
-        frame, given = plan.learned.get(remediation.NAME), self._given
-        if frame is None or given is None:
-            return
-        try:
-            outcome = remediation.outcome_from(frame)
-        except UNREADABLE as error:
-            log.warning("the plan's incidents cannot be read", why=str(error))
+        outcome, given = plan.health, self._given
+        if not isinstance(outcome, HealthOutcome) or given is None:
             return
         self._incidents = {incident.id: incident for incident in outcome.incidents}
         self._jobs = {

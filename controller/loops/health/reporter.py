@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from controller.api.health_policy import HealthPolicyStatus
 from controller.api.labels import HEALTHY_CONDITION
 from controller.api.notation import rfc3339
 from controller.api.structs import Node, OwnObject
-from controller.deciders.remediation import HealthOutcome, Rules
+from controller.deciders.remediation import HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
 from controller.kube.sender import Job, Sent, Write
@@ -142,7 +141,7 @@ class Reported:
 
     outcome: HealthOutcome
     situation: Situation
-    rules: tuple[Rules, ...]
+    rules: tuple[HealthRules, ...]
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Jobs that each incident has disturbed, also those that have been restarted since."""
 
@@ -196,8 +195,8 @@ class HealthReporter:
         present = self._incidents.all()
         for incident in reported.outcome.incidents:
             if (obj := present.get(incident.id)) is not None and not obj.metadata.deletion_timestamp:
-                work = partial(self._incident_status, incident, obj, reported, at_s)
-                yield from each_alone(INCIDENT.name, incident.id, work)
+                jobs = self._incident_status(incident, obj, reported, at_s)
+                yield from each_alone(INCIDENT.name, incident.id, jobs)
 
     def _incident_status(self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float) -> Iterator[Job]:
         before = self._before(f"{INCIDENT.name}/{incident.id}", obj)
@@ -269,7 +268,7 @@ def node_condition_write(name: str, uid: str, incident: Incident | None, at_s: f
 
 
 def _policy_status(
-    before: Mapping[str, Any], rules: Rules | None, reported: Reported, generation: int, at_s: float
+    before: Mapping[str, Any], rules: HealthRules | None, reported: Reported, generation: int, at_s: float
 ) -> dict[str, Any]:
     old = HealthPolicyStatus.model_validate(before)
     nodes = rules.nodes if rules is not None else frozenset[str]()

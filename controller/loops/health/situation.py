@@ -13,7 +13,7 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.api.health_policy import Detector, HealthPolicySpec, Owner
 from controller.api.notation import instant
 from controller.api.structs import Node, Taint
-from controller.deciders.remediation import Rules
+from controller.deciders.remediation import HealthRules
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.members import Members
 from controller.loops.health.stream import HealthStream, OwnLimit
@@ -99,14 +99,14 @@ class JobHistory:
     disruptions_allowed: int | None = None
 
 
-def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[Rules, ...]:
+def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node]) -> tuple[HealthRules, ...]:
     """Limits by policy, each with the nodes that it governs: the first by name whose selector fits."""
     left, made = dict(nodes), []
     for name, spec in sorted(specs.items()):
         governed = frozenset(node for node, obj in left.items() if _selects(spec, obj))
         left = {node: obj for node, obj in left.items() if node not in governed}
         if spec.mode != "Off":
-            made.append(Rules(name, _policy(spec), governed, acts=spec.mode == "Act"))
+            made.append(HealthRules(name, _policy(spec), governed, acts=spec.mode == "Act"))
     return tuple(made)
 
 
@@ -140,7 +140,7 @@ def situation_of(
     snapshot: Snapshot,
     nodes: Mapping[str, Node],
     specs: Mapping[str, HealthPolicySpec],
-    rules: Iterable[Rules],
+    rules: Iterable[HealthRules],
     stream: HealthStream,
     history: Callable[[str], JobHistory],
     now_s: float,

@@ -1,7 +1,6 @@
 """Documentation of fields: from the chart's definitions where they are, else from the models."""
 
-from cli.inputs.shipped import definitions, made
-from cli.printing.field_documentation import field_text
+from cli.printing.field_documentation import definitions, field_text, made
 
 
 def test_the_charts_definitions_say_what_the_models_say() -> None:

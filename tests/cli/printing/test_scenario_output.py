@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 from cli.inputs.sweeps import WhatIfResult
 from cli.printing.scenario_output import as_html, as_json, as_table, headline
-from simulator.scenarios import Answer, Scenario, change_per_hour
+from simulator.scenarios import Scenario, ScenarioAnswer, change_per_hour
 from simulator.sweep.runner import Swept
 
 
-def answer(*refused: str, **cost_of: float) -> Answer:
+def answer(*refused: str, **cost_of: float) -> ScenarioAnswer:
     total = sum(cost_of.values())
-    return Answer(
+    return ScenarioAnswer(
         services_per_hour=total,
         bound_per_hour=None,
         fleet_per_hour=100.0,
@@ -38,7 +38,7 @@ def test_a_refused_service_is_no_saving() -> None:
     assert change_per_hour(DOUBLED, TODAY) == 19.0
 
 
-def of(*answers: Answer) -> WhatIfResult:
+def of(*answers: ScenarioAnswer) -> WhatIfResult:
     """Results for 1, 2, ... times the demand."""
     scenarios = tuple(Scenario(demand=float(number)) for number in range(1, len(answers) + 1))
     return WhatIfResult(scenarios, Swept(done=tuple(zip(scenarios, answers, strict=True))), AT, 1.0)

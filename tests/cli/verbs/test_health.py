@@ -14,7 +14,7 @@ from cli.printing.job_pictures import relative
 from cli.verbs.health import explanation, incident_rows, is_open, release_node
 from controller.kube.request import KubeReadError
 from simulator.health.cases import Case, case
-from simulator.health.job import Happening
+from simulator.health.job import DisturbanceKind
 from tests.cli.verbs.fake_cluster import FakeConnection
 
 
@@ -22,7 +22,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(tonnage, list(words))
 
 
-def recorded(folder: Path, kind: Happening) -> Case:
+def recorded(folder: Path, kind: DisturbanceKind) -> Case:
     """A simulated job's frames as one file, its introduction first."""
     drawn = case(0, kind=kind, ranks=16)
     made = drawn.transcript
@@ -31,7 +31,7 @@ def recorded(folder: Path, kind: Happening) -> Case:
 
 
 def test_a_recorded_hang_is_named_and_the_exit_status_says_so(tmp_path: Path) -> None:
-    drawn = recorded(tmp_path, Happening.HANG_RANK)
+    drawn = recorded(tmp_path, DisturbanceKind.HANG_RANK)
 
     result = run("health", "replay", str(tmp_path), "-o", "json")
 
@@ -49,7 +49,7 @@ def test_a_folder_without_a_recording_is_refused_with_what_helps(tmp_path: Path)
 
 
 def test_the_slow_rank_is_the_bright_row_of_the_map(tmp_path: Path) -> None:
-    drawn = recorded(tmp_path, Happening.SLOW_RANK)
+    drawn = recorded(tmp_path, DisturbanceKind.SLOW_RANK)
     assert drawn.truth is not None
 
     result = run("health", "heatmap", str(tmp_path), "--out", str(tmp_path / "map.png"))
@@ -80,7 +80,7 @@ INCIDENT = {
 
 @pytest.mark.parametrize("verb", ["heatmap", "timeline"])
 def test_a_page_holds_the_picture_and_a_table_and_loads_nothing(tmp_path: Path, verb: str) -> None:
-    recorded(tmp_path, Happening.HANG_RANK)
+    recorded(tmp_path, DisturbanceKind.HANG_RANK)
 
     result = run("health", verb, str(tmp_path), "--out", str(tmp_path / "page.html"))
 
@@ -92,7 +92,7 @@ def test_a_page_holds_the_picture_and_a_table_and_loads_nothing(tmp_path: Path, 
 
 
 def test_operations_that_never_ended_are_in_the_timeline(tmp_path: Path) -> None:
-    drawn = recorded(tmp_path, Happening.HANG_RANK)
+    drawn = recorded(tmp_path, DisturbanceKind.HANG_RANK)
     assert drawn.truth is not None
 
     made = operations_of(tmp_path)

@@ -205,6 +205,25 @@ def test_notes_go_to_standard_error(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["notes"][0]["reason"]["code"] == "GpuTypeUnknown"
 
 
+def test_a_sandbox_is_said_to_be_ignored_only_where_it_asks_for_gpus(tmp_path: Path) -> None:
+    """Isolation concerns the pod that its controller makes; the document lists it all the same."""
+    container: Object = {"name": "agent", "resources": {"requests": {"memory": "512Mi"}}}
+    sandbox: Object = {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "metadata": {"name": "coder"},
+        "spec": {"podTemplate": {"spec": {"containers": [container]}}},
+    }
+    about = "Sandbox (agents.x-k8s.io/v1beta1)"
+
+    said = run("-f", str(written(tmp_path, [gpu_type(), sandbox])), "-o", "json")
+    container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    said_of_gpus = run("-f", str(written(tmp_path, [gpu_type(), sandbox])))
+
+    assert (said.stderr, [each["about"] for each in json.loads(said.stdout)["notes"]]) == ("", [about])
+    assert f"note: {about}: 1 object of this kind ask for GPUs" in said_of_gpus.stderr
+
+
 def test_bad_input_is_exit_status_2_and_nothing_on_standard_output(tmp_path: Path) -> None:
     wrong = having(gpu_type(), "spec.pricePerHour.onDemand", -1)
 

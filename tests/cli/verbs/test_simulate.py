@@ -17,7 +17,7 @@ from cli.printing.placement_output import widest_that_fits
 from cli.printing.terminal import INTERRUPTED
 from cli.verbs import simulate_day
 from cluster.errors import ConfigError
-from simulator.day.simulation import Moment
+from simulator.day.simulation import DayMoment
 from simulator.openb.generator import generate, write_openb_csv
 from tests.builders.manifests import gpu_type, node, pod, written
 from tests.builders.summaries import summary
@@ -227,7 +227,7 @@ def test_an_interrupted_day_keeps_the_hours_that_it_has(monkeypatch: pytest.Monk
     """Ctrl-C after the third of 144 moments, at 0.3 hours of 24."""
     whole = simulate_day.live
 
-    def until_ctrl_c(*given: Any) -> Iterator[Moment]:
+    def until_ctrl_c(*given: Any) -> Iterator[DayMoment]:
         yield from islice(whole(*given), 3)
         raise KeyboardInterrupt
 

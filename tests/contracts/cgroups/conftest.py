@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.cgroups.stage import FakeStage, KernelStage, Stage
 
 
-@pytest.fixture(params=["fake", "kernel"])
+@pytest.fixture(params=["fake", pytest.param("kernel", marks=pytest.mark.kernel)])
 def cgroups(request: pytest.FixtureRequest) -> Iterator[Stage]:
     if request.param == "fake":
         stage = FakeStage()

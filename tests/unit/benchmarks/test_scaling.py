@@ -7,12 +7,12 @@ from click.testing import CliRunner
 from benchmarks import scaling
 from benchmarks.scaling_ablation import VARIANTS, ablated
 from benchmarks.scaling_speed import decided_services
-from simulator.scaling.replay import Leads, Scenario, scenario_of
+from simulator.scaling.replay import Leads, LoadScenario, scenario_of
 from simulator.scaling.traces import generated_trace
 
 
 @pytest.fixture
-def small() -> Scenario:
+def small() -> LoadScenario:
     """A day after two days of training, every ten minutes."""
     return scenario_of(generated_trace(3, days=3, step_s=600.0), train_days=2, days=1)
 
@@ -46,7 +46,7 @@ def test_each_run_is_a_line_with_the_figures_that_others_compare(tmp_path: Path)
     assert records[3]["j"] <= records[2]["j"]  # 70 % is in the grid
 
 
-def test_every_mechanism_is_measured_beside_the_whole_on_the_same_lead_times(small: Scenario) -> None:
+def test_every_mechanism_is_measured_beside_the_whole_on_the_same_lead_times(small: LoadScenario) -> None:
     records = list(ablated(small, [Leads((600.0,))]))
     assert len(records) == len(VARIANTS)
     wholes = {record["leads"]: record["j"] for record in records if record["without"] == "nothing"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.nodes import LabelMatches, NodeFilter, Taint, meets, meets_terms
+from cluster.nodes import LabelMatches, NodeFilter, NodeTaint, meets, meets_terms
 from cluster.workloads import Operator, PodShape, Requirement, Toleration
 from tests.builders.fleet import node, world
 
@@ -41,7 +41,7 @@ REQUIREMENTS = st.builds(
     Requirement, st.sampled_from("ab"), st.sampled_from(get_args(Operator)), st.lists(VALUES, max_size=2).map(tuple)
 )
 TAINTS = st.builds(
-    Taint, st.sampled_from("ab"), VALUES, st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))
+    NodeTaint, st.sampled_from("ab"), VALUES, st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))
 )
 TOLERATIONS = st.builds(
     Toleration,
@@ -52,7 +52,7 @@ TOLERATIONS = st.builds(
 )
 
 
-def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
+def tolerates_all(taints: tuple[NodeTaint, ...], tolerations: tuple[Toleration, ...]) -> bool:
     """Whether every taint that keeps new pods away is tolerated. PreferNoSchedule keeps no pod away."""
     return all(
         taint.effect == "PreferNoSchedule" or any(_tolerates(toleration, taint) for toleration in tolerations)
@@ -60,7 +60,7 @@ def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]
     )
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: Toleration, taint: NodeTaint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.operator == "Exists":
@@ -75,7 +75,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 )
 @settings(deadline=None)
 def test_all_nodes_at_once_are_as_eligible_as_each_by_itself(
-    fleet: list[tuple[dict[str, str], list[Taint], bool]],
+    fleet: list[tuple[dict[str, str], list[NodeTaint], bool]],
     terms: tuple[tuple[Requirement, ...], ...],
     tolerations: tuple[Toleration, ...],
 ) -> None:
@@ -97,19 +97,19 @@ def test_all_nodes_at_once_are_as_eligible_as_each_by_itself(
     ("effect", "kept_away"), [("NoSchedule", True), ("NoExecute", True), ("PreferNoSchedule", False)]
 )
 def test_every_taint_but_a_preference_keeps_pods_away(effect: str, *, kept_away: bool) -> None:
-    assert tolerates_all((Taint("spot", "yes", effect),), ()) is not kept_away
+    assert tolerates_all((NodeTaint("spot", "yes", effect),), ()) is not kept_away
 
 
 def test_a_toleration_of_one_effect_tolerates_no_other() -> None:
     toleration = Toleration("spot", "Exists", effect="NoSchedule")
 
-    assert tolerates_all((Taint("spot", "yes", "NoSchedule"),), (toleration,))
-    assert not tolerates_all((Taint("spot", "yes", "NoExecute"),), (toleration,))
+    assert tolerates_all((NodeTaint("spot", "yes", "NoSchedule"),), (toleration,))
+    assert not tolerates_all((NodeTaint("spot", "yes", "NoExecute"),), (toleration,))
 
 
 def test_a_toleration_of_a_value_tolerates_no_other() -> None:
-    assert tolerates_all((Taint("spot", "yes"),), (Toleration("spot", "Equal", "yes"),))
-    assert not tolerates_all((Taint("spot", "yes"),), (Toleration("spot", "Equal", "no"),))
+    assert tolerates_all((NodeTaint("spot", "yes"),), (Toleration("spot", "Equal", "yes"),))
+    assert not tolerates_all((NodeTaint("spot", "yes"),), (Toleration("spot", "Equal", "no"),))
 
 
 def test_terms_are_alternatives_and_each_is_met_whole() -> None:

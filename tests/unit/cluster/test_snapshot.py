@@ -7,7 +7,7 @@ from cluster.actions import Bind, Evict, Move, Scale
 from cluster.arrays import column
 from cluster.demand import Demand, LengthGrid, Slo
 from cluster.errors import ActionError
-from cluster.nodes import Taint, eligible_nodes
+from cluster.nodes import NodeTaint, eligible_nodes
 from cluster.workloads import ModelService, Toleration
 from tests.builders.fleet import GIB, node, pod, shape, world
 from tests.builders.mix import of_types
@@ -74,7 +74,7 @@ def test_an_action_on_something_unknown_is_refused_by_name() -> None:
 
 
 def test_a_taint_keeps_away_all_pods_that_do_not_tolerate_it() -> None:
-    seen = world([node("plain", gpus=1), node("spot", gpus=1, taints=(Taint("spot", "yes"),))])
+    seen = world([node("plain", gpus=1), node("spot", gpus=1, taints=(NodeTaint("spot", "yes"),))])
     names = seen.gpu_type_names
 
     shy, brave = shape(gpus=1), shape(gpus=1, tolerations=(Toleration("spot", "Exists"),))

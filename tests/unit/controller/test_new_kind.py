@@ -9,8 +9,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from cli.inputs.shipped import made
-from cli.printing.field_documentation import field_text
+from cli.printing.field_documentation import field_text, made
 from cli.printing.object_pages import Related, page
 from cluster.errors import ConfigError, ObservationError
 from cluster.plans import Plan, Reason

@@ -5,7 +5,7 @@ import numpy as np
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Fact, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.job import Happening
+from simulator.health.job import DisturbanceKind
 
 
 def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:
@@ -23,7 +23,7 @@ def blames(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] 
     return [verdict for verdict in judged(drawn, options, facts) if verdict.blames]
 
 
-def drawn(kind: Happening, seed: int = 0, ranks: int = 16) -> Case:
+def drawn(kind: DisturbanceKind, seed: int = 0, ranks: int = 16) -> Case:
     return case(seed, kind=kind, ranks=ranks)
 
 

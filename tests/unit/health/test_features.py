@@ -12,15 +12,15 @@ from health.clocks import started
 from health.records.frames import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
-from simulator.health.job import Job
+from simulator.health.job import TrainingJob
 from tonnage.records import Kind
 
 
-def layout_of(job: Job) -> Layout:
+def layout_of(job: TrainingJob) -> Layout:
     return layout_from(job.introductions(), node=job.node, nic=job.nic)
 
 
-PAIR = Job(tensor=1, data=2, pipeline=1, gpus_per_node=1, world=False)
+PAIR = TrainingJob(tensor=1, data=2, pipeline=1, gpus_per_node=1, world=False)
 
 
 def finished(*rows: tuple[int, int, float, float]) -> Finished:
@@ -79,7 +79,7 @@ def test_short_windows_find_strong_faults_after_few_steps_and_long_ones_weak_fau
     assert standing(weak, noise, TIERS[2], 24).out.tolist() == [True, False]
 
 
-UNEVEN = Job(tensor=2, data=4, pipeline=4, gpus_per_node=8, world=False)
+UNEVEN = TrainingJob(tensor=2, data=4, pipeline=4, gpus_per_node=8, world=False)
 
 
 def slow_by(added_s: FloatArray) -> list[int]:

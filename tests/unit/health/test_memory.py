@@ -11,11 +11,11 @@ from health.clocks import started
 from health.records.layout import layout_from
 from health.stream import Analyser
 from simulator.health.cases import case
-from simulator.health.job import Happening, Job
+from simulator.health.job import DisturbanceKind, TrainingJob
 
 
 def test_what_is_counted_is_what_it_takes_beside_the_records_of_one_look() -> None:
-    made = case(5, kind=Happening.SLOW_RANK, ranks=128)
+    made = case(5, kind=DisturbanceKind.SLOW_RANK, ranks=128)
     ticks = list(made.transcript.ticks())
     tracemalloc.start()
     try:
@@ -35,7 +35,7 @@ def test_what_is_counted_is_what_it_takes_beside_the_records_of_one_look() -> No
 
 def test_records_whose_operations_never_end_are_dropped_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "MOST_PENDING", 100)
-    job = Job(tensor=2, data=1, pipeline=1, gpus_per_node=2)
+    job = TrainingJob(tensor=2, data=1, pipeline=1, gpus_per_node=2)
     matcher = Matcher(layout_from(job.introductions(), node=job.node, nic=job.nic))
     count = 150
     nothing, seq = np.zeros(count, np.int64), np.arange(count)

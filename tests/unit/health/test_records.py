@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from health.records.frames import decoded
 from health.records.layout import MOST_PAIRS, SMALL_GROUP, Layout, layout_from
-from simulator.health.job import NUMBERS, Job
+from simulator.health.job import NUMBERS, TrainingJob
 from tonnage import records
 from tonnage.records import Kind, Op, Role
 
@@ -31,7 +31,7 @@ def test_each_record_belongs_to_the_rank_of_its_frame(frames: list[tuple[int, in
 
 
 def test_groups_are_joined_by_their_key_in_the_order_of_their_members() -> None:
-    job = Job(tensor=2, data=2, pipeline=2, gpus_per_node=2)
+    job = TrainingJob(tensor=2, data=2, pipeline=2, gpus_per_node=2)
 
     layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
 
@@ -46,7 +46,7 @@ def test_groups_are_joined_by_their_key_in_the_order_of_their_members() -> None:
 
 
 def test_introductions_that_come_twice_change_nothing() -> None:
-    job = Job(tensor=2, data=2, pipeline=1, gpus_per_node=2)
+    job = TrainingJob(tensor=2, data=2, pipeline=1, gpus_per_node=2)
     once = job.introductions()
     twice = type(once)(np.concatenate([once.rows] * 2), np.concatenate([once.rank] * 2), once.headers)
 
@@ -113,7 +113,7 @@ def test_a_job_that_claims_many_small_groups_has_a_bounded_number_of_pairs() -> 
 
 
 def test_a_send_and_its_receive_are_one_path_and_both_directions_one_span() -> None:
-    job = Job(tensor=1, data=2, pipeline=2, gpus_per_node=1)
+    job = TrainingJob(tensor=1, data=2, pipeline=2, gpus_per_node=1)
     layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
     number = NUMBERS[int(Role.PIPELINE)]
     sends = [records.packed(Kind.OPERATION, op=Op.SEND, group=number, peer=1)]
@@ -129,7 +129,7 @@ def test_a_send_and_its_receive_are_one_path_and_both_directions_one_span() -> N
 
 
 def test_operations_in_groups_that_were_never_introduced_have_no_path() -> None:
-    job = Job(tensor=2, data=2, pipeline=1, gpus_per_node=4)
+    job = TrainingJob(tensor=2, data=2, pipeline=1, gpus_per_node=4)
     layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
     strange = [records.packed(Kind.OPERATION, op=Op.ALL_REDUCE, group=group) for group in (2, 9, 65535)]
     strange += [records.packed(Kind.OPERATION, op=Op.SEND, group=0, peer=65535)]
@@ -145,7 +145,7 @@ def _parts(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_only_paths_between_nodes_cross() -> None:
-    job = Job(tensor=2, data=2, pipeline=1, gpus_per_node=2, world=False)
+    job = TrainingJob(tensor=2, data=2, pipeline=1, gpus_per_node=2, world=False)
     layout = layout_from(job.introductions(), node=job.node, nic=job.nic)
 
     crossing = {tuple(layout.ranks_on(path).tolist()) for path in np.flatnonzero(layout.crosses).tolist()}

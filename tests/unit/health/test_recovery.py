@@ -6,18 +6,18 @@ import pytest
 from health.records.layout import layout_from
 from health.stream import QUIET_S, Analyser
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
-from simulator.health.job import Disturbance, Happening, Job
+from simulator.health.job import Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorder_frames import clocks_of, told
 from simulator.health.training_steps import Steps
 
-JOB = Job(tensor=2, data=4, pipeline=2, gpus_per_node=4, pass_s=0.03, data_s=0.02)
+JOB = TrainingJob(tensor=2, data=4, pipeline=2, gpus_per_node=4, pass_s=0.03, data_s=0.02)
 SLOW_FROM, STEPS = 50, 220
 
 
 def played(until: int) -> tuple[list[Verdict], list[tuple[float, Verdict]]]:
     """What is blamed, and what has ended when, in a job whose rank 3 is slow from step 50 to this one."""
     random = np.random.default_rng(5)
-    slow = Disturbance(Happening.SLOW_RANK, SLOW_FROM, (3,), strength=0.5, until=until)
+    slow = Disturbance(DisturbanceKind.SLOW_RANK, SLOW_FROM, (3,), strength=0.5, until=until)
     timeline = Steps(JOB, slow, random).run(STEPS)
     clocks = clocks_of(JOB.ranks, random, timeline.end_s, steps=False)
     made = told(JOB, slow, timeline, clocks, random, timeline.end_s)

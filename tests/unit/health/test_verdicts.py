@@ -11,15 +11,15 @@ from health.stream import REPEAT_S, Analyser, Options
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome
 from simulator.health.cases import Case, case
-from simulator.health.job import NO_FAULTS, STOPS, Happening
+from simulator.health.job import NO_FAULTS, STOPS, DisturbanceKind
 from tests.unit.health.jobs import blames, drawn, judged
 
 SEEDS = (11, 28)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in STOPS if kind is not Happening.DEAD_RANK])
+@pytest.mark.parametrize("kind", [kind for kind in STOPS if kind is not DisturbanceKind.DEAD_RANK])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_hang_is_named_within_five_seconds(kind: Happening, seed: int) -> None:
+def test_a_hang_is_named_within_five_seconds(kind: DisturbanceKind, seed: int) -> None:
     stopped = drawn(kind, seed)
     assert stopped.truth is not None
 
@@ -32,7 +32,7 @@ def test_a_hang_is_named_within_five_seconds(kind: Happening, seed: int) -> None
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_dead_process_is_named_within_a_second(seed: int) -> None:
-    dead = drawn(Happening.DEAD_RANK, seed)
+    dead = drawn(DisturbanceKind.DEAD_RANK, seed)
     assert dead.truth is not None
 
     (verdict,) = blames(dead)
@@ -42,54 +42,61 @@ def test_a_dead_process_is_named_within_a_second(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", NO_FAULTS)
-def test_what_is_no_fault_blames_nothing(kind: Happening) -> None:
+def test_what_is_no_fault_blames_nothing(kind: DisturbanceKind) -> None:
     assert blames(drawn(kind, 11)) == []
 
 
 CAUSES = {
-    Happening.CHECKPOINT: Cause.CHECKPOINT,
-    Happening.EVALUATION: Cause.EVALUATION,
-    Happening.COMPILATION: Cause.COMPILATION,
-    Happening.UNEVEN_DATA: Cause.DATA_IMBALANCE,
-    Happening.STAGE_LOAD: Cause.STAGE_IMBALANCE,
-    Happening.ALL_SLOW: Cause.ALL_SLOW,
-    Happening.POWER_CAP: Cause.POWER_CAP,
-    Happening.CGROUP_LIMIT: Cause.THROTTLED,
+    DisturbanceKind.CHECKPOINT: Cause.CHECKPOINT,
+    DisturbanceKind.EVALUATION: Cause.EVALUATION,
+    DisturbanceKind.COMPILATION: Cause.COMPILATION,
+    DisturbanceKind.UNEVEN_DATA: Cause.DATA_IMBALANCE,
+    DisturbanceKind.STAGE_LOAD: Cause.STAGE_IMBALANCE,
+    DisturbanceKind.ALL_SLOW: Cause.ALL_SLOW,
+    DisturbanceKind.POWER_CAP: Cause.POWER_CAP,
+    DisturbanceKind.CGROUP_LIMIT: Cause.THROTTLED,
 }
 
 
 @pytest.mark.parametrize("kind", CAUSES)
-def test_a_cause_that_is_no_fault_is_named(kind: Happening) -> None:
+def test_a_cause_that_is_no_fault_is_named(kind: DisturbanceKind) -> None:
     assert CAUSES[kind] in {verdict.cause for verdict in judged(drawn(kind, 3))}
 
 
 def test_a_rank_under_our_own_power_cap_is_blamed_only_where_the_cap_is_unknown() -> None:
-    capped = drawn(Happening.POWER_CAP, 9, ranks=32)
+    capped = drawn(DisturbanceKind.POWER_CAP, 9, ranks=32)
 
     assert blames(capped) == []
     assert blames(capped, Options(limits=False)) != []
 
 
 def test_what_a_cap_does_not_explain_is_still_a_fault() -> None:
-    slow = strong(Happening.SLOW_RANK)
+    slow = strong(DisturbanceKind.SLOW_RANK)
     (rank,) = slow.disturbance.ranks
     slightly = Fact(FactKind.POWER_CAP, rank, 0.0, speed_share=0.97)
 
     assert [verdict.ranks for verdict in blames(slow, facts=(slightly,))] == [(rank,)]
 
 
-STRONG = {Happening.SLOW_RANK: 3, Happening.SLOW_NODE: 4, Happening.SLOW_NIC: 3, Happening.SLOW_LINK: 6}
+STRONG = {
+    DisturbanceKind.SLOW_RANK: 3,
+    DisturbanceKind.SLOW_NODE: 4,
+    DisturbanceKind.SLOW_NIC: 3,
+    DisturbanceKind.SLOW_LINK: 6,
+}
 """Seeds of cases of 16 ranks in which the step is more than 30 % longer."""
 
 
-def strong(kind: Happening) -> Case:
+def strong(kind: DisturbanceKind) -> Case:
     found = drawn(kind, STRONG[kind])
     assert found.share > 0.3
     return found
 
 
-@pytest.mark.parametrize("kind", [Happening.SLOW_RANK, Happening.SLOW_NODE, Happening.SLOW_NIC, Happening.SLOW_LINK])
-def test_a_strong_slow_down_is_named_within_ten_steps_or_five_seconds(kind: Happening) -> None:
+@pytest.mark.parametrize(
+    "kind", [DisturbanceKind.SLOW_RANK, DisturbanceKind.SLOW_NODE, DisturbanceKind.SLOW_NIC, DisturbanceKind.SLOW_LINK]
+)
+def test_a_strong_slow_down_is_named_within_ten_steps_or_five_seconds(kind: DisturbanceKind) -> None:
     slow = strong(kind)
     assert slow.truth is not None
 
@@ -108,20 +115,20 @@ def test_a_path_that_a_stepped_clock_makes_negative_clears_no_nic() -> None:
 
 
 def test_signs_on_healthy_hardware_blame_nothing() -> None:
-    clean = drawn(Happening.NONE, 2)
+    clean = drawn(DisturbanceKind.NONE, 2)
     signs = tuple(Fact(kind, 3, 1.0) for kind in (FactKind.XID, FactKind.NIC_ERRORS, FactKind.RETRANSMISSIONS))
 
     assert blames(clean, facts=signs) == []
 
 
 def test_the_same_frames_give_the_same_verdicts() -> None:
-    stopped = drawn(Happening.HANG_LINK, 8)
+    stopped = drawn(DisturbanceKind.HANG_LINK, 8)
 
     assert judged(stopped) == judged(stopped)
 
 
 def test_frames_that_come_twice_change_no_verdict() -> None:
-    slow = strong(Happening.SLOW_RANK)
+    slow = strong(DisturbanceKind.SLOW_RANK)
     analyser = Analyser(slow.layout)
     found = []
     for now_s, frames in slow.transcript.ticks():
@@ -133,7 +140,7 @@ def test_frames_that_come_twice_change_no_verdict() -> None:
 
 
 def test_an_analyser_that_hears_nothing_blames_nothing() -> None:
-    clean = drawn(Happening.NONE, 5)
+    clean = drawn(DisturbanceKind.NONE, 5)
     analyser = Analyser(clean.layout)
     found = []
     for now_s, frames in clean.transcript.ticks():
@@ -145,7 +152,7 @@ def test_an_analyser_that_hears_nothing_blames_nothing() -> None:
 
 
 def test_a_job_without_a_second_path_leaves_nic_or_link_open_and_asks_for_a_probe() -> None:
-    undecidable = drawn(Happening.SLOW_LINK, 6, ranks=8)
+    undecidable = drawn(DisturbanceKind.SLOW_LINK, 6, ranks=8)
     assert (undecidable.job.pipeline, undecidable.job.data, undecidable.job.tensor) == (1, 2, 4)
 
     abstained = [verdict for verdict in judged(undecidable) if verdict.abstains]
@@ -156,14 +163,14 @@ def test_a_job_without_a_second_path_leaves_nic_or_link_open_and_asks_for_a_prob
 
 
 def test_a_verdict_states_its_evidence_and_how_sure_it_is() -> None:
-    (verdict,) = blames(drawn(Happening.HANG_RANK, 6))
+    (verdict,) = blames(drawn(DisturbanceKind.HANG_RANK, 6))
 
     assert verdict.evidence
     assert 0 < verdict.confidence < 1
 
 
 def test_a_blamed_part_needs_no_other_rank_in_it() -> None:
-    stopped = drawn(Happening.HANG_NIC, 6)
+    stopped = drawn(DisturbanceKind.HANG_NIC, 6)
     (verdict,) = blames(stopped)
 
     assert verdict.part is Part.NIC
@@ -171,7 +178,7 @@ def test_a_blamed_part_needs_no_other_rank_in_it() -> None:
 
 
 def test_a_case_is_the_same_for_the_same_seed() -> None:
-    one, other = drawn(Happening.SLOW_NIC, 3), drawn(Happening.SLOW_NIC, 3)
+    one, other = drawn(DisturbanceKind.SLOW_NIC, 3), drawn(DisturbanceKind.SLOW_NIC, 3)
 
     assert one.transcript.rows.tobytes() == other.transcript.rows.tobytes()
     assert replace(one.disturbance) == other.disturbance
@@ -179,7 +186,7 @@ def test_a_case_is_the_same_for_the_same_seed() -> None:
 
 def test_a_slow_down_that_lasts_is_named_again_and_again() -> None:
     """The analyser's clock runs twelve times as fast as the records'."""
-    found = drawn(Happening.SLOW_RANK, 2)
+    found = drawn(DisturbanceKind.SLOW_RANK, 2)
     analyser = Analyser(found.layout)
     blamed = []
     for now_s, frames in found.transcript.ticks():
@@ -190,7 +197,7 @@ def test_a_slow_down_that_lasts_is_named_again_and_again() -> None:
 
 
 def test_an_exception_of_the_program_is_told_from_a_gpu_error() -> None:
-    layout = drawn(Happening.DEAD_RANK, 0).layout
+    layout = drawn(DisturbanceKind.DEAD_RANK, 0).layout
     lost = Lost((3,), 10.0, 1, own_error=True)
     assert on_death(lost, layout, (), 11.0).program_error
     assert not on_death(lost, layout, (Fact(FactKind.XID, 3, 9.5),), 11.0).program_error

@@ -4,7 +4,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.snapshot import PENDING, Snapshot
-from simulator.scenarios import Answer, Scenario, answered, changed, without_nodes
+from simulator.scenarios import Scenario, ScenarioAnswer, answered, changed, without_nodes
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 
@@ -20,7 +20,7 @@ def fleet() -> Snapshot:
     )
 
 
-def asked(scenario: Scenario) -> Answer:
+def asked(scenario: Scenario) -> ScenarioAnswer:
     return answered(scenario, fleet(), 10.0)
 
 

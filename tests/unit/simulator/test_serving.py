@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.serving import Pool, Service, replay_serving
+from simulator.serving import ReplayedService, ServingPool, replay_serving
 
 
-def service(rate: float, instances: int, *, held: float = 10.0, tokens: float = 100.0) -> Service:
+def service(rate: float, instances: int, *, held: float = 10.0, tokens: float = 100.0) -> ReplayedService:
     """One bucket on one pool; an instance holds `held` requests at 0.1 s per token."""
-    pool = Pool("A100", instances, np.array([held]), np.array([1.0]))
-    return Service(np.array([rate]), np.array([tokens]), 0.1, (pool,))
+    pool = ServingPool("A100", instances, np.array([held]), np.array([1.0]))
+    return ReplayedService(np.array([rate]), np.array([tokens]), 0.1, (pool,))
 
 
 def test_a_lone_request_takes_the_idle_share_and_its_own_part() -> None:
@@ -39,7 +39,7 @@ def test_an_overloaded_instance_misses_its_slo() -> None:
 
 def test_requests_routed_to_a_type_that_cannot_serve_them_are_missed() -> None:
     able = service(0.1, 1)
-    unable = Pool("L4", 3, np.array([0.0]), np.array([0.0]))
+    unable = ServingPool("L4", 3, np.array([0.0]), np.array([0.0]))
     mixed = replace(able, pools=(*able.pools, unable))
 
     ours = replay_serving(mixed, router="weights", seed=3, for_s=20_000)

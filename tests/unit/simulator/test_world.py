@@ -4,7 +4,7 @@ import pytest
 
 from cluster.actions import Action, Bind, Evict, Move
 from cluster.errors import ActionError
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import GIB, node, pod, world
 
@@ -14,7 +14,7 @@ def there() -> SimulatedWorld:
         node("a", gpus=2, cpu_milli=4000, memory_bytes=4 * GIB),
         node("b", gpus=8),
         node("closed", gpus=1, schedulable=False),
-        node("tainted", gpus=1, taints=(Taint("spot"),)),
+        node("tainted", gpus=1, taints=(NodeTaint("spot"),)),
     ]
     pods = [
         pod("runs", 1, on="a", devices=(0,)),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autoscaler.concurrency.surrogate import Prior, Samples, predicted
+from autoscaler.concurrency.safe_bandit import Prior, Samples, predicted
 
 PRIOR = Prior(slope=0.5, slope_error=0.3, curvature=-0.1, curvature_error=0.1, misfit=0.1, length=0.5)
 

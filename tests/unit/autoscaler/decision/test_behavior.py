@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from autoscaler.decision.behavior import stabilized, within_steps
+from autoscaler.decision.decide import stabilized, within_steps
 from cluster.autoscaling import Behavior, ScalingRules, ScalingStep
 
 NOW_S = 1000.0

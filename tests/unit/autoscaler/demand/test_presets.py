@@ -2,7 +2,6 @@ import re
 
 import pytest
 
-from autoscaler.demand.loads import load_from, quantities
 from autoscaler.demand.presets import (
     ENVOY_GATEWAY,
     ISTIO,
@@ -12,9 +11,18 @@ from autoscaler.demand.presets import (
     TRITON,
     VLLM,
     Preset,
+    load_from,
+    quantities,
 )
-from autoscaler.demand.promql import BadLabelsError, Windows, combined, lengths_query, service_of
-from autoscaler.demand.serving import measures, serving_query
+from autoscaler.demand.promql import (
+    BadLabelsError,
+    Windows,
+    combined,
+    lengths_query,
+    measures,
+    service_of,
+    serving_query,
+)
 
 LABELS = {"triton": {"model": "ensemble"}, "istio": {"service": "chat"}, "envoyGateway": {"httproute": "chat"}}
 LABELS |= {"rayServe": {"deployment": "llm"}}

@@ -5,11 +5,10 @@ import lightgbm
 import numpy as np
 import pytest
 
-from autoscaler.forecast.boosted import is_held_out
+from autoscaler.forecast.boosted import is_held_out, trees_from
 from autoscaler.forecast.fits import Fit, fit, fit_shard
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.forecast.trees import trees_from
-from autoscaler.series.regular import Series, regular
+from autoscaler.series import Series, regular
 from simulator.scaling.traces import generated_trace
 
 MINUTE_S = 60.0

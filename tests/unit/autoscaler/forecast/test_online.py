@@ -4,7 +4,7 @@ import pytest
 from autoscaler.forecast.fits import fit
 from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.online import OnlineForecaster
-from autoscaler.series.regular import Series, regular
+from autoscaler.series import Series, regular
 from cluster.arrays import FloatArray
 from cluster.demand import Forecast
 from simulator.scaling.traces import generated_trace

@@ -1,6 +1,6 @@
 import numpy as np
 
-from autoscaler.forecast.smoothing import smoothed
+from autoscaler.forecast.linear import smoothed
 
 
 def test_smoothing_at_once_equals_the_recursion() -> None:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from autoscaler.forecast.boosted import COLUMNS, BoostedFit
-from autoscaler.forecast.fits import Fit, fit
-from autoscaler.forecast.soundness import is_sound
-from autoscaler.series.regular import regular
+from autoscaler.forecast.fits import Fit, fit, is_sound
+from autoscaler.series import regular
 from simulator.scaling.traces import generated_trace
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autoscaler.lead_time.observed_starts import LeadTimeModel, ObservedStarts, lead_time_of
+from autoscaler.lead_time import LeadTimeModel, ObservedStarts, lead_time_of
 
 UNASSUMING = LeadTimeModel(assumed_s=(100.0,), assumed_weight=1e-9)
 

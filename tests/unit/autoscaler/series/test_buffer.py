@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from autoscaler.series.buffer import SeriesBuffer
-from autoscaler.series.outages import LONGEST_S
+from autoscaler.series import LONGEST_S, SeriesBuffer
 
 MINUTE_S = 60.0
 

@@ -1,7 +1,6 @@
 import numpy as np
 
-from autoscaler.series.regular import Series
-from autoscaler.series.saturation import informative
+from autoscaler.series import Series, informative
 
 
 def test_a_lower_bound_says_something_only_above_the_last_value() -> None:

@@ -12,11 +12,14 @@ from cluster.arrays import column
 from cluster.autoscaling import Arm, BanditState, ConcurrencyLimit, Context, Learned, ScaleTarget
 from cluster.demand import Demand, ExpectedDemand, LengthGrid, Slo, ThroughputProfile
 from cluster.frame import FORM, OLDEST, FrameError
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType, ModelService, Toleration
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
+from controller.deciders.load_fits import ShardFits
+from controller.deciders.remediation import HealthOutcome
+from health.remediation.incidents import Page
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.power import Device, row_of
@@ -68,7 +71,7 @@ plans = st.builds(
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """Snapshots with something in every field."""
     names = draw(st.lists(texts, min_size=1, max_size=3, unique=True))
-    taints = (Taint(draw(texts), draw(texts)),)
+    taints = (NodeTaint(draw(texts), draw(texts)),)
     nodes = [node(n, gpus=draw(st.integers(0, 8)), labels={"zone": n}, taints=taints) for n in names]
     pods = [
         pod(
@@ -173,7 +176,8 @@ def full_plan() -> Plan:
         findings=(Finding("Node/n", WHY),),
         expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]])), 0.5),),
         limits=(ConcurrencyLimit("d/p", 5.0, 12, "Raised", "more", BANDIT),),
-        learned={"load_fits_0": b"frame"},
+        health=HealthOutcome(pages=(Page("i", 1, "why"),)),
+        fits=(ShardFits((), ("d/p",), ()),),
         cut_short=(WHY,),
     )
 
@@ -220,7 +224,8 @@ def test_no_field_of_a_plan_is_left_behind() -> None:
             "findings",
             "cut_short",
             "expected",
-            "learned",
+            "health",
+            "fits",
             "limits",
         },
         Phase: {"name", "steps", "whole"},

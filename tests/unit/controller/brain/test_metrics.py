@@ -22,14 +22,14 @@ def brain() -> Iterator[RayBrain]:
 
 def test_counters_rise_by_what_is_new(brain: RayBrain) -> None:
     meter = Meter()
-    teller, slots = BrainMetrics(meter), SlotCounts()
+    metrics, slots = BrainMetrics(meter), SlotCounts()
     brain.counts.plans["local"] = 2
     slots.thoughts["polish", "local"] = 3
-    teller.tell(brain, slots)
+    metrics.publish(brain, slots)
     slots.thoughts["polish", "local"] += 1
     slots.failures["polish", "stuck"] += 1
     slots.actions["polish"] += 5
-    teller.tell(brain, slots)
+    metrics.publish(brain, slots)
 
     def value(name: str, **labels: str) -> float | None:
         return meter.registry.get_sample_value(name, labels)
@@ -44,6 +44,6 @@ def test_counters_rise_by_what_is_new(brain: RayBrain) -> None:
 def test_a_slot_that_never_gave_a_sign_has_no_series(brain: RayBrain) -> None:
     meter = Meter()
 
-    BrainMetrics(meter).tell(brain, SlotCounts(thoughts=Counter()))
+    BrainMetrics(meter).publish(brain, SlotCounts(thoughts=Counter()))
 
     assert meter.registry.get_sample_value("tonnage_brain_slot_up", {"slot": "polish"}) is None

@@ -5,7 +5,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import Memory
+from controller.deciders.memory import ShareMemory
 from controller.deciders.packing import pack_batch, packer_for
 from placement.batch.ladder import BatchSettings
 from placement.budget import Budget
@@ -16,7 +16,7 @@ DECISIONS = Decisions(planner="columns", policy="bestfit")
 
 def planned(seen: Snapshot, work: float) -> Plan:
     return pack_batch(
-        seen, BatchSettings(), lambda left: packer_for(left, DECISIONS), Memory(), Budget(work), preempt=True
+        seen, BatchSettings(), lambda left: packer_for(left, DECISIONS), ShareMemory(), Budget(work), preempt=True
     )
 
 

@@ -3,9 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoscaler.series.regular import regular
+from autoscaler.forecast.fits import Fit
+from autoscaler.series import regular
 from cluster.autoscaling import LoadHistory
-from cluster.frame import FrameError
+from cluster.frame import FrameError, framed
+from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.deciders.decisions import Decisions
@@ -13,8 +15,7 @@ from controller.deciders.load_fits import (
     FIT_S,
     MOST_SLOTS,
     LoadFits,
-    fits_frame,
-    fits_from_frame,
+    ShardFits,
     fitted,
     load_fits_of,
     slot_of,
@@ -37,21 +38,26 @@ def snapshot_with(*histories: LoadHistory) -> Snapshot:
 ALONE = LoadFits(slot=0, slots=1)
 
 
+def fits_of(plan: Plan) -> dict[str, Fit | None]:
+    (shard,) = plan.fits
+    assert isinstance(shard, ShardFits)
+    return dict(shard.by_scaler())
+
+
 def test_a_slot_fits_each_history_that_is_offered() -> None:
     proposal = ALONE.propose(snapshot_with(history("d/a", 4), history("d/bb", 4)), b"", 60.0)
-    learned = fits_from_frame(proposal.plan.learned["load_fits_0"])
-    assert {name: fit is not None for name, fit in learned.items()} == {"d/a": True, "d/bb": True}
+    assert {name: fit is not None for name, fit in fits_of(proposal.plan).items()} == {"d/a": True, "d/bb": True}
 
 
 def test_a_history_that_is_too_short_is_answered_without_a_fit() -> None:
     short = replace(history("d/a"), values=history("d/a").values[:10], is_censored=np.zeros(10, dtype=np.bool_))
-    assert fits_from_frame(fits_frame(fitted([short]))) == {"d/a": None}
+    assert ShardFits.of(fitted([short])).by_scaler() == {"d/a": None}
 
 
 def test_the_same_offer_is_fitted_once() -> None:
     first = ALONE.propose(snapshot_with(history("d/a", 4)), b"", 60.0)
     again = ALONE.propose(snapshot_with(history("d/a", 4)), first.memory, 60.0)
-    assert again.plan.learned == {}
+    assert again.plan.fits == ()
     assert again.memory == first.memory
 
 
@@ -59,23 +65,21 @@ def test_slots_share_the_histories_without_overlap() -> None:
     names = [f"d/s{n}" for n in range(50)]
     assert {slot_of(name, 4) for name in names} == {0, 1, 2, 3}
     offered = snapshot_with(*(history(name, 4) for name in names[:6]))
-    learned = [LoadFits(slot, 2).propose(offered, b"", 60.0).plan.learned for slot in range(2)]
-    found = [set(fits_from_frame(frame)) for each in learned for frame in each.values()]
+    found = [set(fits_of(LoadFits(slot, 2).propose(offered, b"", 60.0).plan)) for slot in range(2)]
     assert sorted(name for each in found for name in each) == sorted(names[:6])
 
 
 def test_the_deadline_sets_how_many_are_fitted() -> None:
     offered = snapshot_with(history("d/a", 4), history("d/b", 4))
-    fits = fits_from_frame(ALONE.propose(offered, b"", 1.5 * FIT_S).plan.learned["load_fits_0"])
-    assert set(fits) == {"d/a"}
-    assert ALONE.propose(offered, b"", 0.2).plan.learned == {}
+    assert set(fits_of(ALONE.propose(offered, b"", 1.5 * FIT_S).plan)) == {"d/a"}
+    assert ALONE.propose(offered, b"", 0.2).plan.fits == ()
 
 
 def test_fits_are_the_same_after_the_way_to_another_process_and_back() -> None:
     offered = snapshot_from_frame(snapshot_frame(snapshot_with(history("d/a", 7, boosted=True))))
     plan = plan_from_frame(plan_frame(ALONE.propose(offered, b"", 60.0).plan))
-    here, there = fitted([history("d/a", 7, boosted=True)]), fits_from_frame(plan.learned["load_fits_0"])
-    assert fits_frame(there) == fits_frame(here)
+    here, there = fitted([history("d/a", 7, boosted=True)]), fits_of(plan)
+    assert framed(ShardFits.of(there)) == framed(ShardFits.of(here))
     fit = there["d/a"]
     assert fit is not None
     assert fit.boosted is not None
@@ -83,20 +87,21 @@ def test_fits_are_the_same_after_the_way_to_another_process_and_back() -> None:
 
 def test_fits_of_a_shard_share_their_trees() -> None:
     pair = [history("d/a", 7, boosted=True), history("d/bb", 7, boosted=True)]
-    alone, both = len(fits_frame(fitted(pair[:1]))), len(fits_frame(fitted(pair)))
+    alone, both = len(framed(ShardFits.of(fitted(pair[:1])))), len(framed(ShardFits.of(fitted(pair))))
     assert both < 1.8 * alone
 
 
 def test_a_plan_adopts_what_was_learned_and_nothing_else() -> None:
     proposal = ALONE.propose(snapshot_with(history("d/a", 4)), b"", 60.0)
     adopted = ALONE.adopt(world([]), proposal.plan)
-    assert adopted.learned == proposal.plan.learned
+    assert adopted.fits == proposal.plan.fits
     assert adopted.actions == ()
 
 
 def test_bytes_that_are_no_fits_are_refused() -> None:
+    frame = plan_frame(ALONE.propose(snapshot_with(history("d/a", 4)), b"", 60.0).plan)
     with pytest.raises(FrameError):
-        fits_from_frame(b"no frame")
+        plan_from_frame(frame.replace(b"fitted_at_s", b"fitted_at_x"))
 
 
 def test_there_are_as_many_slots_as_the_settings_ask_for() -> None:

@@ -6,15 +6,17 @@ import pytest
 
 from cluster.actions import Bind, RestartGang, Taint, Untaint
 from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT, taint_on, tainted
+from cluster.frame import FrameError
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
+from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.deciders import remediation
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.edits import AWAITS_POD, without_pods_to_come
-from controller.deciders.memory import Memory
-from controller.deciders.remediation import NAME, HealthFacts, Rules, facts_frame, incarnation_of, outcome_from
+from controller.deciders.memory import ShareMemory
+from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules, incarnation_of
 from controller.guard import Limits, guard
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
 from health.remediation.incidents import Incident
@@ -79,8 +81,8 @@ def faulty(name: str) -> Evidence:
     )  # fmt: skip
 
 
-def rules(snapshot: Snapshot, *, acts: bool = True) -> Rules:
-    return Rules("all", Policy(remediate=acts), frozenset(snapshot.nodes.names), acts=acts)
+def rules(snapshot: Snapshot, *, acts: bool = True) -> HealthRules:
+    return HealthRules("all", Policy(remediate=acts), frozenset(snapshot.nodes.names), acts=acts)
 
 
 def with_facts(
@@ -90,17 +92,22 @@ def with_facts(
     pods = {f"u-p{n}": snapshot.pods.names[n] for n in range(MEMBERS)}
     recorded = tuple(each.act for each in incidents if each.act is not None)
     facts = HealthFacts(situation(snapshot), evidence, incidents, recorded, (rules(snapshot, acts=acts),), pods)
-    return replace(snapshot, framed={NAME: facts_frame(facts)})
+    return replace(snapshot, health=facts)
 
 
 def with_hang(snapshot: Snapshot) -> Snapshot:
     """Rank on n2 hangs the job, and what is done about it is on record."""
-    decided = outcome_from(plan_of(with_facts(snapshot, hang(2, snapshot))).learned[NAME]).incidents
+    decided = incidents_of(plan_of(with_facts(snapshot, hang(2, snapshot))))
     return with_facts(snapshot, hang(2, snapshot), incidents=decided)
 
 
+def incidents_of(plan: Plan) -> tuple[Incident, ...]:
+    assert isinstance(plan.health, HealthOutcome)
+    return plan.health.incidents
+
+
 def plan_of(snapshot: Snapshot) -> Plan:
-    return remediation.decide(snapshot, Turn(Decisions(), Budget(1.0), Memory(), snapshot, snapshot))
+    return remediation.decide(snapshot, Turn(Decisions(), Budget(1.0), ShareMemory(), snapshot, snapshot))
 
 
 def actions(plan: Plan) -> list[object]:
@@ -134,7 +141,7 @@ def test_what_is_done_is_not_done_again() -> None:
     """The fixed point: in a world that obeys, the second cycle plans nothing."""
     seen = with_hang(fleet())
     plan = plan_of(seen)
-    incidents = outcome_from(plan.learned[NAME]).incidents
+    incidents = incidents_of(plan)
 
     after = with_facts(fleet(), hang(2, fleet()), incidents=incidents).after(plan.actions)
 
@@ -146,7 +153,7 @@ def test_a_policy_that_observes_opens_incidents_and_does_nothing() -> None:
     plan = plan_of(with_facts(fleet(), hang(2, fleet()), acts=False))
 
     assert not actions(plan)
-    (incident,) = outcome_from(plan.learned[NAME]).incidents
+    (incident,) = incidents_of(plan)
     assert [key.name for key in incident.nodes] == ["n2"]
     assert [finding.about for finding in plan.findings] == [f"FaultIncident/{incident.id}"]
 
@@ -166,7 +173,7 @@ def test_an_incident_that_lost_its_record_goes_on_from_its_taint() -> None:
     seen = fleet()
     marked = tainted(seen, "n6", UNHEALTHY_TAINT, "node-n6-abc.3")
 
-    (incident,) = outcome_from(plan_of(with_facts(marked)).learned[NAME]).incidents
+    (incident,) = incidents_of(plan_of(with_facts(marked)))
 
     assert (incident.id, incident.generation) == ("node-n6-abc", 3)
 
@@ -178,7 +185,7 @@ def test_a_node_released_by_a_person_loses_our_taint_and_no_other() -> None:
     nodes["n6"] = replace(nodes["n6"], released_s=NOW_S + 1)
     facts = replace(facts, situation=replace(facts.situation, nodes=nodes))
 
-    (untaint,) = actions(plan_of(replace(seen, framed={NAME: facts_frame(facts)})))
+    (untaint,) = actions(plan_of(replace(seen, health=facts)))
 
     assert untaint == Untaint("n6", "u-n6", UNHEALTHY_TAINT, "node-n6-abc.1")
     after = seen.after([untaint])
@@ -215,11 +222,21 @@ def test_the_guard_lets_no_plan_restart_many_gangs() -> None:
     assert [each.reason.code for each in checked.refused] == ["TooManyRestarts"]
 
 
-def test_a_broken_frame_stops_no_plan() -> None:
-    plan = plan_of(replace(fleet(), framed={NAME: b"\xc1"}))
+def test_facts_and_outcome_cross_to_another_process_and_back() -> None:
+    seen = with_hang(fleet())
 
-    assert [finding.reason.code for finding in plan.findings] == ["FactsUnreadable"]
-    assert not actions(plan)
+    there = snapshot_from_frame(snapshot_frame(seen))
+    plan = plan_of(there)
+
+    assert there.health == seen.health
+    assert plan_from_frame(plan_frame(plan)) == plan
+
+
+def test_facts_that_are_none_are_refused() -> None:
+    frame = snapshot_frame(with_hang(fleet()))
+
+    with pytest.raises(FrameError):
+        snapshot_from_frame(frame.replace(b"situation", b"situatiox"))
 
 
 def test_members_of_a_restarted_gang_are_placed_when_their_owner_has_made_them_again() -> None:

@@ -8,7 +8,15 @@ from cluster.actions import Action
 from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
+from controller.kube.cluster_view import (
+    ClusterView,
+    SeenClaim,
+    SeenDeployment,
+    SeenGpuType,
+    SeenNode,
+    SeenPod,
+    SeenService,
+)
 from controller.kube.sender import Applier
 from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.planning_view import PlanningView
@@ -40,7 +48,7 @@ class FakeClusterView:
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
         return tuple(each for each in self.held if at_s < each.until_s)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, anew: bool = True) -> Snapshot:
         return self.now
 
     def pod(self, name: str) -> SeenPod | None:
@@ -84,7 +92,7 @@ def fake_view(snapshot: Snapshot) -> FakeClusterView:
 
 
 def kubernetes(
-    view: FakeClusterView,
+    view: ClusterView,
     writer: FakeWriter,
     clock: HandClock | None = None,
     placer: str = "bind",

@@ -276,21 +276,3 @@ def test_null_means_left_out_as_the_api_server_sees_it(tmp_path: Path) -> None:
     file = written(tmp_path, [having(wanted, "metadata.labels", None)])
 
     assert read_manifests([str(file)]).gpu_types[0].object.spec.inventory is None
-
-
-def test_a_sandbox_is_noted_only_where_it_asks_for_gpus(tmp_path: Path) -> None:
-    """Isolation concerns the pod that its controller makes; a plan has nothing to say of it."""
-    container = {"name": "agent", "resources": {"requests": {"memory": "512Mi"}}}
-    pod_spec = {"spec": {"containers": [container]}}
-    sandbox = {
-        "apiVersion": "agents.x-k8s.io/v1beta1",
-        "kind": "Sandbox",
-        "metadata": {"name": "coder"},
-        "spec": {"podTemplate": pod_spec},
-    }
-    assert read_manifests([str(written(tmp_path, [sandbox]))]) == Manifests()
-
-    container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    (note,) = read_manifests([str(written(tmp_path, [sandbox], "gpu.yaml"))]).notes
-
-    assert (note.about, note.reason.code) == ("Sandbox (agents.x-k8s.io/v1beta1)", "AsksForGpus")

@@ -19,15 +19,16 @@ from controller.recording.bundle import (
     About,
     Bundle,
     about,
+    compared,
     files_of,
     merged,
     read_bundle,
+    replayed,
     settings_from,
     shown,
     write_tar,
     write_tar_gz,
 )
-from controller.recording.replay import compared, replayed
 from controller.settings import OperatorSettings
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cluster.autoscaling import BanditState, ConcurrencyLimit, ConcurrencyTuning, Scaler
-from controller.report.concurrency import AGAIN_S, PublishedLimits, concurrency_claim, concurrency_status_after
+from controller.report.scaling_status import AGAIN_S, PublishedLimits, concurrency_claim, concurrency_status_after
 from tests.builders.scalers import NOW_S, scaler
 
 

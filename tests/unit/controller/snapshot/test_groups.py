@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.foreign_kinds import VOLCANO
-from controller.snapshot.pod_groups import MOST_MEMBERS, RULE, GroupRef, Groups, Owner
+from controller.snapshot.pod_groups import MOST_MEMBERS, RULE, GroupOwner, GroupRef, Groups
 
 
 def put(groups: Groups, word: str, name: str, *parts: str) -> None:
@@ -14,15 +14,15 @@ def put(groups: Groups, word: str, name: str, *parts: str) -> None:
 
 def test_an_object_is_read_once_for_all_groups_in_it() -> None:
     """A JobSet of 10,000 replicated jobs that 1,000 pods name was read 1,000 times, in 14 s, whenever a pod changed."""
-    reads = list[Owner]()
+    reads = list[GroupOwner]()
 
-    def read(owner: Owner) -> Any:
+    def read(owner: GroupOwner) -> Any:
         reads.append(owner)
         return RULE["JobSet"].read(owner)
 
     groups = Groups(RULE | {"JobSet": replace(RULE["JobSet"], read=read)})
     jobs = [{"name": f"job-{n}", "replicas": 2} for n in range(50)]
-    groups.put_owner("JobSet", "ns/train", Owner({"replicatedJobs": jobs}, {}))
+    groups.put_owner("JobSet", "ns/train", GroupOwner({"replicatedJobs": jobs}, {}))
     put(groups, "JobSet", "ns/train", *(f"job-{n}" for n in range(50)))
 
     known = groups.known()
@@ -32,12 +32,12 @@ def test_an_object_is_read_once_for_all_groups_in_it() -> None:
 
 
 def test_an_object_that_raises_keeps_its_own_pods_waiting_and_no_others() -> None:
-    def broken(owner: Owner) -> Any:
+    def broken(owner: GroupOwner) -> Any:
         raise TypeError("a bug")
 
     groups = Groups(RULE | {"JobSet": replace(RULE["JobSet"], read=broken)})
-    groups.put_owner("JobSet", "ns/bad", Owner({}, {}))
-    groups.put_owner(VOLCANO.called, "ns/good", Owner({"minMember": 2}, {}))
+    groups.put_owner("JobSet", "ns/bad", GroupOwner({}, {}))
+    groups.put_owner(VOLCANO.called, "ns/good", GroupOwner({"minMember": 2}, {}))
     put(groups, "JobSet", "ns/bad", "a")
     put(groups, VOLCANO.called, "ns/good", "")
 
@@ -52,7 +52,7 @@ def test_no_group_is_larger_than_a_gang_may_be() -> None:
     """Numbers of pods multiply: 10^6 replicas of 10^6 pods each are no number of pods."""
     groups = Groups()
     job = {"name": "a", "replicas": 10**9, "template": {"spec": {"parallelism": 10**9}}}
-    groups.put_owner("JobSet", "ns/train", Owner({"replicatedJobs": [job]}, {}))
+    groups.put_owner("JobSet", "ns/train", GroupOwner({"replicatedJobs": [job]}, {}))
     put(groups, "JobSet", "ns/train", "a")
 
     assert [each.min_members for each in groups.known().gangs] == [MOST_MEMBERS]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from health.probing import Found, Measured, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
 from health.verdicts.verdict import Part, Syndrome, Verdict
-from simulator.health.job import Happening
+from simulator.health.job import DisturbanceKind
 from tests.unit.health.jobs import drawn
 
 SOUND, SLOW, LOST = Measured(60e-6, 2e9), Measured(60e-6, 1e9), Measured(lost=True)
@@ -118,7 +118,7 @@ def test_no_agent_can_accuse_another_node_by_its_own_measurements(liar: str, dat
 
 
 def test_only_suspicions_of_the_network_between_nodes_are_for_probes() -> None:
-    layout = drawn(Happening.SLOW_NIC, ranks=32).layout
+    layout = drawn(DisturbanceKind.SLOW_NIC, ranks=32).layout
     names = [f"n{number}" for number in range(int(layout.node.max()) + 1)]
 
     def asks(syndrome: Syndrome, part: Part, ranks: tuple[int, ...]) -> Question | None:

@@ -6,7 +6,7 @@ from math import isclose
 import numpy as np
 
 from simulator.health.responses import Manual, Remediated, RestartOnTimeout, played
-from simulator.health.training_run import SLOW, Kind, NodeFault, Setup, TrainingRun, faults
+from simulator.health.training_run import SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
 
 SMALL = Setup(nodes=256, spares=24, days=6.0, interval_s=400.0)
 
@@ -32,15 +32,15 @@ def test_a_restart_does_the_work_since_the_last_checkpoint_again() -> None:
 
 def test_the_slowest_node_sets_the_pace_while_it_is_in_the_job() -> None:
     job = run()
-    job.strike(NodeFault(0.0, 3, Kind.SLOW_NIC, 0.0, slow_share=0.5, for_s=1e9))
-    job.strike(NodeFault(0.0, 260, Kind.SLOW_NIC, 0.0, slow_share=0.9, for_s=1e9))
+    job.strike(NodeFault(0.0, 3, NodeFaultKind.SLOW_NIC, 0.0, slow_share=0.5, for_s=1e9))
+    job.strike(NodeFault(0.0, 260, NodeFaultKind.SLOW_NIC, 0.0, slow_share=0.9, for_s=1e9))
     job.advance(100.0)
     assert (job.work_s, job.losses.slow) == (50.0, 50.0)
 
 
 def test_a_broken_node_stops_each_start_until_it_is_left_out() -> None:
     job = run()
-    job.strike(NodeFault(0.0, 3, Kind.CRASH, repair_s=1e9))
+    job.strike(NodeFault(0.0, 3, NodeFaultKind.CRASH, repair_s=1e9))
     for seats, stops in (([*range(256)], True), ([*range(3), *range(4, 257)], False)):
         job.restart(seats, 60.0)
         job.advance(job.now_s + 60.0)
@@ -51,7 +51,7 @@ def test_a_broken_node_stops_each_start_until_it_is_left_out() -> None:
 def test_faults_are_as_many_as_measured_and_few_nodes_carry_many() -> None:
     # 4.2 per 1,000 node-days over 1,000 nodes and 200 days: 840 events, of which a switch's hit three nodes.
     found = [each for each in faults(1000, 200.0, 32, seed=5) if each.kind not in SLOW]
-    events = sum(1 if each.kind is not Kind.SWITCH else 1 / 3 for each in found)
+    events = sum(1 if each.kind is not NodeFaultKind.SWITCH else 1 / 3 for each in found)
     assert 740 < events < 940
     hit = np.sort(np.bincount([each.node for each in found], minlength=1000))[::-1]
     assert 0.35 < hit[:100].sum() / hit.sum() < 0.75  # 41 % in the StepFun trace

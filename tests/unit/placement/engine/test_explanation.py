@@ -1,6 +1,6 @@
 """Explanation of a placement, and the resources that were short where a pod fits nowhere."""
 
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from placement.engine.explanation import explain
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
@@ -28,7 +28,7 @@ def test_the_reason_of_an_unplaced_pod_counts_the_nodes_short_of_each_resource()
         [
             node("cordoned", gpus=8, schedulable=False),
             node("other-type", gpus=8, gpu_type="T4"),
-            node("tainted", gpus=8, taints=(Taint("team"),)),
+            node("tainted", gpus=8, taints=(NodeTaint("team"),)),
             node("other-zone", gpus=8, labels={"zone": "2"}),
             node("few", gpus=1, labels={"zone": "1"}),
             node("pieces", gpus=4, labels={"zone": "1"}),

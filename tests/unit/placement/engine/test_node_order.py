@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from placement.engine.packer import content_rank
 from tests.builders.fleet import Node, node, pod, world
 
@@ -15,7 +15,7 @@ def in_order(nodes: list[Node], **rest: object) -> list[str]:
 def test_type_size_labels_taints_and_what_is_free_decide_in_this_order() -> None:
     nodes = [
         node("t", gpus=1, gpu_type="T4"),
-        node("tainted", gpus=2, taints=(Taint("x"),)),
+        node("tainted", gpus=2, taints=(NodeTaint("x"),)),
         node("labelled", gpus=2, labels={"zone": "1"}),
         node("idle", gpus=2),
         node("used", gpus=2),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from cluster.snapshot import Snapshot, device_numbers
 from cluster.workloads import PodShape, Requirement, Toleration
 from placement.engine.ledger import Ledger
@@ -158,7 +158,7 @@ def test_a_choice_among_some_nodes_is_one_of_them() -> None:
 
 
 def test_taints_cordons_and_types_keep_pods_away() -> None:
-    tainted = node("a", gpus=1, taints=(Taint("team", "x"),))
+    tainted = node("a", gpus=1, taints=(NodeTaint("team", "x"),))
     seen = world([tainted, node("b", gpus=1, schedulable=False), node("c", gpus=1, gpu_type="T4")])
     packer = packer_of(seen)
     tolerant = shape(gpus=1, gpu_types=("A100",), tolerations=(Toleration("team", "Exists"),))

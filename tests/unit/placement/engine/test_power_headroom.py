@@ -25,8 +25,8 @@ from placement.partition import shares_of
 from placement.policies.published import BestFit
 from power.safety.bursts import credit_after, overdrawn
 from simulator.power.machine import DGX_A100
-from simulator.power.requests import Load, made_up_rates
-from simulator.power.row_fleet import Service, expected_course, fleet_of, place, regions, shifted
+from simulator.power.requests import RowLoad, made_up_rates
+from simulator.power.row_fleet import RowService, expected_course, fleet_of, place, regions, shifted
 from tests.builders.fleet import Pod, node, pod, world
 from tests.builders.power import Device, Domain, power_table
 
@@ -244,8 +244,8 @@ def test_the_row_taken_is_one_whose_peak_rises_least_weighed_by_how_tight_it_is(
 
 
 def test_services_with_different_hours_share_rows_and_blind_packing_separates_them() -> None:
-    curve, load = made_up_rates(), Load()
-    services = [Service(f"s{n}", shifted(curve, 12.0 * n), 8) for n in range(2)]
+    curve, load = made_up_rates(), RowLoad()
+    services = [RowService(f"s{n}", shifted(curve, 12.0 * n), 8) for n in range(2)]
     courses = {service.name: expected_course(DGX_A100, service.curve, load, 7) for service in services}
     blind = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, {}))
     aware = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, courses))

@@ -2,7 +2,7 @@
 
 from cli.printing.plan_figures import named
 from cluster.actions import Scale
-from cluster.nodes import Taint
+from cluster.nodes import NodeTaint
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement, Toleration
@@ -87,7 +87,7 @@ def test_devices_of_its_own_instances_count_wherever_they_run() -> None:
 
 
 def test_tainted_nodes_count_for_services_that_tolerate_the_taint_alone() -> None:
-    nodes = [node("a", gpus=2, taints=(Taint("gpu", "", "NoSchedule"),))]
+    nodes = [node("a", gpus=2, taints=(NodeTaint("gpu", "", "NoSchedule"),))]
     tolerant = zoned("x", 2.0, tolerations=(Toleration("gpu", "Exists"),))
 
     assert scaled(planned(fleet(tolerant, nodes=nodes))) == {"ns/x": {"A100": 2}}

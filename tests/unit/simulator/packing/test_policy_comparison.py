@@ -5,8 +5,8 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.snapshot import Snapshot
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.policy_comparison import Rules, bounds_of, check_contest, play
-from simulator.sweep.runner import Run
+from simulator.packing.policy_comparison import ReplayRules, bounds_of, check_contest, play
+from simulator.sweep.runner import PolicyRun
 from tests.builders.fleet import node, pod, world
 
 TRACES = {"small": trace_of(generate(40, mix="gpuspec33", seed=3), {"G2": 1.0})}
@@ -14,47 +14,47 @@ TRACES = {"small": trace_of(generate(40, mix="gpuspec33", seed=3), {"G2": 1.0})}
 
 @pytest.mark.parametrize("policy", ["bestfit", "fgd", "tonnage"])
 def test_names_of_nodes_decide_nothing(policy: str) -> None:
-    run = Run("small", policy, seed=7)
+    run = PolicyRun("small", policy, seed=7)
 
-    as_named, renamed = play(run, TRACES, Rules()), play(run, TRACES, Rules(rename_nodes=True))
+    as_named, renamed = play(run, TRACES, ReplayRules()), play(run, TRACES, ReplayRules(rename_nodes=True))
 
     assert as_named.curve.allocation_pct.tolist() == renamed.curve.allocation_pct.tolist()
 
 
 def test_the_same_run_places_the_same_pods_again() -> None:
-    first, second = (play(Run("small", "tonnage", seed=7), TRACES, Rules()) for _ in range(2))
+    first, second = (play(PolicyRun("small", "tonnage", seed=7), TRACES, ReplayRules()) for _ in range(2))
 
     assert first.curve.allocation_pct.tolist() == second.curve.allocation_pct.tolist()
     assert first.unplaced == second.unplaced
 
 
 def test_every_policy_meets_the_same_arrivals() -> None:
-    curves = [play(Run("small", policy, seed=7), TRACES, Rules()).curve for policy in ("random", "fgd")]
+    curves = [play(PolicyRun("small", policy, seed=7), TRACES, ReplayRules()).curve for policy in ("random", "fgd")]
 
     assert curves[0].arrived_pct.tolist() == curves[1].arrived_pct.tolist()
 
 
 def test_no_policy_passes_the_bound() -> None:
-    runs = [Run("small", policy, seed=7) for policy in ("bestfit", "fgd", "tonnage")]
+    runs = [PolicyRun("small", policy, seed=7) for policy in ("bestfit", "fgd", "tonnage")]
 
     bound = bounds_of(runs, TRACES)["small"]
 
     for run in runs:
-        curve = play(run, TRACES, Rules()).curve
+        curve = play(run, TRACES, ReplayRules()).curve
         # The sample at 100 % is taken at the first pod that reaches it, and the bound is of that pod, too.
         assert curve.at(100, curve.allocation_pct) <= bound + 1e-6
 
 
 def test_why_pods_found_no_place_adds_up() -> None:
-    played = play(Run("small", "fgd", seed=7), TRACES, Rules())
+    played = play(PolicyRun("small", "fgd", seed=7), TRACES, ReplayRules())
 
     assert sum(played.shortages.values()) == sum(played.unplaced.values()) > 0
 
 
 def test_no_more_pods_move_than_allowed() -> None:
-    run = Run("small", "fgd", seed=7)
+    run = PolicyRun("small", "fgd", seed=7)
 
-    stays, moves = play(run, TRACES, Rules()), play(run, TRACES, Rules(move_share=0.02))
+    stays, moves = play(run, TRACES, ReplayRules()), play(run, TRACES, ReplayRules(move_share=0.02))
 
     # About 260 pods find a place on 40 nodes: 2 % are 5.
     placed = len(moves.decision_s) - sum(moves.unplaced.values())

@@ -5,7 +5,7 @@ import pytest
 
 from simulator.packing.replay import Curve, Replay
 from simulator.packing.summary import QUANTILES, Spread, summarise
-from simulator.sweep.runner import Run
+from simulator.sweep.runner import PolicyRun
 
 
 def replay(policy: str, seed: int, arrived: list[float], allocated: list[float], **rest: object) -> Replay:
@@ -14,9 +14,9 @@ def replay(policy: str, seed: int, arrived: list[float], allocated: list[float],
 
 
 DONE = (
-    (Run("t", "fgd", 1), replay("fgd", 1, [1.2, 2.4, 3.0], [1.0, 2.0, 2.5], shortages={"CPU": 2})),
-    (Run("t", "tonnage", 1), replay("tonnage", 1, [1.2, 2.4, 3.0], [1.2, 2.4, 3.0])),
-    (Run("t", "fgd", 2), replay("fgd", 2, [1.0, 2.0, 2.7], [0.8, 1.8, 2.7], shortages={"memory": 4})),
+    (PolicyRun("t", "fgd", 1), replay("fgd", 1, [1.2, 2.4, 3.0], [1.0, 2.0, 2.5], shortages={"CPU": 2})),
+    (PolicyRun("t", "tonnage", 1), replay("tonnage", 1, [1.2, 2.4, 3.0], [1.2, 2.4, 3.0])),
+    (PolicyRun("t", "fgd", 2), replay("fgd", 2, [1.0, 2.0, 2.7], [0.8, 1.8, 2.7], shortages={"memory": 4})),
 )
 
 

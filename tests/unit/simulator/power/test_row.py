@@ -5,7 +5,7 @@ import pytest
 
 from cluster.arrays import column
 from simulator.power.machine import DGX_A100
-from simulator.power.requests import Load, Requests, draw_requests, made_up_rates, servers_of, shaped_rates
+from simulator.power.requests import Requests, RowLoad, draw_requests, made_up_rates, servers_of, shaped_rates
 from simulator.power.row import AGENT_LOOKS_S, CREDIT_BACK_S, Row
 
 TOKEN_W = DGX_A100.idle_w + DGX_A100.token_swing_w(1)
@@ -113,7 +113,7 @@ def test_time_above_the_budget_is_counted_to_the_event() -> None:
 
 
 def test_every_request_is_served_once_and_none_before_its_work_is_done() -> None:
-    curve, load = made_up_rates(1), Load(batch=4)
+    curve, load = made_up_rates(1), RowLoad(batch=4)
     requests = draw_requests(DGX_A100, curve, load, 8, seed=7)
     row = row_of(requests, servers_of(8, 0.5), batch=4)
     row.advance(2 * curve.for_s)
@@ -123,7 +123,7 @@ def test_every_request_is_served_once_and_none_before_its_work_is_done() -> None
 
 def test_the_mean_draw_of_windows_is_the_energy_over_the_day() -> None:
     """Windows of 2 s and one window over the same hour hold the same energy."""
-    curve, load = made_up_rates(1), Load()
+    curve, load = made_up_rates(1), RowLoad()
     requests = draw_requests(DGX_A100, curve, load, 8, seed=7)
     fine, coarse = row_of(requests, (4, 4)), row_of(requests, (4, 4))
     means = []
@@ -135,14 +135,14 @@ def test_the_mean_draw_of_windows_is_the_energy_over_the_day() -> None:
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
-    curve, load = made_up_rates(1), Load()
+    curve, load = made_up_rates(1), RowLoad()
     first, again, other = (draw_requests(DGX_A100, curve, load, 8, seed) for seed in (1, 1, 2))
     assert np.array_equal(first.at_s, again.at_s)
     assert not np.array_equal(first.at_s[:50], other.at_s[:50])
 
 
 def test_each_class_is_as_busy_as_asked_at_the_highest_rate() -> None:
-    curve, load = made_up_rates(), Load(peak_busy_share=0.8)
+    curve, load = made_up_rates(), RowLoad(peak_busy_share=0.8)
     requests = draw_requests(DGX_A100, curve, load, 40, seed=3)
     work_s = requests.prompt_s + requests.tokens * DGX_A100.token_seconds(1)
     mean_share = float(curve.share.mean())
@@ -153,7 +153,7 @@ def test_each_class_is_as_busy_as_asked_at_the_highest_rate() -> None:
 
 def test_burstiness_is_the_spread_of_the_gaps_between_arrivals() -> None:
     curve = made_up_rates(1)
-    requests = draw_requests(DGX_A100, curve, Load(burstiness=0.4), 40, seed=3)
+    requests = draw_requests(DGX_A100, curve, RowLoad(burstiness=0.4), 40, seed=3)
     instants, integral = curve.expected()
     for number in (0, 1):
         at_s = requests.at_s[requests.of_class == number]
@@ -185,7 +185,7 @@ def test_a_burst_ends_with_its_credit_and_what_the_agent_takes_to_look() -> None
 
 def test_credit_above_the_lease_never_exceeds_what_was_granted_and_what_came_back() -> None:
     """However requests fall, energy above the lease is bounded: that is what the breaker's share relies on."""
-    curve, load = made_up_rates(1), Load()
+    curve, load = made_up_rates(1), RowLoad()
     requests = draw_requests(DGX_A100, curve, load, 8, seed=7)
     row, cap_w, burst_j = row_of(requests, (4, 4)), 3000.0, 5000.0
     for server in range(8):

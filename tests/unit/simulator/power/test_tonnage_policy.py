@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from simulator.power.machine import DGX_A100
-from simulator.power.policies import Orders, Policy, Readings
-from simulator.power.requests import Load, RateCurve, draw_requests
+from simulator.power.policies import Readings, RowOrders, RowPolicy
+from simulator.power.requests import RateCurve, RowLoad, draw_requests
 from simulator.power.study import safe_floor_w
-from simulator.power.tonnage_policy import tonnage_policy_of
+from simulator.power.tonnage_policy import TonnagePower
 from simulator.power.trial import TrialOutcome, TrialRules, run_trial
 
 SERVERS = (6, 6)
@@ -18,10 +18,10 @@ BUDGET_W = 12 * 3500.0
 class Watched:
     """The policy, with every order that it gave."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.name, self.policy, self.orders = policy.name, policy, list[Orders]()
+    def __init__(self, policy: RowPolicy) -> None:
+        self.name, self.policy, self.orders = policy.name, policy, list[RowOrders]()
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         orders = self.policy.step(now_s, seen)
         self.orders += [orders] if orders else []
         return orders
@@ -34,9 +34,11 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def run() -> tuple[TrialOutcome, list[Orders]]:
-    requests = draw_requests(DGX_A100, RateCurve("steady", 600.0, np.ones(6)), Load(peak_busy_share=0.95), 12, seed=9)
-    watched = Watched(tonnage_policy_of("tonnage", DGX_A100, SERVERS, BUDGET_W, 2.0, 2.0))
+def run() -> tuple[TrialOutcome, list[RowOrders]]:
+    requests = draw_requests(
+        DGX_A100, RateCurve("steady", 600.0, np.ones(6)), RowLoad(peak_busy_share=0.95), 12, seed=9
+    )
+    watched = Watched(TonnagePower("tonnage", DGX_A100, SERVERS, BUDGET_W, 2.0, 2.0))
     rules = TrialRules(budget_w=BUDGET_W, safe_floor_w=safe_floor_w(DGX_A100, 12, BUDGET_W))
     outcome = run_trial(
         DGX_A100, requests, SERVERS, batch=1, for_s=3600.0, make_policy=lambda _: watched, rules=rules, seed=1
@@ -44,17 +46,17 @@ def run() -> tuple[TrialOutcome, list[Orders]]:
     return outcome, watched.orders
 
 
-def test_leases_never_add_up_to_more_than_the_budget(run: tuple[TrialOutcome, list[Orders]]) -> None:
+def test_leases_never_add_up_to_more_than_the_budget(run: tuple[TrialOutcome, list[RowOrders]]) -> None:
     _, orders = run
     settled = orders[10:]  # the first orders find every server at its default limit
     assert max(float(np.minimum(o.cap_w, DGX_A100.highest_w).sum()) for o in settled) <= BUDGET_W + 1e-6
 
 
-def test_the_breaker_stays_closed_even_where_bursts_pull_the_brake(run: tuple[TrialOutcome, list[Orders]]) -> None:
+def test_the_breaker_stays_closed_even_where_bursts_pull_the_brake(run: tuple[TrialOutcome, list[RowOrders]]) -> None:
     """On so small and so busy a row they do (docs/benchmarks.md); what they may not do is open the breaker."""
     outcome, _ = run
     assert outcome.breaker_share < 0.5
 
 
-def test_nobody_is_named_where_all_obey(run: tuple[TrialOutcome, list[Orders]]) -> None:
+def test_nobody_is_named_where_all_obey(run: tuple[TrialOutcome, list[RowOrders]]) -> None:
     assert run[0].named == ()

@@ -9,8 +9,8 @@ from cluster.power import BreakerCurve
 from simulator.power.agents import Brake, BrakeRules, BreakerHeat, opens_after_s
 from simulator.power.faults import Fault
 from simulator.power.machine import DGX_A100
-from simulator.power.policies import BASELINES, MeterPolicy, Orders, Readings, baseline
-from simulator.power.requests import Load, RateCurve, draw_requests
+from simulator.power.policies import BASELINES, MeterPolicy, Readings, RowOrders, baseline
+from simulator.power.requests import RateCurve, RowLoad, draw_requests
 from simulator.power.trial import TrialOutcome, TrialRules, run_trial
 
 SERVERS = (4, 4)
@@ -28,18 +28,18 @@ class FakePolicy(MeterPolicy):
         self.cap_w, self.for_s, self.every = cap_w, for_s, every
         self.seen: list[tuple[float, Readings]] = []
 
-    def step(self, now_s: float, seen: Readings) -> Orders | None:
+    def step(self, now_s: float, seen: Readings) -> RowOrders | None:
         self.seen.append((now_s, seen))
         if len(self.seen) > 1 and not self.every:
             return None
         count = sum(SERVERS)
-        return Orders(
+        return RowOrders(
             len(self.seen), np.full(count, len(self.seen)), np.ones(count), np.full(count, self.cap_w), for_s=self.for_s
         )
 
 
 def trial(policy: MeterPolicy, for_s: float = 600.0, **rules: object) -> TrialOutcome:
-    requests = draw_requests(DGX_A100, STEADY, Load(), 8, seed=5)
+    requests = draw_requests(DGX_A100, STEADY, RowLoad(), 8, seed=5)
     given = TrialRules(**{"budget_w": 1e9, **rules})  # type: ignore[arg-type]
     return run_trial(
         DGX_A100, requests, SERVERS, batch=1, for_s=for_s, make_policy=lambda _: policy, rules=given, seed=2

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.day.report import Baseline, as_html, headline, summary_of
-from simulator.day.simulation import Moment
+from simulator.day.report import BaselineDay, as_html, headline, summary_of
+from simulator.day.simulation import DayMoment
 
 
-def moment(at_s: float, *news: str) -> Moment:
-    return Moment(
+def moment(at_s: float, *news: str) -> DayMoment:
+    return DayMoment(
         at_s=at_s,
         gpus=8,
         gpus_used=4.0,
@@ -36,8 +36,8 @@ def moment(at_s: float, *news: str) -> Moment:
 DAY = (moment(0.0, "node a is lost"), moment(3600.0, "node a is back"))
 
 
-def beside(*day: Moment) -> Baseline:
-    return Baseline(day, {"ns/chat": "a100"})
+def beside(*day: DayMoment) -> BaselineDay:
+    return BaselineDay(day, {"ns/chat": "a100"})
 
 
 def test_charts_stand_before_the_log_and_the_log_is_folded() -> None:
@@ -109,7 +109,7 @@ def test_services_that_only_the_day_serves_are_named() -> None:
 
 
 @pytest.mark.parametrize("baseline", [None, beside(*DAY)])
-def test_figures_have_a_column_for_each_day(baseline: Baseline | None) -> None:
+def test_figures_have_a_column_for_each_day(baseline: BaselineDay | None) -> None:
     assert {len(row) for row in summary_of(DAY, baseline)} == {3 if baseline else 2}
 
 

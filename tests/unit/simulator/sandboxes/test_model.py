@@ -6,20 +6,20 @@ import pytest
 
 from isolation.settings import Settings
 from simulator.sandboxes.model import Model, modelled
-from simulator.sandboxes.runs import Policy, Run
-from simulator.sandboxes.traces import AgentTrace, CallTrace, Phase
+from simulator.sandboxes.runs import SandboxPolicyName, SandboxRun
+from simulator.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
 
 
 def agent(name: str, peak_mib: float) -> AgentTrace:
     """Thinks for a second, then runs a call that rises to its peak in one second and holds it for three: 5 s."""
     call = CallTrace("test", ((0.0, 1.0), (1.0, peak_mib), (4.0, peak_mib)))
-    return AgentTrace(name, (Phase(1.0, 40.0, call), Phase(0.0, 40.0, None)))
+    return AgentTrace(name, (AgentPhase(1.0, 40.0, call), AgentPhase(0.0, 40.0, None)))
 
 
-def run(policy: Policy, budget_mib: float, *agents: AgentTrace, hint: float = 1.0) -> Run:
+def run(policy: SandboxPolicyName, budget_mib: float, *agents: AgentTrace, hint: float = 1.0) -> SandboxRun:
     priorities = tuple(int(index == 0) for index in range(len(agents)))
     delays = tuple(0.0 for _ in agents)
-    return Run(policy, agents, priorities, delays, budget_mib, tuple((hint, 0.0) for _ in agents), 1.0, 1.0)
+    return SandboxRun(policy, agents, priorities, delays, budget_mib, tuple((hint, 0.0) for _ in agents), 1.0, 1.0)
 
 
 TWO = agent("high", 120.0), agent("low", 120.0)
@@ -40,7 +40,7 @@ def test_where_memory_runs_out_the_container_of_the_largest_process_dies_whole()
 
 
 @pytest.mark.parametrize("policy", ["whole-claims", "growing-leases"])
-def test_two_calls_that_do_not_fit_at_once_run_one_after_the_other(policy: Policy) -> None:
+def test_two_calls_that_do_not_fit_at_once_run_one_after_the_other(policy: SandboxPolicyName) -> None:
     result = modelled(run(policy, 300.0, *TWO))
 
     high, low = result.agents

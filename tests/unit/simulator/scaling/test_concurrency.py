@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
 from autoscaler.concurrency.tuner import Rules
-from simulator.scaling.concurrency import FAMILIES, Course, Replica, best_static, course, score, serve, workload
+from simulator.scaling.concurrency import FAMILIES, LimitCourse, Replica, best_static, course, score, serve, workload
 from simulator.scaling.concurrency_baselines import HillClimb, Static
 
 SATURATING = Replica(base_s=1.0, knee=10.0, peak=math.inf, seats=math.inf, spread=0.2)
@@ -94,9 +94,9 @@ def test_the_best_static_limit_keeps_the_guard_where_some_limit_does() -> None:
 
 
 def test_a_score_compares_with_the_best_static_limit() -> None:
-    def run(goodput: list[float], limits: list[int]) -> Course:
+    def run(goodput: list[float], limits: list[int]) -> LimitCourse:
         values = np.array(goodput)
-        return Course(np.array(limits), values, values == 0)
+        return LimitCourse(np.array(limits), values, values == 0)
 
     best = run([10.0] * 40, [5] * 40)
     own = run([4.0] * 12 + [0.0] * 2 + [10.0] * 26, [3] * 30 + [4] * 10)

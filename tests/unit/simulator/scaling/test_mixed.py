@@ -5,7 +5,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.workloads import GpuType
-from simulator.scaling.mixed_fleet import PRECISION, Capacity, MixedService, MixRun, account_of, fleet_of
+from simulator.scaling.mixed_fleet import PRECISION, MixCapacity, MixedService, MixRun, account_of, fleet_of
 from simulator.scaling.mixed_policies import (
     Units,
     fixed_run,
@@ -16,7 +16,7 @@ from simulator.scaling.mixed_policies import (
     single_type,
     static_mix,
 )
-from simulator.scaling.replay import Scenario
+from simulator.scaling.replay import LoadScenario
 from simulator.scaling.rival_rules import Fixed
 from simulator.scaling.study import foreseen
 from tests.builders.mix import profile, service
@@ -30,9 +30,9 @@ def fleet(small: int | None = 10, large: int | None = 10) -> MixedService:
     return fleet_of(service(), types, [profile("SMALL", ((1.0,),)), profile("LARGE", ((3.0,),))])
 
 
-def minutes(*rates: float) -> Scenario:
+def minutes(*rates: float) -> LoadScenario:
     """Requests per second, minute by minute, after one trained minute of 3."""
-    return Scenario("test", 60.0, 0.0, np.array(rates), np.array([3.0]), 1.0)
+    return LoadScenario("test", 60.0, 0.0, np.array(rates), np.array([3.0]), 1.0)
 
 
 def test_instances_are_billed_while_wanted_and_serve_while_ready() -> None:
@@ -40,7 +40,7 @@ def test_instances_are_billed_while_wanted_and_serve_while_ready() -> None:
     to the 2 SMALL, which serve 2; the third one offers 4 to the three instances, which would serve 5."""
     run = MixRun(np.array([[2, 0], [2, 1], [2, 1]]), np.array([[2, 0], [2, 0], [2, 1]]))
 
-    found = account_of(minutes(2, 5, 4), run, Capacity(fleet()))
+    found = account_of(minutes(2, 5, 4), run, MixCapacity(fleet()))
 
     assert found.dollars == pytest.approx(1.0)
     assert found.requests == pytest.approx(60 * 11)
@@ -52,19 +52,19 @@ def test_instances_are_billed_while_wanted_and_serve_while_ready() -> None:
 
 
 def test_requests_that_were_not_observed_are_billed_for_but_neither_served_nor_missed() -> None:
-    found = account_of(minutes(2, NAN, 2), fixed_run(minutes(2, NAN, 2), (1, 0)), Capacity(fleet()))
+    found = account_of(minutes(2, NAN, 2), fixed_run(minutes(2, NAN, 2), (1, 0)), MixCapacity(fleet()))
     assert (found.dollars, found.requests) == (pytest.approx(0.3), pytest.approx(240))
     assert found.in_slo == pytest.approx(120, rel=PRECISION)
 
 
 def test_a_request_counts_only_with_the_headroom_that_the_service_keeps() -> None:
     half = fleet_of(service(headroom_share=0.5), [GpuType("SMALL", 0, 6.0)], [profile("SMALL", ((1.0,),))])
-    assert Capacity(half).highest((4,)) == pytest.approx(2.0, rel=PRECISION)
-    assert Capacity(half, raw=True).highest((4,)) == pytest.approx(4.0, rel=PRECISION)
+    assert MixCapacity(half).highest((4,)) == pytest.approx(2.0, rel=PRECISION)
+    assert MixCapacity(half, raw=True).highest((4,)) == pytest.approx(4.0, rel=PRECISION)
 
 
 def test_no_instance_serves_nothing() -> None:
-    assert Capacity(fleet()).served((0, 0), 1.0) == pytest.approx(0.0, abs=PRECISION)
+    assert MixCapacity(fleet()).served((0, 0), 1.0) == pytest.approx(0.0, abs=PRECISION)
 
 
 def test_the_one_type_is_the_cheapest_that_serves_the_peak_and_may_exceed_the_stock() -> None:
@@ -104,14 +104,14 @@ def test_a_foreseen_load_is_ordered_before_it_comes() -> None:
     """3 requests/s for five minutes, then 9: with a lead of 2 minutes the capacity for 9 is ready at its first one."""
     seen = minutes(*[3.0] * 5, *[9.0] * 5)
     run = operator_run(seen, fleet(), foreseen(seen), 120.0)
-    found = [Capacity(fleet()).served(tuple(row), 9.0) for row in run.ready.tolist()]
+    found = [MixCapacity(fleet()).served(tuple(row), 9.0) for row in run.ready.tolist()]
     assert found[5:] == [9.0] * 5
 
 
 def test_no_policy_without_a_miss_costs_less_than_foresight() -> None:
     seen = minutes(*np.random.default_rng(3).uniform(1, 12, 40))
     bound = foresight(seen, fleet(), 60.0)
-    found = account_of(seen, fixed_run(seen, fleet().counts(12.0)), Capacity(fleet()))
+    found = account_of(seen, fixed_run(seen, fleet().counts(12.0)), MixCapacity(fleet()))
     assert found.missed_fraction == 0
     assert bound.dollars <= found.dollars
 
@@ -125,7 +125,7 @@ def test_the_operator_follows_the_load_with_its_own_deciders() -> None:
     """Without a forecast it aims at 70 %: 2 requests/s take a LARGE, 8 take 12 requests/s of capacity."""
     seen = minutes(2, 2, 8, 8, 8, 8)
     run = operator_run(seen, fleet(), lambda _: None, 120.0)
-    capacity = Capacity(fleet())
+    capacity = MixCapacity(fleet())
     assert capacity.highest(tuple(run.wanted[1].tolist())) == pytest.approx(3.0, rel=PRECISION)
     assert capacity.highest(tuple(run.wanted[2].tolist())) == pytest.approx(12.0, rel=PRECISION)
     assert run.ready[3].tolist() == run.wanted[1].tolist()

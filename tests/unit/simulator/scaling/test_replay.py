@@ -9,11 +9,11 @@ from cluster.demand import Forecast
 from cluster.errors import ConfigError
 from simulator.scaling.replay import (
     MISS_COST,
-    Fleet,
     Leads,
+    LoadScenario,
     ReplayRun,
     ReplaySettings,
-    Scenario,
+    ReplicaFleet,
     direction_changes,
     oracle_run,
     replay,
@@ -24,8 +24,8 @@ from simulator.scaling.rival_rules import Fixed, Hpa, Recommendation
 from simulator.scaling.traces import generated_trace
 
 
-def scenario(*load: float) -> Scenario:
-    return Scenario("test", 60.0, 0.0, np.array(load), np.array([1.0]), 1.0)
+def scenario(*load: float) -> LoadScenario:
+    return LoadScenario("test", 60.0, 0.0, np.array(load), np.array([1.0]), 1.0)
 
 
 def nothing(_step: int) -> Forecast | None:
@@ -44,7 +44,7 @@ def test_a_replica_is_billed_from_its_order_and_serves_after_its_lead_time() -> 
 
 
 def test_a_scale_down_cancels_the_latest_orders_first() -> None:
-    fleet = Fleet(3, lambda: 120.0)
+    fleet = ReplicaFleet(3, lambda: 120.0)
     fleet.scale(5, 0.0)
     fleet.scale(6, 60.0)
     fleet.scale(4, 60.0)

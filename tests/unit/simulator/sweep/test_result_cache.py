@@ -7,21 +7,21 @@ import pytest
 
 from cluster.errors import ConfigError
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.policy_comparison import Rules, from_bytes, play, to_bytes
+from simulator.packing.policy_comparison import ReplayRules, from_bytes, play, to_bytes
 from simulator.packing.summary import summarise
-from simulator.sweep.runner import ResultCache, Run, code_digest, digest_of, runs_of, sweep
+from simulator.sweep.runner import PolicyRun, ResultCache, code_digest, digest_of, runs_of, sweep
 
 RUNS = runs_of(("a",), ("bestfit", "fgd"), (42, 43))
 
 
-def cache_in(folder: Path, name: str = "x") -> ResultCache[Run, int]:
+def cache_in(folder: Path, name: str = "x") -> ResultCache[PolicyRun, int]:
     return ResultCache(folder, lambda run: f"{run.policy}-{run.seed}-{name}", lambda n: str(n).encode(), int)
 
 
 def test_a_second_sweep_plays_only_what_is_missing(tmp_path: Path) -> None:
-    cache, played = cache_in(tmp_path), list[Run]()
+    cache, played = cache_in(tmp_path), list[PolicyRun]()
 
-    def play_and_note(run: Run) -> int:
+    def play_and_note(run: PolicyRun) -> int:
         played.append(run)
         return run.seed
 
@@ -63,8 +63,8 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 def test_a_replay_comes_back_from_its_file_whole() -> None:
     traces = {"small": trace_of(generate(20, seed=3), {"G2": 1.0})}
-    run = Run("small", "fgd", 7)
-    played = play(run, traces, Rules())
+    run = PolicyRun("small", "fgd", 7)
+    played = play(run, traces, ReplayRules())
 
     read = from_bytes(to_bytes(played))
 

@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
 from autoscaler.concurrency.tuner import Rules
-from autoscaler.demand.serving import Serving
+from autoscaler.demand.promql import Serving
 from cluster.autoscaling import BanditState, Observation, Replicas, Scaler
 from controller.deciders import autoscaling
 from controller.loops.autoscaler.loop import with_measured

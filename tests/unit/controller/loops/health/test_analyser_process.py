@@ -12,14 +12,14 @@ from controller.loops.health.analyser_process import MOST_BYTES, AnalyserError, 
 from health.stream import Analyser
 from health.verdicts.verdict import Fact, FactKind, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.job import Happening
+from simulator.health.job import DisturbanceKind
 
 WITHIN_S = 30.0
 
 
 @cache
 def slow() -> Case:
-    return case(3, kind=Happening.SLOW_RANK, ranks=16)
+    return case(3, kind=DisturbanceKind.SLOW_RANK, ranks=16)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, Pod
 from health.remediation.incidents import Phase
 from health.verdicts.verdict import Part, Syndrome
 from simulator.health.cases import Case, SimulatedNetwork, case
-from simulator.health.job import Happening
+from simulator.health.job import DisturbanceKind
 from tonnage import records
 
 JOB, START_S = "ns/train", 1_000_000.0
@@ -111,7 +111,7 @@ class Fleet:
 
 def open_case() -> Case:
     """A slow NIC of rank 13 whose only telling path is a pair, so that the records leave it open."""
-    return case(2, kind=Happening.SLOW_NIC, ranks=16)
+    return case(2, kind=DisturbanceKind.SLOW_NIC, ranks=16)
 
 
 def asking(found: list[Evidence]) -> Evidence:
@@ -165,7 +165,7 @@ def test_a_sound_network_closes_the_open_incident_of_a_slow_job() -> None:
 
 
 def test_a_link_that_hangs_is_told_from_the_nics_of_its_ends() -> None:
-    fleet = Fleet(case(2, kind=Happening.HANG_LINK, ranks=16))
+    fleet = Fleet(case(2, kind=DisturbanceKind.HANG_LINK, ranks=16))
 
     found = fleet.play()
 
@@ -175,7 +175,7 @@ def test_a_link_that_hangs_is_told_from_the_nics_of_its_ends() -> None:
 
 
 def test_the_link_of_a_ring_that_records_name_by_its_group_is_named() -> None:
-    fleet = Fleet(case(0, kind=Happening.SLOW_LINK, ranks=16))
+    fleet = Fleet(case(0, kind=DisturbanceKind.SLOW_LINK, ranks=16))
 
     found = fleet.play()
 
@@ -185,7 +185,7 @@ def test_the_link_of_a_ring_that_records_name_by_its_group_is_named() -> None:
 
 
 def test_all_orders_come_within_half_a_minute_are_few_and_each_names_one_peer() -> None:
-    fleet = Fleet(case(0, kind=Happening.SLOW_LINK, ranks=16))
+    fleet = Fleet(case(0, kind=DisturbanceKind.SLOW_LINK, ranks=16))
 
     found = fleet.play()
 

@@ -20,7 +20,7 @@ from health.remediation.facts import Evidence, NodeKey, Source
 from health.stream import Analyser
 from health.verdicts.verdict import FactKind, Part, Syndrome, Verdict
 from simulator.health.cases import Case, case
-from simulator.health.job import Happening
+from simulator.health.job import DisturbanceKind
 from tonnage import records
 from tonnage.records import Kind, Op, Role
 
@@ -30,7 +30,7 @@ START_S = 1_000_000.0
 
 @cache
 def hang() -> Case:
-    return case(0, kind=Happening.HANG_RANK, ranks=16)
+    return case(0, kind=DisturbanceKind.HANG_RANK, ranks=16)
 
 
 def node_of(rank: int) -> str:

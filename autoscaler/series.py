@@ -1,9 +1,77 @@
-"""Series buffer: the last samples of one metric on a regular grid, in bounded memory."""
+"""Series of measured load on a regular grid: buffers, gaps after outages, and steps at which a server was full."""
+
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autoscaler.series.outages import BUSY_SAMPLES, LONGEST_S, is_busy
-from autoscaler.series.regular import Series, Values
+from cluster.arrays import BoolArray, FloatArray
+
+Values = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Values at equal steps; read-only. Plain arrays, so that it crosses to another process as it is."""
+
+    start_s: float
+    """Instant of the first value, seconds since the epoch."""
+    step_s: float
+    values: Values
+    """Shape (points,), in the quantity's unit, never negative; NaN where nothing was measured."""
+    is_censored: BoolArray
+    """Shape (points,): the value is a lower bound, because what was measured was saturated."""
+
+    @property
+    def at_s(self) -> FloatArray:
+        """Instant of each value, shape (points,)."""
+        return np.asarray(self.start_s + self.step_s * np.arange(len(self.values)), dtype=np.float64)
+
+
+def regular(start_s: float, step_s: float, values: FloatArray) -> Series:
+    """Series of values that are regular already, none of them censored; negative and infinite ones become gaps."""
+    clean = np.array(values, dtype=np.float32)
+    clean[~(clean >= 0) | np.isinf(clean)] = np.nan
+    is_censored = np.zeros(len(clean), dtype=np.bool_)
+    clean.setflags(write=False)
+    is_censored.setflags(write=False)
+    return Series(start_s, step_s, clean, is_censored)
+
+
+BUSY_SAMPLES = 60
+"""Accepted samples before a zero that show whether the series was busy; half of them must exist."""
+BUSY_FRACTION = 0.2
+"""A series is busy where 19 of 20 of these samples are at least this fraction of their median. A load that is ever
+close to zero by itself fails this, and its zeros count."""
+LONGEST_S = 7200.0
+"""Length from which a run of zeros is a load of zero. The collector outages of ServeGen's production traces last up
+to 110 minutes."""
+
+
+def is_busy(recent: Values) -> bool:
+    """Whether a zero right after these samples cannot be a load: whole-window zeros of a collector that failed.
+
+    recent: shape (samples,), the last accepted samples, without gaps.
+    """
+    if len(recent) < BUSY_SAMPLES // 2:
+        return False
+    low, median = np.quantile(recent[-BUSY_SAMPLES:], (0.05, 0.5))
+    return bool(median > 0 and low >= BUSY_FRACTION * median)
+
+
+def informative(series: Series) -> FloatArray:
+    """Values of a series without the lower bounds that say nothing: those below the last informative value."""
+    values = series.values.astype(np.float64)
+    if not series.is_censored.any():
+        return values
+    last = 0.0
+    for row, (value, is_censored) in enumerate(zip(values.tolist(), series.is_censored.tolist(), strict=True)):
+        if is_censored and value < last:
+            values[row] = np.nan
+        elif value == value:  # a number
+            last = value
+    return values
+
 
 CAPACITY = 20_160
 """14 days at a minute, 100 kB."""
@@ -53,7 +121,7 @@ class SeriesBuffer:
     def add(self, at_s: float, value: float, *, is_censored: bool = False) -> int | None:
         """Takes a sample; its slot if it is accepted as the newest of the series, else None.
 
-        Not accepted: NaN, infinite and negative values; duplicates; zeros of a collector outage (outages.py). What is
+        Not accepted: NaN, infinite and negative values; duplicates; zeros of a collector outage (`is_busy`). What is
         out of order is kept for later fits, and is not the newest.
         """
         if not np.isfinite(at_s):
@@ -62,9 +130,16 @@ class SeriesBuffer:
             self._origin_s = at_s
         slot = int(np.floor((at_s - self._origin_s) / self.step_s + _JITTER))
         if slot < self._newest or (slot == self._newest and not np.isnan(self._values[slot % len(self._values)])):
-            self._fill_in(slot, value, is_censored=is_censored)
+            is_empty = slot >= self._oldest and np.isnan(self._values[slot % len(self._values)])
+            if is_empty and 0 < value < float("inf"):
+                self._put(slot, value, is_censored=is_censored)
             return None
-        self._advance(slot)
+        size = len(self._values)
+        if slot - self._newest >= size:
+            self._values[:] = np.nan
+        else:
+            self._values[np.arange(self._newest + 1, slot + 1) % size] = np.nan
+        self._newest, self._oldest = slot, max(self._oldest, slot + 1 - size)
         if not self._is_load(slot, value):
             return None
         self._put(slot, value, is_censored=is_censored)
@@ -83,16 +158,6 @@ class SeriesBuffer:
     def whole(self) -> Series:
         return self.last(len(self._values))
 
-    def _advance(self, slot: int) -> None:
-        """Slots up to this one become empty ones."""
-        size = len(self._values)
-        if slot - self._newest >= size:
-            self._values[:] = np.nan
-        else:
-            self._values[np.arange(self._newest + 1, slot + 1) % size] = np.nan
-        self._newest = slot
-        self._oldest = max(self._oldest, slot + 1 - size)
-
     def _is_load(self, slot: int, value: float) -> bool:
         if not 0 <= value < float("inf"):
             return False
@@ -107,10 +172,6 @@ class SeriesBuffer:
         """Accepted samples before the newest slot, as far back as twice the number that is asked for."""
         values = self.last(2 * BUSY_SAMPLES + 1).values[:-1]
         return np.asarray(values[~np.isnan(values)][-BUSY_SAMPLES:])
-
-    def _fill_in(self, slot: int, value: float, *, is_censored: bool) -> None:
-        if slot >= self._oldest and 0 < value < float("inf") and np.isnan(self._values[slot % len(self._values)]):
-            self._put(slot, value, is_censored=is_censored)
 
     def _put(self, slot: int, value: float, *, is_censored: bool) -> None:
         row = slot % len(self._values)

@@ -1,1 +1,0 @@
-"""Series: samples of a metric made into a regular series, in which missing is never zero."""
