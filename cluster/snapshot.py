@@ -206,8 +206,11 @@ class Draft(Protocol):
         """Removes a pod from its node; it is pending afterwards."""
         ...
 
-    def rewrite(self, change: Callable[[Snapshot], Snapshot]) -> None:
-        """Replaces the present snapshot, for changes other than a pod's node and devices."""
+    def rewrite(self, change: Callable[..., Snapshot], *about: object) -> None:
+        """Replaces the present snapshot, for changes other than a pod's node and devices.
+
+        change: function of the snapshot and of `about` (cluster/changes.py).
+        """
         ...
 
 
@@ -241,9 +244,9 @@ class _Rewrite:
         row = self._pod(pod)
         self.node[row], self.devices[row] = PENDING, 0
 
-    def rewrite(self, change: Callable[[Snapshot], Snapshot]) -> None:
+    def rewrite(self, change: Callable[..., Snapshot], *about: object) -> None:
         # Applied immediately: later actions may bind pods that this change adds.
-        self._start_from(change(self.now()))
+        self._start_from(change(self.now(), *about))
 
     def _pod(self, name: str) -> int:
         row = self.snapshot.pods.names.row(name)

@@ -68,7 +68,7 @@ class Guarded:
         self._rewritten: tuple[Occupancy, PowerFloors | None, list[tuple[int, int, int]]] | None = None
         """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
         self.seats = Occupancy(snapshot)
-        self.watts = PowerFloors.of(snapshot)
+        self.watts = PowerFloors.of(snapshot) if snapshot.power else None
         self._journal: list[tuple[int, int, int]] = []
         """(row, node, devices) of pods before each change of this phase, since the last rewrite."""
 
@@ -85,9 +85,9 @@ class Guarded:
         self._put(self.seats.row(pod), PENDING, 0)
         self.evictions_left -= 1
 
-    def rewrite(self, change: Callable[[Snapshot], Snapshot]) -> None:
+    def rewrite(self, change: Callable[..., Snapshot], *about: object) -> None:
         self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
-        snapshot = change(self.seats.now())
+        snapshot = change(self.seats.now(), *about)
         self.seats, self.watts, self._journal = Occupancy(snapshot), PowerFloors.of(snapshot), []
 
     def begin_phase(self) -> None:
@@ -323,7 +323,7 @@ def guard(
     expected = permitted(snapshot, plan.expected)
     if not plan.phases:
         return replace(plan, expected=expected)
-    guarded = Guarded(with_expected(snapshot, expected), limits)
+    guarded = Guarded(with_expected(snapshot, expected) if expected else snapshot, limits)
     stale: Reason | None = None
     if (age_s := snapshot.age_s("pods")) > limits.max_age_s:
         stale = Reason("StaleEvidence", f"the pods were last observed {age_s:.0f} s ago", {"age_s": age_s})

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from controller.api.kind import Column, Kind
+from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY, GROUP, VERSION
 from controller.api.notation import DURATION_PATTERN, duration
@@ -68,7 +68,8 @@ def _converted(raw: Schema, definitions: Schema, inside: tuple[str, ...]) -> Sch
     for side in ("Minimum", "Maximum"):
         if f"exclusive{side}" in node:
             made |= {side.lower(): node[f"exclusive{side}"], f"exclusive{side}": True}
-    _trim_default(made)
+    if _without_empty(made.get("default")) in (None, "", [], {}):
+        made.pop("default", None)
     match node.get("type"):
         case "integer":
             bounds = (node.get("minimum", 2**31), node.get("maximum", 2**31))
@@ -77,20 +78,16 @@ def _converted(raw: Schema, definitions: Schema, inside: tuple[str, ...]) -> Sch
             made.setdefault("x-kubernetes-list-type", "atomic")
             made["items"] = _converted(node["items"], definitions, inside)
         case "object":
-            _convert_object(made, node, definitions, inside)
+            fields, others = node.get("properties"), node.get("additionalProperties")
+            if fields is not None:
+                made["properties"] = {name: _converted(field, definitions, inside) for name, field in fields.items()}
+            if others is True:
+                made["x-kubernetes-preserve-unknown-fields"] = True
+            elif isinstance(others, dict):
+                made["additionalProperties"] = _converted(others, definitions, inside)
     if "default" in made:
-        made["default"] = _as_written(made["default"], made)
+        made["default"] = _as_written(_without_empty(made["default"]), made)
     return made
-
-
-def _convert_object(made: Schema, node: Schema, definitions: Schema, inside: tuple[str, ...]) -> None:
-    fields, others = node.get("properties"), node.get("additionalProperties")
-    if fields is not None:
-        made["properties"] = {name: _converted(field, definitions, inside) for name, field in fields.items()}
-    if others is True:
-        made["x-kubernetes-preserve-unknown-fields"] = True
-    elif isinstance(others, dict):
-        made["additionalProperties"] = _converted(others, definitions, inside)
 
 
 def _resolved(node: Schema, definitions: Schema, inside: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
@@ -112,17 +109,6 @@ def _resolved(node: Schema, definitions: Schema, inside: tuple[str, ...]) -> tup
 
 def _without(node: Schema, key: str) -> Schema:
     return {name: value for name, value in node.items() if name != key}
-
-
-def _trim_default(made: Schema) -> None:
-    """Remove an empty default: null, empty text, an empty list, an object of such fields."""
-    if "default" not in made:
-        return
-    default = _without_empty(made["default"])
-    if default in (None, "", [], {}):
-        del made["default"]
-    else:
-        made["default"] = default
 
 
 def _as_written(default: Any, schema: Schema) -> Any:
@@ -147,6 +133,31 @@ HEAD = "# Made by `make crds` from controller/api; a test fails when it is out o
 
 def crd(kind: Kind) -> dict[str, Any]:
     """CustomResourceDefinition of one kind, ready to apply."""
+    subresources: dict[str, Any] = {"status": {}} if kind.has_status else {}
+    if kind.scale is not None:
+        subresources["scale"] = {
+            "specReplicasPath": kind.scale.spec_path,
+            "statusReplicasPath": kind.scale.status_path,
+            "labelSelectorPath": kind.scale.selector_path,
+        }
+    columns = [
+        {
+            "name": column.name,
+            "jsonPath": column.path,
+            "type": column.type,
+            "description": column.description,
+            "priority": int(column.is_wide),
+        }
+        for column in kind.columns
+    ]
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": subresources,
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": structural(kind.model, kind.rules)},
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -162,40 +173,8 @@ def crd(kind: Kind) -> dict[str, Any]:
                 "shortNames": list(kind.short_names),
                 "categories": [CATEGORY],
             },
-            "versions": [_version(kind)],
+            "versions": [version],
         },
-    }
-
-
-def _version(kind: Kind) -> dict[str, Any]:
-    return {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": _subresources(kind),
-        "additionalPrinterColumns": [_column(column) for column in kind.columns],
-        "schema": {"openAPIV3Schema": structural(kind.model, kind.rules)},
-    }
-
-
-def _subresources(kind: Kind) -> dict[str, Any]:
-    made: dict[str, Any] = {"status": {}} if kind.has_status else {}
-    if kind.scale is not None:
-        made["scale"] = {
-            "specReplicasPath": kind.scale.spec_path,
-            "statusReplicasPath": kind.scale.status_path,
-            "labelSelectorPath": kind.scale.selector_path,
-        }
-    return made
-
-
-def _column(column: Column) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "jsonPath": column.path,
-        "type": column.type,
-        "description": column.description,
-        "priority": int(column.is_wide),
     }
 
 

@@ -92,7 +92,7 @@ RULES = (
         ("spec", "topology"),
         "!has(self.within) || !has(self.preferWithin) || self.within != self.preferWithin",
         "preferWithin is the same as within; leave it out: members already share that value",
-        _topology_flaws,
+        flaws=_topology_flaws,
     ),
 )
 

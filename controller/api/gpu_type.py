@@ -1,6 +1,5 @@
 """GPUType: a GPU product that the fleet has or could rent: how to recognise it, its memory, its price."""
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -18,7 +17,7 @@ from controller.api.fields import (
     as_set,
 )
 from controller.api.kind import ACCEPTED, AGE, Column, Kind
-from controller.api.rule import Flaw, repeat_flaws, unchanging
+from controller.api.rule import unchanging
 
 GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
 
@@ -74,18 +73,11 @@ class GPUType(Strict):
     status: GPUTypeStatus = Field(default=GPUTypeStatus(), description="Written by Tonnage.")
 
 
-def _value_flaws(gpu_type: GPUType) -> Iterator[Flaw]:
-    yield from repeat_flaws(gpu_type.spec.node_label.values, ("spec", "nodeLabel", "values"))
-
-
 RULES = (
     unchanging(
         "spec", "resourceName", remedy="create another GPUType, because running pods are counted by this resource"
     ),
 )
-
-SETS = (_value_flaws,)
-"""Checks for files only; on the API server the list types enforce the same."""
 
 KIND = Kind(
     name="GPUType",
@@ -102,6 +94,5 @@ KIND = Kind(
         AGE,
     ),
     rules=RULES,
-    checks=SETS,
     watched_as="gpu_types",
 )

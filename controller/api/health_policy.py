@@ -1,6 +1,5 @@
 """HealthPolicy: which nodes Tonnage watches over, what it may do to them, and how much at most."""
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -19,7 +18,6 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.kind import AGE, Column, Kind, condition, reason
-from controller.api.rule import Flaw, repeat_flaws
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -146,13 +144,6 @@ class HealthPolicy(Strict):
     status: HealthPolicyStatus = Field(default=HealthPolicyStatus(), description="Written by Tonnage.")
 
 
-def _repeats(policy: HealthPolicy) -> Iterator[Flaw]:
-    if policy.spec.nodes is not None:
-        yield from repeat_flaws(policy.spec.nodes.values, ("spec", "nodes", "values"))
-    yield from repeat_flaws(policy.spec.failure_domains, ("spec", "failureDomains"))
-    yield from repeat_flaws([owner.name for owner in policy.spec.owners], ("spec", "owners"))
-
-
 KIND = Kind(
     name="HealthPolicy",
     model=HealthPolicy,
@@ -168,7 +159,6 @@ KIND = Kind(
         reason("Ready"),
         AGE,
     ),
-    checks=(_repeats,),
     watched_by="health",
     watched_as="health_policies",
 )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from controller.api.fields import Loose, Strict
 from controller.api.labels import API_VERSION, GROUP
-from controller.api.rule import Flaw, Rule
+from controller.api.rule import Flaw, Rule, repeat_flaws
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,5 +114,9 @@ class Kind:
 
     def flaws(self, obj: Any) -> Iterator[Flaw]:
         """Inconsistencies between the fields of an object whose fields are each valid."""
-        for check in (*(rule.flaws for rule in self.rules if rule.flaws), *self.checks):
+        for rule in self.rules:
+            yield from rule.violations(obj)
+        if self.is_own:
+            yield from repeat_flaws(obj.spec, ("spec",))
+        for check in self.checks:
             yield from check(obj)

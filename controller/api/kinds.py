@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 
 from controller.api import (
+    core_v1,
     fault_incident,
     gang,
     gpu_type,
     health_policy,
     model_profile,
     model_service,
-    node,
-    pod,
     power_domain,
     sandbox_policy,
     scaling_policy,
@@ -27,8 +26,8 @@ KINDS = (
     health_policy.KIND,
     fault_incident.KIND,
     sandbox_policy.KIND,
-    node.KIND,
-    pod.KIND,
+    core_v1.NODE,
+    core_v1.POD,
 )
 
 

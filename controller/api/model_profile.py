@@ -72,7 +72,7 @@ def rising(at: tuple[str, ...], edges_of: Callable[[Any], tuple[int, ...]]) -> R
         at,
         "self.isSorted() && self.all(edge, self.exists_one(other, other == edge))",
         "edges rise strictly",
-        lambda obj: rising_flaws(edges_of(obj), at),
+        flaws=lambda obj: rising_flaws(edges_of(obj), at),
     )
 
 
@@ -85,10 +85,8 @@ def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterabl
     return flaws
 
 
-def _zero_flaws(rows: Sequence[Sequence[float]], _: Grid, path: Path) -> Iterator[Flaw]:
-    if not any(rate for row in rows for rate in row):
-        remedy = "leave the table out when nothing can be served within this SLO"
-        yield Flaw(path, "is zero in every bucket", remedy)
+def _serves_something(rows: Sequence[Sequence[float]]) -> bool:
+    return any(rate for row in rows for rate in row)
 
 
 def _slo_flaws(profile: ModelProfile) -> Iterator[Flaw]:
@@ -109,25 +107,25 @@ RULES = (
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size())",
         "every throughput.requestsPerSecond has one row per edge of grid.inputTokens",
-        _each_table(row_flaws),
+        flaws=_each_table(row_flaws),
     ),
     Rule(
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.all(row, row.size() == self.grid.outputTokens.size()))",
         "every row of throughput.requestsPerSecond has one number per edge of grid.outputTokens",
-        _each_table(column_flaws),
+        flaws=_each_table(column_flaws),
     ),
     Rule(
         ("spec", "throughput"),
         "self.all(table, self.exists_one(other, duration(other.slo.tpot) == duration(table.slo.tpot)))",
         "two tables have the same slo.tpot; keep one table per SLO",
-        _slo_flaws,
+        flaws=_slo_flaws,
     ),
     Rule(
         ("spec", "throughput", "[]", "requestsPerSecond"),
         "self.exists(row, row.exists(rate, rate > 0.0))",
         "is zero in every bucket; leave the table out when nothing can be served within this SLO",
-        _each_table(_zero_flaws),
+        _serves_something,
     ),
 )
 

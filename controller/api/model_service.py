@@ -27,7 +27,7 @@ from controller.api.fields import (
 from controller.api.kind import AGE, Column, Kind, condition, reason
 from controller.api.labels import SERVICE_LABEL
 from controller.api.model_profile import Edges, Matrix, rising
-from controller.api.rule import Flaw, Path, Rule, column_flaws, fits_label, repeat_flaws, row_flaws, unchanging
+from controller.api.rule import Flaw, Path, Rule, column_flaws, fits_label, row_flaws, unchanging
 
 HISTOGRAM_TOLERANCE = 1e-3
 """Allowed difference of a histogram's sum from 1: 60 fractions, each rounded to four places, are off by at most 0.003
@@ -234,16 +234,6 @@ def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
         yield Flaw(path, f"adds up to {total:g}", "fractions should sum to 1: divide each by their sum")
 
 
-def _type_flaws(service: ModelService) -> Iterator[Flaw]:
-    yield from repeat_flaws(service.spec.gpu_types, ("spec", "gpuTypes"))
-
-
-def _container_flaws(service: ModelService) -> Iterator[Flaw]:
-    if service.spec.template is not None:
-        names = tuple(each.name for each in service.spec.template.spec.containers)
-        yield from repeat_flaws(names, ("spec", "template", "spec", "containers"))
-
-
 RULES = (
     fits_label(SERVICE_LABEL),
     unchanging("spec", "model", remedy="create another service and move its users there"),
@@ -253,25 +243,22 @@ RULES = (
         ("spec", "demand"),
         "self.histogram.size() == self.inputTokens.size()",
         "histogram has one row per edge of inputTokens",
-        _of_demand(lambda demand, path: row_flaws(demand.histogram, demand, path)),
+        flaws=_of_demand(lambda demand, path: row_flaws(demand.histogram, demand, path)),
     ),
     Rule(
         ("spec", "demand"),
         "self.histogram.all(row, row.size() == self.outputTokens.size())",
         "every row of histogram has one number per edge of outputTokens",
-        _of_demand(lambda demand, path: column_flaws(demand.histogram, demand, path)),
+        flaws=_of_demand(lambda demand, path: column_flaws(demand.histogram, demand, path)),
     ),
     Rule(
         ("spec", "demand", "histogram"),
         f"self.map(row, row.sum()).sum() >= {1 - HISTOGRAM_TOLERANCE} && "
         f"self.map(row, row.sum()).sum() <= {1 + HISTOGRAM_TOLERANCE}",
         "fractions should sum to 1: divide each by their sum",
-        _of_demand(_sum_flaws),
+        flaws=_of_demand(_sum_flaws),
     ),
 )
-
-SETS = (_type_flaws, _container_flaws)
-"""Checks for files only; on the API server the list types enforce the same."""
 
 
 def status_from(before: Mapping[str, Any]) -> ModelServiceStatus:
@@ -300,6 +287,5 @@ KIND = Kind(
         AGE,
     ),
     rules=RULES,
-    checks=SETS,
     watched_as="services",
 )

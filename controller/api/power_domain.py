@@ -1,6 +1,6 @@
 """PowerDomain: a site, row, rack or PDU with its power budget, breaker, feeds and nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -24,7 +24,7 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.kind import AGE, Column, Kind, condition, reason
-from controller.api.rule import Flaw, Rule, repeat_flaws
+from controller.api.rule import Flaw, Rule
 
 Type = Literal["site", "row", "rack", "pdu"]
 Mode = Literal["enforce", "observe"]
@@ -235,10 +235,8 @@ class PowerDomain(Strict):
     status: PowerDomainStatus = Field(default=PowerDomainStatus(), description="Written by Tonnage.")
 
 
-def _curve_flaws(domain: PowerDomain) -> Iterator[Flaw]:
-    points = domain.spec.breaker.curve if domain.spec.breaker else ()
-    if any(high.over <= low.over or high.seconds >= low.seconds for low, high in pairwise(points)):
-        yield Flaw(("spec", "breaker", "curve"), "over must rise and seconds must fall from point to point")
+def _bends_down(curve: Sequence[BreakerPoint]) -> bool:
+    return all(high.over > low.over and high.seconds < low.seconds for low, high in pairwise(curve))
 
 
 def _self_flaws(domain: PowerDomain) -> Iterator[Flaw]:
@@ -246,24 +244,12 @@ def _self_flaws(domain: PowerDomain) -> Iterator[Flaw]:
         yield Flaw(("spec", "feeds"), "a domain cannot feed itself", "name the domain that supplies it")
 
 
-def _breaker_flaws(domain: PowerDomain) -> Iterator[Flaw]:
-    if domain.spec.breaker is not None and domain.spec.budget_watts is None:
-        yield Flaw(("spec",), "a breaker without budgetWatts has no effect", "set the budget that the curve refers to")
+def _has_budget_for_breaker(spec: PowerDomainSpec) -> bool:
+    return spec.breaker is None or spec.budget_watts is not None
 
 
-def _rank_flaws(domain: PowerDomain) -> Iterator[Flaw]:
-    ranks = [each.rank for each in domain.spec.classes]
-    if len(set(ranks)) < len(ranks):
-        yield Flaw(
-            ("spec", "classes"), "two classes have the same rank", "give each its own; the higher rank is reduced first"
-        )
-
-
-def _set_flaws(domain: PowerDomain) -> Iterator[Flaw]:
-    if domain.spec.nodes is not None:
-        yield from repeat_flaws(domain.spec.nodes.values, ("spec", "nodes", "values"))
-    yield from repeat_flaws([feed.name for feed in domain.spec.feeds], ("spec", "feeds"))
-    yield from repeat_flaws([each.name for each in domain.spec.classes], ("spec", "classes"))
+def _ranks_differ(classes: Sequence[ServiceClass]) -> bool:
+    return len({each.rank for each in classes}) == len(classes)
 
 
 RULES = (
@@ -272,30 +258,27 @@ RULES = (
         "self.map(p, p.over).isSorted() && self.map(p, -p.seconds).isSorted() && "
         "self.all(p, self.exists_one(q, q.over == p.over) && self.exists_one(q, q.seconds == p.seconds))",
         "over must rise and seconds must fall from point to point",
-        _curve_flaws,
+        _bends_down,
     ),
     Rule(
         (),
         "!has(self.spec.feeds) || self.spec.feeds.all(f, f.name != self.metadata.name)",
         "a domain cannot feed itself; name the domain that supplies it",
-        _self_flaws,
+        flaws=_self_flaws,
     ),
     Rule(
         ("spec",),
         "!has(self.breaker) || has(self.budgetWatts)",
         "a breaker without budgetWatts has no effect; set the budget that the curve refers to",
-        _breaker_flaws,
+        _has_budget_for_breaker,
     ),
     Rule(
         ("spec", "classes"),
         "self.all(c, self.exists_one(d, d.rank == c.rank))",
         "two classes have the same rank; give each its own; the higher rank is reduced first",
-        _rank_flaws,
+        _ranks_differ,
     ),
 )
-
-SETS = (_set_flaws,)
-"""Checks for files only; on the API server the list types enforce the same."""
 
 KIND = Kind(
     name="PowerDomain",
@@ -316,7 +299,6 @@ KIND = Kind(
         AGE,
     ),
     rules=RULES,
-    checks=SETS,
     watched_by="power",
     watched_as="power_domains",
 )

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+from pydantic.alias_generators import to_snake
+
 Path = tuple[str | int, ...]
 
 
@@ -51,11 +54,26 @@ def column_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> It
             )
 
 
-def repeat_flaws(values: Sequence[str], path: Path) -> Iterator[Flaw]:
-    """Flaws of a set-like list: entries that occur twice."""
-    for n, value in enumerate(values):
-        if value in values[:n]:
-            yield Flaw((*path, n), f"names {value} a second time", "name each once")
+def repeat_flaws(part: BaseModel, path: Path) -> Iterator[Flaw]:
+    """Flaws of the lists in a part that are sets, or that have key fields: entries that occur twice.
+
+    For files only; the API server enforces list types itself.
+    """
+    for name, field in type(part).model_fields.items():
+        value, inner = getattr(part, name), (*path, str(field.alias))
+        if isinstance(value, BaseModel):
+            yield from repeat_flaws(value, inner)
+        elif isinstance(value, tuple):
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            keys: Any = extra.get("x-kubernetes-list-map-keys")
+            is_set = extra.get("x-kubernetes-list-type") == "set"
+            entries = [getattr(item, to_snake(keys[0])) for item in value] if keys else list(value) if is_set else []
+            for n, entry in enumerate(entries):
+                if entry in entries[:n]:
+                    yield Flaw((*inner, n), f"names {entry} a second time", "name each once")
+            for n, item in enumerate(value):
+                if isinstance(item, BaseModel):
+                    yield from repeat_flaws(item, (*inner, n))
 
 
 Schema = dict[str, Any]
@@ -71,13 +89,38 @@ class Rule:
     message: str
     """Error and remedy, printed after the path of the field. It contains no figures of the case: the API server
     estimates the cost of converting a number to text as unlimited, and would refuse the rule."""
+    holds: Callable[[Any], bool] | None = None
+    """The rule in Python, of the part at `at`, whose fields are each valid."""
     flaws: Callable[[Any], Iterable[Flaw]] | None = None
-    """The rule in Python, for an object whose fields are each valid. None: the rule compares with the object before an
-    update, which a file does not contain, or the field's type enforces it."""
+    """The rule in Python, of the whole object, where it has more exact places or words than `holds`. Without both, the
+    rule compares with the object before an update, which a file does not contain."""
 
     @property
     def schema(self) -> Schema:
         return {"rule": self.cel, "message": self.message}
+
+    def violations(self, obj: BaseModel) -> Iterator[Flaw]:
+        """Places in an object where the rule does not hold."""
+        if self.flaws is not None:
+            yield from self.flaws(obj)
+        elif self.holds is not None:
+            problem, _, remedy = self.message.partition("; ")
+            for path, part in _parts(obj, self.at, ()):
+                if not self.holds(part):
+                    yield Flaw(path, problem, remedy)
+
+
+def _parts(part: Any, at: tuple[str, ...], path: Path) -> Iterator[tuple[Path, Any]]:
+    """Parts of an object at a rule's place, each with its path; none where a field on the way is left out."""
+    if part is None:
+        return
+    if not at:
+        yield path, part
+    elif at[0] == "[]":
+        for n, item in enumerate(part):
+            yield from _parts(item, at[1:], (*path, n))
+    else:
+        yield from _parts(getattr(part, to_snake(at[0])), at[1:], (*path, at[0]))
 
 
 def unchanging(*at: str, remedy: str) -> Rule:
@@ -97,4 +140,4 @@ def fits_label(label: str) -> Rule:
             yield Flaw(("metadata", "name"), words, "choose a shorter name")
 
     cel = f"self.metadata.name.size() <= {LONGEST_LABEL_VALUE}"
-    return Rule((), cel, f"metadata.name {words}; choose a shorter name", flaws)
+    return Rule((), cel, f"metadata.name {words}; choose a shorter name", flaws=flaws)

@@ -1,6 +1,5 @@
 """SandboxPolicy: pods of agents whose tool calls are isolated, with memory and priority by class."""
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -20,7 +19,6 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.kind import AGE, Column, Kind, condition, reason
-from controller.api.rule import Flaw, repeat_flaws
 
 HIGHEST_PRIORITY = 1_000_000
 MOST_TROUBLES = 16
@@ -105,11 +103,6 @@ class SandboxPolicy(Strict):
     status: SandboxPolicyStatus = Field(default=SandboxPolicyStatus(), description="Written by the operator.")
 
 
-def _repeats(policy: SandboxPolicy) -> Iterator[Flaw]:
-    yield from repeat_flaws([each.name for each in policy.spec.classes], ("spec", "classes"))
-    yield from repeat_flaws(policy.spec.namespaces, ("spec", "namespaces"))
-
-
 KIND = Kind(
     name="SandboxPolicy",
     model=SandboxPolicy,
@@ -126,7 +119,6 @@ KIND = Kind(
         reason("Ready"),
         AGE,
     ),
-    checks=(_repeats,),
     watched_by="isolation",
     watched_as="sandbox_policies",
 )

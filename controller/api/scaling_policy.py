@@ -1,7 +1,7 @@
 """ScalingPolicy: how the replicas of a target follow its load: demand sources, objective, limits and mode."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterator
+from typing import Annotated, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import Field
@@ -23,7 +23,7 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.kind import AGE, Column, Kind, condition, reason
-from controller.api.rule import Flaw, Rule, repeat_flaws
+from controller.api.rule import Flaw, Rule
 
 Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -512,73 +512,40 @@ class ScalingPolicy(Strict):
     status: ScalingPolicyStatus = Field(default=ScalingPolicyStatus(), description="Written by Tonnage.")
 
 
-def _bound_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    if policy.spec.min_replicas > policy.spec.max_replicas:
-        yield Flaw(("spec",), "minReplicas is above maxReplicas", "lower minReplicas or raise maxReplicas")
+def _bounds_replicas(spec: ScalingPolicySpec) -> bool:
+    return spec.min_replicas <= spec.max_replicas
 
 
-def _capacity_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    if policy.spec.target.kind != "ModelService" and policy.spec.capacity is None:
-        yield Flaw(("spec",), "capacity is required for this target", "set capacity.perReplica to what one serves")
+def _knows_capacity(spec: ScalingPolicySpec) -> bool:
+    return spec.target.kind == "ModelService" or spec.capacity is not None
 
 
-def _source_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    for n, source in enumerate(policy.spec.demand.sources):
-        if sum(each is not None for each in (source.prometheus, source.custom_metric, source.push)) != 1:
-            yield Flaw(
-                ("spec", "demand", "sources", n),
-                "has not exactly one of prometheus, customMetric and push",
-                "name one source for each role",
-            )
+def _has_one_source(source: DemandSource) -> bool:
+    return sum(each is not None for each in (source.prometheus, source.custom_metric, source.push)) == 1
 
 
-def _query_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    for n, source in enumerate(policy.spec.demand.sources):
-        if source.prometheus is not None and (source.prometheus.preset is None) == (source.prometheus.query is None):
-            yield Flaw(
-                ("spec", "demand", "sources", n, "prometheus"),
-                "has not exactly one of preset and query",
-                "choose a preset or write a query",
-            )
+def _has_one_query(source: PrometheusSource) -> bool:
+    return (source.preset is None) != (source.query is None)
 
 
-def _price_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    objective = policy.spec.objective
-    if objective.replica_hour_price is not None and objective.gpu_type is not None:
-        yield Flaw(("spec", "objective"), "has both replicaHourPrice and gpuType", "keep one of them")
+def _has_one_price(objective: Objective) -> bool:
+    return objective.replica_hour_price is None or objective.gpu_type is None
 
 
-def _concurrency_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    concurrency = policy.spec.concurrency
-    if concurrency is not None and concurrency.min > concurrency.max:
-        yield Flaw(("spec", "concurrency"), "min is above max", "lower min or raise max")
+def _bounds_concurrency(concurrency: ConcurrencyPolicy) -> bool:
+    return concurrency.min <= concurrency.max
 
 
-def _start_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    concurrency = policy.spec.concurrency
-    start = None if concurrency is None else concurrency.start
-    if concurrency is not None and start is not None and not concurrency.min <= start <= concurrency.max:
-        yield Flaw(("spec", "concurrency"), "start is outside of min to max", "choose bounds that contain it")
+def _starts_within_bounds(concurrency: ConcurrencyPolicy) -> bool:
+    return concurrency.start is None or concurrency.min <= concurrency.start <= concurrency.max
 
 
-def _interval_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    concurrency = policy.spec.concurrency
-    if concurrency is not None and concurrency.interval < SHORTEST_INTERVAL_S:
-        yield Flaw(("spec", "concurrency"), "interval is below 60s", "two scrapes must fit into two thirds of it")
+def _spans_two_scrapes(concurrency: ConcurrencyPolicy) -> bool:
+    return concurrency.interval >= SHORTEST_INTERVAL_S
 
 
-def _history_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    if policy.spec.forecast.history > LONGEST_HISTORY_S:
-        yield Flaw(("spec", "forecast"), "history is above 744h", "a month is the most that is learned from")
-
-
-def _of_each_schedule(check: Callable[[Schedule], bool], problem: str, remedy: str) -> Callable[[Any], Iterable[Flaw]]:
-    def flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-        for n, schedule in enumerate(policy.spec.schedules):
-            if not check(schedule):
-                yield Flaw(("spec", "schedules", n), problem, remedy)
-
-    return flaws
+def _spans_a_month(forecast: ForecastPolicy) -> bool:
+    return forecast.history <= LONGEST_HISTORY_S
 
 
 def _bounds_something(schedule: Schedule) -> bool:
@@ -588,14 +555,6 @@ def _bounds_something(schedule: Schedule) -> bool:
 def _bounds_in_order(schedule: Schedule) -> bool:
     low, high = schedule.min_replicas, schedule.max_replicas
     return low is None or high is None or low <= high
-
-
-def _set_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
-    spec = policy.spec
-    yield from repeat_flaws([each.role for each in spec.demand.sources], ("spec", "demand", "sources"))
-    yield from repeat_flaws([each.name for each in spec.schedules], ("spec", "schedules"))
-    for n, schedule in enumerate(spec.schedules):
-        yield from repeat_flaws(schedule.days, ("spec", "schedules", n, "days"))
 
 
 def _zone_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
@@ -615,77 +574,69 @@ RULES = (
         ("spec",),
         "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
         "minReplicas is above maxReplicas; lower minReplicas or raise maxReplicas",
-        _bound_flaws,
+        _bounds_replicas,
     ),
     Rule(
         ("spec",),
         "self.target.kind == 'ModelService' || has(self.capacity)",
         "capacity is required for this target; set capacity.perReplica to what one serves",
-        _capacity_flaws,
+        _knows_capacity,
     ),
     Rule(
         ("spec", "demand", "sources", "[]"),
         "[has(self.prometheus), has(self.customMetric), has(self.push)].filter(each, each).size() == 1",
         "has not exactly one of prometheus, customMetric and push; name one source for each role",
-        _source_flaws,
+        _has_one_source,
     ),
     Rule(
         ("spec", "demand", "sources", "[]", "prometheus"),
         "has(self.preset) != has(self.query)",
         "has not exactly one of preset and query; choose a preset or write a query",
-        _query_flaws,
+        _has_one_query,
     ),
     Rule(
         ("spec", "objective"),
         "!has(self.replicaHourPrice) || !has(self.gpuType)",
         "has both replicaHourPrice and gpuType; keep one of them",
-        _price_flaws,
+        _has_one_price,
     ),
     Rule(
         ("spec", "concurrency"),
         "(has(self.min) ? self.min : 1) <= self.max",
         "min is above max; lower min or raise max",
-        _concurrency_flaws,
+        _bounds_concurrency,
     ),
     Rule(
         ("spec", "concurrency"),
         "!has(self.start) || ((has(self.min) ? self.min : 1) <= self.start && self.start <= self.max)",
         "start is outside of min to max; choose bounds that contain it",
-        _start_flaws,
+        _starts_within_bounds,
     ),
     Rule(
         ("spec", "concurrency"),
         f"!has(self.interval) || duration(self.interval) >= duration('{SHORTEST_INTERVAL_S:.0f}s')",
         "interval is below 60s; two scrapes must fit into two thirds of it",
-        _interval_flaws,
+        _spans_two_scrapes,
     ),
     Rule(
         ("spec", "forecast"),
         f"!has(self.history) || duration(self.history) <= duration('{LONGEST_HISTORY_S:.0f}s')",
         "history is above 744h; a month is the most that is learned from",
-        _history_flaws,
+        _spans_a_month,
     ),
     Rule(
         ("spec", "schedules", "[]"),
         "has(self.minReplicas) || has(self.maxReplicas)",
         "has neither minReplicas nor maxReplicas; set the bound that should hold then",
-        _of_each_schedule(
-            _bounds_something, "has neither minReplicas nor maxReplicas", "set the bound that should hold then"
-        ),
+        _bounds_something,
     ),
     Rule(
         ("spec", "schedules", "[]"),
         "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
         "minReplicas is above maxReplicas; lower minReplicas or raise maxReplicas",
-        _of_each_schedule(
-            _bounds_in_order, "minReplicas is above maxReplicas", "lower minReplicas or raise maxReplicas"
-        ),
+        _bounds_in_order,
     ),
 )
-
-CHECKS = (_set_flaws, _zone_flaws)
-"""Checks for files only; on the API server the list types enforce the same, except for the names of time zones: the
-condition Accepted reports those."""
 
 KIND = Kind(
     name="ScalingPolicy",
@@ -708,6 +659,6 @@ KIND = Kind(
         AGE,
     ),
     rules=RULES,
-    checks=CHECKS,
+    checks=(_zone_flaws,),  # the condition Accepted reports those of an object on a cluster
     watched_as="scaling_policies",
 )

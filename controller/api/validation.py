@@ -99,10 +99,9 @@ def mistake_from(wrong: Any, place_of: Callable[[Path], str], model: type[BaseMo
 
 def words_of(mistaken: Sequence[Mistake]) -> str:
     """Text of the first errors for the message of a condition, each with its field."""
-    return "; ".join(f"{_field(each)}{each.problem}" for each in mistaken[:SHOWN])
-
-
-def _field(mistake: Mistake) -> str:
-    """Field of the error, without the object's name, which its own status need not repeat."""
-    _, _, field = mistake.place.partition(", ")
-    return f"{field}: " if field else ""
+    # Without the object's name, which its own status need not repeat.
+    fields = [each.place.partition(", ")[2] for each in mistaken[:SHOWN]]
+    problems = [each.problem for each in mistaken]
+    return "; ".join(
+        f"{field}: {problem}" if field else problem for field, problem in zip(fields, problems, strict=False)
+    )

@@ -1,6 +1,5 @@
 """Decider: a pure function of the cluster as the deciders before it leave it, in its turn or beside plans."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -79,11 +78,6 @@ Decide = Callable[[Snapshot, Turn], Plan]
 leave it."""
 
 
-def unbounded(_: float) -> float:
-    """No limit on work, for a decider that is always quick."""
-    return math.inf
-
-
 @dataclass(frozen=True, slots=True)
 class Decider:
     """Decider registered in the order."""
@@ -93,8 +87,8 @@ class Decider:
     scope: Literal["cluster", "share"]
     """cluster: called once. share: called for each share of the cluster that competes with no other, possibly in
     parallel."""
-    work_of: Callable[[float], float] = unbounded
-    """Work for a given number of seconds of deciding, in the decider's own units."""
+    work_of: Callable[[float], float] | None = None
+    """Work for a given number of seconds of deciding, in the decider's own units; None: it is always quick."""
     time_share: float = 1.0
     """Fraction of the deadline after which time ends it."""
     assured_share: float = 0.0
@@ -102,9 +96,6 @@ class Decider:
     plan after plan."""
     needs: str = ""
     """Field of the snapshot without which it has nothing to do, and is not asked; empty: it is always asked."""
-
-    def has_work(self, snapshot: Snapshot) -> bool:
-        return not self.needs or bool(getattr(snapshot, self.needs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 A new decider is a folder with a pure function, a file here that calls it, and a line in ORDER.
 """
 
+import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -159,9 +160,10 @@ def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions:
             case BackgroundDecider():
                 more = _isolated(entry.name, decisions, partial(adopt, entry, observed, plan))
             case Decider():
-                if not entry.has_work(observed):
+                if entry.needs and not getattr(observed, entry.needs):
                     continue
-                turn = Turn(decisions, Budget(entry.work_of(decisions.within_s)), ShareMemory(), observed, observed)
+                work = entry.work_of(decisions.within_s) if entry.work_of else math.inf
+                turn = Turn(decisions, Budget(work), ShareMemory(), observed, observed)
                 now = _after(observed, plan) if now is None else now
                 more = _isolated(entry.name, decisions, partial(entry.decide, now, turn))
         plan, now = plan.joined(more), None if now is None else _after(now, more)
@@ -216,9 +218,9 @@ def _stage_plan(
     of a decider's work on the whole cluster."""
     plan, now = Plan(), seen
     for decider in stage.deciders:
-        if not decider.has_work(now):
+        if decider.needs and not getattr(now, decider.needs):
             continue
-        work = portion * decider.work_of(asked.decisions.within_s)
+        work = portion * decider.work_of(asked.decisions.within_s) if decider.work_of else math.inf
         time_share = decider.time_share if len(seen.nodes) else 1.0  # without a fleet no other decider needs the rest
         over_at_s = asked.began_s + time_share * asked.deadline_s
         budget = Budget(work, asked.clock, over_at_s, assured=decider.assured_share * work)

@@ -10,6 +10,7 @@ from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
+from controller.api.core_v1 import POD
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE
@@ -17,7 +18,6 @@ from controller.api.gpu_type import NodeLabel
 from controller.api.labels import GPU_MILLI_ANNOTATION, SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant_or_none, quantity
-from controller.api.pod import KIND as POD
 from controller.api.structs import Amount, Meta, OwnObject, Pod, Slim, plain
 from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation

@@ -14,13 +14,12 @@ from cluster.actions import Bind
 from cluster.errors import Mistake, ObservationError
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
+from controller.api.core_v1 import NODE, POD
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.model_service import KIND as SERVICE
-from controller.api.node import KIND as NODE
 from controller.api.notation import instant_or_none
-from controller.api.pod import KIND as POD
 from controller.api.structs import Node, OwnObject, Pod, plain
 from controller.api.validation import without_nulls
 from controller.dra.objects import API as RESOURCE_API

@@ -52,7 +52,7 @@ class StartTimes:
         if self._looked_at_s is not None and at_s - self._looked_at_s > FORGET_S:
             self._known, self._looked_at_s = {}, None
         found = {name: each for name in names if (each := self._since(name, at_s)) is not None}
-        self._known, self._looked_at_s = since(names, found, at_s), at_s
+        self._known, self._looked_at_s = since(names, found, at_s) if names else {}, at_s
         return self._known
 
     def _since(self, name: str, at_s: float) -> float | None:
@@ -126,7 +126,7 @@ class PlanningView:
         unheeded = [pod.name for pod in waiting if pod.needs_affinity and requested[pod.name] is not None]
         planned = replace(
             restricted,
-            half_started_since_s=self._half_started.of(half_started(restricted), seen.at_s),
+            half_started_since_s=self._half_started.of(half_started(restricted) if restricted.gangs else (), seen.at_s),
             released_at_s=self._released.of((pod.name for pod in released), seen.at_s),
             recreated=tuple(pod.name for pod in released if pod.is_recreated),
             idle_claims=self._idle_claims(seen.at_s),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cluster.nodes import HeldBack
+from controller.api.core_v1 import POD
 from controller.api.labels import CHOSEN_NODE_ANNOTATION
 from controller.api.notation import instant
-from controller.api.pod import KIND as POD
 from controller.api.structs import Container, Meta, Resources, Slim
 from controller.kube.cache import Resource
 from controller.snapshot.nodes import GPU_RESOURCES

@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Reason
-from controller.api import gang, gpu_type, model_profile, model_service, node, pod
+from controller.api import core_v1, gang, gpu_type, model_profile, model_service
 from controller.api.foreign_kinds import foreign_kind_of
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
@@ -37,7 +37,7 @@ CONCERN_NO_PLAN = frozenset({"Sandbox (agents.x-k8s.io/v1beta1)"})
 it, unless they ask for GPUs."""
 
 
-_STRUCTS: Mapping[type, type[Any]] = {node.KIND.model: Node, pod.KIND.model: Pod}
+_STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: Node, core_v1.POD.model: Pod}
 """Structs of the core/v1 kinds: the models only validate a manifest, which is then decoded as the API server's data."""
 
 
@@ -81,11 +81,11 @@ class Manifests:
 
     @property
     def nodes(self) -> tuple[Read[Node], ...]:
-        return self.by_kind.get(node.KIND, ())
+        return self.by_kind.get(core_v1.NODE, ())
 
     @property
     def pods(self) -> tuple[Read[Pod], ...]:
-        return self.by_kind.get(pod.KIND, ())
+        return self.by_kind.get(core_v1.POD, ())
 
     @property
     def own(self) -> Iterator[Read[Any]]:
@@ -213,7 +213,7 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | 
     if "uid" in metadata or not makes_pods:
         yield Ignored(called, "PodsReadInstead" if "uid" in metadata else "NoNodes")
         return
-    subject = f"{content['kind']}/{_name_in(content, pod.KIND)}"
+    subject = f"{content['kind']}/{_name_in(content, core_v1.POD)}"
     wrong: set[Path] = set()
     try:
         for number, member in enumerate(members_of(content)):
@@ -222,7 +222,7 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | 
             if member.template in wrong:
                 continue
             made = replace(document, content=pod_from(content, member), within=(*document.within, *member.template))
-            for each in _validated(made, pod.KIND):
+            for each in _validated(made, core_v1.POD):
                 wrong |= {member.template} if isinstance(each, Mistake) else set()
                 yield each
     except ValueError as error:

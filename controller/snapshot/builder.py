@@ -167,7 +167,7 @@ class SnapshotBuilder:
             nodes=nodes,
             pods=view.table,
             gangs=gangs_from(own.gangs, view.table, groups),
-            services=with_instances_counted(own.services, view.table),
+            services=with_instances_counted(own.services, view.table) if own.services else (),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
         )
