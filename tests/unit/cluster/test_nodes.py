@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cluster.nodes import LabelMatches, NodeFilter, NodeTaint, meets, meets_terms
 from cluster.workloads import Operator, PodShape, Requirement, Toleration
 from tests.builders.fleet import node, world
+from tests.builders.tolerations import tolerates_all
 
 
 @pytest.mark.parametrize(
@@ -50,22 +51,6 @@ TOLERATIONS = st.builds(
     VALUES,
     st.sampled_from(("", "NoSchedule", "NoExecute")),
 )
-
-
-def tolerates_all(taints: tuple[NodeTaint, ...], tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether every taint that keeps new pods away is tolerated. PreferNoSchedule keeps no pod away."""
-    return all(
-        taint.effect == "PreferNoSchedule" or any(_tolerates(toleration, taint) for toleration in tolerations)
-        for taint in taints
-    )
-
-
-def _tolerates(toleration: Toleration, taint: NodeTaint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in ("", taint.key)
-    return toleration.key == taint.key and toleration.value == taint.value
 
 
 @given(
