@@ -92,7 +92,7 @@ def simulate_power(
 
     from cli.inputs.sweeps import seeds_from
     from cli.printing.power_study_output import in_words, runs_json, tables_of
-    from simulator.power.faults import faults_from
+    from simulator.power.agents import faults_from
     from simulator.power.report import render_power
     from simulator.power.study import Study, check_study, label_of, play
     from simulator.sweep.runner import WorkerProcesses, runs_of, sweep

@@ -198,7 +198,7 @@ def stage_plans(
         return [_stage_plan(stage, seen, asked, observed=snapshot, number=0, portion=1.0)]
     if not len(seen.nodes):
         return []  # The plan only decides what to rent: there is no fleet to pack, and no pod lacks a place in it.
-    shares = shares_of(seen, asked.decisions.shares)
+    shares = shares_of(seen, asked.decisions.shares) if asked.decisions.shares > 1 else (seen,)
     waiting = [len(share.pods.pending) for share in shares]
     plans = []
     for number in range(part, len(shares), parts):
