@@ -36,8 +36,7 @@ from simulator.controlplane.commands import HOST, Folder, Settings
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct
-from simulator.packing.operated import operated
+from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
 from simulator.packing.replay import Conditions, gpu_milli_of, replay
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
 from tests.builders.whole_gpu_pods import GPU, gpu_type_objects, pod_object

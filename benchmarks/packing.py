@@ -21,9 +21,8 @@ from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
-from simulator.packing.policy_comparison import ReplayRules, check_contest, play
+from simulator.packing.policy_comparison import ReplayRules, bound_pct, check_contest, play
 from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay
-from simulator.packing.summary import bound_pct
 from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import Executor, WorkerProcesses, one_by_one, runs_of, sweep
 

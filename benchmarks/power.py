@@ -14,7 +14,7 @@ from cluster.arrays import FloatArray
 from cluster.errors import ConfigError, Mistake
 from placement.policies.published import BestFit, Random
 from power.rules import PowerRules
-from simulator.power.faults import faults_from
+from simulator.power.agents import faults_from
 from simulator.power.machine import DGX_A100 as MACHINE
 from simulator.power.requests import CLASSES, RowLoad, made_up_rates, read_rates
 from simulator.power.row_fleet import draws_w, expected_course, fleet_of, place, zones
