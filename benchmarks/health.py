@@ -22,7 +22,7 @@ from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
 from simulator.health.cases import case as drawn_case
 from simulator.health.job import LIMITS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorded import recording
-from simulator.health.recorder_frames import TICK_S, clocks_of, told
+from simulator.health.recorder_frames import TICK_S, arriving_frames, clocks_of
 from simulator.health.training_steps import Steps
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
@@ -357,7 +357,7 @@ def write_job(ranks: int, seconds: float, seed: int, path: Path) -> float:
     timeline = Steps(job, slow, random).run(int(seconds / STEP_S))
     clocks = clocks_of(ranks, random, timeline.end_s, steps=False)
     with path.open("wb") as file:
-        for _, frames in told(job, slow, timeline, clocks, random, timeline.end_s).ticks():
+        for _, frames in arriving_frames(job, slow, timeline, clocks, random, timeline.end_s).ticks():
             file.write(len(frames).to_bytes(8, "little") + frames)
     return timeline.fault_s
 

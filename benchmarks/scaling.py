@@ -23,7 +23,6 @@ from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler,
 from simulator.scaling.concurrency import FAMILIES, best_static, course, workload
 from simulator.scaling.concurrency import score as score_course
 from simulator.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
-from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.replay import (
     MISS_COST,
     Leads,
@@ -36,7 +35,7 @@ from simulator.scaling.replay import (
     scenario_of,
     score,
 )
-from simulator.scaling.rival_rules import oracle_replicas
+from simulator.scaling.rival_rules import IdleTimer, oracle_replicas
 from simulator.scaling.study import (
     CONTENDERS,
     NAMES,
@@ -51,7 +50,7 @@ from simulator.scaling.study import (
     replayed,
     tuned_in_hindsight,
 )
-from simulator.scaling.traces import generated_trace, read_trace
+from simulator.scaling.traces import NIGHTS, generated_trace, idle_trace, read_trace
 
 SPREAD = 0.5
 """Deviation of the logarithm of the random lead times on which the mechanisms of lead times are measured."""

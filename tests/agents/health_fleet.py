@@ -19,12 +19,13 @@ from random import Random
 from typing import Any
 
 import yaml
+from power.control.learned import LearnedSpikes
 
 from benchmarks.health import job_of, read_job
 from controller.loops.health.analyser_process import BySize
 from controller.loops.health.job_stream import frames_in
-from controller.loops.health.loop import ReportMailbox
-from controller.loops.health.members import Member, Members
+from controller.loops.health.loop import ReportQueue
+from controller.loops.health.members import JobMember, Members
 from controller.loops.health.stream import HealthStream
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.loop import PowerLoop, PowerView
@@ -53,8 +54,8 @@ LEAD_S = 5.0
 
 def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     """The controller: the agents' link in one thread, the analysis in another, as the operator runs them."""
-    mailbox, stream, longest_turn_s = ReportMailbox(), HealthStream(BySize()), 0.0
-    members = tuple(Member(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
+    mailbox, stream, longest_turn_s = ReportQueue(), HealthStream(BySize()), 0.0
+    members = tuple(JobMember(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
     stream.follow(
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}
     )
@@ -105,9 +106,26 @@ def control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     )
 
 
-async def _link(mailbox: ReportMailbox, nodes: Sequence[str], ports: list[int]) -> None:
-    view = PowerView({}, {node: PoweredNode() for node in nodes})
-    loop = PowerLoop(lambda: view, lambda: True, lambda: 1, lambda: FLEET, clock, PowerRules(), couriers=[mailbox])
+@dataclass
+class Alone:
+    """A controller without rivals or predecessors, whose cluster stays as it is."""
+
+    view: PowerView
+    epoch: int = 1
+
+    def may_write(self) -> bool:
+        return True
+
+    def see(self) -> PowerView:
+        return self.view
+
+    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
+        return {}
+
+
+async def _link(queue: ReportQueue, nodes: Sequence[str], ports: list[int]) -> None:
+    alone = Alone(PowerView({}, {node: PoweredNode() for node in nodes}))
+    loop = PowerLoop(alone, alone, lambda: FLEET, clock, PowerRules(), [queue])
     ports.append(await loop.listen("127.0.0.1", 0, None))
     await loop.run()
 
