@@ -1,4 +1,4 @@
-"""Comparison of policies: one replay of the same arrivals for each policy and seed, and what they come to together."""
+"""Comparison of policies: a replay of the same arrivals for each policy and seed, and their summary."""
 
 import io
 import time

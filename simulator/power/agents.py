@@ -1,4 +1,4 @@
-"""What is in force on each server of a row: its agent's grants, its faults, the hardware brake and the breaker's heat."""
+"""What is in force on each server of a row: its agent's grants, faults, the hardware brake, the breaker's heat."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Replay of agents in the guest under one policy: its cgroups, the processes, and what became of every agent and call."""
+"""Replay of agents in the guest under one policy: its cgroups, its processes, and what became of every agent."""
 
 import json
 import os

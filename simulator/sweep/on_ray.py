@@ -1,4 +1,4 @@
-"""Sweeps on Ray: runs as tasks. A child process drives Ray, since its native code ends a driver that loses its cluster."""
+"""Sweeps on Ray: runs as tasks, driven by a child process, since Ray's code ends a driver that loses its cluster."""
 
 import os
 import pickle
