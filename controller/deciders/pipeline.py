@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from cluster.changes import with_expected
@@ -78,7 +79,7 @@ def sections_of(order: tuple[Entry, ...]) -> Sections:
         raise ValueError(
             "a background decider or an edit is between the planners' deciders; move it before or after them"
         )
-    stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, lambda decider: decider.scope))
+    stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, attrgetter("scope")))
     return Sections(order[:first], stages, order[end:])
 
 
