@@ -19,7 +19,6 @@ from random import Random
 from typing import Any
 
 import yaml
-from power.control.learned import LearnedSpikes
 
 from benchmarks.health import job_of, read_job
 from controller.loops.health.analyser_process import BySize
@@ -35,6 +34,7 @@ from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import EVERY_S, HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
 from nodeagent.health.processes import NodeProcess, Ranks, Senders
+from power.control.state import LearnedSpikes
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from simulator.controlplane.binaries import control_plane_programs, progress_on
-from simulator.controlplane.commands import Folder, Settings
+from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
 from tests.controlplane.operators import until
 from tests.controlplane.test_health import NODES, Stage, administrator, fleet_manifest, staged, xid
@@ -30,7 +30,7 @@ def taints_s(count: int) -> list[float]:
         manifests = folder / "nodes.yaml"
         manifests.write_text(yaml.safe_dump_all(fleet_manifest()), encoding="utf-8")
         kept = Folder(folder / "server")
-        server = up(kept, Settings(manifests=str(manifests)), programs)
+        server = up(kept, ControlPlaneSettings(manifests=str(manifests)), programs)
         stack.callback(lambda: down(kept))
         (folder / "operator").mkdir()
         stage = stack.enter_context(staged(administrator(server, programs), folder / "operator"))
