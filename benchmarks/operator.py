@@ -25,14 +25,14 @@ from controller.api.labels import GPU_TYPES_ANNOTATION, PLACEMENT_GATE
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.recording.bundle import RecordedCycle
 from placement.budget import stopped
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.controlplane.binaries import control_plane_programs, progress_on
-from simulator.controlplane.commands import HOST, Folder, Settings
+from simulator.controlplane.commands import HOST, ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
@@ -74,7 +74,7 @@ def site_with(nodes: Iterable[Object] | str, values: Mapping[str, Any] | None = 
         manifests.write_text(text, encoding="utf-8")
         try:
             yield installed_on(
-                up(folder, Settings(manifests=str(manifests), lease_s=LEASE_S), programs), programs, values
+                up(folder, ControlPlaneSettings(manifests=str(manifests), lease_s=LEASE_S), programs), programs, values
             )
         finally:
             if folder.state.exists():
@@ -150,7 +150,7 @@ def operator_churn(
 @asynccontextmanager
 async def api_of(site: Site) -> AsyncIterator[Connection]:
     """A connection as administrator."""
-    access = Access(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
+    access = ApiAccess(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
     async with await connect(access, time.monotonic) as api:
         yield api
 
