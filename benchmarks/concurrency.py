@@ -5,7 +5,7 @@ counts the requests of intervals that kept the guard on p95.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -70,7 +70,7 @@ def main(
         console.print(policy_table(policy, [record for record in records if record["policy"] == policy]))
 
 
-def _refuse_unknown(option: str, names: Sequence[str], known: Mapping[str, object]) -> None:
+def _refuse_unknown(option: str, names: Sequence[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
             raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)

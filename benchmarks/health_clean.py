@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.health_remedies import START_S, PretendJob, takes_out_a_node
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from controller.loops.health.job_stream import PACE_STEPS, Pace
+from controller.loops.health.job_stream import PACE_STEPS, StepPace
 from controller.loops.health.stream import KEPT_S
 from health.analysis.excess import (
     PERSISTENT,
@@ -199,7 +199,7 @@ def is_quarantined(block: Block, found: Sequence[Verdict], layout: Layout) -> bo
     heard: list[Evidence] = []
     for step in range(int(min((each.at_s for each in found), default=BLOCK)), BLOCK):
         now_s = float(at_s[step])
-        pace = Pace()
+        pace = StepPace()
         lately = range(max(step - PACE_STEPS, 0), step)
         pace.add(lately, at_s[lately.start : step].tolist())
         for verdict in (each for each in found if each.at_s == step):

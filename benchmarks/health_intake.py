@@ -32,8 +32,8 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.health_reports import POWER_S, pod_of, send_reports, write_reports
 from controller.loops.health.analyser_process import BySize
 from controller.loops.health.job_stream import frames_in
-from controller.loops.health.loop import ReportMailbox
-from controller.loops.health.members import Member, Members
+from controller.loops.health.loop import ReportQueue
+from controller.loops.health.members import JobMember, Members
 from controller.loops.health.stream import HealthStream
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.loop import PowerLoop, PowerView
@@ -43,6 +43,7 @@ from nodeagent.controller_link import ControllerLink
 from nodeagent.health.feed import HealthFeed
 from nodeagent.health.pod_sockets import SOCKET, Deliver, PodSockets
 from nodeagent.health.processes import NodeProcess, Ranks, Senders
+from power.control.state import LearnedSpikes
 from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
@@ -236,23 +237,23 @@ def _cpu_s(pid: int) -> float:
 
 
 def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
-    mailbox, stream, longest_turn_s = ReportMailbox(), HealthStream(BySize()), 0.0
-    members = tuple(Member(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
+    queue, stream, longest_turn_s = ReportQueue(), HealthStream(BySize()), 0.0
+    members = tuple(JobMember(pod_of(node), f"bench/{node}", JOB, node, f"key-{node}", 0.0) for node in nodes)
     stream.follow(
         Members({each.uid: each for each in members}, {JOB: members}), {node: f"key-{node}" for node in nodes}
     )
     ports: list[int] = []
-    threading.Thread(target=lambda: asyncio.run(_link(mailbox, nodes, ports)), daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(_link(queue, nodes, ports)), daemon=True).start()
     while not ports:
         time.sleep(0.05)
     pipe.send(ports[0])
     awaited: int | None = None
     verdicts: list[tuple[float, str]] = []
     while True:
-        mailbox.arrived.wait(TURN_S)
+        queue.arrived.wait(TURN_S)
         began_s = clock()
         job_s = began_s * pace  # its clock runs as the job is played, so that a slow job is no hang
-        for node, body in mailbox.take():
+        for node, body in queue.take():
             stream.take(node, body, job_s)
         for each in stream.judge(job_s):
             blames = "blames" if each.part != "nothing" else "names"
@@ -280,7 +281,7 @@ def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
             "analyser_cpu_s": apart.ru_utime + apart.ru_stime,
             "analyser_memory_mb": apart.ru_maxrss // 1000,
             "longest_turn_s": longest_turn_s,
-            "dropped": mailbox.dropped,
+            "dropped": queue.dropped,
             "refused": refused,
             "memory_mb": int(status.partition("VmHWM:")[2].split()[0]) // 1000,
             "verdicts": verdicts,
@@ -288,9 +289,26 @@ def _control(pipe: Connection, nodes: Sequence[str], pace: float) -> None:
     )
 
 
-async def _link(mailbox: ReportMailbox, nodes: Sequence[str], ports: list[int]) -> None:
-    view = PowerView({}, {node: PoweredNode() for node in nodes})
-    loop = PowerLoop(lambda: view, lambda: True, lambda: 1, lambda: FLEET, clock, PowerRules(), couriers=[mailbox])
+@dataclass
+class Alone:
+    """A controller without rivals or predecessors, whose cluster stays as it is."""
+
+    view: PowerView
+    epoch: int = 1
+
+    def may_write(self) -> bool:
+        return True
+
+    def see(self) -> PowerView:
+        return self.view
+
+    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:  # noqa: ARG002 - nothing was learnt
+        return {}
+
+
+async def _link(queue: ReportQueue, nodes: Sequence[str], ports: list[int]) -> None:
+    alone = Alone(PowerView({}, {node: PoweredNode() for node in nodes}))
+    loop = PowerLoop(alone, alone, lambda: FLEET, clock, PowerRules(), [queue])
     ports.append(await loop.listen("127.0.0.1", 0, None))
     await loop.run()
 

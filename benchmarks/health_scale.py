@@ -15,7 +15,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
 from simulator.health.job import Disturbance, DisturbanceKind, TrainingJob
-from simulator.health.recorder_frames import TICK_S, clocks_of, told
+from simulator.health.recorder_frames import TICK_S, arriving_frames, clocks_of
 from simulator.health.training_steps import Steps
 
 STEP_S = 0.212
@@ -65,7 +65,7 @@ def write_job(ranks: int, seconds: float, seed: int, path: Path) -> float:
     timeline = Steps(job, slow, random).run(int(seconds / STEP_S))
     clocks = clocks_of(ranks, random, timeline.end_s, steps=False)
     with path.open("wb") as file:
-        for _, frames in told(job, slow, timeline, clocks, random, timeline.end_s).ticks():
+        for _, frames in arriving_frames(job, slow, timeline, clocks, random, timeline.end_s).ticks():
             file.write(len(frames).to_bytes(8, "little") + frames)
     return timeline.fault_s
 

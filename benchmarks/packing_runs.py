@@ -13,9 +13,9 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.trace_reader import read_trace
+from simulator.packing.policy_comparison import bound_pct
 from simulator.packing.relocation import cheapest_relocation
 from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay, with_renamed_nodes
-from simulator.packing.summary import bound_pct
 from simulator.sweep.runner import PolicyRun
 
 Record = Mapping[str, object]

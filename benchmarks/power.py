@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cli.printing.power_study_output import in_words, record_of, table_of
-from simulator.power.faults import faults_from
+from simulator.power.agents import faults_from
 from simulator.power.requests import SHAPES
 from simulator.power.study import ComparedRun, Study, check_study, label_of, play
 from simulator.sweep.runner import PolicyRun, SweepProgress, WorkerProcesses, runs_of, sweep

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.replay import (
     MISS_COST,
     Leads,
@@ -17,8 +16,9 @@ from simulator.scaling.replay import (
     replay,
     scenario_of,
 )
-from simulator.scaling.rival_rules import oracle_replicas
+from simulator.scaling.rival_rules import IdleTimer, oracle_replicas
 from simulator.scaling.study import Record, TonnageScaling, forecasts_of, outlook_of
+from simulator.scaling.traces import NIGHTS, idle_trace
 
 BESIDE = "at least one"
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -79,6 +78,8 @@ def tried(step: Callable[[], T], otherwise: T, mistakes: list[Mistake]) -> T:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known name that is most like a word; empty where none is like it."""
+    from difflib import get_close_matches  # a millisecond of every command, for the few that are mistyped
+
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.6)
     alike = near or get_close_matches(word.lower(), [name for name in names if name.lower() == word.lower()], n=1)

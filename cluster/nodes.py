@@ -232,16 +232,11 @@ def _integer(value: str | None) -> int | None:
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def tolerates_all(taints: tuple[NodeTaint, ...], tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether every taint that keeps new pods away is tolerated. PreferNoSchedule keeps no pod away."""
-    return all(
-        taint.effect == "PreferNoSchedule" or any(_tolerates(toleration, taint) for toleration in tolerations)
-        for taint in taints
-    )
-
-
 def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
-    """The same for one taint, without looking at each toleration: a tenant decides how many there are."""
+    """Whether a taint is tolerated, without looking at each toleration: a tenant decides how many there are.
+
+    PreferNoSchedule keeps no pod away, so it needs no toleration.
+    """
     by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
     by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
 
@@ -254,11 +249,3 @@ def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]
         )
 
     return is_tolerated
-
-
-def _tolerates(toleration: Toleration, taint: NodeTaint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in ("", taint.key)
-    return toleration.key == taint.key and toleration.value == taint.value

@@ -10,7 +10,6 @@ from cluster.arrays import IntArray, Names
 from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
-from cluster.plans import Plan
 from cluster.snapshot import PENDING, Snapshot
 from controller.brain.from_settings import decisions_from, inline_brain, limits_from
 from controller.guard import guard
@@ -101,10 +100,6 @@ def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> Scenari
     settings = with_changes(settings_from({}), policy=scenario.policy, plan_deadline_s=within_s)
     brain = inline_brain(replace(decisions_from(settings, awaits_pods=False), seed=scenario.seed), stopped)
     plan = guard(fleet, brain.plan(fleet, within_s), limits_from(settings))
-    return _figures(fleet, plan)
-
-
-def _figures(fleet: Snapshot, plan: Plan) -> ScenarioAnswer:
     after = fleet.after(plan.actions)
     price = np.array([*(each.price_per_hour for each in fleet.gpu_types), 0.0])[after.nodes.gpu_type]
     free_milli = after.free().gpu_milli.sum(axis=1)

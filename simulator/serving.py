@@ -74,7 +74,9 @@ def replay_serving(
     A misrouted request is not simulated: it would slow its neighbours, so the reported figures flatter random routing.
     """
     rng = np.random.default_rng(seed)
-    at_s, bucket = _arrivals(rng, service, warm_s + for_s)
+    rate, until_s = float(service.rate_per_s.sum()), warm_s + for_s
+    at_s = np.sort(rng.uniform(0.0, until_s, rng.poisson(rate * until_s)))
+    bucket = rng.choice(len(service.rate_per_s), size=len(at_s), p=service.rate_per_s / rate)
     pool, instance = _routes(rng, service, bucket, router)
     held = np.array([pool.held for pool in service.pools])[pool, bucket]
     lost = (held == 0) & (at_s >= warm_s)
@@ -86,13 +88,10 @@ def replay_serving(
         tokens = float(service.output_tokens[bucket[n]])
         fleet.admit(int(pool[n]), int(instance[n]), 1 / float(held[n]), tokens, judged=judged)
     fleet.run_until(np.inf, stretches)
-    return _attained(np.array(stretches), int(lost.sum()))
-
-
-def _arrivals(rng: np.random.Generator, service: ReplayedService, until_s: float) -> tuple[FloatArray, IntArray]:
-    rate = float(service.rate_per_s.sum())
-    at_s = np.sort(rng.uniform(0.0, until_s, rng.poisson(rate * until_s)))
-    return at_s, rng.choice(len(service.rate_per_s), size=len(at_s), p=service.rate_per_s / rate)
+    misrouted, total = int(lost.sum()), len(stretches) + int(lost.sum())
+    met = sum(stretch <= 1 + 1e-9 for stretch in stretches)
+    p50, p99 = np.percentile(stretches, [50, 99]) if stretches else (np.nan, np.nan)
+    return Attained(total, met / total if total else np.nan, float(p50), float(p99), misrouted / max(total, 1))
 
 
 ANY = -1
@@ -112,13 +111,6 @@ def _routes(
     edge /= edge[-1]
     passed = (rng.random(len(bucket)) >= edge[:, bucket]).sum(axis=0)
     return passed, np.full(len(bucket), ANY, dtype=np.int64)
-
-
-def _attained(stretches: FloatArray, misrouted: int) -> Attained:
-    total = len(stretches) + misrouted
-    met = int((stretches <= 1 + 1e-9).sum())
-    p50, p99 = np.percentile(stretches, [50, 99]) if len(stretches) else (np.nan, np.nan)
-    return Attained(total, met / total if total else np.nan, float(p50), float(p99), misrouted / max(total, 1))
 
 
 class _Instance:

@@ -39,8 +39,7 @@ from simulator.controlplane.commands import Folder, Settings
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct
-from simulator.packing.operated import operated
+from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
 from simulator.packing.replay import Conditions, gpu_milli_of, replay
 
 NAMESPACE = "default"

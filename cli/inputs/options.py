@@ -1,7 +1,6 @@
 """Options that many commands share, each declared once."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -41,4 +40,6 @@ def output_choice(*formats: str, words: str | None = None) -> Option:
 
 def report_option(words: str = "Write a report with charts, too.") -> Option:
     """`--report`: file for a page."""
+    from pathlib import Path  # 3 ms that a look at a cluster does without
+
     return click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help=words)

@@ -77,7 +77,8 @@ def contest_from(options: ContestOptions) -> Contest:
     tried(lambda: check_report(options.report), None, mistakes)
     if options.results is not None and options.results.exists() and not options.results.is_dir():
         mistakes.append(Mistake(f"--results {options.results}", "is not a folder", "name a folder; it need not exist"))
-    traces, sources, digests = tried(lambda: _traces(options, prices), no_traces, mistakes)
+    traces_of = _generated_traces if options.generate else _traces_from_files
+    traces, sources, digests = tried(lambda: traces_of(options, prices), no_traces, mistakes)
     tried(lambda: check_contest(traces, policies), None, mistakes)
     present = {gpu_type.name for trace in traces.values() for gpu_type in trace.gpu_types}
     if options.prices and prices and present.isdisjoint(prices) and not mistakes:
@@ -140,13 +141,6 @@ def sizes_from(text: str) -> tuple[int, ...]:
     if wrong := [part for part in parts if not re.fullmatch(r"-?\d{1,7}", part)]:
         raise ConfigError(Mistake("--generate", f"{wrong[0]!r} is not a number of nodes", "write 300 or 300,600"))
     return tuple(dict.fromkeys(int(part) for part in parts))
-
-
-def _traces(
-    options: ContestOptions, prices: Mapping[str, float]
-) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
-    """Traces, their sources and their digests, each by trace name."""
-    return _generated_traces(options, prices) if options.generate else _traces_from_files(options, prices)
 
 
 def _generated_traces(

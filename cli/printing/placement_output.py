@@ -16,7 +16,7 @@ from rich.table import Table
 from cli.inputs.sweeps import ContestResult
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
-from simulator.packing.summary import PolicySummary, Spread, summarise
+from simulator.packing.policy_comparison import PolicySummary, Spread, summarise
 from simulator.reports.sweep_report import (
     Circumstances,
     FigureColumn,

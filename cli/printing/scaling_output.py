@@ -95,54 +95,43 @@ def explanation(policy: ReportedPolicy, now_s: float) -> list[str]:
     lines = [f"ScalingPolicy/{policy.namespace}/{policy.name}: {policy.target}, mode {policy.mode}"]
     if status.observed_generation is None:
         return [*lines, "  no status was reported yet: does the operator run, and is its autoscaler enabled?"]
-    lines += [f"  {line}" for line in (*_replicas(policy), *_load(status, now_s), *_forecast(status))]
-    lines += [f"  {line}" for line in _lead_time(status)]
-    lines += ["", *_costs(status), *_mix_costs(status)]
+    lines += [f"  {line}" for line in _decision(policy, now_s)]
+    lines += ["", *_costs(status)]
     if status.limited_by:
         lines += ["", f"  limited by: {status.limited_by}"]
     lines += [f"  {line}" for line in _concurrency(status)]
-    lines += ["", *(f"  {each.type}: {each.status}, {each.reason}: {each.message}" for each in status.conditions)]
-    return lines
+    return [*lines, "", *(f"  {each.type}: {each.status}, {each.reason}: {each.message}" for each in status.conditions)]
 
 
-def _replicas(policy: ReportedPolicy) -> Iterator[str]:
-    status, spec = policy.status, policy.spec
+def _decision(policy: ReportedPolicy, now_s: float) -> Iterator[str]:
+    """Replicas, and the load, forecast and lead time that they follow from."""
+    status, spec, forecast, lead = policy.status, policy.spec, policy.status.forecast, policy.status.lead_time
     bounds = f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']} are allowed"
     if status.recommended_replicas is None:
         yield f"no decision; {bounds}"
-        return
-    now = f"its spec asks for {_number(status.desired_replicas)}, {_number(status.current_replicas)} are ready"
-    yield f"{status.recommended_replicas} replicas desired; {now}; {bounds}"
-    if policy.mode == "Recommend":
-        yield "nothing is changed in this mode"
-
-
-def _load(status: ScalingPolicyStatus, now_s: float) -> Iterator[str]:
+    else:
+        now = f"its spec asks for {_number(status.desired_replicas)}, {_number(status.current_replicas)} are ready"
+        yield f"{status.recommended_replicas} replicas desired; {now}; {bounds}"
+        if policy.mode == "Recommend":
+            yield "nothing is changed in this mode"
     if status.load is None or status.load_time is None:
         yield "load: not measured"
-        return
-    age = human_duration(now_s - status.load_time)
-    yield f"load: {_number(status.load)}, measured {age} ago; one replica serves {_number(status.replica_load)}"
-
-
-def _forecast(status: ScalingPolicyStatus) -> Iterator[str]:
-    forecast = status.forecast
+    else:
+        age = human_duration(now_s - status.load_time)
+        yield f"load: {_number(status.load)}, measured {age} ago; one replica serves {_number(status.replica_load)}"
     if forecast is None:
         yield "forecast: none yet; the present load decides"
-        return
-    model = f" by {forecast.model}" if forecast.model else ""
-    yield (
-        f"forecast in {human_duration(forecast.at_seconds)}{model}: p50 {_number(forecast.p50)}, "
-        f"p90 {_number(forecast.p90)}, p99 {_number(forecast.p99)}"
-    )
-    if status.coverage90 is not None and status.coverage99 is not None:
-        yield f"past loads: {status.coverage90:.1%} were inside the 90 % interval, {status.coverage99:.1%} inside 99 %"
-    if status.skill is not None:
-        yield f"skill: {status.skill:+.1%} against the naive forecast"
-
-
-def _lead_time(status: ScalingPolicyStatus) -> Iterator[str]:
-    lead = status.lead_time
+    else:
+        model = f" by {forecast.model}" if forecast.model else ""
+        yield (
+            f"forecast in {human_duration(forecast.at_seconds)}{model}: p50 {_number(forecast.p50)}, "
+            f"p90 {_number(forecast.p90)}, p99 {_number(forecast.p99)}"
+        )
+        if status.coverage90 is not None and status.coverage99 is not None:
+            inside = f"{status.coverage90:.1%} were inside the 90 % interval, {status.coverage99:.1%} inside 99 %"
+            yield f"past loads: {inside}"
+        if status.skill is not None:
+            yield f"skill: {status.skill:+.1%} against the naive forecast"
     if lead is not None:
         source = f"learned from {lead.samples} starts" if lead.samples else "assumed"
         yield f"lead time: {human_duration(lead.p50)}, in 1 of 20 cases {human_duration(lead.p95)} or more; {source}"
@@ -165,38 +154,28 @@ def _concurrency(status: ScalingPolicyStatus) -> Iterator[str]:
 
 
 def _costs(status: ScalingPolicyStatus) -> Iterator[str]:
-    """Expected cost of the desired replicas and of their neighbours."""
-    cost, replicas = status.expected_cost, status.recommended_replicas
+    """Expected cost of the desired replicas and of their neighbours, and the price of the GPUs of a ModelService."""
+    cost, replicas, mix = status.expected_cost, status.recommended_replicas, status.mix_cost
     if cost is None or replicas is None:
         yield "  no expected cost: there is no forecast"
-        return
-    lines = []
-    for count, dollars in ((replicas - 1, cost.one_fewer), (replicas, cost.chosen), (replicas + 1, cost.one_more)):
-        if dollars is not None:
-            more = "desired" if count == replicas else f"{dollars - cost.chosen:+.2f}"
-            lines.append((str(count), f"${dollars:.2f}/h", more))
-    table = columns(("REPLICAS", "EXPECTED COST", "DIFFERENCE"), lines)
-    yield from (f"  {line}" for line in table.splitlines())
-    if status.chosen_quantile is not None:
-        yield f"  They serve the load at the lead time with probability {status.chosen_quantile:.1%}."
-
-
-def _mix_costs(status: ScalingPolicyStatus) -> Iterator[str]:
-    """Price of the GPUs behind a recommendation for a ModelService."""
-    cost = status.mix_cost
-    if cost is None:
-        return
-    prices = (
-        (cost.replicas - 1, cost.one_fewer),
-        (cost.replicas, cost.recommended),
-        (cost.replicas + 1, cost.one_more),
-    )
-    of_each = ", ".join(
-        f"{'no mix serves it' if dollars is None else f'${dollars:.2f}/h'} for {count}"
-        for count, dollars in prices
-        if count >= 0
-    )
-    yield f"  GPUs: ${cost.now:.2f}/h now; {of_each} replicas"
+    else:
+        lines = []
+        for count, dollars in ((replicas - 1, cost.one_fewer), (replicas, cost.chosen), (replicas + 1, cost.one_more)):
+            if dollars is not None:
+                more = "desired" if count == replicas else f"{dollars - cost.chosen:+.2f}"
+                lines.append((str(count), f"${dollars:.2f}/h", more))
+        table = columns(("REPLICAS", "EXPECTED COST", "DIFFERENCE"), lines)
+        yield from (f"  {line}" for line in table.splitlines())
+        if status.chosen_quantile is not None:
+            yield f"  They serve the load at the lead time with probability {status.chosen_quantile:.1%}."
+    if mix is not None:
+        prices = ((mix.replicas - 1, mix.one_fewer), (mix.replicas, mix.recommended), (mix.replicas + 1, mix.one_more))
+        of_each = ", ".join(
+            f"{'no mix serves it' if dollars is None else f'${dollars:.2f}/h'} for {count}"
+            for count, dollars in prices
+            if count >= 0
+        )
+        yield f"  GPUs: ${mix.now:.2f}/h now; {of_each} replicas"
 
 
 def _number(value: float | None) -> str:

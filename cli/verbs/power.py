@@ -1,18 +1,215 @@
-"""`tonnage power`: power as reported in the status of PowerDomains, and the headroom of a row."""
+"""`tonnage power` and `tonnage simulate power`: power of PowerDomains, and of a simulated row under a budget."""
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.inputs.cluster import ClusterAccess, cluster_options, listed
-from cli.inputs.options import output_choice
+from cli.inputs.options import adding, output_choice, report_option, setting
+from cli.inputs.runs import command_line, cores, machine_description, save_report
 from cli.printing.columns import columns
-from cli.printing.terminal import FAILED, VerbGroup
-from cli.verbs.simulate_power import headroom
+from cli.printing.terminal import FAILED, VerbGroup, stopped_status
+from cluster.errors import ConfigError, Mistake
+from cluster.version import VERSION
 
 if TYPE_CHECKING:
     from cli.printing.power_domain_output import ReportedDomain
+    from simulator.power.report import PowerStudyFacts
+    from simulator.power.study import Study
+
+
+UNSAFE = 1
+CSV = click.Path(path_type=Path)
+row_options: Callable[[Callable[..., None]], Callable[..., None]] = adding(
+    click.option("--rate", "rates", type=CSV, metavar="CSV",
+                 help="Request rates over time, columns t_s and req_per_s. [default: generated]"),
+    click.option("--days", type=click.IntRange(1), help="Number of days to use. [default: all]"),
+    click.option("--worst-day", is_flag=True, help="Only the day with the highest rate."),
+    setting("--above above_share", 0.0, "Only periods with at least this fraction of the highest rate.",
+            click.FloatRange(0, 1)),
+    setting("--servers base_servers", 40, "Servers for which the row was planned.", click.IntRange(4)),
+    setting("--peak base_peak_share", 0.79, "Peak draw of the planned row, as a fraction of its budget.",
+            click.FloatRange(0.1, 1)),
+    click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="Budget in watts, instead of --peak."),
+    setting("--seeds", "1-2", "Seeds of the arrivals, such as 1-5."),
+    click.option("--delay", "delay_s", type=click.FloatRange(0),
+                 help="Control delay of every policy, s. [default: 2 in band, 40 out of band]"),
+    click.option("--telemetry", "telemetry_s", type=click.FloatRange(0),
+                 help="Delay of readings for every policy, s, in steps of 2. [default: 0 in band, 2 for meters]"),
+    setting("--batch", 1, "Requests that a server handles together.", click.IntRange(1, 32)),
+    setting("--mix", "chat", "Kind of requests.", click.Choice(["chat", "code"])),
+    click.option("--lengths", type=CSV, metavar="CSV",
+                 help="Request lengths for --mix code. [default: built-in quantiles]"),
+    setting("--busy peak_busy_share", 0.8, "Fraction of servers busy at the highest rate.", click.FloatRange(0.05, 1)),
+    setting("--burstiness", 1.0, "Burstiness of arrivals: 1 is Poisson, less is smoother.", click.FloatRange(0, 10)),
+    setting("--low-share", 0.5, "Fraction of servers in the low class.", click.FloatRange(0.02, 0.98)),
+    report_option(),
+    output_choice("table", "json"),
+)  # fmt: skip
+"""Adds the options that describe the simulated row."""
+
+
+@click.command(name="power")
+@setting("--extra", "0.3", "Additional servers, as fractions of --servers, such as 0.3,0.4.")
+@setting("--policies", "no-cap,polca,tonnage", "Policies to compare.")
+@click.option("--faults", default="", help="Faults to inject, such as lying:0.25@3600-7200,killed@100-900 (seconds).")
+@click.option(
+    "--no-brake", is_flag=True, help="Simulate without the hardware brake, to count seconds above the budget."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs. [default: one per core]")
+@row_options
+@click.pass_context
+def simulate_power(
+    ctx: click.Context,
+    /,
+    extra: str,
+    policies: str,
+    faults: str,
+    no_brake: bool,
+    jobs: int | None,
+    seeds: str,
+    report: Path | None,
+    output: str,
+    **row: Any,
+) -> None:
+    """Serve requests on a row of GPU servers under a power budget, with several policies.
+
+    The budget is chosen so that the planned row peaks at --peak of it. Then --extra servers with their load are added
+    under the same budget. Reports how often the hardware brake engaged, how long the row exceeded its budget, and how
+    much slower each class of requests became.
+
+    \b
+    tonnage simulate power --days 1 --extra 0.3,0.4 --report out/power.html
+    tonnage simulate power --rate rates.csv --policies polca,tonnage --seeds 1-5 -o json
+    """
+    from functools import partial
+
+    from cli.inputs.sweeps import seeds_from
+    from cli.printing.power_study_output import in_words, runs_json, tables_of
+    from simulator.power.agents import faults_from
+    from simulator.power.report import render_power
+    from simulator.power.study import Study, check_study, label_of, play
+    from simulator.sweep.runner import WorkerProcesses, runs_of, sweep
+
+    study = Study(**row)
+    names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
+    check_study(study, names, option="--policies")
+    study = replace(study, brake=not no_brake, faults=faults_from(faults, study.curve().for_s))
+    runs = runs_of([label_of(share) for share in _shares(extra)], names, seeds_from(seeds))
+    began_s, started_at = perf_counter(), datetime.now(UTC)
+    swept = sweep(
+        runs,
+        partial(play, study=study),
+        way=WorkerProcesses(jobs or cores()),
+        on_done=lambda p: click.echo(f"{p.done}/{p.total} {in_words(p.run, p.result)}", err=True),
+    )
+    if swept.done:
+        click.echo(runs_json(swept.done, swept.stopped) if output == "json" else tables_of(swept.done), nl=False)
+    if swept.done and report is not None:
+        about = _about(study, started_at, perf_counter() - began_s, swept.stopped)
+        save_report(report, render_power(swept.done, study, about))
+    if swept.stopped:
+        click.echo(f"stopped ({swept.stopped}): {len(swept.done)} of {len(runs)} runs done", err=True)
+        ctx.exit(stopped_status(swept.stopped))
+
+
+@click.command()
+@setting("--policy", "tonnage", "Policy that limits the row's power.")
+@setting("--most", 0.6, "Largest fraction of additional servers to try.", click.FloatRange(0.02, 4))
+@click.option("--jobs", type=click.IntRange(min=1), help="Seeds in parallel. [default: one per core]")
+@row_options
+@click.pass_context
+def headroom(
+    ctx: click.Context,
+    /,
+    policy: str,
+    most: float,
+    jobs: int | None,
+    seeds: str,
+    report: Path | None,
+    output: str,
+    **row: Any,
+) -> None:
+    """Find how many more servers are safe under a row's budget, with the margin and the limiting condition.
+
+    A size is safe if, for every seed, the brake never engages, no 2 s period reaches the budget, and latency stays
+    within POLCA's goals (low class: P50 +5 %, P99 +50 %; high class: P50 +1 %, P99 +5 %). Sizes are simulated one after
+    another by bisection: five or six. The load grows with the servers. With `tonnage`, two weeks of 56 servers take 3
+    to 8 minutes of one core; `--worst-day` and `--above 0.62` cover the critical periods in half a minute. Exits with 1
+    if not even the planned row is safe.
+
+    \b
+    tonnage power headroom --rate rates.csv --servers 40 --budget-w 200000 --report out/headroom.html
+    """
+    from cli.inputs.sweeps import seeds_from
+    from cli.printing.power_study_output import headroom_in_words, headroom_json, probe_in_words
+    from simulator.power.report import render_power
+    from simulator.power.study import Study, check_study, find_headroom, label_of
+    from simulator.sweep.runner import PolicyRun, WorkerProcesses
+
+    study = Study(**row)
+    check_study(study, (policy,))
+    began_s, started_at = perf_counter(), datetime.now(UTC)
+    found = find_headroom(
+        study,
+        policy,
+        seeds_from(seeds),
+        most_extra_share=most,
+        on_probe=lambda probe: click.echo(probe_in_words(probe), err=True),
+        way=WorkerProcesses(jobs or cores()),
+    )
+    click.echo(headroom_json(found) if output == "json" else headroom_in_words(found), nl=False)
+    if report is not None:
+        done = [
+            (PolicyRun(label_of(run.extra_share), policy, run.seed), run)
+            for probe in sorted(found.probes, key=lambda probe: probe.servers)
+            for run in probe.runs
+        ]
+        about = _about(study, started_at, perf_counter() - began_s)
+        save_report(report, render_power(done, study, about, headroom_in_words(found)))
+    if found.safe is None:
+        ctx.exit(UNSAFE)
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    """Fractions of `0.3,0.4`. Raises ConfigError."""
+    try:
+        shares = tuple(float(word) for word in text.split(","))
+    except ValueError as error:
+        raise ConfigError(Mistake("--extra", f"{text!r} is not a list of numbers", "write 0.3,0.4")) from error
+    if not all(0 <= share <= 4 for share in shares):
+        raise ConfigError(Mistake("--extra", f"{text!r} is out of range", "give fractions from 0 to 4"))
+    return shares
+
+
+def _about(study: "Study", started_at: datetime, wall_s: float, stopped: str = "") -> "PowerStudyFacts":
+    """What a report says of how it was made."""
+    from simulator.power.report import PowerStudyFacts
+
+    machine = study.machine
+    return PowerStudyFacts(
+        command=command_line(),
+        started_at=f"{started_at:%Y-%m-%d %H:%M} UTC",
+        wall_s=wall_s,
+        machine=machine_description(),
+        version=VERSION,
+        assumptions=(
+            f"{machine.name}, {machine.idle_w:.0f} W idle to {machine.highest_w:.0f} W",
+            f"planned for {study.base_servers} servers that peak at {study.base_peak_share:.0%} of the budget"
+            if study.budget_w is None
+            else f"a budget of {study.budget_w:.0f} W",
+            f"{study.peak_busy_share:.0%} of the servers busy at the highest rate",
+            f"mix {study.mix}, batch {study.batch}",
+            f"burstiness {study.burstiness:g} (1 is Poisson), {study.low_share:.0%} of the servers of the low class",
+        ),
+        stopped=stopped,
+    )
 
 
 @click.group(cls=VerbGroup)

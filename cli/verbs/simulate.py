@@ -10,8 +10,8 @@ from cli.inputs.options import files_option, output_choice, report_option, setti
 from cli.inputs.planning import complete_policies
 from cli.inputs.runs import command_line, executor_of, machine_description, resume_hint, save_report, sweep_options
 from cli.printing.terminal import VerbGroup, stopped_status
+from cli.verbs.power import simulate_power
 from cli.verbs.scaling import simulate_scaling
-from cli.verbs.simulate_power import power
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.sweeps import Contest, ContestOptions, ContestResult
@@ -28,7 +28,7 @@ def simulate() -> None:
     """Simulate a datacenter: placement of arriving pods, a day, power, scaling."""
 
 
-simulate.add_command(power)
+simulate.add_command(simulate_power)
 simulate.add_command(simulate_scaling)
 
 

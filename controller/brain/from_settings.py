@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -84,4 +85,4 @@ def inline_brain(decisions: Decisions, clock: Clock = time.monotonic, sections: 
 def _peer(brain: BrainSettings) -> BrainPeer:
     if brain.mode == "embedded":
         return ChildBrain(RayStart(folder="", planners=brain.planners))
-    return RemoteBrain(brain.address, lambda: secret_from(Path(brain.token_file)))
+    return RemoteBrain(brain.address, partial(secret_from, Path(brain.token_file)))

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -50,7 +51,7 @@ class ChildBrain:
     start: RayStart = field(default_factory=lambda: RayStart(folder=""))
     process: "subprocess.Popen[bytes] | None" = None
     command: tuple[str, ...] = (sys.executable, "-m", "controller.brain.on_ray.process")
-    given: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    given: Mapping[str, str] = field(default_factory=os.environ.copy)
     folder: str = ""
     """Folder of the running child, for Ray's files."""
 
@@ -68,7 +69,7 @@ class ChildBrain:
     def adopt(self, stream: socket.socket) -> Callable[[], None]:
         """Gives a stream to a new child; returns a function that ends it. The caller still has to close the stream."""
         self.process = self._born(stream)
-        return lambda: self.close(kindly=False)
+        return partial(self.close, kindly=False)
 
     def _born(self, stream: socket.socket) -> "subprocess.Popen[bytes]":
         # Paths of Ray's sockets in it must stay under 107 characters, so it is directly in the temporary folder.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from cluster.changes import with_expected
@@ -78,7 +79,7 @@ def sections_of(order: tuple[Entry, ...]) -> Sections:
         raise ValueError(
             "a background decider or an edit is between the planners' deciders; move it before or after them"
         )
-    stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, lambda decider: decider.scope))
+    stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, attrgetter("scope")))
     return Sections(order[:first], stages, order[end:])
 
 
@@ -198,7 +199,7 @@ def stage_plans(
         return [_stage_plan(stage, seen, asked, observed=snapshot, number=0, portion=1.0)]
     if not len(seen.nodes):
         return []  # The plan only decides what to rent: there is no fleet to pack, and no pod lacks a place in it.
-    shares = shares_of(seen, asked.decisions.shares)
+    shares = shares_of(seen, asked.decisions.shares) if asked.decisions.shares > 1 else (seen,)
     waiting = [len(share.pods.pending) for share in shares]
     plans = []
     for number in range(part, len(shares), parts):

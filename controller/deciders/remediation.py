@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from operator import attrgetter
 
 from cluster.actions import RestartGang, Taint, Untaint
 from cluster.changes import OUR_TAINTS, PROBATION_TAINT, UNHEALTHY_TAINT, taint_on
@@ -95,7 +96,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
             steps += (step for intent in made.nodes if (step := _node_step(snapshot, intent)) is not None)
             due = HealthOutcome.of((), decision.due(facts.recorded)).jobs
             restarts.update((step.action.subject, step) for step in _restarts(snapshot, facts, due, rules))
-    outcome = replace(outcome, incidents=tuple(sorted(incidents, key=lambda each: each.id)))
+    outcome = replace(outcome, incidents=tuple(sorted(incidents, key=attrgetter("id"))))
     phases = [Phase("quarantine", tuple(steps), whole=False)] if steps else []
     phases += [Phase(f"restart {step.action.subject}", (step,)) for step in restarts.values()]
     findings = []

@@ -1,13 +1,22 @@
-"""Part: what a decider needs besides its kinds and facts, such as watches or a fast loop of its own."""
+"""Control loop beside the planning cycle: what a decider needs besides kinds and facts, such as watches of its own."""
 
-from collections.abc import Callable
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Any, Protocol
 
+import msgspec
+import structlog
+
 from cluster.clock import Clock
+from cluster.errors import Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.api.kind import Kind
+from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection
 from controller.kube.leader_election import Leadership
@@ -15,11 +24,28 @@ from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
-from controller.settings import OperatorSettings
+from controller.objects.own_objects import own_from
+from controller.objects.read import Read
+from controller.report.events import AT_A_TIME, Events
+
+log = structlog.get_logger(__name__)
 
 
-class Courier(Protocol):
-    """Another part's messages on the same link, signed as all others. Called in the link's thread."""
+class Leader(Protocol):
+    """Leadership of this process; any thread may ask."""
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the Lease."""
+        ...
+
+    def may_write(self) -> bool:
+        """Whether this process leads."""
+        ...
+
+
+class AgentChannel(Protocol):
+    """A loop's own messages on the agents' connections, signed as all others. Called in the connections' thread."""
 
     @property
     def sends(self) -> str:
@@ -27,85 +53,168 @@ class Courier(Protocol):
         ...
 
     @property
-    def hears(self) -> str:
+    def receives(self) -> str:
         """Kind of its messages from agents."""
         ...
 
-    def mail_for(self, node: str) -> bytes | None:
-        """Text for a node from which it has heard; sent again only when it changes, or on a new connection."""
+    def message_to(self, node: str) -> bytes | None:
+        """Text for a node that has reported; sent again only when it changes, or on a new connection."""
         ...
 
-    def heard(self, node: str, text: bytes) -> str:
+    def receive(self, node: str, text: bytes) -> str:
         """Takes a text; returns why it is refused, or nothing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class LoopClocks:
     monotonic: Clock
     """Clock of fast loops and their leases; it also counts while the machine is suspended."""
     wall: Clock
     """Seconds since the epoch, for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the operator process offers to a part at its start."""
+class CycleTrigger:
+    """Requests for a planning cycle, from any thread."""
 
-    loop: LoopThread
+    def __init__(self) -> None:
+        self._changed, self._urgent = Event(), Event()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether something has changed since the last cycle began."""
+        return self._changed.is_set()
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the next cycle should not wait until its interval has passed."""
+        return self._urgent.is_set()
+
+    def changed(self) -> None:
+        """Asks for a cycle soon, since facts have changed."""
+        self._changed.set()
+
+    def hurry(self) -> None:
+        """Asks for a cycle at once, however short the time since the last."""
+        self._urgent.set()
+        self._changed.set()
+
+    def clear(self) -> None:
+        self._changed.clear()
+        self._urgent.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopContext:
+    """What the operator process offers to a loop at its start."""
+
+    thread: LoopThread
     """Event loop of the connection to the API server."""
     connection: Connection
-    """Connection to the API server; it belongs to `loop`."""
+    """Connection to the API server; it belongs to `thread`."""
     applier: Applier
     """Sends writes while this replica leads."""
     leadership: Leadership
     caches: Caches
     """Watched objects that planning reads."""
     meter: Meter
-    clocks: Clocks
-    changed: Callable[[], None]
-    """To be called when facts have changed, so that a cycle follows soon."""
-    hurry: Callable[[], None]
-    """To be called when a cycle should follow at once, however short the time since the last."""
+    clocks: LoopClocks
+    trigger: CycleTrigger
+    identity: str
+    """Name of this process in Events."""
     stack: ExitStack
-    """Ends the part, before the Lease is released."""
-    couriers: list[Courier] = field(default_factory=list)
-    """What travels on the agents' link besides power; any part may add one at its start."""
+    """Ends the loop, before the Lease is released."""
+    channels: list[AgentChannel] = field(default_factory=list)
+    """What travels on the agents' connections besides power; any loop may add one at its start."""
+
+    @property
+    def reports_applier(self) -> Applier:
+        """Sender of reports, with fewer writes at a time than that of plans."""
+        return replace(self.applier, concurrency=AT_A_TIME)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs this in the connection's event loop until the operator ends."""
+        self.stack.callback(self.thread.begin(work))
+
+    def events_about(self, kind: str, objects: Cache[Any]) -> Events:
+        """Events about objects of this kind, which are written until the operator ends."""
+
+        def uid(of_kind: str, name: str) -> str | None:
+            found = objects.get(name) if of_kind == kind else None
+            return found.metadata.uid if found else None
+
+        events = Events(self.reports_applier, uid, self.clocks.wall, lambda: self.leadership.epoch, self.identity)
+        self.keep(events.write())
+        return events
 
 
-class FactSource(Protocol):
-    """One decider's contribution to the snapshot, from what it observed itself."""
+class ControlLoop(ABC):
+    """A loop that the settings enable. Its facts join each snapshot; what plans learned for it comes back."""
 
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
         """Watches of its own, run with all others; the operator is ready when they are synced."""
-        ...
+        return ()
+
+    @abstractmethod
+    def start(self, context: LoopContext) -> dict[str, int]:
+        """Starts its turns and its reports; returns the ports that it listens on, by name."""
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its facts; unchanged where there are none."""
-        ...
+        return snapshot
 
-
-class RunningPart(FactSource, Protocol):
-    """A part that the settings enable."""
-
-    def start(self, around: Surroundings) -> dict[str, int]:
-        """Starts its loop and its reports; returns the ports that it listens on, by name."""
-        ...
-
-    def learn(self, plan: Plan) -> None:
+    def learn(self, plan: Plan) -> None:  # noqa: B027 - most loops learn nothing from plans
         """Takes what deciders decided for it (`Plan.health`, `Plan.fits`), after each cycle. Must be quick."""
-        ...
 
     def probe(self) -> str | None:
         """Why it has to be restarted; None while it runs."""
-        ...
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Registered part of the operator."""
+class WrittenStatuses:
+    """Statuses that were written last, each until the watch shows a newer version than the one it was based on."""
 
-    name: str
-    enabled: Callable[[OperatorSettings], RunningPart | None]
-    """Function that returns the part as the settings configure it; None where it is not enabled."""
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[str, dict[str, Any]]] = {}
+        """Object → its resourceVersion at the write, and the status."""
+
+    def before(self, about: str, obj: OwnObject) -> dict[str, Any]:
+        """The present status of an object, by the last write where the watch does not show that yet."""
+        version, status = self._written.get(about, ("", {}))
+        if version == obj.metadata.resource_version:
+            return status
+        shown: dict[str, Any] = msgspec.json.decode(obj.status)
+        return shown
+
+    def put(self, about: str, obj: OwnObject, status: dict[str, Any]) -> None:
+        self._written[about] = (obj.metadata.resource_version, status)
+
+    def forget(self, about: str) -> None:
+        self._written.pop(about, None)
+
+    def clear(self) -> None:
+        self._written.clear()
+
+
+async def repeat(turn: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
+    """Takes turns for ever. An internal error is logged with these words, and the next turn tries again."""
+    while True:
+        try:
+            await turn()
+        except Exception:
+            log.exception(failed)
+        await asyncio.sleep(every_s)
+
+
+def specs_in(kind: Kind, objects: Mapping[str, OwnObject]) -> tuple[dict[str, Any], dict[str, tuple[Mistake, ...]]]:
+    """Specs that can be used, by the objects' names, and the errors of the others."""
+    specs: dict[str, Any] = {}
+    mistakes: dict[str, tuple[Mistake, ...]] = {}
+    for name, obj in objects.items():
+        read = own_from(name, kind, obj)
+        if isinstance(read, Read):
+            specs[name] = read.object.spec
+        else:
+            mistakes[name] = read
+    return specs, mistakes

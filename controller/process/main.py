@@ -1,53 +1,27 @@
 """Operator process: watches, leads or stands by, runs the loop, answers probes, and stops in order."""
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
-from random import Random
 from threading import Event
-from uuid import uuid4
 
 import structlog
 
 from cluster.errors import ObservationError
-from cluster.snapshot import Snapshot
-from controller.brain.from_settings import limits_from
+from cluster.plans import Plan
+from controller.brain.from_settings import brain_from, limits_from
+from controller.brain.remote import BrainMetrics, RayBrain
 from controller.cycle import run_cycle
-from controller.guard import Limits
-from controller.kube.cache import Cache
-from controller.kube.cache import Surroundings as Watching
-from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
 from controller.kube.leader_election import Leadership
-from controller.kube.loop_thread import LoopThread
-from controller.kube.request import Request
-from controller.kube.sender import Applier, Fence
-from controller.kube_world.cached_view import (
-    DEPLOYMENTS,
-    QUOTAS,
-    CachedView,
-    allocates_claims,
-    foreign_kinds_from,
-    observer_from,
-)
-from controller.kube_world.observer import empty_caches, follow
-from controller.kube_world.refusals import FAILED_PODS
-from controller.kube_world.reservations import Reservations
-from controller.loops.loop import Clocks, RunningPart, Surroundings
+from controller.loops.loop import ControlLoop, LoopContext
 from controller.metrics.endpoint import metrics_endpoint
-from controller.metrics.registry import Meter, count_request, foresee_requests
-from controller.ports import Brain, World
+from controller.metrics.registry import Meter
+from controller.process.cluster import ClusterWriter, WatchedCluster
 from controller.process.probes import Recorder, probes_endpoint, recorder_of
 from controller.process.registries import PRODUCT, Registries
-from controller.process.wire_brain import OnRay, operators_brain
-from controller.process.wire_world import kubernetes_world
 from controller.report.cycle_reporter import CycleReporter
-from controller.report.own_statuses import reports_on
-from controller.report.scaling_status import PublishedLimits
 from controller.settings import OperatorSettings
 
 STUCK_AFTER_S = 120.0
@@ -55,21 +29,16 @@ STUCK_AFTER_S = 120.0
 deadline."""
 FAILURES_IN_A_ROW = 3
 """Failed cycles in a row after which the process is not ready and leaves the Lease to another replica."""
-REST_S = 10.0
-"""Seconds that it leaves the Lease to others; five times as long as a standby needs to notice (`LeaseTimes.retry_s`).
-A single replica takes it again, since one that fails still does better than none."""
 POLL_S = 0.05
 """Seconds between two checks of the loop for work."""
 SWITCH_S = 0.0005
 """Longest time that a thread computes before another gets its turn, in seconds. With Python's default of 5 ms, each
 answer of the API server would wait that long while the main thread decides or logs: writes, and renewals of the
 Lease, would be slow."""
-SHUTDOWN_S = 4.0
-"""Seconds for the release of the Lease; with the rest of the exit it stays under 10 s."""
 
 
-class Heart:
-    """State of the main thread for the probes: its heartbeat, and the cycles that failed in a row."""
+class Heartbeat:
+    """State of the main thread for the probes: its last pass, and the cycles that failed in a row."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -89,34 +58,71 @@ class Heart:
         return f"the last {self.failures} cycles failed: see the log" if is_failing else None
 
 
+class Planner:
+    """The brain as the settings configure it, its metrics, and the limits on its plans."""
+
+    def __init__(
+        self, settings: OperatorSettings, registries: Registries, leadership: Leadership, meter: Meter
+    ) -> None:
+        self.limits = limits_from(settings)
+        self.brain = brain_from(settings, epoch=lambda: leadership.epoch, sections=registries.sections)
+        self._on_ray = self.brain if isinstance(self.brain, RayBrain) else None
+        self._metrics = BrainMetrics(meter)
+
+    def lead(self, *, leads: bool) -> None:
+        """Starts a brain on Ray in a replica that leads; stops that of one that stands by."""
+        if self._on_ray is not None:
+            self._on_ray.lead(leads=leads)
+            self.publish()
+
+    def publish(self) -> None:
+        """Updates the metrics of a brain on Ray."""
+        if self._on_ray is not None:
+            self._metrics.publish(self._on_ray, self._on_ray.background.counts)
+
+    def close(self) -> None:
+        if self._on_ray is not None:
+            self._on_ray.close()
+
+
+class RunningLoops:
+    """The loops beside the cycle that the settings enable."""
+
+    def __init__(self, settings: OperatorSettings, registries: Registries) -> None:
+        """Raises ConfigError."""
+        self.each: tuple[ControlLoop, ...] = tuple(
+            loop for loop_of in registries.loops if (loop := loop_of(settings)) is not None
+        )
+
+    def start(self, context: LoopContext) -> dict[str, int]:
+        """Starts all; returns the ports that they listen on, by name."""
+        return {name: port for loop in self.each for name, port in loop.start(context).items()}
+
+    def learn(self, plan: Plan) -> None:
+        for loop in self.each:
+            loop.learn(plan)
+
+    def probe(self) -> str | None:
+        """Why one of them has to be restarted; None while all run."""
+        return next(filter(None, (loop.probe() for loop in self.each)), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Running operator: all parts that the loop uses."""
+    """Running operator: all that its loop uses."""
 
     settings: OperatorSettings
-    leadership: Leadership
-    world: World
-    brain: Brain
+    cluster: WatchedCluster
+    writer: ClusterWriter
+    planner: Planner
+    loops: RunningLoops
     reporter: CycleReporter
-    heart: Heart
-    changed: Event
-    """Set whenever a watch has reported a change."""
-    hurried: Event
-    """Set when the next cycle should not wait until `interval_s` has passed."""
-    is_synced: Callable[[], bool]
-    fence: Callable[[], bool]
-    """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
-    reservations: Reservations
     recorder: Recorder
-    ray: OnRay | None
-    """Brain on Ray, where there is one."""
-    probe_port: int
-    metrics_port: int
-    step_down: Callable[[], None] = lambda: None
-    """Leaves the Lease to others for `REST_S`."""
-    parts: tuple[RunningPart, ...] = ()
+    heartbeat: Heartbeat
+    probe_port: int = 0
+    metrics_port: int = 0
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Further ports, by the name of the part that listens there."""
+    """Further ports, by the name of the loop that listens there."""
 
 
 def operate(
@@ -136,99 +142,29 @@ def operate(
 def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Iterator[Operator]:
     """The operator with all parts running. On leaving the block it stops writing, then releases the Lease."""
     with ExitStack() as stack:
-        loop = LoopThread("kubernetes")
-        stack.callback(loop.close)
-        meter, changed, hurried, heart = Meter(), Event(), Event(), Heart()
-
-        def hurry() -> None:
-            hurried.set()
-            changed.set()
-
-        foresee_requests(meter)
-        access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
-        connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
-        stack.callback(lambda: loop.run_within(connection.close(), 1.0))
-        leadership = _leadership(settings, connection)
-        caches = empty_caches(
-            changed.set,
-            with_devices=allocates_claims(settings),
-            kinds=registries.kinds,
-            groups=foreign_kinds_from(settings),
-        )
-        deployments = Cache(DEPLOYMENTS, changed.set)
-        parts = [running for part in registries.parts if (running := part.enabled(settings)) is not None]
-        failed = Cache(FAILED_PODS, changed.set)
-        quotas = Cache(QUOTAS, changed.set)
-        everything = (*caches.each, deployments, failed, quotas, *(cache for part in parts for cache in part.caches))
-
-        def is_synced() -> bool:
-            return all(cache.is_synced for cache in everything)
-
-        around = Watching(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
-        stack.callback(loop.begin(follow(everything, connection, around)))
-        stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
-        stack.callback(loop.begin(leadership.campaign()))
-        reservations = Reservations(time.monotonic, settings.release_deadline_s)
-        observer = observer_from(
-            settings, caches, time.time, facts=registries.facts, is_guarded=lambda: reservations.is_guarded
-        )
-
-        def with_parts(snapshot: Snapshot) -> Snapshot:
-            return reduce(lambda seen, part: part.add_to(seen), parts, snapshot)
-
-        view = CachedView(
-            observer,
-            deployments,
-            completed=with_parts,
-            failed=failed,
-            quotas=quotas,
-            reservations=reservations,
-            allocates_claims=allocates_claims(settings),
-        )
-        own_jobs = reports_on(
-            observer,
-            caches,
-            lambda name: bool((pod := view.pod(name)) and pod.is_running),
-            PublishedLimits() if settings.autoscaler.config_maps else None,
-        )
-        applier = Applier(
-            connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
-        )
-        world = kubernetes_world(settings, loop, applier, leadership, view, observer, own_jobs, reservations, stack)
-        clocks = Clocks(boot_time_s, time.time)
-        surroundings = Surroundings(
-            loop, connection, applier, leadership, caches, meter, clocks, changed.set, hurry, stack
-        )
-        ports = {name: port for part in parts for name, port in part.start(surroundings).items()}
-        fence = Fence(connection, settings.lease.namespace, time.monotonic)
-        brain, ray = operators_brain(settings, meter, leadership, registries.sections)
-        if ray is not None:
-            stack.callback(ray.brain.close)
+        meter, heartbeat, recorder = Meter(), Heartbeat(), recorder_of(settings)
+        loops = RunningLoops(settings, registries)
+        cluster = WatchedCluster(settings, registries, loops.each, meter, stack)
+        writer = ClusterWriter(settings, cluster, meter, stack)
+        ports = loops.start(writer.loop_context())
+        planner = Planner(settings, registries, cluster.leadership, meter)
+        stack.callback(planner.close)
         probes = {
-            "/healthz": lambda: heart.probe() or next(filter(None, (part.probe() for part in parts)), None),
-            "/readyz": lambda: heart.readiness() if is_synced() else "the watches are not synced yet",
+            "/healthz": lambda: heartbeat.probe() or loops.probe(),
+            "/readyz": lambda: heartbeat.readiness() if cluster.is_synced() else "the watches are not synced yet",
         }
-        recorder = recorder_of(settings)
+        served = probes_endpoint(settings.host, settings.probe_port, probes, recorder.downloads)
         yield Operator(
             settings,
-            leadership,
-            world,
-            brain,
+            cluster,
+            writer,
+            planner,
+            loops,
             CycleReporter(meter, structlog.get_logger("cycle"), time.time),
-            heart,
-            changed,
-            hurried,
-            is_synced,
-            lambda: loop.run(fence.is_enforced(leadership.epoch)),
-            reservations,
             recorder,
-            ray,
-            probe_port=stack.enter_context(
-                probes_endpoint(settings.host, settings.probe_port, probes, recorder.downloads)
-            ),
+            heartbeat,
+            probe_port=stack.enter_context(served),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
-            step_down=lambda: loop.run(leadership.step_down(REST_S)),
-            parts=tuple(parts),
             ports=ports,
         )
 
@@ -238,85 +174,52 @@ def run_loop(operator: Operator, stop: Event) -> None:
 
     A cycle runs when something changed, at most once in `interval_s`, and regularly without a change (`resync_s`).
     """
-    settings = operator.settings
+    settings, cluster, reporter = operator.settings, operator.cluster, operator.reporter
+    heartbeat, trigger = operator.heartbeat, operator.cluster.trigger
+    # How many seconds before its resync a cycle may run when something changed.
+    patience_s = max(0.0, settings.resync_s - settings.interval_s)
     term: int | None = None
-    limits = limits_from(settings)
     next_at_s = 0.0
     while not stop.wait(POLL_S):
-        operator.heart.beat()
-        leads = operator.leadership.may_write()
+        heartbeat.beat()
+        leads = cluster.leadership.may_write()
         # The term, because another process may have led, and ended, while a cycle lasted.
-        present = operator.leadership.epoch if leads else None
+        present = cluster.leadership.epoch if leads else None
         if present != term:
             term, next_at_s = present, 0.0
-            operator.reporter.report_leadership(leads=leads, epoch=operator.leadership.epoch)
+            reporter.report_leadership(leads=leads, epoch=cluster.leadership.epoch)
             if leads:
-                is_fenced = settings.fenced and operator.fence()
-                operator.reservations.lead(is_guarded=is_fenced)
+                is_fenced = settings.fenced and operator.writer.fence()
+                cluster.reservations.lead(is_guarded=is_fenced)
                 if settings.fenced and not is_fenced:
-                    operator.reporter.report_unfenced()
-            if operator.ray is not None:
-                operator.ray.lead(leads=leads)
-                operator.ray.tell()
+                    reporter.report_unfenced()
+            operator.planner.lead(leads=leads)
         now_s = time.monotonic()
-        has_waited = operator.hurried.is_set() or now_s >= next_at_s - _patience_s(settings)
-        is_due = now_s >= next_at_s or (operator.changed.is_set() and has_waited)
-        if not leads or not operator.is_synced() or not is_due:
+        has_waited = trigger.is_urgent or now_s >= next_at_s - patience_s
+        is_due = now_s >= next_at_s or (trigger.is_set and has_waited)
+        if not leads or not cluster.is_synced() or not is_due:
             continue
-        operator.changed.clear()
-        operator.hurried.clear()
+        trigger.clear()
         next_at_s = now_s + settings.resync_s
-        _one_cycle(operator, limits)
-        if operator.heart.failures and operator.heart.failures % FAILURES_IN_A_ROW == 0:
-            operator.reporter.report_stepping_down(operator.heart.failures)
-            operator.step_down()
+        _one_cycle(operator)
+        if heartbeat.failures and heartbeat.failures % FAILURES_IN_A_ROW == 0:
+            reporter.report_stepping_down(heartbeat.failures)
+            cluster.step_down()
 
 
-def _patience_s(settings: OperatorSettings) -> float:
-    """How many seconds before its resync a cycle may run when something changed."""
-    return max(0.0, settings.resync_s - settings.interval_s)
-
-
-def _one_cycle(operator: Operator, limits: Limits) -> None:
+def _one_cycle(operator: Operator) -> None:
+    planner, reporter = operator.planner, operator.reporter
     deadline_s = operator.settings.plan_deadline_s
     try:
-        cycle = run_cycle(operator.world, operator.brain, limits, deadline_s, time.monotonic)
+        cycle = run_cycle(operator.writer.world, planner.brain, planner.limits, deadline_s, time.monotonic)
     except ObservationError as error:
-        operator.reporter.report_blind(error)
+        reporter.report_blind(error)
     except Exception as error:  # noqa: BLE001 - a bug in one cycle must not end the process that holds the Lease
-        operator.heart.failures += 1
-        operator.reporter.report_failed(error)
+        operator.heartbeat.failures += 1
+        reporter.report_failed(error)
     else:
-        operator.heart.failures = 0
-        operator.reporter.report_cycle(cycle)
+        operator.heartbeat.failures = 0
+        reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
-        for part in operator.parts:
-            part.learn(cycle.plan)
-        if operator.ray is not None:
-            operator.ray.tell()
-
-
-def _leadership(settings: OperatorSettings, connection: Connection) -> Leadership:
-    return Leadership(
-        connection,
-        namespace=settings.lease.namespace,
-        name=settings.lease.name,
-        identity=identity_of(settings),
-        clock=boot_time_s,
-        wall_clock=time.time,
-    )
-
-
-def identity_of(settings: OperatorSettings) -> str:
-    """Identity in the Lease: with a suffix of its own where the settings name one, as a file read by two processes."""
-    is_named = "identity" in settings.model_fields_set
-    return f"{settings.identity}_{uuid4().hex[:8]}" if is_named else settings.identity
-
-
-def boot_time_s() -> float:
-    """Clock that also counts while the machine is suspended, as the clocks of other candidates do."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _count(meter: Meter, request: Request) -> None:
-    count_request(meter, request.verb, request.resource, request.status, request.for_s)
+        operator.loops.learn(cycle.plan)
+        planner.publish()

@@ -1,5 +1,6 @@
-"""Registries of the operator process: its kinds, facts, deciders and parts."""
+"""Registries of the operator process: its kinds, facts, deciders and loops."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from controller.api.kind import Kind
@@ -9,18 +10,21 @@ from controller.deciders.pipeline import ORDER, Sections, sections_of
 from controller.loops.autoscaler import loop as autoscaler
 from controller.loops.health import loop as health
 from controller.loops.isolation import loop as isolation
-from controller.loops.loop import Part
+from controller.loops.loop import ControlLoop
 from controller.loops.power import control as power
+from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
 from controller.snapshot.scalers import Fact
 
-PARTS: tuple[Part, ...] = (
-    Part("power", power.enabled),
-    Part("autoscaler", autoscaler.enabled),
-    Part("health", health.enabled),  # behind power, whose caps are facts of health
-    Part("isolation", isolation.enabled),
+LoopOf = Callable[[OperatorSettings], ControlLoop | None]
+"""Makes a loop as the settings configure it; None where they do not enable it. Raises ConfigError."""
+LOOPS: tuple[LoopOf, ...] = (
+    power.enabled,
+    autoscaler.enabled,
+    health.enabled,  # behind power, whose caps are facts of health
+    isolation.enabled,
 )
-"""Parts with watches or a fast loop of their own. A decider whose facts are objects of its kinds needs none."""
+"""Loops beside the planning cycle. A decider whose facts are objects of its kinds needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Registries:
     kinds: tuple[Kind, ...] = KINDS
     facts: tuple[Fact, ...] = FACTS
     order: tuple[Entry, ...] = ORDER
-    parts: tuple[Part, ...] = PARTS
+    loops: tuple[LoopOf, ...] = LOOPS
 
     @property
     def sections(self) -> Sections:

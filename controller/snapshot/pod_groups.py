@@ -25,6 +25,11 @@ MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""
 KUEUE = "KueuePodGroup"
 """Word of Kueue's groups of plain pods, which have no object."""
+_GROUPED = (POD_GROUP, WORKLOAD, COSCHEDULING, VOLCANO, KAI, LEADER_WORKER_SET, JOB_SET, RAY_CLUSTER, JOB)
+# Words of these kinds, looked up once: every pod is compared with all of them.
+_POD_GROUP, _WORKLOAD, _COSCHEDULING, _VOLCANO, _KAI, _LEADER_WORKER_SET, _JOB_SET, _RAY_CLUSTER, _JOB = (
+    kind.called for kind in _GROUPED
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +82,20 @@ def group_of(pod: Pod) -> GroupRef | None:
     is_launcher = (labels.kubeflow_replica or "").lower() == "launcher"
     named = [
         (KUEUE, labels.kueue_group, ""),
-        (POD_GROUP.called, scheduling.pod_group_name if scheduling else None, ""),
-        (WORKLOAD.called, workload.name if workload else None, replica),
-        (COSCHEDULING.called, labels.coscheduling_group, ""),
-        (VOLCANO.called, annotations.volcano_group, ""),
-        (KAI.called, annotations.kai_group, ""),
-        (LEADER_WORKER_SET.called, labels.lws, f"{labels.lws_group or '0'}{FOREIGN_GANG}{role}"),
-        (JOB_SET.called, labels.job_set, labels.replicated_job or ""),
-        (RAY_CLUSTER.called, labels.ray_cluster if RAY_CLUSTER.name in owners else None, ""),
+        (_POD_GROUP, scheduling.pod_group_name if scheduling else None, ""),
+        (_WORKLOAD, workload.name if workload else None, replica),
+        (_COSCHEDULING, labels.coscheduling_group, ""),
+        (_VOLCANO, annotations.volcano_group, ""),
+        (_KAI, annotations.kai_group, ""),
+        (_LEADER_WORKER_SET, labels.lws, f"{labels.lws_group or '0'}{FOREIGN_GANG}{role}"),
+        (_JOB_SET, labels.job_set, labels.replicated_job or ""),
+        (_RAY_CLUSTER, labels.ray_cluster if RAY_CLUSTER.name in owners else None, ""),
         *((kind.called, labels.kubeflow_job, "") for kind in KUBEFLOW_JOBS if kind.name in owners and not is_launcher),
-        (JOB.called, labels.job if JOB.name in owners else None, ""),
+        (_JOB, labels.job if JOB.name in owners else None, ""),
     ]
     for word, name, part in named:
         if name:
-            stated = {KUEUE: annotations.kueue_count, LEADER_WORKER_SET.called: annotations.lws_size}.get(word)
+            stated = {KUEUE: annotations.kueue_count, _LEADER_WORKER_SET: annotations.lws_size}.get(word)
             return GroupRef(word, f"{pod.metadata.namespace}/{name}", part, _written_count(stated))
     return None
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -257,7 +258,7 @@ def is_past_bound(scaler: Scaler) -> bool:
 def with_conflicts(scalers: Sequence[Scaler]) -> tuple[Scaler, ...]:
     """The scalers, in which of several with one target only the first by name may change it."""
     owners: dict[tuple[str, str, str], str] = {}
-    for each in sorted(scalers, key=lambda each: each.name):
+    for each in sorted(scalers, key=attrgetter("name")):
         if each.mode in ("ScaleUpOnly", "Auto") and not is_past_bound(each):
             owners.setdefault(each.target.identity, each.name)
     found = []

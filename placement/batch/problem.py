@@ -34,6 +34,7 @@ from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.nodes import NodeFilter
 from cluster.snapshot import PENDING, Free, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from placement.engine.ledger import MOST_COPIES
 from placement.engine.packer import filters_of
 
 
@@ -114,10 +115,6 @@ GIB = 2.0**30
 LEFT_OUT_FACTOR = 1.01
 """Price of leaving a pod out, in prices of the most expensive node, for each GPU that it requests (for one, when it
 requests none)."""
-
-
-MOST_COPIES = 1 << 20
-"""Count for pods that request nothing, which fit without end."""
 
 
 def copies_in(shape: PodShape, free: Free, nodes: IntArray | None = None) -> IntArray:

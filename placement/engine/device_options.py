@@ -86,7 +86,7 @@ class StateMemo:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
+class DeviceOptions:
     """Device choices: one per device with enough left for a pod with a fraction of a GPU, one per node for others."""
 
     count: int
@@ -139,8 +139,8 @@ class Options:
         return Rated(cost[first], self.devices[first])
 
 
-def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> Options:
-    """Options of a pod on nodes that can all take it."""
+def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> DeviceOptions:
+    """DeviceOptions of a pod on nodes that can all take it."""
     count, before = len(nodes), ledger.gpu_milli[nodes]
     cpu_before = ledger.cpu_milli[nodes]
     cpu_milli = cpu_before - shape.cpu_milli
@@ -150,7 +150,7 @@ def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> Options:
         devices = tightest_devices(shape, before)
         words = words_of(both_types, both_cpus, np.concatenate([before, left_after(shape, before, devices)]))
         of_now, of_then = words[:count], words[count:]
-        return Options(count, np.arange(count), devices, gpu_type, cpu_milli, of_then, of_now, before, shape)
+        return DeviceOptions(count, np.arange(count), devices, gpu_type, cpu_milli, of_then, of_now, before, shape)
     node, device = np.nonzero(before >= shape.gpu_milli)
     words_before = device_words(before)
     now = before[node, device]
@@ -158,4 +158,4 @@ def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> Options:
     whole = cpu_words(both_types, both_cpus).reshape(2, count) + words_before.sum(axis=1, dtype=np.uint64)
     words = whole[1][node] - words_before[node, device] + device_words(now - shape.gpu_milli)
     masks: IntArray = np.left_shift(1, device)
-    return Options(count, node, masks, gpu_type[node], cpu_milli[node], words, whole[0], before, shape)
+    return DeviceOptions(count, node, masks, gpu_type[node], cpu_milli[node], words, whole[0], before, shape)

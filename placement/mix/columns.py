@@ -10,7 +10,7 @@ relaxation, because the instances of each service are whole.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -166,6 +166,14 @@ class ColumnPool:
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))
 
+    def beside(self, chosen: "Chosen", some: Collection[int]) -> dict[str, Stock]:
+        """Stock that the chosen columns of all needs but these leave."""
+        left = dict(self.question.stock)
+        for k, column in enumerate(chosen):
+            if k not in some and column is not None:
+                left = stock_after(left, self.question.needs[k], column.mix)
+        return left
+
     def bound(self, served: Sequence[int]) -> float:
         """Lower bound on the objective of these needs, when they share the stock."""
         if not self.question.is_exact:
@@ -298,11 +306,7 @@ def refit(pool: ColumnPool, chosen: Chosen, k: int, budget: Budget) -> Column | 
 
     None where it is infeasible.
     """
-    need, left = pool.question.needs[k], dict(pool.question.stock)
-    for other, column in enumerate(chosen):
-        if other != k and column is not None:
-            left = stock_after(left, pool.question.needs[other], column.mix)
-    proof = pool.best_proof
+    need, left, proof = pool.question.needs[k], pool.beside(chosen, (k,)), pool.best_proof
     price = np.array([offer.price_per_hour for offer in need.offers])
     most = np.array([seats_left(offer, left) for offer in need.offers], dtype=np.float64)
     _, mix = split_and_rounded(need, price + (proof.prices.instance[k] if proof else 0.0), budget, most)
@@ -331,11 +335,8 @@ def _chosen(pool: ColumnPool, model: MixMaster) -> Chosen:
 
 def resolve(pool: ColumnPool, chosen: Chosen, some: Sequence[int], nodes: int, budget: Budget, terms: Terms) -> bool:
     """Solves some needs together on the stock that the others leave; adds their mixes. Returns whether any is new."""
-    left = dict(pool.question.stock)
-    for k, column in enumerate(chosen):
-        if k not in some and column is not None:
-            left = stock_after(left, pool.question.needs[k], column.mix)
-    together = replace(pool.question, needs=tuple(pool.question.needs[k] for k in some), stock=left)
+    needs = tuple(pool.question.needs[k] for k in some)
+    together = replace(pool.question, needs=needs, stock=pool.beside(chosen, some))
     model = build_model(together, whole_slices=True)
     _tighten(model, together.needs)
     if not spent(model.problem, budget, terms, most_nodes=nodes).has_answer:

@@ -115,7 +115,7 @@ MORE_WORK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class MixVariant:
     """What is known of a variant."""
 
     cost_per_hour: float | None
@@ -128,8 +128,8 @@ class Variant:
 class VariantMemory:
     """Variants of the last plan and of the present one, by digest. One that is lost costs work, and no correctness."""
 
-    before: dict[Digest, Variant] = field(default_factory=dict)
-    now: dict[Digest, Variant] = field(default_factory=dict)
+    before: dict[Digest, MixVariant] = field(default_factory=dict)
+    now: dict[Digest, MixVariant] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Begins a plan: what it does not ask for again is forgotten with the next one."""
@@ -144,7 +144,7 @@ class VariantMemory:
                 return None
             work, answer = budget.work, answer_mix(question, budget)
             is_solved = isinstance(answer, MixAnswer) and not answer.certificate.cut_short
-            known = Variant(answer.cost_per_hour if is_solved and isinstance(answer, MixAnswer) else None, work)
+            known = MixVariant(answer.cost_per_hour if is_solved and isinstance(answer, MixAnswer) else None, work)
             if budget.time_ran_out and known.cost_per_hour is None:
                 return None  # another plan may have more time for the same work
         self.now[digest] = known
@@ -185,7 +185,7 @@ class FoundMixes:
 
 
 @dataclass(slots=True, eq=False)
-class Standing:
+class StandingMixes:
     """Mixes of the last plan that searched, and for how long the next search can wait."""
 
     found: FoundMixes
@@ -197,7 +197,7 @@ class Standing:
     """Plans since the last search."""
 
     @classmethod
-    def after(cls, found: FoundMixes, ask: Ask, before: "Standing | None") -> "Standing":
+    def after(cls, found: FoundMixes, ask: Ask, before: "StandingMixes | None") -> "StandingMixes":
         """After a plan that searched. before: what stood until then."""
         asked = replace(ask(found.needs, found.stay), needs=found.needs)
         now = cls(found, digest_of(asked, of_all_stock=True), rest=0)
@@ -253,7 +253,7 @@ class SearchMemory:
     """Columns of the needs that compete for a stock, and the digest of their question."""
     variants: VariantMemory = field(default_factory=VariantMemory)
     """What explanations of the last plan solved."""
-    standing: Standing | None = None
+    standing: StandingMixes | None = None
     """Mixes that the next plans may keep without a search."""
     _in_place: "SearchMemory | None" = None
 

@@ -15,7 +15,7 @@ from cluster.workloads import InstanceType
 from placement.budget import Budget
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible
-from placement.mix.memory import FoundMixes, SearchMemory, Standing, profiles_digest
+from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, profiles_digest
 from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, search
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
 from placement.mix.problem_builder import (
@@ -119,7 +119,7 @@ def plan_mix(
             own_plans = {name: plans[name] for name in mixes}
             in_order = tuple(mixes[need.service] for need in needs)
             found = FoundMixes(tuple(needs), in_order, stay, own_plans, certificate, profiles)
-            memory.standing = Standing.after(found, ask, standing)
+            memory.standing = StandingMixes.after(found, ask, standing)
     cut_short = (OUT_OF_TIME,) if budget.time_ran_out else ()
     return replace(_plan_of(snapshot, plans, certificate), cut_short=cut_short)
 

@@ -16,7 +16,7 @@ from placement.packing.instances import seat_instances_together
 from placement.packing.phases import phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
 from placement.packing.reasons import Reasons
-from placement.packing.units import FairQueue, Queue, Unit, as_of_now, pending_units, units_of
+from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, pending_units, units_of
 
 WORK_PER_S = 2_000_000.0
 """Places examined per second of the deadline, as `PackingDraft.work` counts them. Measured on a core of 2026 with the
@@ -58,7 +58,7 @@ def pack(
     budget = Budget(math.inf) if budget is None else budget
     draft = PackingDraft(snapshot, packer, tried)
     left = pending_units(draft)
-    service, turn, had_turn = Service(draft, budget, preempt=preempt), Served(1), frozenset[int]()
+    service, turn, had_turn = UnitService(draft, budget, preempt=preempt), ServedUnits(1), frozenset[int]()
     unserved = frozenset[int]()
     while left and turn.seated and not turn.ended:  # again: evictions may free more than they must
         turn = service.serve(left)
@@ -88,7 +88,7 @@ def tried_in_vain(plan: Plan, before: frozenset[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedUnits:
     """Result of serving a queue once."""
 
     seated: int
@@ -99,7 +99,7 @@ class Served:
     """Rows of the pods without a turn, or with one that the limit cut short."""
 
 
-class Service:
+class UnitService:
     """Passes over the units that wait, until none of them can be placed."""
 
     def __init__(self, draft: PackingDraft, budget: Budget, *, preempt: bool) -> None:
@@ -118,20 +118,20 @@ class Service:
         self._useless = 0.0
         """Work of gangs that were not placed."""
 
-    def serve(self, units: Iterable[Unit]) -> Served:
+    def serve(self, units: Iterable[Unit]) -> ServedUnits:
         """Serves every unit once, in the order of service; those whose own work was used up again after all others.
 
         Where the work does not suffice for all, namespaces share that of each priority. Victims of preemption join the
         queue at their own place.
         """
         draft, budget = self._draft, self._budget
-        queue, late = FairQueue(draft, units, budget), Queue(draft)
+        queue, late = FairQueue(draft, units, budget), UnitQueue(draft)
         seated, cut = 0, list[Unit]()
         self._futile_gangs.clear()
         for unit, is_late in self._turns(queue, late):
             if not budget.allows_more():
                 behind = (each for each in (unit, *queue.waiting(), *late.waiting()) if self._may_fit(each))
-                return Served(seated, budget.cut_short, rows_of((*behind, *cut)))
+                return ServedUnits(seated, budget.cut_short, rows_of((*behind, *cut)))
             is_instance = unit.gang < 0 and bool(draft.snapshot.pods.owner[unit.rows[0]])
             if is_instance and unit.priority not in self._together:
                 self._together.add(unit.priority)
@@ -158,9 +158,9 @@ class Service:
                 self._futile_gangs.clear()
                 for each in units_of(draft, victims):
                     queue.add(each)
-        return Served(seated, "work" if cut else "", rows_of(cut))
+        return ServedUnits(seated, "work" if cut else "", rows_of(cut))
 
-    def _turns(self, queue: FairQueue, late: Queue) -> Iterator[tuple[Unit, bool]]:
+    def _turns(self, queue: FairQueue, late: UnitQueue) -> Iterator[tuple[Unit, bool]]:
         """Units as they are when their turn comes, and whether it is the second one; none that cannot be placed."""
         while True:
             first = queue.next()

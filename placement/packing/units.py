@@ -34,7 +34,7 @@ Order = tuple[int, bool, int, int, int]
 """Place in the order of service: the least is served first."""
 
 
-class Queue:
+class UnitQueue:
     """Units that wait for their turn, in the order of service; of each gang one entry, which stands for all its units.
 
     A gang joins in parts: its pending members, and those that a preemption stops while they wait. Whoever serves it
@@ -142,7 +142,7 @@ go on, slowly, beside a flood of a higher one, whose pods take their room back b
 
 
 class FairQueue:
-    """Units that wait, as `Queue`, where each namespace has its share of the work of its priority.
+    """Units that wait, as `UnitQueue`, where each namespace has its share of the work of its priority.
 
     A tenant may create thousands of pods that each cost as much work as a node table. In one order for all of them, the
     work of a plan would end before the pods of anybody else had a turn. A namespace that has used its share of a round
@@ -152,16 +152,16 @@ class FairQueue:
 
     def __init__(self, draft: PackingDraft, units: Iterable[Unit], budget: Budget) -> None:
         self._draft, self._budget = draft, budget
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, UnitQueue] = {}
         self._heads: list[tuple[Order, str]] = []
         """Heap of the first units' orders with their namespaces; what no longer holds is left in it."""
         self._resting: set[str] = set()
         """Namespaces that have used their share of this round."""
-        self._last = Queue(draft)
+        self._last = UnitQueue(draft)
         self._namespaces: defaultdict[int, set[str]] = defaultdict(set)
         for unit in units:
             namespace = namespace_of(draft, unit)
-            self._queues.setdefault(namespace, Queue(draft)).add(unit)
+            self._queues.setdefault(namespace, UnitQueue(draft)).add(unit)
             self._namespaces[unit.priority].add(namespace)
         for namespace in self._queues:
             self._wake(namespace)
@@ -172,7 +172,7 @@ class FairQueue:
 
     def add(self, unit: Unit) -> None:
         namespace = namespace_of(self._draft, unit)
-        self._queues.setdefault(namespace, Queue(self._draft)).add(unit)
+        self._queues.setdefault(namespace, UnitQueue(self._draft)).add(unit)
         if namespace not in self._resting:
             self._wake(namespace)
 

@@ -218,7 +218,32 @@ class _Day:
                     number = int(change.pod.removeprefix(JOBS).partition("-")[0])
                     drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
                     self._ends_at_s[change.pod] = at_s + self._settings.job_hours * HOUR_S * float(drawn)
-            yield self._moment(at_s, done, (*news, *_news(done, world.observe())))
+            seen = self._world.observe()
+            up = np.array([name != self._lost for name in seen.nodes.names])
+            free_milli = seen.free().gpu_milli.sum(axis=1)
+            changes = [change for step in done.outcome.done for change in step.action.seat_changes]
+            yield DayMoment(
+                at_s=at_s,
+                gpus=int(seen.nodes.gpus[up].sum()),
+                gpus_used=float(seen.nodes.gpus[up].sum() - free_milli[up].sum() / 1000),
+                running=int((seen.pods.node != PENDING).sum()),
+                waiting=int((seen.pods.node == PENDING).sum()),
+                waits=waits(seen, done.plan),
+                why={each.reason.code: f"{each.workload}: {each.reason.words}" for each in done.plan.unplaced},
+                services_per_hour=services_per_hour(seen),
+                jobs_gpus=jobs_gpus(seen),
+                whole=whole_services(seen, done.plan),
+                demand_share=tide(at_s / HOUR_S),
+                bound=sum(change.node_before is None for change in changes),
+                evicted=sum(change.node_before is not None for change in changes),
+                scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
+                failed=len(done.outcome.undone),
+                plan_s=done.stage_s["plan"],
+                gap=max((each.certificate.gap for each in done.plan.services if each.certificate), default=0.0),
+                out_of_time=len(done.plan.cut_short),
+                lost=self._lost,
+                news=(*news, *_news(done, world.observe())),
+            )
 
     def _failures(self, at_s: float) -> Iterator[str]:
         """Loses the day's node, or takes it back, at its time."""
@@ -261,34 +286,6 @@ class _Day:
                 movable=pods.movable[job.rows],
             )
             self._world.arrive(fresh, gangs)
-
-    def _moment(self, at_s: float, done: Cycle, news: tuple[str, ...]) -> DayMoment:
-        seen = self._world.observe()
-        up = np.array([name != self._lost for name in seen.nodes.names])
-        free_milli = seen.free().gpu_milli.sum(axis=1)
-        changes = [change for step in done.outcome.done for change in step.action.seat_changes]
-        return DayMoment(
-            at_s=at_s,
-            gpus=int(seen.nodes.gpus[up].sum()),
-            gpus_used=float(seen.nodes.gpus[up].sum() - free_milli[up].sum() / 1000),
-            running=int((seen.pods.node != PENDING).sum()),
-            waiting=int((seen.pods.node == PENDING).sum()),
-            waits=waits(seen, done.plan),
-            why={each.reason.code: f"{each.workload}: {each.reason.words}" for each in done.plan.unplaced},
-            services_per_hour=services_per_hour(seen),
-            jobs_gpus=jobs_gpus(seen),
-            whole=whole_services(seen, done.plan),
-            demand_share=tide(at_s / HOUR_S),
-            bound=sum(change.node_before is None for change in changes),
-            evicted=sum(change.node_before is not None for change in changes),
-            scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
-            failed=len(done.outcome.undone),
-            plan_s=done.stage_s["plan"],
-            gap=max((each.certificate.gap for each in done.plan.services if each.certificate), default=0.0),
-            out_of_time=len(done.plan.cut_short),
-            lost=self._lost,
-            news=news,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from health.probing import (
 from health.records.layout import Layout, layout_from
 from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome, Verdict
 from simulator.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, DisturbanceKind, TrainingJob
-from simulator.health.recorder_frames import Transcript, clocks_of, told
+from simulator.health.recorder_frames import Transcript, arriving_frames, clocks_of
 from simulator.health.training_steps import Steps, Timeline, step_length_s
 
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -99,7 +99,7 @@ def case(seed: int, kind: DisturbanceKind | None = None, ranks: int | None = Non
     timeline = Steps(job, which, random).run(steps)
     until_s = timeline.fault_s + HANG_SEEN_S if kind in STOPS else timeline.end_s
     clocks = clocks_of(job.ranks, random, until_s, steps=bool(random.random() < 0.25))
-    transcript = told(job, which, timeline, clocks, random, until_s)
+    transcript = arriving_frames(job, which, timeline, clocks, random, until_s)
     layout = layout_from(transcript.introductions, node=job.node, nic=job.nic)
     facts = _facts(job, which, timeline, random)
     return Case(seed, job, which, share, _truth(job, which, timeline), layout, transcript, facts, step_s)
@@ -113,7 +113,29 @@ def _job(size: int, kind: DisturbanceKind, random: np.random.Generator) -> Train
         gpus = 8 if size > 16 else int(random.choice([1, 2, 4]))
         job = TrainingJob(tensor, data, pipeline, gpus) if data >= 2 and tensor <= gpus else None
         if job is not None and _suits(job, kind):
-            return _costed(job, kind, random)
+            # A job with steps of 0.1 to 1.5 s, 10 to 40 % of it in transfers.
+            microbatches = int(random.choice([1, 2, 4]))
+            step_s = float(np.exp(random.uniform(np.log(0.1), np.log(1.5))))
+            passes = 2 * (microbatches + job.pipeline - 1)
+            transfers = random.uniform(0.1, 0.4)
+            pass_s = step_s * (1 - transfers) / passes
+            load = np.ones(job.pipeline)
+            if kind is DisturbanceKind.STAGE_LOAD:
+                load[random.integers(job.pipeline)] = random.uniform(1.25, 1.8)
+            return replace(
+                job,
+                microbatches=microbatches,
+                pass_s=pass_s,
+                tensor_s=pass_s * random.uniform(0.02, 0.08),
+                pipeline_s=step_s * transfers * 0.5 / passes,
+                data_s=step_s * transfers * random.uniform(0.4, 0.6),
+                world=bool(random.random() < 0.7),
+                blocking_sends=bool(random.random() < 0.5),
+                compute_noise=float(random.uniform(0.005, 0.03)),
+                transfer_noise=float(random.uniform(0.05, 0.15)),
+                stall_s=1.0 if random.random() < 0.3 else 0.0,
+                stage_load=tuple(load.tolist()) if kind is DisturbanceKind.STAGE_LOAD else (),
+            )
     raise AssertionError(f"no job of {size} ranks suits {kind}")
 
 
@@ -127,32 +149,6 @@ def _suits(job: TrainingJob, kind: DisturbanceKind) -> bool:
     if kind in (DisturbanceKind.SLOW_NODE, DisturbanceKind.DEAD_NODE):
         return job.gpus_per_node > 1 and job.ranks >= 2 * job.gpus_per_node
     return True
-
-
-def _costed(job: TrainingJob, kind: DisturbanceKind, random: np.random.Generator) -> TrainingJob:
-    """A job with steps of 0.1 to 1.5 s, 10 to 40 % of it in transfers."""
-    microbatches = int(random.choice([1, 2, 4]))
-    step_s = float(np.exp(random.uniform(np.log(0.1), np.log(1.5))))
-    passes = 2 * (microbatches + job.pipeline - 1)
-    transfers = random.uniform(0.1, 0.4)
-    pass_s = step_s * (1 - transfers) / passes
-    load = np.ones(job.pipeline)
-    if kind is DisturbanceKind.STAGE_LOAD:
-        load[random.integers(job.pipeline)] = random.uniform(1.25, 1.8)
-    return replace(
-        job,
-        microbatches=microbatches,
-        pass_s=pass_s,
-        tensor_s=pass_s * random.uniform(0.02, 0.08),
-        pipeline_s=step_s * transfers * 0.5 / passes,
-        data_s=step_s * transfers * random.uniform(0.4, 0.6),
-        world=bool(random.random() < 0.7),
-        blocking_sends=bool(random.random() < 0.5),
-        compute_noise=float(random.uniform(0.005, 0.03)),
-        transfer_noise=float(random.uniform(0.05, 0.15)),
-        stall_s=1.0 if random.random() < 0.3 else 0.0,
-        stage_load=tuple(load.tolist()) if kind is DisturbanceKind.STAGE_LOAD else (),
-    )
 
 
 def _disturbance(job: TrainingJob, kind: DisturbanceKind, random: np.random.Generator) -> tuple[Disturbance, float]:

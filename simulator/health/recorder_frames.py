@@ -126,7 +126,29 @@ def lives_of(job: TrainingJob, which: Disturbance, made: Timeline, random: np.ra
     if mute and np.isfinite(made.fault_s):
         until_s[list(which.ranks)] = made.fault_s
     if which.kind is DisturbanceKind.DEAD_RANK and np.isfinite(made.fault_s):
-        error_s = _cascade(job, which.ranks[0], made, random)
+        # Instant at which each rank's operation fails: partners of the dead within 20 ms, theirs after them.
+        failed = np.full(job.ranks, np.inf)
+        failed[which.ranks[0]] = made.fault_s
+        waits = np.flatnonzero(np.isinf(made.exit_s))
+        rank, group, peer, enter_s = made.rank[waits], made.group[waits], made.peer[waits], made.enter_s[waits]
+        index = np.stack(np.unravel_index(np.arange(job.ranks), job.shape))
+        delay_s = random.uniform(0.002, 0.02, len(waits))
+        axes = {NUMBERS[int(Role.TENSOR)]: 2, NUMBERS[int(Role.DATA)]: 1}
+        for _ in range(12):
+            shaped = failed.reshape(job.shape)
+            first = np.full(len(waits), shaped.min())
+            for number, axis in axes.items():
+                group_first = np.broadcast_to(shaped.min(axis=axis, keepdims=True), job.shape).ravel()
+                first = np.where(group == number, group_first[rank], first)
+            sends = peer != NO_PEER
+            other = job.numbers[np.where(sends, peer, 0), index[1][rank], index[2][rank]]
+            first = np.where(sends, failed[other], first)
+            later = np.maximum(first, enter_s) + delay_s
+            better = later < failed[rank]
+            if not better.any():
+                break
+            failed[rank[better]] = later[better]
+        error_s = failed
         error_s[which.ranks[0]] = np.inf
         until_s = np.minimum(until_s, error_s + random.uniform(0.1, 1.0, job.ranks))
         if random.random() < 0.5:  # the launcher ends all others before some could report
@@ -135,33 +157,7 @@ def lives_of(job: TrainingJob, which: Disturbance, made: Timeline, random: np.ra
     return Lives(until_s, np.where(error_s <= until_s, error_s, np.inf))
 
 
-def _cascade(job: TrainingJob, dead: int, made: Timeline, random: np.random.Generator) -> FloatArray:
-    """Instant at which each rank's operation fails: partners of the dead within 20 ms, theirs after them."""
-    failed = np.full(job.ranks, np.inf)
-    failed[dead] = made.fault_s
-    waits = np.flatnonzero(np.isinf(made.exit_s))
-    rank, group, peer, enter_s = made.rank[waits], made.group[waits], made.peer[waits], made.enter_s[waits]
-    index = np.stack(np.unravel_index(np.arange(job.ranks), job.shape))
-    delay_s = random.uniform(0.002, 0.02, len(waits))
-    axes = {NUMBERS[int(Role.TENSOR)]: 2, NUMBERS[int(Role.DATA)]: 1}
-    for _ in range(12):
-        shaped = failed.reshape(job.shape)
-        first = np.full(len(waits), shaped.min())
-        for number, axis in axes.items():
-            group_first = np.broadcast_to(shaped.min(axis=axis, keepdims=True), job.shape).ravel()
-            first = np.where(group == number, group_first[rank], first)
-        sends = peer != NO_PEER
-        other = job.numbers[np.where(sends, peer, 0), index[1][rank], index[2][rank]]
-        first = np.where(sends, failed[other], first)
-        later = np.maximum(first, enter_s) + delay_s
-        better = later < failed[rank]
-        if not better.any():
-            break
-        failed[rank[better]] = later[better]
-    return failed
-
-
-def told(
+def arriving_frames(
     job: TrainingJob,
     which: Disturbance,
     made: Timeline,
@@ -172,7 +168,30 @@ def told(
     """All frames of a job that arrive until an instant."""
     lives = lives_of(job, which, made, random)
     beats = _Beats(job.ranks, random, until_s)
-    parts = [_operations(made, clocks, lives, beats), _heartbeats(made, clocks, lives, beats)]
+    done = np.flatnonzero(np.isfinite(made.exit_s))
+    beat = beats.after(made.rank[done], made.exit_s[done])
+    leaves_s = beats.at_s(made.rank[done], beat)
+    spoken = leaves_s <= lives.until_s[made.rank[done]]
+    done, beat, leaves_s = done[spoken], beat[spoken], leaves_s[spoken]
+    rank = made.rank[done]
+    enter_ns, exit_ns = clocks.local_ns(rank, made.enter_s[done]), clocks.local_ns(rank, made.exit_s[done])
+    rows = _filled(
+        Kind.OPERATION,
+        len(done),
+        op=made.op[done],
+        group=made.group[done],
+        seq=made.seq[done],
+        at_ns=enter_ns,
+        for_ns=np.maximum(exit_ns - enter_ns, 0),
+        step=made.step[done],
+        peer=made.peer[done],
+        size=made.size[done],
+        phase=made.phase[done],
+    )
+    parts = [
+        Sent(rows, rank, 2 * beat, clocks.local_ns(rank, leaves_s), leaves_s + beats.delivery_s[rank]),
+        _heartbeats(made, clocks, lives, beats),
+    ]
     parts += [_errors(made, clocks, lives, random)] if np.isfinite(lives.error_s).any() else []
     sent = Sent(
         np.concatenate([each.rows for each in parts]),
@@ -207,30 +226,6 @@ def _filled(kind: int, count: int, **columns: Array | int) -> Array:
     for name, values in columns.items():
         rows[name] = values
     return rows
-
-
-def _operations(made: Timeline, clocks: RankClocks, lives: Lives, beats: _Beats) -> Sent:
-    done = np.flatnonzero(np.isfinite(made.exit_s))
-    beat = beats.after(made.rank[done], made.exit_s[done])
-    leaves_s = beats.at_s(made.rank[done], beat)
-    spoken = leaves_s <= lives.until_s[made.rank[done]]
-    done, beat, leaves_s = done[spoken], beat[spoken], leaves_s[spoken]
-    rank = made.rank[done]
-    enter_ns, exit_ns = clocks.local_ns(rank, made.enter_s[done]), clocks.local_ns(rank, made.exit_s[done])
-    rows = _filled(
-        Kind.OPERATION,
-        len(done),
-        op=made.op[done],
-        group=made.group[done],
-        seq=made.seq[done],
-        at_ns=enter_ns,
-        for_ns=np.maximum(exit_ns - enter_ns, 0),
-        step=made.step[done],
-        peer=made.peer[done],
-        size=made.size[done],
-        phase=made.phase[done],
-    )
-    return Sent(rows, rank, 2 * beat, clocks.local_ns(rank, leaves_s), leaves_s + beats.delivery_s[rank])
 
 
 def _heartbeats(made: Timeline, clocks: RankClocks, lives: Lives, beats: _Beats) -> Sent:

@@ -217,7 +217,7 @@ class Remediated:
     """Number of the run."""
     started_s: float = 0.0
     restarted_s: list[float] = field(default_factory=list)
-    heard: Evidence | None = None
+    last_evidence: Evidence | None = None
     """Verdict on the stop that stands."""
     seen_slow: dict[int, tuple[float, NodeFault]] = field(default_factory=dict)
     """Slow-downs by the identity of their fault, with when each is first seen."""
@@ -268,18 +268,18 @@ class Remediated:
             return
         luck = run.random.random()
         if stop.visible or luck < run.setup.named_share:
-            self.heard = self._about(run, stop, [stop.node])
+            self.last_evidence = self._about(run, stop, [stop.node])
         elif luck < run.setup.named_share + run.setup.wrong_share:
-            self.heard = self._about(run, stop, [int(run.random.choice(run.seats))])
+            self.last_evidence = self._about(run, stop, [int(run.random.choice(run.seats))])
         else:
-            self.heard = replace(self._about(run, stop, []), part=Part.NOTHING, probe="stacks", confidence=0.5)
+            self.last_evidence = replace(self._about(run, stop, []), part=Part.NOTHING, probe="stacks", confidence=0.5)
             timeline.at(run.now_s + self.policy.confirm_s - 1.0, lambda: self._probed(run, timeline, stop))
             timeline.at(run.now_s + self.policy.confirm_s + 1.0, lambda: self._decide(run, timeline))
         self._decide(run, timeline)
 
     def _probed(self, run: TrainingRun, timeline: EventQueue, stop: NodeFault) -> None:
         if run.stopped is stop and run.random.random() < run.setup.probe_share:
-            self.heard = self._about(run, stop, [stop.node])
+            self.last_evidence = self._about(run, stop, [stop.node])
             self._decide(run, timeline)
 
     def _about(self, run: TrainingRun, fault: NodeFault, blamed: list[int]) -> Evidence:
@@ -343,8 +343,8 @@ class Remediated:
         """Decides and carries out until nothing new is to be done, as cycles of the controller would."""
         for _ in range(4):
             found = []
-            if run.stopped is not None and self.heard is not None:
-                found.append(replace(self.heard, at_s=run.now_s))
+            if run.stopped is not None and self.last_evidence is not None:
+                found.append(replace(self.last_evidence, at_s=run.now_s))
                 for node in run.seats:
                     fault = run.broken_by.get(node)
                     if fault is not None and fault.visible and run.is_unsound(node):
@@ -455,7 +455,7 @@ class Remediated:
 
     def _next_run(self, run: TrainingRun, for_s: float) -> None:
         self.number += 1
-        self.started_s, self.heard = run.now_s + for_s, None
+        self.started_s, self.last_evidence = run.now_s + for_s, None
 
     def _call_a_person(self, run: TrainingRun, timeline: EventQueue) -> None:
         stop = run.stopped

@@ -243,7 +243,7 @@ class TrainingRun:
                 self.unsound_until_s.get(fault.node, 0.0), fault.at_s + fault.repair_s
             )
             self.broken_by[fault.node] = fault
-        is_hit = fault.node in self.seats and (fault.kind is not NodeFaultKind.LINK_HANG or fault.peer in self.seats)
+        is_hit = fault.node in self.seats and self._stops_on(fault)
         if is_hit and self.stopped is None and self.down_until_s is None:
             self._stop(fault)
 
@@ -264,12 +264,13 @@ class TrainingRun:
     def started(self) -> None:
         """A restart ends: the job runs, or one of its nodes is broken still."""
         self.down_until_s, self.saved_at_s = None, self.now_s
-        broken = next((node for node in self.seats if self.is_unsound(node) and self._matters(node)), None)
+        broken = next(
+            (node for node in self.seats if self.is_unsound(node) and self._stops_on(self.broken_by[node])), None
+        )
         if broken is not None:
             self._stop(replace(self.broken_by[broken], at_s=self.now_s))
 
-    def _matters(self, node: int) -> bool:
-        fault = self.broken_by[node]
+    def _stops_on(self, fault: NodeFault) -> bool:
         return fault.kind is not NodeFaultKind.LINK_HANG or fault.peer in self.seats
 
     def is_unsound(self, node: int) -> bool:

@@ -201,15 +201,15 @@ class Guest:
             chunk = os.read(self._answers, 1 << 20) if ready else b""
             if not chunk:
                 why = "the guest ended" if ready else "time is up"
-                raise GuestError(f"{waiting_for}: {why}; end of the kernel's log:\n{self._last_lines()}")
+                logs = [
+                    path.read_text(errors="replace").splitlines() for path in sorted(self._log.parent.glob("*.log"))
+                ]
+                log = "\n".join(line for lines in logs for line in lines[-LAST_LINES:])
+                raise GuestError(f"{waiting_for}: {why}; end of the kernel's log:\n{log}")
             self._pending += chunk
         line, _, self._pending = self._pending.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def _last_lines(self) -> str:
-        logs = sorted(self._log.parent.glob("*.log"))
-        return "\n".join(line for log in logs for line in log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
 @contextlib.contextmanager

@@ -11,8 +11,7 @@ import numpy as np
 
 from cluster.errors import ConfigError, Mistake
 from power.rules import PowerRules
-from simulator.power.agents import BrakeRules
-from simulator.power.faults import Fault
+from simulator.power.agents import BrakeRules, Fault
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
 from simulator.power.requests import (

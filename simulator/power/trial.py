@@ -11,8 +11,18 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import BreakerCurve
-from simulator.power.agents import AGENT_AFTER_BOOT_S, ROW_BREAKER, Agents, Brake, BrakeRules, BreakerHeat
-from simulator.power.faults import DISOBEYING, Fault, LeaseViolations, edges_s
+from simulator.power.agents import (
+    AGENT_AFTER_BOOT_S,
+    DISOBEYING,
+    ROW_BREAKER,
+    Agents,
+    Brake,
+    BrakeRules,
+    BreakerHeat,
+    Fault,
+    LeaseViolations,
+    edges_s,
+)
 from simulator.power.machine import Machine
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
 from simulator.power.requests import CLASSES, Requests
@@ -201,7 +211,26 @@ class _Trial:
             pipe.append(self._read(now_s))
             if len(pipe) > late:
                 self._decide(now_s, pipe.pop(0))
-        return self._outcome(for_s)
+        over_s, longest_s = self.row.over_until_now_s()
+        held_s = np.split(self.row.held_s(), np.cumsum(self.servers)[:-1])
+        return TrialOutcome(
+            policy=self.policy.name,
+            servers=self.servers,
+            for_s=for_s,
+            budget_w=self.rules.budget_w,
+            row_w=np.array(self.row_w),
+            brakes=self.brake.pulled,
+            over_s=over_s,
+            longest_over_s=longest_s,
+            breaker_share=self.heat.highest_share,
+            limit_changes=self.agents.changes,
+            classes=tuple(
+                self._class_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
+            ),
+            named=tuple(sorted(self.named.values())),
+            disobeyed=_by_instant(self.agents.disobeyed_s),
+            offended=() if self.violations is None else _by_instant(self.violations.at_s),
+        )
 
     def _until(self, until_s: float) -> None:
         """Advances to an instant, handling everything that is due on the way."""
@@ -308,28 +337,6 @@ class _Trial:
             heapq.heappush(self.under_way, (now_s + self.rules.delay_s, self.sent, self.epoch, orders))
         for server, why in self.policy.named().items():
             self.named.setdefault(server, (now_s, server, why))
-
-    def _outcome(self, for_s: float) -> TrialOutcome:
-        over_s, longest_s = self.row.over_until_now_s()
-        held_s = np.split(self.row.held_s(), np.cumsum(self.servers)[:-1])
-        return TrialOutcome(
-            policy=self.policy.name,
-            servers=self.servers,
-            for_s=for_s,
-            budget_w=self.rules.budget_w,
-            row_w=np.array(self.row_w),
-            brakes=self.brake.pulled,
-            over_s=over_s,
-            longest_over_s=longest_s,
-            breaker_share=self.heat.highest_share,
-            limit_changes=self.agents.changes,
-            classes=tuple(
-                self._class_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
-            ),
-            named=tuple(sorted(self.named.values())),
-            disobeyed=_by_instant(self.agents.disobeyed_s),
-            offended=() if self.violations is None else _by_instant(self.violations.at_s),
-        )
 
     def _class_outcome(self, number: int, for_s: float, held_share: float) -> ClassOutcome:
         requests = self.requests

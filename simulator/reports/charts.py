@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cluster.arrays import FloatArray
-from simulator.packing.summary import QUANTILES, PolicySummary
+from simulator.packing.policy_comparison import QUANTILES, PolicySummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cluster.arrays import FloatArray
-from simulator.packing.summary import PolicySummary, Spread
+from simulator.packing.policy_comparison import PolicySummary, Spread
 from simulator.reports.charts import STYLES, Chart, charts, dash
 
 
@@ -275,13 +275,4 @@ class ReportPage:
 
 def render(page: ReportPage) -> str:
     """Page as one HTML document."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2").render(page=page)
+    return rendered("page.html.j2", page=page)

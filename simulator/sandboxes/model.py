@@ -175,7 +175,31 @@ class Model:
         for action in actions:
             kind = type(action).__name__
             self.counts[kind] = self.counts.get(kind, 0) + 1
-            self._obey(action)
+            match action:
+                case act.Admit(name, _, lease_bytes):
+                    self._start(name, lease_bytes)
+                case act.Refuse(name, _, reason):
+                    self._count(reason)
+                    self._end(name, self.calls[name], "refused")
+                case act.SetLease(name, lease_bytes):
+                    call = self.calls[name]
+                    call.lease_bytes = max(lease_bytes, call.used_bytes)
+                    self._go_on(call)
+                case act.Freeze(name, reason):
+                    self._count(reason)
+                    call = self.calls[name]
+                    call.frozen, call.left_s, call.due_s = True, max(0.0, call.due_s - self.now_s), math.inf
+                case act.Thaw(name):
+                    self.calls[name].frozen = False
+                    self._go_on(self.calls[name])
+                case act.Kill(name, reason):
+                    self._count(reason)
+                    self._kill(name)
+                case act.KillAgent(sandbox, reason):
+                    self._count(reason)
+                    self._kill_agent(next(agent for agent in self.agents if agent.name == sandbox))
+                case _:
+                    pass
 
     def _alive(self) -> Iterator[ModelAgent]:
         return (agent for agent in self.agents if agent.result is None and agent.base_bytes)
@@ -258,33 +282,6 @@ class Model:
         agent.stalled_s += max(0.0, self.now_s - call.asked_s - own_s)
         if agent.result is None:
             self._next_phase(agent)
-
-    def _obey(self, action: act.Action) -> None:
-        match action:
-            case act.Admit(name, _, lease_bytes):
-                self._start(name, lease_bytes)
-            case act.Refuse(name, _, reason):
-                self._count(reason)
-                self._end(name, self.calls[name], "refused")
-            case act.SetLease(name, lease_bytes):
-                call = self.calls[name]
-                call.lease_bytes = max(lease_bytes, call.used_bytes)
-                self._go_on(call)
-            case act.Freeze(name, reason):
-                self._count(reason)
-                call = self.calls[name]
-                call.frozen, call.left_s, call.due_s = True, max(0.0, call.due_s - self.now_s), math.inf
-            case act.Thaw(name):
-                self.calls[name].frozen = False
-                self._go_on(self.calls[name])
-            case act.Kill(name, reason):
-                self._count(reason)
-                self._kill(name)
-            case act.KillAgent(sandbox, reason):
-                self._count(reason)
-                self._kill_agent(next(agent for agent in self.agents if agent.name == sandbox))
-            case _:
-                pass
 
     def _go_on(self, call: ModelCall) -> None:
         """A call that was braked or frozen goes on where it was, as far as it may."""

@@ -242,10 +242,10 @@ class SandboxReplay:
                     self._count("PRESSURE")
                 ready, notices = self.enforcer.wait(PRESSURE_TICK_S if self.arena.pressure is not None else 0.1)
                 for action in notices:
-                    self._noted(action)
+                    self._acted(action)
                 for descriptor in ready:
                     if descriptor in self.agents:
-                        self._heard(descriptor)
+                        self._receive(descriptor)
                     elif descriptor in self.by_pidfd:
                         self._exited(descriptor)
             return self._summary(time.process_time() - cpu_s)
@@ -283,7 +283,7 @@ class SandboxReplay:
             self.enforcer.watch(ours.fileno())
             self.enforcer.watch(pidfd)
 
-    def _noted(self, action: act.Action) -> None:
+    def _acted(self, action: act.Action) -> None:
         kind = type(action).__name__
         self.counts[kind] = self.counts.get(kind, 0) + 1
         match action:
@@ -299,7 +299,7 @@ class SandboxReplay:
     def _count(self, reason: str) -> None:
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
-    def _heard(self, descriptor: int) -> None:
+    def _receive(self, descriptor: int) -> None:
         agent = self.agents[descriptor]
         try:
             chunk = agent.line.recv(65536)

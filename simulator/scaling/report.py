@@ -58,6 +58,11 @@ def as_html(compared: Compared, facts: tuple[tuple[str, str], ...], made_by: str
     """Report as one HTML document."""
     scenario = compared.scenario
     days, trained = _days(scenario.load, scenario), _days(scenario.trained, scenario)
+    first = compared.results[0]
+    per_day = min(round(DAY_S / compared.scenario.step_s), len(compared.scenario.load))
+    busiest = int(np.argmax(compared.scenario.demand)) // per_day * per_day
+    start = min(busiest, len(compared.scenario.load) - per_day)
+    day = slice(start, start + per_day)
     return render(
         ReportPage(
             title=f"Scaling of {scenario.trace}",
@@ -66,7 +71,29 @@ def as_html(compared: Compared, facts: tuple[tuple[str, str], ...], made_by: str
             facts=facts,
             headline=_headline(compared),
             tables=(PageTable(f"{days:.1f} days under each policy.", COLUMNS, rows_of(compared)),),
-            charts=tuple(_charts(compared)),
+            charts=(
+                Chart(
+                    "Load, forecast and capacity on the busiest day",
+                    "Load (thick), its forecast quantiles 0.5, 0.9 and 0.99 (thin), and "
+                    f"{first.policy}'s ready replicas.",
+                    drawn("scaling-day", lambda axes: _draw_day(axes, compared, day)),
+                ),
+                Chart(
+                    "Replicas by policy",
+                    "Replicas that are paid for: the highest of each hour.",
+                    drawn("scaling-replicas", lambda axes: _draw_replicas(axes, compared)),
+                ),
+                Chart(
+                    "Missed load",
+                    "Load that no ready replica served so far, in replica-hours. Lower is better.",
+                    drawn("scaling-missed", lambda axes: _draw_missed(axes, compared)),
+                ),
+                Chart(
+                    "Dollars by policy",
+                    "Replica-hours (lower part) and missed load (upper part).",
+                    drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
+                ),
+            ),
             terms=TERMS,
             made_by=made_by,
             legend=tuple(
@@ -94,36 +121,6 @@ def _headline(compared: Compared) -> str:
         f"{first.policy} costs ${cost:,.0f}, replicas and missed load together: {100 * abs(1 - cost / rival):.1f} % "
         f"{word} than {best.policy}, the cheapest of the others."
     )
-
-
-def _charts(compared: Compared) -> list[Chart]:
-    first = compared.results[0]
-    per_day = min(round(DAY_S / compared.scenario.step_s), len(compared.scenario.load))
-    busiest = int(np.argmax(compared.scenario.demand)) // per_day * per_day
-    start = min(busiest, len(compared.scenario.load) - per_day)
-    day = slice(start, start + per_day)
-    return [
-        Chart(
-            "Load, forecast and capacity on the busiest day",
-            f"Load (thick), its forecast quantiles 0.5, 0.9 and 0.99 (thin), and {first.policy}'s ready replicas.",
-            drawn("scaling-day", lambda axes: _draw_day(axes, compared, day)),
-        ),
-        Chart(
-            "Replicas by policy",
-            "Replicas that are paid for: the highest of each hour.",
-            drawn("scaling-replicas", lambda axes: _draw_replicas(axes, compared)),
-        ),
-        Chart(
-            "Missed load",
-            "Load that no ready replica served so far, in replica-hours. Lower is better.",
-            drawn("scaling-missed", lambda axes: _draw_missed(axes, compared)),
-        ),
-        Chart(
-            "Dollars by policy",
-            "Replica-hours (lower part) and missed load (upper part).",
-            drawn("scaling-dollars", lambda axes: _draw_dollars(axes, compared)),
-        ),
-    ]
 
 
 def _draw_day(axes: "Axes", compared: Compared, day: slice) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from controller.loops.health.loop import ReportMailbox
+from controller.loops.health.loop import ReportQueue
 from controller.loops.health.stream import HealthStream
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.loop import PowerLoop, PowerView
@@ -21,6 +21,7 @@ from nodeagent.__main__ import clock
 from power.leases.messages import Keys
 from power.rules import PowerRules
 from tests.agents.agent_process import KEY, command, settings_file
+from tests.builders.leading import FixedSource, Leading
 from tests.until import until
 
 NODES = ("a", "b", "c1", "c2")
@@ -129,7 +130,7 @@ class Controller(threading.Thread):
     def __init__(self, spaces: Namespaces | None = None) -> None:
         super().__init__(daemon=True)
         self._spaces = spaces
-        self.mailbox, self.stream = ReportMailbox(), HealthStream()
+        self.queue, self.stream = ReportQueue(), HealthStream()
         self.stream.may_be_sent_to = lambda _: True  # agents of one machine are on loopback
         self.stream.node_uids = {node: f"key-{node}" for node in NODES}
         self.stream.governed = self.stream.controls = frozenset(NODES)
@@ -163,28 +164,19 @@ class Controller(threading.Thread):
 
     async def _serve(self) -> None:
         keys = Keys("k", {"k": KEY})
-        loop = PowerLoop(
-            *(
-                lambda: PowerView({}, {node: PoweredNode() for node in NODES}),
-                lambda: True,
-                lambda: 1,
-                lambda: keys,
-                clock,
-                PowerRules(),
-            ),
-            couriers=[self.mailbox],
-        )
+        source = FixedSource(PowerView({}, {node: PoweredNode() for node in NODES}))
+        loop = PowerLoop(source, Leading(), lambda: keys, clock, PowerRules(), [self.queue])
         self.port = await loop.listen("127.0.0.1" if self._spaces is None else "0.0.0.0", 0, None)  # noqa: S104
         running = asyncio.create_task(loop.run())
         while not self._end.is_set():
             await asyncio.sleep(0.02)
             now_s = clock()
-            for node, body in self.mailbox.take():
+            for node, body in self.queue.take():
                 self.stream.take(node, body, now_s)
             while self._questions:
                 self.stream.probing.ask(*self._questions.pop(), {}, now_s)
             self.found += self.stream.judge(now_s)
-            self.mailbox.set_orders(self.stream.probing.orders)
+            self.queue.set_orders(self.stream.probing.orders)
             self.refused = dict(loop.counts.refused)
         running.cancel()
         with suppress(asyncio.CancelledError):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from controller.loops.power.agent_server import AgentServer
-from controller.loops.power.agent_tls import MountedTls
 from controller.loops.power.term import PowerTerm
+from controller.loops.server_tls import ServerTls
 from nodeagent.controller_link import ControllerLink, Tls
 from power.leases.messages import Inventory, Keys, sealed
 from power.leases.mounted_keys import keys_of_node
@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 
 def serving(authority: Authority, pair: Pair) -> ssl.SSLContext:
     """As the operator serves: only clients with a certificate of the authority."""
-    return MountedTls(str(authority.certificate), str(pair.certificate), str(pair.key), lambda: 0.0).context
+    return ServerTls(str(pair.certificate), str(pair.key), lambda: 0.0, "power.tls", str(authority.certificate)).context
 
 
 def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -13,21 +13,23 @@ import pytest
 
 from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
-from controller.kube.sender import Job, Sent
+from controller.kube.sender import Applier
 from controller.kube_world.observer import NODES
-from controller.loops.power.control import learned_in
+from controller.loops.loop import LoopClocks, repeat
+from controller.loops.power.control import POWER_DOMAINS, PowerWatcher
 from controller.loops.power.domain_facts import facts_of, held_of
-from controller.loops.power.domain_status import spikes_of
-from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerWatcher
-from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter, samples_of
+from controller.loops.power.loop import LOOK_S, PowerLoop
+from controller.loops.power.reporter import EVERY_S, PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
-from controller.report.decisions import ReportedDecision
+from controller.report.events import ReportedDecision
 from nodeagent.bmc import MeterReading
 from nodeagent.controller_link import ControllerLink
 from nodeagent.recovery import AgentRules
 from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
+from tests.builders.leading import Leading
+from tests.builders.loop_context import loop_context
 from tests.builders.watch_events import listed
 from tests.fake_devices import FakeDevice, FakeDevices
 from tests.node_agents import agent_of
@@ -60,55 +62,42 @@ class Cluster:
 
     def __init__(self, folder: Path, objects: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> None:
         self.clock = asyncio.get_running_loop().time
-        self.folder, self.leads, self.term, self.work = folder, True, 1, NodeWork()
+        self.folder, self.leader = folder, Leading()
         self.domains: Cache[OwnObject] = Cache(POWER_DOMAINS, lambda: None)
         self.nodes: Cache[Node] = Cache(NODES, lambda: None)
         self.store(objects)
         self.nodes.take_page(listed(nodes), 0.0, is_first=True)
-        watcher = PowerWatcher(self.domains, self.nodes, lambda: self.work, frozenset({GPU}))
+        clocks = LoopClocks(self.clock, lambda: 1_700_000_000.0 + self.clock())
+        watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}), clocks.wall)
         self.meter = Meter()
-        self.teller = PowerLoopMetrics(self.meter, 0.0)
-        self.loop = PowerLoop(
-            watcher.see,
-            lambda: self.leads,
-            lambda: self.term,
-            lambda: FLEET,
-            self.clock,
-            FAST,
-            self.teller.publish,
-            recall=lambda: {name: spikes_of(each) for name, each in learned_in(self.domains).items()},
-        )
+        self.metrics = PowerLoopMetrics(self.meter, 0.0)
+        self.loop = PowerLoop(watcher, self.leader, lambda: FLEET, self.clock, FAST)
         self.devices: dict[str, FakeDevice] = {}
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
         self.said: list[ReportedDecision] = []
         self.samples: tuple[Sample, ...] = ()
+        me: Any = self
+        context = loop_context(applier=Applier(me, lambda: True), meter=me, clocks=clocks)
         self.reporter = PowerReporter(
-            self.domains,
-            lambda: self.loop.loop_state,
-            self._send,
-            self._say,
-            self._publish,
-            self.clock,
-            lambda: 1_700_000_000.0 + self.clock(),
-            FAST.stale_s,
-            lambda: {"ns/shop": "80" * 24},
-            learns_s=0.5,
+            self.domains, self.loop, context, me, lambda: {"ns/shop": "80" * 24}, FAST.stale_s, learns_s=0.5
         )
 
     def store(self, objects: Sequence[dict[str, Any]]) -> None:
         self.domains.take_page(listed(objects), 0.0, is_first=True)
 
-    async def _send(self, jobs: Sequence[Job]) -> list[Sent]:
-        for job in jobs:
-            self.written.append((job.about, dict(job.write.body["status"])))
-        return [b"{}"] * len(jobs)
+    async def write(self, method: str, path: str, body: Any, *_: object) -> bytes:
+        self.written.append((f"PowerDomain/{body['metadata']['name']}", dict(body["status"])))
+        return b"{}"
 
-    def _say(self, several: Iterable[ReportedDecision]) -> None:
+    async def publish_metrics(self) -> None:
+        self.metrics.publish(self.loop)
+
+    def say(self, several: Iterable[ReportedDecision]) -> None:
         self.said += several
 
-    def _publish(self, samples: Iterable[Sample]) -> None:
+    def publish_power(self, samples: Iterable[Sample]) -> None:
         self.samples = tuple(samples)
 
     def status(self, name: str) -> dict[str, Any]:
@@ -124,7 +113,8 @@ class Cluster:
     async def start(self, stack: AsyncExitStack, *nodes: str) -> None:
         port = await self.loop.listen("127.0.0.1", 0, None)
         self._begin(stack, self.loop.run())
-        self._begin(stack, self.reporter.keep())
+        self._begin(stack, repeat(self.publish_metrics, LOOK_S, "metrics failed"))
+        self._begin(stack, repeat(self.reporter.report, EVERY_S, "reporting power failed"))
         for name in nodes:
             await self._agent(stack, name, port)
 
@@ -223,7 +213,7 @@ def test_a_new_leader_plans_for_the_spikes_in_the_status_of_the_one_before(tmp_p
 
         known = [{**each, "status": {"learned": {**learned, "spikeWatts": 1234.0}}} for each in row(2000.0)]
         cluster.store(known)
-        cluster.term = 2
+        cluster.leader.epoch = 2
         await until(lambda: (now := cluster.loop.loop_state) is not None and now.epoch == 2 and now.spikes())
 
         loop_state = cluster.loop.loop_state
@@ -270,12 +260,12 @@ def test_only_who_leads_serves_and_a_new_term_takes_over(tmp_path: Path) -> None
         cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
         await cluster.start(stack, "n0")
         await until(lambda: cluster.ready("row") == "True BudgetKept" and max(cluster.limits_w()) > 600)
-        cluster.leads = False
+        cluster.leader.leads = False
         await until(lambda: cluster.limits_w() == [350.0])
         assert cluster.loop.loop_state is None
         await until(lambda: cluster.samples == ())
 
-        cluster.leads, cluster.term = True, 7
+        cluster.leader.leads, cluster.leader.epoch = True, 7
         await until(lambda: max(cluster.limits_w()) > 600)
         assert cluster.loop.loop_state is not None
         assert cluster.loop.loop_state.epoch == 7
@@ -288,10 +278,10 @@ def test_a_term_goes_on_after_a_gap_without_the_lease(tmp_path: Path) -> None:
         cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
         await cluster.start(stack, "n0")
         await until(lambda: cluster.ready("row") == "True BudgetKept" and max(cluster.limits_w()) > 600)
-        cluster.leads = False
+        cluster.leader.leads = False
         await until(lambda: cluster.limits_w() == [350.0])
 
-        cluster.leads = True  # the Lease was renewed after all: the epoch is the same, and numbers must go on
+        cluster.leader.leads = True  # the Lease was renewed after all: the epoch is the same, and numbers must go on
         await until(lambda: max(cluster.limits_w()) > 600)
         assert "Replayed" not in cluster.loop.counts.refused
 

@@ -222,7 +222,7 @@ def test_a_report_that_came_late_does_not_count() -> None:
     watts = PowerTerm(row_of(1000.0), epoch=1, rules=FAST)
     newer, older = (Report("n0", "life", at_s, -1, -1, {}) for at_s in (5.0, 4.0))
 
-    assert watts.hear(newer) is None
-    refusal = watts.hear(older)
+    assert watts.receive(newer) is None
+    refusal = watts.receive(older)
     assert refusal is not None
     assert refusal.code == "Replayed"

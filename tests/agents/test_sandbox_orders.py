@@ -3,12 +3,13 @@
 import asyncio
 from contextlib import suppress
 
-from controller.loops.isolation.coverage import SandboxCourier
+from controller.loops.isolation.coverage import SandboxChannel
 from controller.loops.power.loop import PowerLoop, PowerView
 from isolation.orders import SandboxOrder
 from nodeagent.__main__ import clock
 from power.leases.messages import Keys
 from power.rules import PowerRules
+from tests.builders.leading import FixedSource, Leading
 from tests.controlplane.isolation import isolating_agent
 
 KEYS = Keys("k", {"k": b"a secret of the fleet, long enough"})
@@ -22,20 +23,19 @@ async def until(claim: object) -> None:
 
 
 def test_a_node_without_devices_gets_its_orders_and_its_reports_arrive() -> None:
-    courier = SandboxCourier(clock, lambda: 1)
-    courier.set_orders({"n1": {"u": ORDER}})
+    channel = SandboxChannel(clock, Leading())
+    channel.set_orders({"n1": {"u": ORDER}})
 
     async def story() -> None:
-        loop = PowerLoop(
-            lambda: PowerView({}, {}), lambda: True, lambda: 1, lambda: KEYS, clock, PowerRules(), couriers=[courier]
-        )
+        source = FixedSource(PowerView({}, {}))
+        loop = PowerLoop(source, Leading(), lambda: KEYS, clock, PowerRules(), [channel])
         port = await loop.listen("127.0.0.1", 0, None)
         running = asyncio.create_task(loop.run())
         with isolating_agent("n1", port, KEYS) as agent:
-            await until(lambda: agent.orders is not None and "n1" in courier.reports())
+            await until(lambda: agent.orders is not None and "n1" in channel.reports())
             assert agent.orders is not None
             assert dict(agent.orders.sandboxes) == {"u": ORDER}
-            courier.set_orders({})
+            channel.set_orders({})
             await until(lambda: agent.orders is not None and not agent.orders.sandboxes)
         assert loop.counts.refused == {}
         running.cancel()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulator.packing.summary import QUANTILES, PolicySummary
+from simulator.packing.policy_comparison import QUANTILES, PolicySummary
 
 
 def summary(

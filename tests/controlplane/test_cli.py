@@ -18,8 +18,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.plans import Reason
-from controller.report.decisions import UNPLACED, ReportedDecision
-from controller.report.events import EventSeries, event_write
+from controller.report.events import UNPLACED, EventSeries, ReportedDecision, event_write
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl

@@ -5,7 +5,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +19,14 @@ from controller.kube.credentials import Access
 from controller.kube.loop_thread import LoopThread
 from controller.loops.autoscaler.endpoints import open_endpoints
 from controller.loops.autoscaler.measured import Measured
-from controller.loops.loop import Clocks
+from controller.loops.autoscaler.policies import PolicyReader
+from controller.loops.loop import LoopClocks
 from controller.metrics.registry import Meter
 from controller.settings import AutoscalerSettings, ExternalMetricsSettings, PushSettings, ServingTlsSettings
 from simulator.controlplane.server import ControlPlane
 from tests.builders.certificates import Authority
+from tests.builders.leading import Leading
+from tests.builders.loop_context import loop_context
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import until
 
@@ -74,6 +77,16 @@ class Stage:
                 return error.code
 
 
+class GivenPolicies(PolicyReader):
+    """Policies of the test's own in place of those in a cache."""
+
+    def __init__(self, policies: Mapping[str, ScalingPolicy]) -> None:
+        self._policies = policies
+
+    def all(self) -> Mapping[str, ScalingPolicy]:
+        return self._policies
+
+
 @pytest.fixture
 def stage(control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path) -> Iterator[Stage]:
     authority = Authority(tmp_path)
@@ -92,19 +105,15 @@ def stage(control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_pat
         connection = loop.run(connect(Access(kubeconfig=str(control_plane.kubeconfig)), time.monotonic))
         stack.callback(lambda: loop.run_within(connection.close(), 1.0))
         stage = Stage(kubectl, namespace, {}, authority, Measured())
-        clocks = Clocks(time.monotonic, time.time)
-        stage.ports |= open_endpoints(
-            settings,
-            "127.0.0.1",
-            connection,
-            loop,
-            stage.measured,
-            lambda: stage.policies,
-            lambda: True,
-            clocks,
-            Meter(),
-            stack,
+        context = loop_context(
+            thread=loop,
+            connection=connection,
+            leadership=Leading(),
+            meter=Meter(),
+            clocks=LoopClocks(time.monotonic, time.time),
+            stack=stack,
         )
+        stage.ports |= open_endpoints(settings, "127.0.0.1", context, GivenPolicies(stage.policies), stage.measured)
         yield stage
 
 

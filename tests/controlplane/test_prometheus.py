@@ -15,10 +15,11 @@ from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query,
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.collector import Collector, Pace
+from controller.loops.autoscaler.collector import Collector, CollectorPace
 from controller.loops.autoscaler.measured import Measured, Sample
 from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading
+from controller.metrics.registry import Meter
 from simulator.controlplane.prometheus import prometheus_program
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
@@ -187,19 +188,11 @@ def test_the_history_of_days_is_read_when_a_replica_begins_to_lead(tmp_path: Pat
 
     async def scenario() -> None:
         client = PrometheusClient(PrometheusAccess(prometheus.url), time.monotonic)
-        collector = Collector(
-            lambda: [_policy()],
-            measured,
-            lambda _: client,
-            _no_custom,
-            Allowed(prometheus.url),
-            Pace(),
-            lambda: True,
-            time.time,
-        )
+        servers: Any = Servers(client)
+        collector = Collector(measured, servers, servers, Allowed(prometheus.url), CollectorPace(), time.time, Meter())
         try:
             await until_async(lambda: "vllm:request_success" in fake.metrics() and fake.ended > 12, "a few scrapes")
-            await collector.turn()
+            await collector.turn({"team-a/chat": _policy()})
             await collector.histories()
         finally:
             await client.close()
@@ -234,8 +227,17 @@ def _policy() -> ScalingPolicy:
     )
 
 
-async def _no_custom(namespace: str, reading: CustomReading) -> Sample:
-    raise AssertionError("no source is a custom metric")
+@dataclass
+class Servers:
+    """The one server, and no custom metrics."""
+
+    client: PrometheusClient
+
+    def of(self, url: str) -> PrometheusClient:
+        return self.client
+
+    async def read(self, namespace: str, reading: CustomReading) -> Sample:
+        raise AssertionError("no source is a custom metric")
 
 
 def test_a_killed_prometheus_is_an_error_and_keeps_the_history(stage: Stage) -> None:

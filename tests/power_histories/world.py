@@ -132,7 +132,7 @@ def _hear(controller: Controller, node: str, inventory: bytes, report: bytes) ->
     said, found = opened(Report, report, KEYS, node), opened(Inventory, inventory, KEYS, node)
     assert not isinstance(said, Refusal)
     assert not isinstance(found, Refusal)
-    if controller.term.hear(said) is None and controller.term.inventories.get(node) != found:
+    if controller.term.receive(said) is None and controller.term.inventories.get(node) != found:
         controller.term.found(found)
 
 

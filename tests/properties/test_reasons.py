@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.nodes import NodeTaint, meets_terms, tolerates_all
+from cluster.nodes import NodeTaint, meets_terms
 from cluster.plans import Reason
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang, PodShape
@@ -16,6 +16,7 @@ from placement.engine.packer import Packer
 from placement.packing.planner import pack
 from placement.policies.published import BestFit
 from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
+from tests.builders.tolerations import tolerates_all
 
 BARS = ("within", "cordoned", "gpu_type", "way", "selector", "taint")
 SHORTAGES = ("gpus", "fragments", "cpu", "memory")

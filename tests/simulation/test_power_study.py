@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.errors import ConfigError
-from simulator.power.faults import faults_from
+from simulator.power.agents import faults_from
 from simulator.power.machine import DGX_A100
 from simulator.power.policies import Readings
 from simulator.power.requests import RateCurve, made_up_rates, read_rates

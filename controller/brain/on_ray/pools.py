@@ -81,7 +81,7 @@ class PlannerPool:
     decisions: Decisions
     clock: Clock
     sleep: Callable[[float], None] = time.sleep
-    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    incarnation: str = field(default_factory=partial(secrets.token_hex, 4))
     """Random name of this process: a cluster may still list planners of an earlier one."""
     watched: ActorPosts = field(init=False)
     holder: SnapshotHolder = field(init=False)
@@ -218,7 +218,7 @@ class BackgroundPool:
     clock: Clock
     memories: dict[str, bytes] = field(default_factory=dict)
     """Memory of the last result, by slot."""
-    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    incarnation: str = field(default_factory=partial(secrets.token_hex, 4))
     watched: ActorPosts = field(init=False)
     _considered: list[int] = field(init=False)
     """Number of the newest snapshot that each slot's actor received."""

@@ -1,48 +1,44 @@
 """Metrics of a target from the custom metrics API, which an adapter of the cluster serves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
 import structlog
 
 from autoscaler.demand.lengths import BadLengthsError, lengths_from, shares_of
-from autoscaler.demand.presets import Load, Role, load_from, quantities
+from autoscaler.demand.presets import Role, load_from, quantities
 from autoscaler.demand.promql import QUANTITY, Serving, Windows, combined, lengths_query, serving_query
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
 from controller.api.notation import quantity
 from controller.api.scaling_policy import ScalingPolicy, Target
+from controller.kube.api_server import ApiServer
 from controller.kube.discovery import Discovered
-from controller.kube.request import KubeReadError, Query
+from controller.kube.request import KubeReadError
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
-from controller.loops.autoscaler.prometheus import MOST_POINTS, Series, SourceError
+from controller.loops.autoscaler.policies import PolicyReader
+from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusServers, Series, SourceError
 from controller.loops.autoscaler.readings import (
     Allowed,
     CustomReading,
     PresetReading,
     QueryReading,
     Reading,
-    Refused,
+    RefusedSource,
     readings_of,
     recorded_reading_of,
     serving_reading_of,
 )
+from controller.loops.autoscaler.targets import Discover
+from controller.loops.loop import Leader, repeat
+from controller.metrics.registry import Meter
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2"
 DISCOVER_EVERY_S = 300.0
-
-
-class Reader(Protocol):
-    """Part of a connection that this needs."""
-
-    async def read(self, path: str, query: Query | None = None) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
 
 
 class _Value(msgspec.Struct):
@@ -58,11 +54,9 @@ class _Values(msgspec.Struct):
 class CustomMetrics:
     """Reads metrics of objects, with the plural of each kind from API discovery."""
 
-    def __init__(
-        self, reader: Reader, discover: Callable[[], Awaitable[Discovered]], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, connection: ApiServer, discover: Discover, clock: Clock) -> None:
         """clock: seconds since the epoch."""
-        self._reader, self._discover, self._clock = reader, discover, clock
+        self._connection, self._discover, self._clock = connection, discover, clock
         self._known: Discovered | None = None
         self._known_at_s = 0.0
 
@@ -71,7 +65,7 @@ class CustomMetrics:
         path = f"{PATH}/namespaces/{namespace}/{await self._object(reading.target)}/{quote(reading.metric, safe='')}"
         selector = ",".join(f"{name}={value}" for name, value in reading.selector)
         try:
-            body = await self._reader.read(path, {"metricLabelSelector": selector} if selector else {})
+            body = await self._connection.read(path, {"metricLabelSelector": selector} if selector else {})
         except KubeReadError as error:
             code = "MetricNotFound" if error.refusal.status == 404 else "CustomMetricsUnreachable"
             raise SourceError(code, error.refusal.words[:200]) from error
@@ -99,7 +93,8 @@ def sample_in(body: bytes, role: Role, now_s: float) -> Sample:
     try:
         items = msgspec.json.decode(body, type=_Values).items
         values = [float(quantity(item.value)) for item in items]
-        at_s = min((_instant(item.timestamp, now_s) for item in items), default=now_s)
+        instants = (datetime.fromisoformat(each.timestamp).timestamp() if each.timestamp else now_s for each in items)
+        at_s = min(instants, default=now_s)
     except UNREADABLE as error:
         raise SourceError("AnswerMalformed", f"the custom metrics API answered {str(error)[:150]}") from error
     if not values:
@@ -107,31 +102,13 @@ def sample_in(body: bytes, role: Role, now_s: float) -> Sample:
     return Sample(min(at_s, now_s), sum(values))
 
 
-def _instant(written: str | None, now_s: float) -> float:
-    return datetime.fromisoformat(written).timestamp() if written else now_s
-
-
 log = structlog.get_logger(__name__)
 LENGTHS_EVERY_S = 300.0
 """Seconds between two readings of request lengths, which are averaged over a longer window."""
 
 
-class Prometheus(Protocol):
-    """Queries to one server."""
-
-    async def now(self, query: str, namespace: str, at_s: float, max_age_s: float) -> tuple[Series, ...]:
-        """Results of a query at an instant. Raises SourceError."""
-        ...
-
-    async def over(
-        self, query: str, namespace: str, start_s: float, end_s: float, step_s: float, max_age_s: float
-    ) -> tuple[Series, ...]:
-        """Results of a query at each step of a time span. Raises SourceError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CollectorPace:
     """Intervals of the readings, seconds."""
 
     interval_s: float = 15.0
@@ -140,66 +117,53 @@ class Pace:
     windows: Windows = field(default_factory=Windows)
 
 
-Points = Mapping[Role, Sequence[Sample]]
-
-
 class Collector:
-    """Reads while `leads()`; then it begins with the history, since another replica read before."""
+    """Reads the sources of policies. It begins with their histories, since another replica read before."""
 
     def __init__(
         self,
-        policies: Callable[[], Iterable[ScalingPolicy]],
         measured: Measured,
-        server: Callable[[str], Prometheus],
-        custom: Callable[[str, CustomReading], Awaitable[Sample]],
+        servers: PrometheusServers,
+        custom: CustomMetrics,
         allowed: Allowed,
-        pace: Pace,
-        leads: Callable[[], bool],
+        pace: CollectorPace,
         clock: Clock,
-        on_read: Callable[[str, str], None] = lambda _source, _code: None,
+        meter: Meter,
     ) -> None:
-        """server: client of an allowed URL. custom: reads the custom metrics API. clock: seconds since the epoch.
-        on_read: called after each reading, with `prometheus` or `custom` and the code of its failure, if any.
-        """
-        self._policies, self._measured, self._server, self._custom = policies, measured, server, custom
-        self._allowed, self._pace, self._leads, self._clock = allowed, pace, leads, clock
-        self._on_read = on_read
+        """clock: seconds since the epoch."""
+        self._measured, self._servers, self._custom = measured, servers, custom
+        self._allowed, self._pace, self._clock, self._meter = allowed, pace, clock, meter
         self._backfilled: dict[str, set[Reading]] = {}
         """Readings by policy whose history was read."""
         self._lengths_at_s: dict[str, float] = {}
         self._serving_at_s: dict[str, float] = {}
         self._histories: dict[tuple[str, Reading], asyncio.Task[None]] = {}
 
-    async def run(self) -> None:
-        """Reads until it is cancelled."""
+    async def run(self, policies: PolicyReader, leader: Leader) -> None:
+        """Reads while this process leads, until it is cancelled."""
+
+        async def turn() -> None:
+            await self.turn(policies.all() if leader.may_write() else {})
+
         try:
-            while True:
-                try:
-                    await self.turn()
-                except Exception:
-                    log.exception("a reading of the sources of demand failed")
-                await asyncio.sleep(self._pace.interval_s)
+            await repeat(turn, self._pace.interval_s, "a reading of the sources of demand failed")
         finally:
             self._forget(())
 
-    async def turn(self) -> None:
-        """Reads every source once, and begins to read histories that are missing."""
-        if not self._leads():
-            self._forget(())
-            return
-        policies = {_name(policy): policy for policy in self._policies()}
+    async def turn(self, policies: Mapping[str, ScalingPolicy]) -> None:
+        """Reads every source once, and begins to read histories that are missing. policies: by `namespace/name`."""
         self._forget(policies)
-        work = [self._read_serving(name, policy) for name, policy in policies.items() if policy.spec.mode != "Off"]
+        wanted = {name: policy for name, policy in policies.items() if policy.spec.mode != "Off"}
+        work = [self._read_serving(name, policy) for name, policy in wanted.items()]
         work += [
             self._read(name, policy, reading)
-            for name, policy in policies.items()
-            if policy.spec.mode != "Off"
+            for name, policy in wanted.items()
             for reading in readings_of(policy, self._allowed)
         ]
         await asyncio.gather(*work)
-        for name, policy in policies.items():
+        for name, policy in wanted.items():
             recorded = recorded_reading_of(policy, self._allowed)
-            if recorded is not None and policy.spec.mode != "Off":
+            if recorded is not None:
                 self._begin_history(name, policy, recorded, self._allowed.own_namespace)
 
     async def histories(self) -> None:
@@ -207,29 +171,46 @@ class Collector:
         await asyncio.gather(*self._histories.values(), return_exceptions=True)
 
     async def _read(self, name: str, policy: ScalingPolicy, reading: Reading) -> None:
-        if isinstance(reading, Refused):
-            self._on_read(reading.source, reading.code)
-            self._measured.put_failure(name, reading.role, self._clock(), reading.code, reading.words)
+        namespace, at_s = policy.metadata.namespace, self._clock()
+        if isinstance(reading, RefusedSource):
+            self._count(reading.source, reading.code)
+            self._measured.put_failure(name, reading.role, at_s, reading.code, reading.words)
             return
-        namespace = policy.metadata.namespace
         source = "custom" if isinstance(reading, CustomReading) else "prometheus"
         try:
-            await self._newest(name, namespace, reading)
+            if isinstance(reading, CustomReading):
+                sample = await self._custom.read(namespace, reading)
+                self._measured.put_sample(name, reading.role, sample.at_s, sample.value)
+            else:
+                query, server = _query(reading, self._pace), self._servers.of(reading.server)
+                found = _by_role(reading, await server.now(query, namespace, at_s, reading.max_age_s))
+                for role in reading.roles:
+                    samples = found.get(role, ())
+                    for sample in samples[-1:]:
+                        self._measured.put_sample(name, role, sample.at_s, sample.value, is_censored=sample.is_censored)
+                    if not samples:
+                        words = "the query has no result; are the pods scraped, and do the labels fit?"
+                        self._measured.put_failure(name, role, at_s, "QueryEmpty", words)
+                if isinstance(reading, PresetReading) and reading.with_lengths:
+                    await self._read_lengths(name, namespace, reading)
         except SourceError as error:
-            self._on_read(source, error.code)
-            for role in _roles(reading):
+            self._count(source, error.code)
+            for role in reading.roles:
                 self._measured.put_failure(name, role, self._clock(), error.code, str(error))
             return
-        self._on_read(source, "")
+        self._count(source, "ok")
         if not isinstance(reading, CustomReading):
             self._begin_history(name, policy, reading, namespace)
+
+    def _count(self, source: str, result: str) -> None:
+        self._meter.count("tonnage_demand_readings_total", source, result)
 
     async def _read_serving(self, name: str, policy: ScalingPolicy) -> None:
         """Reads the figures of the replicas once in each interval of their tuning, which goes on from the status."""
         reading, at_s = serving_reading_of(policy, self._allowed), self._clock()
         if reading is None:
             return
-        if isinstance(reading, Refused):
+        if isinstance(reading, RefusedSource):
             self._measured.put_serving_failure(name, reading.code, reading.words)
             return
         decided = policy.status.concurrency.time if policy.status.concurrency else None
@@ -238,11 +219,12 @@ class Collector:
         windows = replace(self._pace.windows, rate_s=reading.for_s)
         query = serving_query(reading.preset, reading.service, windows)
         try:
-            series = await self._server(reading.server).now(query, policy.metadata.namespace, at_s, reading.for_s)
+            server = self._servers.of(reading.server)
+            series = await server.now(query, policy.metadata.namespace, at_s, reading.for_s)
         except SourceError as error:
             self._measured.put_serving_failure(name, error.code, str(error))
             return
-        figures = {each.labels.get(QUANTITY, ""): each.points[-1][1] for each in _full(series)}
+        figures = _newest(series, QUANTITY)
         if not figures:
             words = "the replicas' figures have no result; are the pods scraped, and do the labels fit?"
             self._measured.put_serving_failure(name, "QueryEmpty", words)
@@ -250,37 +232,17 @@ class Collector:
         self._serving_at_s[name] = at_s
         self._measured.put_serving(name, Serving(at_s, reading.for_s, reading.latency, figures))  # type: ignore[arg-type]
 
-    async def _newest(self, name: str, namespace: str, reading: PresetReading | QueryReading | CustomReading) -> None:
-        at_s = self._clock()
-        if isinstance(reading, CustomReading):
-            sample = await self._custom(namespace, reading)
-            self._measured.put_sample(name, reading.role, sample.at_s, sample.value)
-            return
-        series = await self._server(reading.server).now(_query(reading, self._pace), namespace, at_s, _max_age(reading))
-        found = _by_role(reading, series)
-        for role in _roles(reading):
-            samples = found.get(role, ())
-            for sample in samples[-1:]:
-                self._measured.put_sample(name, role, sample.at_s, sample.value, is_censored=sample.is_censored)
-            if not samples:
-                words = "the query has no result; are the pods scraped, and do the labels fit?"
-                self._measured.put_failure(name, role, at_s, "QueryEmpty", words)
-        if isinstance(reading, PresetReading) and reading.with_lengths:
-            await self._lengths(name, namespace, reading)
-
-    async def _lengths(self, name: str, namespace: str, reading: PresetReading) -> None:
+    async def _read_lengths(self, name: str, namespace: str, reading: PresetReading) -> None:
         """Reads request lengths when they are due; a failure leaves those that are known."""
         at_s = self._clock()
         if at_s - self._lengths_at_s.get(name, -LENGTHS_EVERY_S) < LENGTHS_EVERY_S:
             return
-        client, histograms = self._server(reading.server), []
+        server, histograms = self._servers.of(reading.server), []
         try:
             for which in ("input", "output"):
                 query = lengths_query(reading.preset, reading.service, which, self._pace.windows)
-                series = await client.now(query, namespace, at_s, _max_age(reading))
-                histograms.append(
-                    lengths_from({each.labels.get("le", ""): each.points[-1][1] for each in _full(series)})
-                )
+                series = await server.now(query, namespace, at_s, reading.max_age_s)
+                histograms.append(lengths_from(_newest(series, "le")))
         except (SourceError, BadLengthsError) as error:
             log.debug("request lengths cannot be read", policy=name, why=str(error))
             return
@@ -294,20 +256,21 @@ class Collector:
     ) -> None:
         """Begins to read the history of a reading, once. namespace: for a proxy that limits queries to one."""
         done = self._backfilled.setdefault(name, set())
-        if reading in done or (name, reading) in self._histories:
-            return
-        work = self._history(name, namespace, reading, policy.spec.forecast.history)
-        self._histories[name, reading] = asyncio.get_running_loop().create_task(work)
+        if reading not in done and (name, reading) not in self._histories:
+            work = self._read_history(name, namespace, reading, policy.spec.forecast.history)
+            self._histories[name, reading] = asyncio.get_running_loop().create_task(work)
 
-    async def _history(self, name: str, namespace: str, reading: PresetReading | QueryReading, for_s: float) -> None:
+    async def _read_history(
+        self, name: str, namespace: str, reading: PresetReading | QueryReading, for_s: float
+    ) -> None:
         """Reads the history of a reading, oldest first; a failure is made good in a later turn."""
         step_s, end_s = self._pace.step_s, self._clock()
         start_s, span_s = end_s - for_s, (MOST_POINTS - 1) * step_s
-        query, client = _query(reading, self._pace), self._server(reading.server)
+        query, server = _query(reading, self._pace), self._servers.of(reading.server)
         try:
             while start_s <= end_s:
                 until_s = min(end_s, start_s + span_s)
-                series = await client.over(query, namespace, start_s, until_s, step_s, _max_age(reading))
+                series = await server.over(query, namespace, start_s, until_s, step_s, reading.max_age_s)
                 for role, samples in _by_role(reading, series).items():
                     self._measured.put_history(name, role, samples)
                 start_s = until_s + step_s
@@ -327,25 +290,13 @@ class Collector:
                 task.cancel()
 
 
-def _name(policy: ScalingPolicy) -> str:
-    return f"{policy.metadata.namespace}/{policy.metadata.name}"
-
-
-def _roles(reading: PresetReading | QueryReading | CustomReading) -> tuple[Role, ...]:
-    return reading.roles if isinstance(reading, PresetReading) else (reading.role,)
-
-
-def _max_age(reading: PresetReading | QueryReading) -> float:
-    return reading.max_age_s
-
-
-def _query(reading: PresetReading | QueryReading, pace: Pace) -> str:
+def _query(reading: PresetReading | QueryReading, pace: CollectorPace) -> str:
     if isinstance(reading, QueryReading):
         return reading.query
     return combined(reading.preset, reading.service, quantities(reading.preset, reading.roles), pace.windows)
 
 
-def _by_role(reading: PresetReading | QueryReading, series: Sequence[Series]) -> Points:
+def _by_role(reading: PresetReading | QueryReading, series: Sequence[Series]) -> Mapping[Role, Sequence[Sample]]:
     """Samples by role, oldest first. Raises SourceError when a policy's own query has several results."""
     if isinstance(reading, QueryReading):
         if len(series) > 1:
@@ -356,16 +307,16 @@ def _by_role(reading: PresetReading | QueryReading, series: Sequence[Series]) ->
         for at_s, value in each.points:
             measured.setdefault(at_s, {})[each.labels.get(QUANTITY, "")] = value
     loads = {at_s: load_from(reading.preset, reading.roles, values) for at_s, values in sorted(measured.items())}  # type: ignore[arg-type]
-    return {role: tuple(_samples(role, loads)) for role in reading.roles}
+    return {
+        role: tuple(
+            Sample(at_s, load.values[role], load.is_censored and role != "queue")
+            for at_s, load in loads.items()
+            if role in load.values
+        )
+        for role in reading.roles
+    }
 
 
-def _samples(role: Role, loads: Mapping[float, Load]) -> Iterable[Sample]:
-    return (
-        Sample(at_s, load.values[role], load.is_censored and role != "queue")
-        for at_s, load in loads.items()
-        if role in load.values
-    )
-
-
-def _full(series: Sequence[Series]) -> Iterable[Series]:
-    return (each for each in series if each.points)
+def _newest(series: Sequence[Series], label: str) -> dict[str, float]:
+    """Newest value of each series that has any, by this label."""
+    return {each.labels.get(label, ""): each.points[-1][1] for each in series if each.points}

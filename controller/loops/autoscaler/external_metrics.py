@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 
+from cluster.clock import Clock
 from cluster.errors import UNREADABLE
 from controller.loops.autoscaler.http_server import Access, AccessReviews, Request, Response, TooBusyError, User
+from controller.loops.autoscaler.policies import PolicyReader
 
 Labels = Mapping[str, str]
 Selector = Callable[[Labels], bool]
@@ -34,21 +36,23 @@ def selector_from(text: str) -> Selector:
 
     Raises BadSelectorError. Source: Kubernetes documentation, "Labels and Selectors".
     """
-    requirements = [_requirement(part) for part in re.split(r",(?![^(]*\))", text)] if text.strip() else []
+    requirements: list[Selector] = []
+    for part in re.split(r",(?![^(]*\))", text) if text.strip() else ():
+        if found := _EQUALITY.fullmatch(part):
+            key, operator, value = found[1], found[3], found[4]
+            requirements.append(_within(key, frozenset({value}), is_in=operator != "!="))
+        elif found := _SET.fullmatch(part):
+            values = frozenset(value.strip() for value in found[4].split(","))
+            requirements.append(_within(found[1], values, is_in=found[3] == "in"))
+        elif found := _EXISTS.fullmatch(part):
+            requirements.append(_has(found[2], is_wanted=not found[1]))
+        else:
+            raise BadSelectorError(f"{part.strip()[:100]!r} is no requirement of a label selector")
     return lambda labels: all(requirement(labels) for requirement in requirements)
 
 
-def _requirement(text: str) -> Selector:
-    if found := _EQUALITY.fullmatch(text):
-        key, operator, value = found[1], found[3], found[4]
-        return _within(key, frozenset({value}), is_in=operator != "!=")
-    if found := _SET.fullmatch(text):
-        values = frozenset(value.strip() for value in found[4].split(","))
-        return _within(found[1], values, is_in=found[3] == "in")
-    if found := _EXISTS.fullmatch(text):
-        is_wanted, key = not found[1], found[2]
-        return lambda labels: (key in labels) is is_wanted
-    raise BadSelectorError(f"{text.strip()[:100]!r} is no requirement of a label selector")
+def _has(key: str, *, is_wanted: bool) -> Selector:
+    return lambda labels: (key in labels) is is_wanted
 
 
 def _within(key: str, values: frozenset[str], *, is_in: bool) -> Selector:
@@ -62,23 +66,6 @@ VERSION = "v1beta1"
 ROOT = f"/apis/{GROUP}"
 METRIC = "tonnage_desired_replicas"
 """Name of the external metric, and of the same gauge in /metrics."""
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredReplicas:
-    """Recommended replicas of a ScalingPolicy."""
-
-    namespace: str
-    policy: str
-    target: str
-    """Name of the target."""
-    replicas: int
-    at_s: float
-    """Instant at which they were known, seconds since the epoch."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return {"policy": self.policy, "target": self.target}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +117,25 @@ def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 class ExternalMetrics:
     """Responses of the API."""
 
-    def __init__(
-        self,
-        desired: Callable[[], Iterable[DesiredReplicas]],
-        front: Callable[[], Front | None],
-        reviews: AccessReviews,
-    ) -> None:
-        self._desired, self._front, self._reviews = desired, front, reviews
+    def __init__(self, policies: PolicyReader, reviews: AccessReviews, wall_clock: Clock) -> None:
+        self._policies, self._reviews, self._wall_clock = policies, reviews, wall_clock
+        self.front: Front | None = None
+        """How the API server identifies itself; None while that is not known."""
 
     async def respond(self, request: Request) -> Response:
         """Response to a request of the API server."""
-        user = self._user(request)
-        if user is None:
+        front = self.front
+        name = _header(request, front.user_headers) if front is not None else ""
+        is_front = (
+            front is not None
+            and request.client
+            and (not front.names or request.client.get("commonName") in front.names)
+        )
+        if front is None or not is_front or not name:
             refused = _status(401, "Unauthorized", "only the API server may ask, with its client certificate")
             return replace(refused, headers={"Connection": "close"})
+        groups = tuple(filter(None, _header(request, front.group_headers).split("\n")))
+        user = User(name, groups, _header(request, front.uid_headers))
         if request.method != "GET":
             return _status(405, "MethodNotAllowed", "metrics can only be read")
         if request.path.rstrip("/") in _DISCOVERY:
@@ -156,31 +148,24 @@ class ExternalMetrics:
             if not await self._reviews.allows_user(user, Access("get", GROUP, metric, namespace, "")):
                 words = f'user "{user.name}" cannot get {metric} in the namespace "{namespace}"'
                 return _status(403, "Forbidden", words)
-            return self._values(namespace, metric, request.query.get("labelSelector", ""))
+            if metric != METRIC:
+                return _status(404, "NotFound", f"there is no metric {metric[:200]}; the only one is {METRIC}")
+            selects = selector_from(request.query.get("labelSelector", ""))
         except TooBusyError as error:
             return _status(503, "ServiceUnavailable", str(error))
         except BadSelectorError as error:
             return _status(400, "BadRequest", str(error))
-
-    def _user(self, request: Request) -> User | None:
-        """User that the API server authenticated; None: this is not the API server."""
-        front = self._front()
-        if front is None or not request.client:
-            return None
-        if front.names and request.client.get("commonName") not in front.names:
-            return None
-        name = _header(request, front.user_headers)
-        if not name:
-            return None
-        groups = tuple(filter(None, _header(request, front.group_headers).split("\n")))
-        return User(name, groups, _header(request, front.uid_headers))
-
-    def _values(self, namespace: str, metric: str, selector_text: str) -> Response:
-        if metric != METRIC:
-            return _status(404, "NotFound", f"there is no metric {metric[:200]}; the only one is {METRIC}")
-        selects = selector_from(selector_text)
-        found = [each for each in self._desired() if each.namespace == namespace and selects(each.labels)]
-        items = [_value(each) for each in sorted(found, key=lambda each: each.policy)]
+        desired = self._policies.desired(self._wall_clock())
+        items = [
+            {
+                "metricName": METRIC,
+                "metricLabels": dict(each.labels),
+                "timestamp": datetime.fromtimestamp(int(each.at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "value": str(each.replicas),
+            }
+            for each in sorted(desired, key=lambda each: each.policy)
+            if each.namespace == namespace and selects(each.labels)
+        ]
         kind = {"kind": "ExternalMetricValueList", "apiVersion": f"{GROUP}/{VERSION}"}
         return _json(200, {**kind, "metadata": {}, "items": items})
 
@@ -188,16 +173,6 @@ class ExternalMetrics:
 def _header(request: Request, names: Iterable[str]) -> str:
     """First of these headers that the request has; several of one name are joined by line breaks."""
     return next((request.headers[name.lower()] for name in names if name.lower() in request.headers), "")
-
-
-def _value(desired: DesiredReplicas) -> dict[str, Any]:
-    instant = datetime.fromtimestamp(int(desired.at_s), UTC)
-    return {
-        "metricName": METRIC,
-        "metricLabels": dict(desired.labels),
-        "timestamp": instant.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "value": str(desired.replicas),
-    }
 
 
 _PREFERRED = {"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}

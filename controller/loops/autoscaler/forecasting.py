@@ -1,6 +1,6 @@
 """Forecasts of all policies' loads, kept up to date from the samples of their sources."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -127,18 +127,32 @@ class Forecasts:
     def _learn(self, name: str, series: LoadSeries) -> None:
         taken = {role: self._measured.take_samples(name, role) for role in ROLES}
         samples = sorted(taken[series.role], key=lambda each: each.at_s)
-        kept = self._kept.get(name)
+        kept, capacity = self._kept.get(name), max(2, int(series.history_s / STEP_S))
         if kept is None and not samples:
             return  # a forecaster takes 200 kB, and anybody may make thousands of policies that measure nothing
         if kept is None or kept.series != series:
-            kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, _capacity(series)))
-        newest_s, latest_s = kept.forecaster.history.observed_at_s, self._clock() + STEP_S
+            kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, capacity))
+        history = kept.forecaster.history
+        newest_s, latest_s = history.observed_at_s, self._clock() + STEP_S
         is_late = len(samples) > 1 and newest_s is not None and samples[0].at_s < newest_s - STEP_S
         if is_late or (newest_s is not None and newest_s > latest_s):  # beyond: before the clock was set back
-            samples = [each for each in _older_first(kept, samples) if each.at_s <= latest_s]
-            kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, _capacity(series)))
+            # Older ones came after newer ones: a history is read after the first value.
+            known = history.whole()
+            there = np.flatnonzero(~np.isnan(known.values))
+            mine = [Sample(float(known.at_s[n]), float(known.values[n]), bool(known.is_censored[n])) for n in there]
+            ordered = sorted([*mine, *samples], key=lambda each: each.at_s)
+            samples = [each for each in ordered if each.at_s <= latest_s]
+            kept = self._kept[name] = _Kept(series, OnlineForecaster(STEP_S, capacity))
         if len(samples) > kept.forecaster.history.newest_slot + 1:
-            _restore(kept, samples, _capacity(series))
+            # A history is taken at once: sample by sample, two weeks would take a minute.
+            buffer, known = SeriesBuffer(STEP_S, capacity), kept.forecaster.history.whole()
+            for n in np.flatnonzero(~np.isnan(known.values)):
+                buffer.add(float(known.at_s[n]), float(known.values[n]), is_censored=bool(known.is_censored[n]))
+            for each in samples:
+                buffer.add(each.at_s, each.value, is_censored=each.is_censored)
+            kept.forecaster = OnlineForecaster.of(buffer.whole(), None, capacity)
+            # The last fit, if any, knew less: a turn before the history came may have found it too short.
+            kept.fit_due_at_s = 0.0
             return
         for each in samples:
             kept.forecaster.observe(each.at_s, each.value, is_censored=each.is_censored)
@@ -155,21 +169,19 @@ class Forecasts:
                 self._adopt(name, made, at_s)
                 if grew:  # what was fitted, or found too short, was only a part of what is known now
                     self._kept[name].fit_due_at_s = 0.0
-        answered = {slot for slot in self._offers if self._is_answered(slot, came)}
+        answered = {slot for slot, each in self._offers.items() if any(one.scaler in came for one in each.histories)}
         unheard = [slot for slot, each in self._offers.items() if slot not in answered and at_s > each.at_s + OFFER_S]
         if not self._slots or unheard:
-            self._fit_here(at_s)
-        kept = {slot: each for slot, each in self._offers.items() if slot not in answered and slot not in unheard}
+            for name in self._due(at_s)[:FITS_PER_TURN]:
+                kept = self._kept[name]
+                self._adopt(name, fit(kept.forecaster.history.whole(), boosted=kept.series.boosted), at_s)
+        open_offers = {slot: each for slot, each in self._offers.items() if slot not in {*answered, *unheard}}
         due = self._due(at_s)
-        new = {slot: self._offer(due, slot, at_s) for slot in range(self._slots) if slot not in kept}
-        self._offers = {slot: each for slot, each in sorted({**kept, **new}.items()) if each.histories}
-
-    def _is_answered(self, slot: int, came: Mapping[str, Fit | None]) -> bool:
-        return any(each.scaler in came for each in self._offers[slot].histories)
-
-    def _offer(self, due: Sequence[str], slot: int, at_s: float) -> _Offer:
-        mine = [name for name in due if slot_of(name, self._slots) == slot]
-        return _Offer(at_s, tuple(self._history(name) for name in mine[:BATCH]))
+        for slot in range(self._slots):
+            if slot not in open_offers:
+                mine = [name for name in due if slot_of(name, self._slots) == slot]
+                open_offers[slot] = _Offer(at_s, tuple(self._history(name) for name in mine[:BATCH]))
+        self._offers = {slot: each for slot, each in sorted(open_offers.items()) if each.histories}
 
     def _history(self, name: str) -> LoadHistory:
         kept = self._kept[name]
@@ -180,15 +192,8 @@ class Forecasts:
 
     def _due(self, at_s: float) -> list[str]:
         """Policies whose fit is due, those first that have waited longest."""
-        return [n for _, n in sorted((each.fit_due_at_s, n) for n, each in self._kept.items()) if self._is_due(n, at_s)]
-
-    def _is_due(self, name: str, at_s: float) -> bool:
-        return self._kept[name].fit_due_at_s <= at_s
-
-    def _fit_here(self, at_s: float) -> None:
-        for name in self._due(at_s)[:FITS_PER_TURN]:
-            kept = self._kept[name]
-            self._adopt(name, fit(kept.forecaster.history.whole(), boosted=kept.series.boosted), at_s)
+        due = sorted((each.fit_due_at_s, name) for name, each in self._kept.items() if each.fit_due_at_s <= at_s)
+        return [name for _, name in due]
 
     def _adopt(self, name: str, made: Fit | None, at_s: float) -> None:
         """Adopts a fit. One that does not suit the series, as a faulty brain could send it, is as none."""
@@ -199,31 +204,6 @@ class Forecasts:
         if made is not None:
             kept.forecaster.adopt(made)
         kept.fit_due_at_s = at_s + (RETRY_S if made is None else REFIT_S)
-
-
-def _capacity(series: LoadSeries) -> int:
-    return max(2, int(series.history_s / STEP_S))
-
-
-def _older_first(kept: _Kept, samples: list[Sample]) -> list[Sample]:
-    """All samples in order, where older ones came after newer ones: a history is read after the first value."""
-    series = kept.forecaster.history.whole()
-    known = np.flatnonzero(~np.isnan(series.values))
-    mine = [Sample(float(series.at_s[n]), float(series.values[n]), bool(series.is_censored[n])) for n in known]
-    return sorted([*mine, *samples], key=lambda each: each.at_s)
-
-
-def _restore(kept: _Kept, samples: list[Sample], capacity: int) -> None:
-    """A history is taken at once: sample by sample, two weeks would take a minute."""
-    buffer = SeriesBuffer(STEP_S, capacity)
-    series = kept.forecaster.history.whole()
-    for n in np.flatnonzero(~np.isnan(series.values)):
-        buffer.add(float(series.at_s[n]), float(series.values[n]), is_censored=bool(series.is_censored[n]))
-    for each in samples:
-        buffer.add(each.at_s, each.value, is_censored=each.is_censored)
-    kept.forecaster = OnlineForecaster.of(buffer.whole(), None, capacity)
-    # The last fit, if any, knew less: a turn before the history came may have found it too short.
-    kept.fit_due_at_s = 0.0
 
 
 def skill_of(scored: Scored) -> ForecastSkill:

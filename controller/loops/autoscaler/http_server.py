@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -67,13 +66,22 @@ async def serve(
             raise web.HTTPRequestEntityTooLarge(most_bytes, request.content_length)
         try:
             async with asyncio.timeout(READ_WITHIN_S):
-                read = await _read(request)
+                body = await request.read()
         except TimeoutError as error:
             raise web.HTTPRequestTimeout from error
-        response = await handler(read)
-        headers = {**response.headers, "Cache-Control": "no-store"}
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        subject = {name: value for part in (certificate or {}).get("subject", ()) for name, value in part}
+        headers: dict[str, str] = {}
+        for name, value in request.headers.items():
+            before = headers.get(name.lower())
+            headers[name.lower()] = value if before is None else f"{before}\n{value}"
+        response = await handler(Request(request.method, request.path, dict(request.query), headers, body, subject))
         return web.Response(
-            status=response.status, body=response.body, headers=headers, content_type=response.content_type
+            status=response.status,
+            body=response.body,
+            headers={**response.headers, "Cache-Control": "no-store"},
+            content_type=response.content_type,
         )
 
     app = web.Application(client_max_size=most_bytes)
@@ -89,17 +97,6 @@ async def serve(
         mistake = Mistake(f"{setting} {host}:{port}", f"cannot be opened: {error}", "free the port or set another one")
         raise ConfigError(mistake) from error
     return int(runner.addresses[0][1])
-
-
-async def _read(request: web.Request) -> Request:
-    transport = request.transport
-    certificate = transport.get_extra_info("peercert") if transport is not None else None
-    subject = {name: value for part in (certificate or {}).get("subject", ()) for name, value in part}
-    headers: dict[str, str] = {}
-    for name, value in request.headers.items():
-        before = headers.get(name.lower())
-        headers[name.lower()] = value if before is None else f"{before}\n{value}"
-    return Request(request.method, request.path, dict(request.query), headers, await request.read(), subject)
 
 
 ALLOWED_FOR_S = 60.0
@@ -134,12 +131,8 @@ class User:
     uid: str = ""
 
 
-class Post(Protocol):
-    """Creates an object that the API server answers at once."""
-
-    def __call__(self, path: str, body: Body) -> Awaitable[bytes]:
-        """Response body. Raises ActionError."""
-        ...
+Post = Callable[[str, Body], Awaitable[bytes]]
+"""Creates an object at a path, which the API server answers at once. Raises ActionError."""
 
 
 class _TokenUser(msgspec.Struct):

@@ -72,18 +72,15 @@ def series_in(body: bytes) -> tuple[Series, ...]:
             raise SourceError("QueryRefused", f"Prometheus refused the query: {_short(answer.error or answer.status)}")
         if answer.warnings:
             raise SourceError("PartialAnswer", f"Prometheus warned: {_short(answer.warnings[0])}")
-        return _series(answer.data)
+        data = answer.data
+        if data.resultType == "scalar":
+            return (Series({}, _finite([_SCALAR.decode(data.result)])),)
+        if data.resultType not in ("vector", "matrix"):
+            raise SourceError("AnswerMalformed", f"the result is a {_short(data.resultType)}, not numbers")
+        results = _RESULTS.decode(data.result)
+        return tuple(Series(each.metric, _finite([each.value] if each.value else each.values)) for each in results)
     except UNREADABLE as error:
         raise SourceError("AnswerMalformed", f"this is no answer of Prometheus: {_short(str(error))}") from error
-
-
-def _series(data: _Data) -> tuple[Series, ...]:
-    if data.resultType == "scalar":
-        return (Series({}, _finite([_SCALAR.decode(data.result)])),)
-    if data.resultType not in ("vector", "matrix"):
-        raise SourceError("AnswerMalformed", f"the result is a {_short(data.resultType)}, not numbers")
-    results = _RESULTS.decode(data.result)
-    return tuple(Series(each.metric, _finite([each.value] if each.value else each.values)) for each in results)
 
 
 def _finite(values: Any) -> tuple[tuple[float, float], ...]:
@@ -135,7 +132,11 @@ class FairTurns:
         self._grant()
 
     def _grant(self) -> None:
-        while sum(self._taken.values()) < self._limit and (namespace := self._next()) is not None:
+        while (
+            sum(self._taken.values()) < self._limit
+            and (namespace := next((name for name in self._waiting if self._taken.get(name, 0) < self._of_one), None))
+            is not None
+        ):
             waiters = self._waiting.pop(namespace)
             waiter = waiters.popleft()
             if waiters:
@@ -143,9 +144,6 @@ class FairTurns:
             if not waiter.done():
                 self._taken[namespace] = self._taken.get(namespace, 0) + 1
                 waiter.set_result(None)
-
-    def _next(self) -> str | None:
-        return next((name for name in self._waiting if self._taken.get(name, 0) < self._of_one), None)
 
 
 MOST_POINTS = 10_000
@@ -216,44 +214,36 @@ class PrometheusClient:
         access = self._access
         parameters = {access.namespace_parameter: namespace} if access.namespace_parameter else {}
         sent = {**form, "timeout": _duration(access.timeout_s), "partial_response": "false"}
+        body = bytearray()
         async with self._turns.turn(namespace):
             try:
+                # Uncompressed: the limit on the answer's size also bounds what it would expand to.
+                headers = {"Accept-Encoding": "identity"}
+                if access.token_file:
+                    if self._clock() - self._token_at_s >= TOKEN_FOR_S:
+                        self._token = Path(access.token_file).read_text(encoding="utf-8").strip()
+                        self._token_at_s = self._clock()
+                    headers["Authorization"] = f"Bearer {self._token}"
                 async with self._session.post(
                     f"{access.url.rstrip('/')}/api/v1/{path}",
                     data=sent,
                     params=parameters,
-                    headers=self._headers(),
+                    headers=headers,
                     # A redirect would carry the token, and the tenant's query, to another server.
                     allow_redirects=False,
                 ) as answer:
-                    return await self._body(answer)
+                    async for chunk in answer.content.iter_chunked(65_536):
+                        body += chunk
+                        if len(body) > access.most_bytes:
+                            answer.close()
+                            words = f"the answer has more than {access.most_bytes} bytes"
+                            raise SourceError("AnswerTooLarge", words)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 words = f"{type(error).__name__} {error}".strip()
                 raise SourceError("PrometheusUnreachable", f"asking {access.url}: {words}") from error
-
-    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
-        body = bytearray()
-        async for chunk in answer.content.iter_chunked(65_536):
-            body += chunk
-            if len(body) > self._access.most_bytes:
-                answer.close()
-                raise SourceError("AnswerTooLarge", f"the answer has more than {self._access.most_bytes} bytes")
-        if answer.status in (200, *REFUSALS):
-            return bytes(body)
-        raise SourceError("PrometheusUnreachable", f"asking {self._access.url}: status {answer.status}")
-
-    def _headers(self) -> dict[str, str]:
-        # Uncompressed: the limit on the answer's size also bounds what it would expand to.
-        headers = {"Accept-Encoding": "identity"}
-        if self._access.token_file:
-            headers["Authorization"] = f"Bearer {self._current_token()}"
-        return headers
-
-    def _current_token(self) -> str:
-        if self._clock() - self._token_at_s >= TOKEN_FOR_S:
-            self._token = Path(self._access.token_file).read_text(encoding="utf-8").strip()
-            self._token_at_s = self._clock()
-        return self._token
+        if answer.status not in (200, *REFUSALS):
+            raise SourceError("PrometheusUnreachable", f"asking {access.url}: status {answer.status}")
+        return bytes(body)
 
 
 def _duration(length_s: float) -> str:

@@ -1,7 +1,7 @@
 """Pushed samples: the body of a request to the push endpoint, checked."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,12 +10,14 @@ import numpy as np
 
 from autoscaler.demand.lengths import FEWEST_REQUESTS, MOST_EDGES
 from autoscaler.demand.presets import Role
-from cluster.clock import Clock
 from cluster.demand import LengthGrid
 from cluster.errors import UNREADABLE
 from controller.api.labels import GROUP
 from controller.loops.autoscaler.http_server import Access, AccessReviews, TooBusyError
 from controller.loops.autoscaler.measured import LengthShares, Measured
+from controller.loops.autoscaler.policies import PolicyReader
+from controller.loops.loop import Leader, LoopClocks
+from controller.metrics.registry import Meter
 
 AHEAD_S = 30.0
 """How far the sender's clock may be ahead. Samples from further in the future would stay the newest for as long."""
@@ -91,13 +93,13 @@ def pushed(body: bytes, now_s: float) -> Pushed:
             raise BadPushError(f"{role} should be between 0 and {LARGEST_VALUE:g}")
     if not values and push.histogram is None:
         raise BadPushError("nothing is measured: load, requests, inputTokens, outputTokens, queue or histogram")
-    return Pushed(namespace, name, min(at_s, now_s), values, _lengths(push.histogram, min(at_s, now_s)))
+    at_s = min(at_s, now_s)
+    lengths = _lengths(push.histogram, at_s) if push.histogram is not None else None
+    return Pushed(namespace, name, at_s, values, lengths)
 
 
-def _lengths(histogram: Histogram | None, at_s: float) -> LengthShares | None:
-    """Shares of a histogram; None: there is none, or too few requests for a distribution."""
-    if histogram is None:
-        return None
+def _lengths(histogram: Histogram, at_s: float) -> LengthShares | None:
+    """Shares of a histogram; None: too few requests for a distribution."""
     inputs, outputs = histogram.input_tokens, histogram.output_tokens
     for edges in (inputs, outputs):
         if not edges or len(edges) > MOST_EDGES or edges[0] <= 0 or list(edges) != sorted(set(edges)):
@@ -132,12 +134,6 @@ class Reply:
     retry_after_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    left: float
-    at_s: float
-
-
 class PushEndpoint:
     """Takes pushes while this replica leads: only the leader keeps samples."""
 
@@ -145,66 +141,56 @@ class PushEndpoint:
         self,
         measured: Measured,
         reviews: AccessReviews,
-        roles: Callable[[str], Iterable[Role] | None],
-        leads: Callable[[], bool],
-        clock: Clock,
-        monotonic: Clock,
-        on_push: Callable[[str], None] = lambda _result: None,
+        policies: PolicyReader,
+        leader: Leader,
+        clocks: LoopClocks,
+        meter: Meter,
     ) -> None:
-        """roles: roles that a policy lets be pushed, by `namespace/name`; None: there is no such policy.
-        clock: seconds since the epoch. monotonic: seconds, for the limits. on_push: called after each request of an
-        authorised sender, with `ok` or the reason of the refusal.
-        """
-        self._measured, self._reviews, self._roles, self._leads = measured, reviews, roles, leads
-        self._clock, self._monotonic, self._on_push = clock, monotonic, on_push
-        self._budgets: dict[str, _Budget] = {}
+        self._measured, self._reviews, self._policies = measured, reviews, policies
+        self._leader, self._clocks, self._meter = leader, clocks, meter
+        self._budgets: dict[str, tuple[float, float]] = {}
+        """Requests that each policy has left, and the instant of that."""
 
     async def take(self, authorization: str, body: bytes) -> Reply:
         """Response to a request with this Authorization header."""
-        if not self._leads():
+        if not self._leader.may_write():
             return Reply(503, "this replica does not lead; ask again, the other one does", 1)
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return Reply(401, "a bearer token is needed")
         try:
-            push = pushed(body, self._clock())
-            return await self._checked(token.strip(), push)
+            push = pushed(body, self._clocks.wall())
+            access = Access("update", GROUP, "scalingpolicies/demand", push.namespace, push.name)
+            if not await self._reviews.allows_token(token.strip(), access):
+                return Reply(403, f"the token may not update scalingpolicies/demand {push.name} in {push.namespace}")
         except BadPushError as error:
             return Reply(400, str(error)[:300])
         except TooBusyError as error:
             return Reply(503, str(error)[:300], 1)
-
-    async def _checked(self, token: str, push: Pushed) -> Reply:
-        access = Access("update", GROUP, "scalingpolicies/demand", push.namespace, push.name)
-        if not await self._reviews.allows_token(token, access):
-            return Reply(403, f"the token may not update scalingpolicies/demand {push.name} in {push.namespace}")
         # Only a sender that may push learns whether the policy exists, and uses up its budget.
+        result, reply = self._taken(push)
+        self._meter.count("tonnage_demand_readings_total", "push", result)
+        return reply
+
+    def _taken(self, push: Pushed) -> tuple[str, Reply]:
+        """Result of an authorised push, for the metrics, and its response."""
         policy = f"{push.namespace}/{push.name}"
-        allowed = self._roles(policy)
+        allowed = self._policies.pushed_roles(policy)
         if allowed is None:
-            self._on_push("PolicyNotFound")
-            return Reply(404, f"there is no ScalingPolicy {policy}")
-        unwanted = push.values.keys() - set(allowed)
-        if unwanted:
-            self._on_push("RoleNotPushed")
-            return Reply(400, f"the policy has no push source for {', '.join(sorted(unwanted))}")
-        if not self._is_within_budget(policy):
-            self._on_push("TooManyRequests")
-            return Reply(429, "more than one request a second", 1)
+            return "PolicyNotFound", Reply(404, f"there is no ScalingPolicy {policy}")
+        if unwanted := push.values.keys() - set(allowed):
+            words = f"the policy has no push source for {', '.join(sorted(unwanted))}"
+            return "RoleNotPushed", Reply(400, words)
+        now_s = self._clocks.monotonic()
+        left, at_s = self._budgets.get(policy, (BURST, now_s))
+        left = min(BURST, left + (now_s - at_s) * PER_S)
+        if left < 1:
+            return "TooManyRequests", Reply(429, "more than one request a second", 1)
+        # Policies that exist are few; those that were deleted are forgotten with their full budgets.
+        self._budgets = {name: each for name, each in self._budgets.items() if now_s - each[1] < BURST / PER_S}
+        self._budgets[policy] = (left - 1, now_s)
         for role, value in push.values.items():
             self._measured.put_sample(policy, role, push.at_s, value)
         if push.lengths is not None:
             self._measured.put_lengths(policy, push.lengths)
-        self._on_push("ok")
-        return Reply(202, "taken")
-
-    def _is_within_budget(self, policy: str) -> bool:
-        now_s = self._monotonic()
-        budget = self._budgets.get(policy, _Budget(BURST, now_s))
-        left = min(BURST, budget.left + (now_s - budget.at_s) * PER_S)
-        if left < 1:
-            return False
-        # Policies that exist are few; those that were deleted are forgotten with their full budgets.
-        self._budgets = {name: each for name, each in self._budgets.items() if now_s - each.at_s < BURST / PER_S}
-        self._budgets[policy] = _Budget(left - 1, now_s)
-        return True
+        return "ok", Reply(202, "taken")

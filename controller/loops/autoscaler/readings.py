@@ -1,6 +1,5 @@
 """Readings: what is asked of which server for one ScalingPolicy, or why a source is not asked."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +46,10 @@ class QueryReading:
     role: Role
     max_age_s: float
 
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return (self.role,)
+
 
 @dataclass(frozen=True, slots=True)
 class CustomReading:
@@ -57,6 +60,10 @@ class CustomReading:
     selector: tuple[tuple[str, str], ...]
     role: Role
     max_age_s: float
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return (self.role,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class ServingReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedSource:
     """Source that is not asked."""
 
     role: Role
@@ -86,7 +93,7 @@ class Refused:
     source: Literal["prometheus", "custom"] = "prometheus"
 
 
-Reading = PresetReading | QueryReading | CustomReading | Refused
+Reading = PresetReading | QueryReading | CustomReading | RefusedSource
 
 
 def readings_of(policy: ScalingPolicy, allowed: Allowed) -> tuple[Reading, ...]:
@@ -97,9 +104,14 @@ def readings_of(policy: ScalingPolicy, allowed: Allowed) -> tuple[Reading, ...]:
     presets: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[DemandSource]] = {}
     others: list[Reading] = []
     for source in policy.spec.demand.sources:
-        asked = source.prometheus
+        asked, custom = source.prometheus, source.custom_metric
         if asked is None:
-            others += _custom(policy, source, allowed)
+            if custom is not None and not allowed.custom_metrics:
+                words = "the custom metrics API is not read; set autoscaler.custom_metrics"
+                others.append(RefusedSource(source.role, "CustomMetricsNotAllowed", words, "custom"))
+            elif custom is not None:
+                selector = tuple(sorted(custom.selector.items()))
+                others.append(CustomReading(policy.spec.target, custom.name, selector, source.role, source.max_age))
             continue
         server = asked.server or allowed.server
         refused = _refused(source, server, allowed)
@@ -109,11 +121,17 @@ def readings_of(policy: ScalingPolicy, allowed: Allowed) -> tuple[Reading, ...]:
             presets.setdefault((server, asked.preset, tuple(sorted(asked.labels.items()))), []).append(source)
         else:
             others.append(QueryReading(server, asked.query or "", source.role, source.max_age))
-    with_preset = [
-        reading
-        for (server, preset, labels), sources in presets.items()
-        for reading in _of_preset(policy, server, PRESETS[preset], dict(labels), sources)
-    ]
+    with_preset: list[Reading] = []
+    for (server, name, labels), sources in presets.items():
+        preset, roles = PRESETS[name], tuple(source.role for source in sources)
+        try:
+            service = service_of(preset, policy.metadata.namespace, dict(labels))
+        except BadLabelsError as error:
+            with_preset += [RefusedSource(role, "LabelsInvalid", str(error)) for role in roles]
+            continue
+        with_lengths = policy.spec.target.kind == "ModelService" and bool(preset.lengths)
+        max_age_s = min(source.max_age for source in sources)
+        with_preset.append(PresetReading(server, preset, service, roles, max_age_s, with_lengths))
     return (*with_preset, *others)
 
 
@@ -133,7 +151,7 @@ def recorded_reading_of(policy: ScalingPolicy, allowed: Allowed) -> QueryReading
     return QueryReading(allowed.server, query, source.role, source.max_age)
 
 
-def serving_reading_of(policy: ScalingPolicy, allowed: Allowed) -> ServingReading | Refused | None:
+def serving_reading_of(policy: ScalingPolicy, allowed: Allowed) -> ServingReading | RefusedSource | None:
     """Reading of the replicas' figures, through the first source of demand whose preset has them; None: the policy's
     concurrency is not tuned."""
     wanted = policy.spec.concurrency
@@ -149,47 +167,22 @@ def serving_reading_of(policy: ScalingPolicy, allowed: Allowed) -> ServingReadin
         try:
             service = service_of(PRESETS[asked.preset], policy.metadata.namespace, asked.labels)
         except BadLabelsError as error:
-            return Refused(source.role, "LabelsInvalid", str(error))
+            return RefusedSource(source.role, "LabelsInvalid", str(error))
         return ServingReading(server, PRESETS[asked.preset], service, wanted.latency, wanted.interval)
     having = ", ".join(name for name, preset in PRESETS.items() if measures(preset, wanted.latency))
     words = f"no source has a preset that measures latency by {wanted.latency}: use {having}"
-    return Refused(policy.spec.demand.sources[0].role, "NotMeasured", words)
+    return RefusedSource(policy.spec.demand.sources[0].role, "NotMeasured", words)
 
 
-def _of_preset(
-    policy: ScalingPolicy, server: str, preset: Preset, labels: Mapping[str, str], sources: list[DemandSource]
-) -> Iterator[Reading]:
-    roles = tuple(source.role for source in sources)
-    try:
-        service = service_of(preset, policy.metadata.namespace, labels)
-    except BadLabelsError as error:
-        yield from (Refused(role, "LabelsInvalid", str(error)) for role in roles)
-        return
-    with_lengths = policy.spec.target.kind == "ModelService" and bool(preset.lengths)
-    yield PresetReading(server, preset, service, roles, min(source.max_age for source in sources), with_lengths)
-
-
-def _refused(source: DemandSource, server: str, allowed: Allowed) -> Refused | None:
+def _refused(source: DemandSource, server: str, allowed: Allowed) -> RefusedSource | None:
     asked = source.prometheus
     if not server:
         words = "the operator has no Prometheus; set autoscaler.prometheus.url"
-        return Refused(source.role, "NoPrometheus", words)
+        return RefusedSource(source.role, "NoPrometheus", words)
     if server not in (allowed.server, *allowed.other_servers):
         words = f"{server} is not among autoscaler.prometheus.other_urls"
-        return Refused(source.role, "ServerNotAllowed", words)
+        return RefusedSource(source.role, "ServerNotAllowed", words)
     if asked is not None and asked.query is not None and not allowed.queries:
         words = "queries of policies could read other namespaces; set autoscaler.prometheus.allow_queries, or a preset"
-        return Refused(source.role, "QueriesNotAllowed", words)
+        return RefusedSource(source.role, "QueriesNotAllowed", words)
     return None
-
-
-def _custom(policy: ScalingPolicy, source: DemandSource, allowed: Allowed) -> Iterator[Reading]:
-    asked = source.custom_metric
-    if asked is None:
-        return
-    if not allowed.custom_metrics:
-        words = "the custom metrics API is not read; set autoscaler.custom_metrics"
-        yield Refused(source.role, "CustomMetricsNotAllowed", words, "custom")
-        return
-    selector = tuple(sorted(asked.selector.items()))
-    yield CustomReading(policy.spec.target, asked.name, selector, source.role, source.max_age)

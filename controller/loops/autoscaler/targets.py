@@ -5,7 +5,6 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -17,8 +16,9 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant
 from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy
 from controller.api.structs import Meta, Page, Slim
+from controller.kube.api_server import ApiServer
 from controller.kube.discovery import ApiResource, Discovered
-from controller.kube.request import KubeReadError, Query
+from controller.kube.request import KubeReadError
 from controller.loops.autoscaler.prometheus import FairTurns
 
 MOST_STARTS = 200
@@ -92,40 +92,29 @@ class Starts:
     def see(self, wanted: int, pods: Iterable[TargetPod], at_s: float) -> Replicas:
         """Replicas by the pods that exist now."""
         there = [pod for pod in pods if pod.counts]
-        self._note_changes(there, at_s)
-        self._learn(there)
-        ready = sum(pod.ready_at_s is not None for pod in there)
-        waiting = sorted(pod.created_at_s for pod in there if pod.ready_at_s is None)
+        ready = {pod.metadata.uid: pod.ready_at_s for pod in there if pod.ready_at_s is not None}
+        if not self._has_seen:
+            self.changed_at_s = max(ready.values(), default=at_s)
+        elif set(ready) != self._known:
+            self.changed_at_s = at_s
+        self._has_seen = True
+        for pod in sorted(there, key=lambda each: each.ready_at_s or 0.0):
+            ready_at_s = ready.get(pod.metadata.uid)
+            # Starts that finished before the observation began are in the status.
+            is_new = pod.metadata.uid not in self._known and ready_at_s is not None and ready_at_s >= self._since_s
+            if is_new and ready_at_s is not None and not pod.was_restarted:
+                self.took_s.append(max(0.0, ready_at_s - pod.created_at_s))
+        self._known = set(ready)
+        waiting = [pod.created_at_s for pod in there if pod.ready_at_s is None]
         missing = max(0, wanted - len(there))
         if not missing:
             self._missing_since_s = None
         elif self._missing_since_s is None:
             self._missing_since_s = at_s
         ordered = sorted([*waiting, *[self._missing_since_s or at_s] * min(missing, MOST_ORDERED)])
-        ready = min(ready, wanted)
+        count = min(len(ready), wanted)
         # More pods than wanted are on their way out: those that wait are not awaited.
-        return Replicas(wanted, ready, tuple(ordered[: min(wanted - ready, MOST_ORDERED)]), at_s)
-
-    def _note_changes(self, pods: Iterable[TargetPod], at_s: float) -> None:
-        ready = {pod.metadata.uid: pod.ready_at_s for pod in pods if pod.ready_at_s is not None}
-        if not self._has_seen:
-            self.changed_at_s = max(ready.values(), default=at_s)
-        elif set(ready) != self._known:
-            self.changed_at_s = at_s
-        self._has_seen = True
-
-    def _learn(self, pods: Iterable[TargetPod]) -> None:
-        """Remembers starts that finished since the observation began; earlier ones are in the status."""
-        seen = set()
-        for pod in sorted(pods, key=lambda each: each.ready_at_s or 0.0):
-            ready_at_s = pod.ready_at_s
-            if ready_at_s is None:
-                continue
-            seen.add(pod.metadata.uid)
-            is_new = pod.metadata.uid not in self._known and ready_at_s >= self._since_s
-            if is_new and not pod.was_restarted:
-                self.took_s.append(max(0.0, ready_at_s - pod.created_at_s))
-        self._known = seen
+        return Replicas(wanted, count, tuple(ordered[: min(wanted - count, MOST_ORDERED)]), at_s)
 
 
 AT_ONCE = 8
@@ -138,12 +127,8 @@ UNREAD_AFTER_S = 120.0
 """Age from which the last reading of a target counts no more."""
 
 
-class Reader(Protocol):
-    """Part of a connection that this needs."""
-
-    async def read(self, path: str, query: Query | None = None) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
+Discover = Callable[[], Awaitable[Discovered]]
+"""Reads which kinds the API server has. Raises ObservationError."""
 
 
 class _ScaleSpec(Slim, frozen=True):
@@ -190,9 +175,9 @@ class _Known:
 class Targets:
     """States of all targets. It reads in the connection's event loop; any thread may ask for a state."""
 
-    def __init__(self, reader: Reader, discover: Callable[[], Awaitable[Discovered]], clock: Clock) -> None:
+    def __init__(self, connection: ApiServer, discover: Discover, clock: Clock) -> None:
         """clock: seconds since the epoch."""
-        self._reader, self._discover, self._clock = reader, discover, clock
+        self._connection, self._discover, self._clock = connection, discover, clock
         self._resources: Discovered | None = None
         self._discovered_at_s = 0.0
         self._turns = FairTurns(AT_ONCE)
@@ -229,7 +214,7 @@ class Targets:
             seen = known.starts.see(wanted, pods, at_s)
             return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s)
         resource = await self._resource(policy)
-        body = await self._reader.read(f"{resource.path(namespace, target.name)}/scale")
+        body = await self._connection.read(f"{resource.path(namespace, target.name)}/scale")
         scale = msgspec.json.decode(body, type=_Scale)
         if scale.spec.replicas > MOST_REPLICAS:
             words = f"{target.kind}/{namespace}/{target.name} asks for {scale.spec.replicas} replicas"
@@ -238,22 +223,18 @@ class Targets:
             ready = min(scale.spec.replicas, scale.status.replicas)
             awaited = (at_s,) * min(scale.spec.replicas - ready, MOST_ORDERED)
             return TargetState(Replicas(scale.spec.replicas, ready, awaited, at_s), resource.plural)
-        if self._is_due(known, scale, at_s):
+        there = [pod for pod in known.pods if pod.counts]
+        is_settled = len(there) == scale.spec.replicas and all(pod.ready_at_s is not None for pod in there)
+        if not is_settled or at_s - known.pods_at_s >= PODS_EVERY_S:
             known.pods, known.pods_at_s = await self._pods(namespace, scale.status.selector), at_s
         replicas = known.starts.see(scale.spec.replicas, known.pods, at_s)
         names = tuple(f"{namespace}/{pod.metadata.name}" for pod in known.pods if pod.counts)
         return TargetState(replicas, resource.plural, tuple(known.starts.took_s), known.starts.changed_at_s, names)
 
-    def _is_due(self, known: _Known, scale: _Scale, at_s: float) -> bool:
-        """Whether the pods may have changed since they were read."""
-        there = [pod for pod in known.pods if pod.counts]
-        is_settled = len(there) == scale.spec.replicas and all(pod.ready_at_s is not None for pod in there)
-        return not is_settled or at_s - known.pods_at_s >= PODS_EVERY_S
-
     async def _pods(self, namespace: str, selector: str) -> tuple[TargetPod, ...]:
         # From the API server's cache (resourceVersion 0): a second's delay costs nothing here.
         query = {"labelSelector": selector, "resourceVersion": "0"}
-        body = await self._reader.read(f"/api/v1/namespaces/{namespace}/pods", query)
+        body = await self._connection.read(f"/api/v1/namespaces/{namespace}/pods", query)
         return tuple(msgspec.json.decode(body, type=Page[TargetPod]).items or ())
 
     async def _resource(self, policy: ScalingPolicy) -> ApiResource:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cluster.arrays import Array, BoolArray
 from controller.loops.health.analyser_process import Analysis, AnalysisOf
 from health.records.frames import HEADER, RECORD, Records, decoded, frame_starts
 from health.records.layout import Layout, layout_from
@@ -39,7 +38,7 @@ _Chunk = tuple[str, str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankSeat:
     """Where a rank runs."""
 
     pod: str
@@ -48,7 +47,7 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Pace:
+class StepPace:
     """Step times as one rank shows them, to tell how much speed a slow job has lost."""
 
     begins_s: dict[int, float] = field(default_factory=dict)
@@ -77,7 +76,7 @@ class JobStream:
     def __init__(self, job: str, incarnation: str, analysis_of: AnalysisOf = Analyser) -> None:
         """analysis_of: begins the analysis of a run."""
         self.job, self.incarnation, self._analysis_of = job, incarnation, analysis_of
-        self.seats: dict[int, Seat] = {}
+        self.seats: dict[int, RankSeat] = {}
         """Pod and node of each rank that has spoken."""
         self.refused = 0
         """Frames that were not taken: of a rank that another pod holds, or beyond what a pod may have."""
@@ -105,7 +104,7 @@ class JobStream:
         self._analyser: Analysis | None = None
         self._lost = 0
         """Batches that it had given up at the last look."""
-        self.pace = Pace()
+        self.pace = StepPace()
 
     @property
     def is_analysed(self) -> bool:
@@ -157,9 +156,24 @@ class JobStream:
         if not joined:
             return
         records = decoded(joined)
+        kinds = records.rows["kind"]
         self.records += len(records.rows)
-        self._introduce(records, now_s)
-        self._note(records, now_s)
+        about = (kinds == Kind.PLACE) | (kinds == Kind.MEMBER)
+        for rank, row in zip(records.rank[about].tolist(), records.rows[about], strict=True):
+            number = int(row["group"])
+            key = (rank, int(row["kind"]), number)
+            known = self._introduced.get(key)
+            if number < MOST_GROUPS and (known is None or known.tobytes() != row.tobytes()):
+                self._introduced[key] = row
+                self._introduced_s, self._ranks = now_s, None
+                self._analyser = None  # groups that are joined later make another layout
+        done = kinds == Kind.OPERATION
+        if done.any():
+            self.progressed_s = now_s
+            first = done & (records.rank == min(self.seats))
+            self.pace.add(records.rows["step"][first].tolist(), (records.rows["at_ns"][first] * 1e-9).tolist())
+        if (records.rows["phase"] == Phase.CHECKPOINT).any():
+            self.checkpoint_s = now_s
         if self._analyser is not None:
             self._analyser.take(joined, now_s)
             return
@@ -181,7 +195,10 @@ class JobStream:
                 continue
             for rank, of_run, frame in frames_in(frames):
                 if of_run > self._run:
-                    self._restart(of_run)
+                    # The same pods began another run: its ranks and groups are new.
+                    self._run, self.seats, self._introduced, self._ranks = of_run, {}, {}, 0
+                    self._ranks_of, self._pod_number, self._seated = Counter(), {}, np.zeros(0, np.int64)
+                    self._waiting, self._waiting_bytes, self._analyser, self.pace = [], 0, None, StepPace()
                     kept.clear()  # those were of the run before
                 if self._admits(pod, node, rank, of_run):
                     kept.append(frame)
@@ -209,9 +226,10 @@ class JobStream:
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
         """New verdicts; none before the layout is complete."""
         self._digest()
-        if self._analyser is None and not self._begin(now_s):
+        if self._analyser is None:
+            self._analyser = self._begun(now_s)
+        if self._analyser is None:
             return ()
-        assert self._analyser is not None  # noqa: S101 - _begin made it
         return self._analyser.judge(now_s, [fact for fact in facts if fact.rank < len(self.seats)])
 
     def ended(self, now_s: float) -> tuple[Verdict, ...]:
@@ -230,82 +248,43 @@ class JobStream:
             self.refused += 1
             return False
         if seat is None:
-            seat = self.seats[rank] = Seat(pod, node)
+            seat = self.seats[rank] = RankSeat(pod, node)
             self._ranks_of[pod] += 1
-            self._seat(rank, self._pod_number.setdefault(pod, len(self._pod_number)))
+            number = self._pod_number.setdefault(pod, len(self._pod_number))
+            if rank < MOST_RANKS:  # a job of more is looked at frame by frame
+                if rank >= len(self._seated):
+                    more = np.full(max(rank + 1, 2 * len(self._seated)) - len(self._seated), -1, np.int64)
+                    self._seated = np.concatenate([self._seated, more])
+                self._seated[rank] = number
         if seat.pod != pod:
             self.refused += 1
             return False
         return True
 
-    def _seat(self, rank: int, pod_number: int) -> None:
-        if rank >= MOST_RANKS:
-            return  # a job of that many is looked at frame by frame
-        if rank >= len(self._seated):
-            more = np.full(max(rank + 1, 2 * len(self._seated)) - len(self._seated), -1, np.int64)
-            self._seated = np.concatenate([self._seated, more])
-        self._seated[rank] = pod_number
-
-    def _restart(self, run: int) -> None:
-        """The same pods began another run: its ranks and groups are new."""
-        self._run = run
-        self.seats, self._introduced, self._waiting, self._ranks = {}, {}, [], 0
-        self._ranks_of, self._pod_number, self._seated = Counter(), {}, np.zeros(0, np.int64)
-        self._waiting_bytes, self._analyser, self.pace = 0, None, Pace()
-
-    def _introduce(self, records: Records, now_s: float) -> None:
-        about = (records.rows["kind"] == Kind.PLACE) | (records.rows["kind"] == Kind.MEMBER)
-        if not about.any():
-            return
-        for rank, row in zip(records.rank[about].tolist(), records.rows[about], strict=True):
-            number = int(row["group"])
-            if number >= MOST_GROUPS:
-                continue
-            key = (rank, int(row["kind"]), number)
-            known = self._introduced.get(key)
-            if known is None or known.tobytes() != row.tobytes():
-                self._introduced[key] = row
-                self._introduced_s, self._ranks = now_s, None
-                self._analyser = None  # groups that are joined later make another layout
-
-    def _note(self, records: Records, now_s: float) -> None:
-        done = records.rows["kind"] == Kind.OPERATION
-        if done.any():
-            self.progressed_s = now_s
-            first = done & (records.rank == min(self.seats))
-            self.pace.add(records.rows["step"][first].tolist(), (records.rows["at_ns"][first] * 1e-9).tolist())
-        if (records.rows["phase"] == Phase.CHECKPOINT).any():
-            self.checkpoint_s = now_s
-
-    def _begin(self, now_s: float) -> bool:
-        """Starts the analysis once all ranks have introduced themselves."""
+    def _begun(self, now_s: float) -> Analysis | None:
+        """The analysis of the present run, once all ranks have introduced themselves."""
         ranks = self.ranks
         complete = ranks > 0 and len(self.seats) == ranks and max(self.seats) == ranks - 1
         if not complete or now_s - self._introduced_s < SETTLE_S:
-            return False
+            return None
         rows = np.array([*self._introduced.values()], dtype=RECORD)
-        known = ~_is_of_part(rows)
-        if not (rows["kind"][known] == Kind.MEMBER).any():
-            return False
+        # Memberships of groups of which other members have not introduced themselves are left out: operations of
+        # them are no help.
+        is_member = rows["kind"] == Kind.MEMBER
+        _, group = np.unique(np.where(is_member, rows["at_ns"], 0), return_inverse=True)
+        seen = np.bincount(group[is_member], minlength=len(rows))
+        known = ~(is_member & ((seen[group] != rows["step"]) | (rows["seq"] >= rows["step"])))
+        if not is_member[known].any():
+            return None
         rank = np.array([rank for rank, *_ in self._introduced], dtype=np.int64)
-        self._analyser = self._analysis_of(self._layout(Records(rows[known], rank[known], np.zeros(0)), ranks))
-        for waiting in self._waiting:
-            self._analyser.take(waiting, now_s)
-        self._waiting, self._waiting_bytes = [], 0
-        return True
-
-    def _layout(self, introductions: Records, ranks: int) -> Layout:
         number = {node: index for index, node in enumerate(self.nodes)}
         node = np.array([number[self.seats[each].node] for each in range(ranks)], dtype=np.int64)
-        return layout_from(introductions, node=node, nic=np.arange(ranks, dtype=np.int64))
-
-
-def _is_of_part(rows: Array) -> BoolArray:
-    """Memberships of groups of which other members have not introduced themselves; operations of them are no help."""
-    is_member = rows["kind"] == Kind.MEMBER
-    _, group = np.unique(np.where(is_member, rows["at_ns"], 0), return_inverse=True)
-    seen = np.bincount(group[is_member], minlength=len(rows))
-    return np.asarray(is_member & ((seen[group] != rows["step"]) | (rows["seq"] >= rows["step"])))
+        introductions = Records(rows[known], rank[known], np.zeros(0))
+        analyser = self._analysis_of(layout_from(introductions, node=node, nic=np.arange(ranks, dtype=np.int64)))
+        for waiting in self._waiting:
+            analyser.take(waiting, now_s)
+        self._waiting, self._waiting_bytes = [], 0
+        return analyser
 
 
 def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -323,7 +302,7 @@ def frames_in(frames: bytes) -> Iterator[tuple[int, int, bytes]]:
         at = end
 
 
-def facts_on(seats: Mapping[int, Seat], of_rank: Mapping[tuple[str, int], Sequence[Fact]]) -> tuple[Fact, ...]:
+def facts_on(seats: Mapping[int, RankSeat], of_rank: Mapping[tuple[str, int], Sequence[Fact]]) -> tuple[Fact, ...]:
     """Facts about the ranks of a job, from those by pod and rank that agents report."""
     if not of_rank:
         return ()

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -13,10 +12,11 @@ from controller.api.foreign_kinds import FOREIGN_GANG
 from controller.api.notation import instant
 from controller.api.structs import Meta, Node, Page, Pod, Slim
 from controller.deciders.remediation import incarnation_of
+from controller.kube.api_server import ApiServer
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class JobMember:
     """One running pod of a gang."""
 
     uid: str
@@ -33,8 +33,8 @@ class Member:
 class Members:
     """All members of all gangs at one instant."""
 
-    by_uid: Mapping[str, Member] = field(default_factory=dict)
-    jobs: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
+    by_uid: Mapping[str, JobMember] = field(default_factory=dict)
+    jobs: Mapping[str, tuple[JobMember, ...]] = field(default_factory=dict)
     """Members of each gang, by the pods' names."""
 
     def incarnation(self, job: str) -> str:
@@ -49,15 +49,15 @@ def members_from(
 
     gang_of: gang of pods of other projects' kinds, by the pods' names, as the operator recognises them.
     """
-    by_uid: dict[str, Member] = {}
-    jobs: dict[str, list[Member]] = {}
+    by_uid: dict[str, JobMember] = {}
+    jobs: dict[str, list[JobMember]] = {}
     for name, pod in sorted(pods.items()):
         meta, node = pod.metadata, nodes.get(pod.spec.node_name)
         job = f"{meta.namespace}/{meta.labels.gang}" if meta.labels.gang else gang_of.get(name, "")
         if not job or node is None or meta.deletion_timestamp or pod.holds_nothing:
             continue
         created_s = instant(meta.creation_timestamp) if meta.creation_timestamp else None
-        member = Member(meta.uid, name, job, node.metadata.name, node.metadata.uid, created_s or 0.0)
+        member = JobMember(meta.uid, name, job, node.metadata.name, node.metadata.uid, created_s or 0.0)
         by_uid[meta.uid] = member
         jobs.setdefault(job, []).append(member)
     return Members(by_uid, {job: tuple(each) for job, each in jobs.items()})
@@ -109,43 +109,26 @@ class _Named(Slim, frozen=True):
     metadata: Meta
 
 
-class Reads(Protocol):
-    """Part of a connection that this needs."""
-
-    async def read(self, path: str, query: Mapping[str, str] | None = None, accept: str = ...) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
-
-
-async def allowed_disruptions(connection: Reads, members: Members) -> dict[str, int]:
+async def allowed_disruptions(connection: ApiServer, members: Members) -> dict[str, int]:
     """Pods of each job that its budgets allow to be evicted together; jobs without a budget are left out.
 
     Raises KubeReadError.
     """
     allowed: dict[str, int] = {}
     for namespace in sorted({job.partition("/")[0] for job in members.jobs}):
-        for budget in await _budgets(connection, namespace):
-            covered = await _covered(connection, namespace, budget)
+        body = await connection.read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+        for budget in msgspec.json.decode(body, type=Page[DisruptionBudget]).items or []:
+            if (selector := budget.spec.selector) is None:
+                continue  # a missing selector selects none, an empty one all
+            query = {"labelSelector": selector_text(selector)}
+            body = await connection.read(f"/api/v1/namespaces/{namespace}/pods", query, accept=_METADATA)
+            covered = {each.metadata.uid for each in msgspec.json.decode(body, type=Page[_Named]).items or []}
             for job, pods in members.jobs.items():
                 mine = sum(member.uid in covered for member in pods)
                 if mine:
                     may = budget.status.disruptions_allowed + len(pods) - mine
                     allowed[job] = min(allowed.get(job, len(pods)), may)
     return allowed
-
-
-async def _budgets(connection: Reads, namespace: str) -> list[DisruptionBudget]:
-    body = await connection.read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
-    return msgspec.json.decode(body, type=Page[DisruptionBudget]).items or []
-
-
-async def _covered(connection: Reads, namespace: str, budget: DisruptionBudget) -> frozenset[str]:
-    """UIDs of the pods that a budget selects. An empty selector selects all, a missing one none."""
-    if budget.spec.selector is None:
-        return frozenset()
-    query = {"labelSelector": selector_text(budget.spec.selector)}
-    body = await connection.read(f"/api/v1/namespaces/{namespace}/pods", query, accept=_METADATA)
-    return frozenset(each.metadata.uid for each in msgspec.json.decode(body, type=Page[_Named]).items or [])
 
 
 def selector_text(selector: _Selector) -> str:

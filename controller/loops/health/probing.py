@@ -6,7 +6,7 @@ alone accuses no other node (health/probing.py).
 
 import secrets
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
@@ -29,7 +29,7 @@ HEARD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentState:
     """What an order to a node's agent needs."""
 
     life: str
@@ -40,7 +40,7 @@ class Agent:
 
 
 @dataclass(slots=True)
-class Asked:
+class OpenQuestion:
     """One question under way."""
 
     question: Question
@@ -66,13 +66,30 @@ class Asked:
         """Nodes of the present round."""
         return frozenset(node for pair in self.under_way for node in pair)
 
+    def begin(self, reachable: Container[str], trusted: Iterable[str]) -> None:
+        """Plans the rounds. reachable: nodes that others may measure. trusted: nodes that may be controls."""
+        fit = [node for node in trusted if node not in self.question.suspects and node in reachable]
+        self.controls = tuple(fit[:CONTROLS])
+        pairs = pairs_of(self.question, self.controls)
+        self.rounds = deque(rounds_of([pair for pair in pairs if all(node in reachable for node in pair)]))
+
+    def note(self, pair: Pair, result: ProbeResult) -> None:
+        """Keeps the better of two measurements of a pair; what failed for no fault of the network is none."""
+        lost = result.failure in LOST
+        if result.failure and not lost:
+            return
+        made = Measured(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
+        before = self.measured.get(pair)
+        if before is None or before.lost or (not made.lost and made.bytes_per_s > before.bytes_per_s):
+            self.measured[pair] = made
+
 
 class Probing:
     """Questions of all jobs. For one thread at a time."""
 
     def __init__(self, token: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
         self._token = token
-        self._asked: list[Asked] = []
+        self._asked: list[OpenQuestion] = []
         self._last_s: dict[str, float] = {}
         self.answered: Counter[str] = Counter()
         """Answers since the start, by kind."""
@@ -92,7 +109,7 @@ class Probing:
         if now_s - self._last_s.get(evidence.job, float("-inf")) < REST_S:
             return
         self._last_s[evidence.job] = now_s
-        self._asked.append(Asked(question, evidence, pods, now_s))
+        self._asked.append(OpenQuestion(question, evidence, pods, now_s))
 
     def forget(self, runs: Mapping[str, str]) -> None:
         """Drops questions of runs that are over. runs: present run of each job."""
@@ -106,51 +123,34 @@ class Probing:
             for each in self._asked:
                 if each.under_way.get(pair) == result.number:
                     del each.under_way[pair]
-                    _note(each, pair, result)
+                    each.note(pair, result)
                     each.seen_s = max(each.seen_s, min(now_s, now_s - result.age_s))
 
     def turn(
-        self,
-        agents: Mapping[str, Agent],
-        trusted: Sequence[str],
-        keys: Mapping[str, str],
-        now_s: float,
+        self, agents: Mapping[str, AgentState], trusted: Sequence[str], keys: Mapping[str, str], now_s: float
     ) -> tuple[Evidence, ...]:
         """Begins rounds and answers what is complete.
 
         trusted: nodes that may be controls, the best first. keys: UID of each node.
         """
         found: list[Evidence] = []
+        reachable = {node for node, agent in agents.items() if agent.address is not None}
+        heard = [node for node in trusted if node in agents and now_s - agents[node].heard_s <= HEARD_S]
         for each in list(self._asked[:AT_ONCE]):
             if not each.controls:
-                self._begin(each, agents, trusted, now_s)
+                each.begin(reachable, heard)
             if each.under_way and now_s - each.round_s > ROUND_S:
                 each.under_way.clear()  # its agents are not heard: nothing is known of these pairs
             if not each.under_way:
                 self._go_on(each, agents, now_s)
             if not each.under_way and (not each.rounds or now_s - each.asked_s > DEADLINE_S):
                 self._asked.remove(each)
-                found += self._answered(each, keys, now_s)
+                answered = answer(each.question, each.controls, each.measured)
+                self.answered[str(answered.found)] += 1
+                found += evidence_of(each, answered, keys, each.seen_s or now_s)
         return tuple(found)
 
-    def _begin(self, asked: Asked, agents: Mapping[str, Agent], trusted: Sequence[str], now_s: float) -> None:
-        fit = [
-            node
-            for node in trusted
-            if node not in asked.question.suspects
-            and (agent := agents.get(node)) is not None
-            and agent.address is not None
-            and now_s - agent.heard_s <= HEARD_S
-        ]
-        asked.controls = tuple(fit[:CONTROLS])
-        known = [
-            pair
-            for pair in pairs_of(asked.question, asked.controls)
-            if all((agent := agents.get(node)) is not None and agent.address is not None for node in pair)
-        ]
-        asked.rounds = deque(rounds_of(known))
-
-    def _go_on(self, asked: Asked, agents: Mapping[str, Agent], now_s: float) -> None:
+    def _go_on(self, asked: OpenQuestion, agents: Mapping[str, AgentState], now_s: float) -> None:
         """Begins the next round, where its nodes are in no other's."""
         asked.orders = {}
         if not asked.rounds and not asked.has_checked:
@@ -166,22 +166,13 @@ class Probing:
         asked.rounds.popleft()
         number = self._token()
         asked.under_way, asked.round_s = dict.fromkeys(wanted, number), now_s
-        asked.orders = dict(self._orders(wanted, number, agents))
-
-    def _orders(self, pairs: Iterable[Pair], number: str, agents: Mapping[str, Agent]) -> Iterable[tuple[str, bytes]]:
-        for a, b in pairs:
+        for a, b in wanted:
             token, peer = self._token(), agents[b].address
             assert peer is not None  # noqa: S101 - pairs without an address are left out
-            measures = ProbeOrder(
-                a, agents[a].life, agents[a].sequence, number, (Peer(b, peer.host, peer.port, token),)
-            )
+            measures = (Peer(b, peer.host, peer.port, token),)
+            order = ProbeOrder(a, agents[a].life, agents[a].sequence, number, measures)
             admits = ProbeOrder(b, agents[b].life, agents[b].sequence, number, (), (token,))
-            yield from ((a, packed_order(measures)), (b, packed_order(admits)))
-
-    def _answered(self, asked: Asked, keys: Mapping[str, str], now_s: float) -> list[Evidence]:
-        found = answer(asked.question, asked.controls, asked.measured)
-        self.answered[str(found.found)] += 1
-        return list(evidence_of(asked, found, keys, asked.seen_s or now_s))
+            asked.orders |= {a: packed_order(order), b: packed_order(admits)}
 
 
 def is_elsewhere(at: ProbeAddress) -> bool:
@@ -195,18 +186,7 @@ def is_elsewhere(at: ProbeAddress) -> bool:
     return not is_own and 0 < at.port < 65536
 
 
-def _note(asked: Asked, pair: Pair, result: ProbeResult) -> None:
-    """The better of two measurements of a pair; what failed for no fault of the network is no measurement."""
-    lost = result.failure in LOST
-    if result.failure and not lost:
-        return
-    made = Measured(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
-    before = asked.measured.get(pair)
-    if before is None or before.lost or (not made.lost and made.bytes_per_s > before.bytes_per_s):
-        asked.measured[pair] = made
-
-
-def evidence_of(asked: Asked, found: Answer, keys: Mapping[str, str], at_s: float) -> Iterable[Evidence]:
+def evidence_of(asked: OpenQuestion, found: Answer, keys: Mapping[str, str], at_s: float) -> Iterable[Evidence]:
     """What an answer says to remediation: whom it accuses, and that the open question is closed."""
     first = asked.evidence
     opens = first.part in (Part.NOTHING, Part.GROUP)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,19 +11,22 @@ import msgspec
 import structlog
 from pydantic import ValidationError
 
+from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError
 from controller.api.conditions import ACCEPTED, READY, set_condition
-from controller.api.fault_incident import KIND, AlternativeStatus, FaultIncidentStatus
 from controller.api.fault_incident import KIND as INCIDENT
+from controller.api.fault_incident import AlternativeStatus, FaultIncidentStatus
 from controller.api.health_policy import KIND as POLICY
 from controller.api.health_policy import HealthPolicyStatus
+from controller.api.kind import Kind
 from controller.api.labels import HEALTHY_CONDITION
 from controller.api.notation import rfc3339
 from controller.api.structs import Node, OwnObject
 from controller.deciders.remediation import HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
-from controller.kube.sender import Job, Sent, Write
+from controller.kube.sender import Applier, Job, Write
+from controller.loops.loop import WrittenStatuses
 from controller.metrics.registry import Sample
 from controller.report.service_status import each_alone, status_write
 from health.probing import Found
@@ -54,13 +57,6 @@ def incident_in(obj: OwnObject) -> Incident | None:
     return found if found is not None and found.id == obj.metadata.name else None
 
 
-def manifest_of(incident: Incident) -> dict[str, Any]:
-    """The object as it is created."""
-    nodes = [key.name for key in incident.nodes]
-    spec = {"nodes": nodes} | ({"domain": incident.domain} if incident.domain else {})
-    return {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": incident.id}, "spec": spec}
-
-
 def status_after(
     before: Mapping[str, Any],
     incident: Incident,
@@ -80,7 +76,12 @@ def status_after(
     except ValidationError:
         old = FaultIncidentStatus()
     conditions = old.conditions
-    for kind, holds, reason, words in _claims(incident):
+    waits = incident.waits_for if incident.is_open else ""
+    claims = (
+        (ACTIVE, incident.is_open, str(incident.phase), incident.waits_for or "; ".join(incident.shown)[:1000]),
+        (WAITING, bool(waits), waiting_reason(waits), waits or "nothing keeps it from acting"),
+    )
+    for kind, holds, reason, words in claims:
         status = "True" if holds else "False"
         conditions = set_condition(conditions, kind, status, reason, words, generation=generation, at_s=at_s)  # type: ignore[arg-type]
     prices = next((each.alternatives for each in intents if each.incident == incident.id), ())
@@ -111,14 +112,6 @@ def status_after(
         alternatives=alternatives or old.alternatives,
         record=record_of(incident),
     ).plain()
-
-
-def _claims(incident: Incident) -> tuple[tuple[str, bool, str, str], ...]:
-    waits = incident.waits_for if incident.is_open else ""
-    return (
-        (ACTIVE, incident.is_open, str(incident.phase), incident.waits_for or "; ".join(incident.shown)[:1000]),
-        (WAITING, bool(waits), waiting_reason(waits), waits or "nothing keeps it from acting"),
-    )
 
 
 def waiting_reason(waits: str) -> str:
@@ -154,52 +147,54 @@ class HealthReporter:
         incidents: Cache[OwnObject],
         policies: Cache[OwnObject],
         nodes: Cache[Node],
-        send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
-        wall: Callable[[], float],
+        applier: Applier,
+        wall_clock: Clock,
     ) -> None:
         self._incidents, self._policies, self._nodes = incidents, policies, nodes
-        self._send, self._wall = send, wall
-        self._known: dict[str, tuple[str, dict[str, Any]]] = {}
-        """resourceVersion that the last status of each object was based on, and that status."""
+        self._applier, self._wall_clock = applier, wall_clock
+        self._written = WrittenStatuses()
         self._conditions: dict[str, tuple[str, str]] = {}
         """Node's UID and status of the condition that was last written, by node."""
 
     async def report(self, reported: Reported) -> None:
         """Writes all that differs from what the caches show."""
-        at_s = self._wall()
+        at_s = self._wall_clock()
         jobs = [
-            *self._objects(reported.outcome),
-            *self._statuses(reported, at_s),
-            *self._policy_statuses(reported, at_s),
-            *self._node_conditions(reported, at_s),
+            *self._of_incidents(reported, at_s),
+            *self._of_policies(reported, at_s),
+            *self._of_nodes(reported, at_s),
         ]
-        for job, answer in zip(jobs, await self._send(jobs), strict=True):
+        for job, answer in zip(jobs, await self._applier.send(jobs), strict=True):
             if isinstance(answer, ActionError):
                 log.warning("a report on health was not written", about=job.about, why=str(answer))
-                self._known.pop(job.about, None)
+                self._written.forget(job.about)
                 self._conditions.pop(job.about.removeprefix("Node/"), None)
 
-    def _objects(self, outcome: HealthOutcome) -> Iterator[Job]:
-        """Objects of new incidents, and the removal of forgotten ones."""
-        present = self._incidents.all()
-        wanted = {incident.id: incident for incident in outcome.incidents}
-        for name, incident in wanted.items():
-            if name not in present:
-                yield Job(f"{INCIDENT.name}/{name}", Write("POST", INCIDENT.path, manifest_of(incident)))
+    def _of_incidents(self, reported: Reported, at_s: float) -> Iterator[Job]:
+        """Objects of new incidents, the removal of forgotten ones, and the statuses of the others."""
+        present, incidents = self._incidents.all(), reported.outcome.incidents
+        for incident in incidents:
+            obj = present.get(incident.id)
+            if obj is None:
+                spec = {"nodes": [key.name for key in incident.nodes]}
+                manifest = {
+                    "apiVersion": INCIDENT.api_version,
+                    "kind": INCIDENT.name,
+                    "metadata": {"name": incident.id},
+                    "spec": spec | ({"domain": incident.domain} if incident.domain else {}),
+                }
+                yield Job(f"{INCIDENT.name}/{incident.id}", Write("POST", INCIDENT.path, manifest))
+            elif not obj.metadata.deletion_timestamp:
+                jobs = self._incident_status(incident, obj, reported, at_s)
+                yield from each_alone(INCIDENT.name, incident.id, jobs)
+        kept = {incident.id for incident in incidents}
         for name, obj in present.items():
-            if name not in wanted and not obj.metadata.deletion_timestamp:
+            if name not in kept and not obj.metadata.deletion_timestamp:
                 body = {"preconditions": {"uid": obj.metadata.uid}}
                 yield Job(f"{INCIDENT.name}/{name}", Write("DELETE", INCIDENT.path_of(name), body))
 
-    def _statuses(self, reported: Reported, at_s: float) -> Iterator[Job]:
-        present = self._incidents.all()
-        for incident in reported.outcome.incidents:
-            if (obj := present.get(incident.id)) is not None and not obj.metadata.deletion_timestamp:
-                jobs = self._incident_status(incident, obj, reported, at_s)
-                yield from each_alone(INCIDENT.name, incident.id, jobs)
-
     def _incident_status(self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float) -> Iterator[Job]:
-        before = self._before(f"{INCIDENT.name}/{incident.id}", obj)
+        before = self._written.before(f"{INCIDENT.name}/{incident.id}", obj)
         after = status_after(
             before,
             incident,
@@ -210,28 +205,21 @@ class HealthReporter:
         )
         yield from self._status(INCIDENT, incident.id, obj, before, after)
 
-    def _policy_statuses(self, reported: Reported, at_s: float) -> Iterator[Job]:
+    def _of_policies(self, reported: Reported, at_s: float) -> Iterator[Job]:
         rules = {each.name: each for each in reported.rules}
         for name, obj in self._policies.all().items():
-            before = self._before(f"{POLICY.name}/{name}", obj)
+            before = self._written.before(f"{POLICY.name}/{name}", obj)
             after = _policy_status(before, rules.get(name), reported, obj.metadata.generation, at_s)
             yield from self._status(POLICY, name, obj, before, after)
 
     def _status(
-        self, kind: Any, name: str, obj: OwnObject, before: dict[str, Any], after: dict[str, Any]
+        self, kind: Kind, name: str, obj: OwnObject, before: dict[str, Any], after: dict[str, Any]
     ) -> Iterator[Job]:
         if after != before:
-            self._known[f"{kind.name}/{name}"] = (obj.metadata.resource_version, after)
+            self._written.put(f"{kind.name}/{name}", obj, after)
             yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, after))
 
-    def _before(self, about: str, obj: OwnObject) -> dict[str, Any]:
-        version, status = self._known.get(about, ("", {}))
-        if version == obj.metadata.resource_version:
-            return status  # the watch does not show the last write yet
-        made: dict[str, Any] = msgspec.json.decode(obj.status)
-        return made
-
-    def _node_conditions(self, reported: Reported, at_s: float) -> Iterator[Job]:
+    def _of_nodes(self, reported: Reported, at_s: float) -> Iterator[Job]:
         """The condition of nodes that policies in mode Act govern: False while an incident suspects one."""
         governed = {node for rules in reported.rules if rules.acts for node in rules.nodes}
         suspected: dict[str, Incident] = {}

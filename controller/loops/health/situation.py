@@ -1,7 +1,7 @@
 """Situation: what remediation needs to know about jobs, nodes and limits, from objects and the stream."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -15,7 +15,6 @@ from controller.api.notation import instant
 from controller.api.structs import Node, Taint
 from controller.deciders.remediation import HealthRules
 from controller.dra.objects import ResourceSlice
-from controller.loops.health.members import Members
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation.facts import (
     Evidence,
@@ -103,37 +102,36 @@ def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node])
     """Limits by policy, each with the nodes that it governs: the first by name whose selector fits."""
     left, made = dict(nodes), []
     for name, spec in sorted(specs.items()):
-        governed = frozenset(node for node, obj in left.items() if _selects(spec, obj))
+        governed = frozenset(
+            node
+            for node, obj in left.items()
+            if spec.nodes is None
+            or (
+                (value := obj.metadata.labels.get(spec.nodes.key)) is not None
+                and (not spec.nodes.values or value in spec.nodes.values)
+            )
+        )
         left = {node: obj for node, obj in left.items() if node not in governed}
-        if spec.mode != "Off":
-            made.append(HealthRules(name, _policy(spec), governed, acts=spec.mode == "Act"))
+        if spec.mode == "Off":
+            continue
+        budget, breakers = spec.budget, spec.breakers
+        policy = Policy(
+            job_quarantines=budget.per_job,
+            job_window_s=budget.per_job_window,
+            cluster_share=budget.recent_share,
+            cluster_window_s=budget.recent_window,
+            out_share=budget.total_share,
+            domain_share=budget.domain_share,
+            domain_suspects=breakers.domain_suspects,
+            domain_window_s=breakers.domain_window,
+            restarts=breakers.restarts,
+            restart_window_s=breakers.restart_window,
+            heard_share=breakers.heard_share,
+            probation_s=spec.probation.lasts,
+            remediate=spec.mode == "Act",
+        )
+        made.append(HealthRules(name, policy, governed, acts=spec.mode == "Act"))
     return tuple(made)
-
-
-def _selects(spec: HealthPolicySpec, node: Node) -> bool:
-    if spec.nodes is None:
-        return True
-    value = node.metadata.labels.get(spec.nodes.key)
-    return value is not None and (not spec.nodes.values or value in spec.nodes.values)
-
-
-def _policy(spec: HealthPolicySpec) -> Policy:
-    budget, breakers = spec.budget, spec.breakers
-    return Policy(
-        job_quarantines=budget.per_job,
-        job_window_s=budget.per_job_window,
-        cluster_share=budget.recent_share,
-        cluster_window_s=budget.recent_window,
-        out_share=budget.total_share,
-        domain_share=budget.domain_share,
-        domain_suspects=breakers.domain_suspects,
-        domain_window_s=breakers.domain_window,
-        restarts=breakers.restarts,
-        restart_window_s=breakers.restart_window,
-        heard_share=breakers.heard_share,
-        probation_s=spec.probation.lasts,
-        remediate=spec.mode == "Act",
-    )
 
 
 def situation_of(
@@ -142,39 +140,35 @@ def situation_of(
     specs: Mapping[str, HealthPolicySpec],
     rules: Iterable[HealthRules],
     stream: HealthStream,
-    history: Callable[[str], JobHistory],
+    histories: Mapping[str, JobHistory],
     now_s: float,
 ) -> Situation:
-    """The situation now. specs: by the policy's name; rules: made of them."""
+    """The situation now. specs: by the policy's name; rules: made of them. histories: by job, where there is one."""
     spec_of = {node: specs[each.name] for each in rules for node in each.nodes}
-    jobs_on, gpus = _jobs_on(snapshot)
+    pods, names = snapshot.pods, snapshot.nodes.names
+    holds = np.array([shape.gpus > 0 or shape.gpu_milli > 0 for shape in pods.shapes], dtype=np.bool_)
+    on: dict[str, set[int]] = {}
+    for row in np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False)).tolist():
+        on.setdefault(names[int(pods.node[row])], set()).add(int(pods.gang[row]))
+    # Jobs that hold GPUs of each node; pods of none are counted as one.
+    jobs_on = {node: len(gangs) + (-1 in gangs) for node, gangs in on.items()}
+    gpus = {names[row]: int(snapshot.nodes.gpus[row]) for row in range(len(snapshot.nodes))}
     known = {
         name: _node(node, spec_of.get(name, HealthPolicySpec()), stream, jobs_on.get(name, 0), gpus.get(name, 0), now_s)
         for name, node in nodes.items()
     }
     min_members = {gang.name: gang.min_members for gang in snapshot.gangs}
-    jobs = {
-        job: _job(job, stream, min_members.get(job, 1), _spec(job, stream.members, spec_of), history(job))
-        for job in stream.members.jobs
-    }
-    return Situation(now_s, jobs, known, _spares(known, jobs_on), stream.heard_share(now_s))
-
-
-def _spec(job: str, members: Members, spec_of: Mapping[str, HealthPolicySpec]) -> HealthPolicySpec:
-    governed = (spec_of[member.node] for member in members.jobs[job] if member.node in spec_of)
-    return next(governed, HealthPolicySpec())
-
-
-def _jobs_on(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
-    """Number of jobs, with pods of none counted as one, that hold GPUs of each node; GPUs of each node."""
-    pods, names = snapshot.pods, snapshot.nodes.names
-    holds = np.array([shape.gpus > 0 or shape.gpu_milli > 0 for shape in pods.shapes], dtype=np.bool_)
-    rows = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
-    on: dict[str, set[int]] = {}
-    for row in rows.tolist():
-        on.setdefault(names[int(pods.node[row])], set()).add(int(pods.gang[row]))
-    gpus = {names[row]: int(snapshot.nodes.gpus[row]) for row in range(len(snapshot.nodes))}
-    return {node: len(gangs) + (-1 in gangs) for node, gangs in on.items()}, gpus
+    jobs = {}
+    for job, members in stream.members.jobs.items():
+        spec = next((spec_of[each.node] for each in members if each.node in spec_of), HealthPolicySpec())
+        jobs[job] = _job(job, stream, min_members.get(job, 1), spec, histories.get(job, JobHistory()))
+    # Nodes with GPUs on which nothing runs and that speak for themselves.
+    spares = tuple(
+        name
+        for name, node in sorted(known.items())
+        if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
+    )
+    return Situation(now_s, jobs, known, spares, stream.heard_share(now_s))
 
 
 def _node(node: Node, spec: HealthPolicySpec, stream: HealthStream, jobs: int, gpus: int, now_s: float) -> NodeFacts:
@@ -197,6 +191,26 @@ def _node(node: Node, spec: HealthPolicySpec, stream: HealthStream, jobs: int, g
     )
 
 
+def _job(job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpec, history: JobHistory) -> JobFacts:
+    members, seen = stream.members.jobs[job], stream.jobs.get(job)
+    # A restart in place evicts as well, so that what blocks one blocks the other.
+    is_blocked = history.disruptions_allowed is not None and history.disruptions_allowed < len(members)
+    return JobFacts(
+        name=job,
+        incarnation=stream.members.incarnation(job),
+        started_s=max(member.created_s for member in members),
+        pods=tuple(PodFacts(member.uid, member.node, member.created_s) for member in members),
+        min_available=min_members,
+        restart_s=spec.jobs.restart,
+        in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
+        checkpoint_at_s=seen.checkpoint_s if seen is not None else -math.inf,
+        checkpoint_interval_s=spec.jobs.checkpoint_interval,
+        restarted_s=history.restarted_s,
+        progressed_s=seen.progressed_s if seen is not None else -math.inf,
+        disruptions_allowed=history.disruptions_allowed,
+    )
+
+
 def our_taint(taints: Iterable[Taint], now_s: float) -> OurTaint | None:
     """The taint that Tonnage set on a node, read back; one whose value was changed is not ours any more."""
     for taint in taints:
@@ -212,38 +226,6 @@ def _instant(written: str | None, otherwise: float) -> float:
         return otherwise if written is None else instant(written)
     except ValueError:
         return otherwise
-
-
-def _job(job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpec, history: JobHistory) -> JobFacts:
-    members = stream.members.jobs[job]
-    started_s = max(member.created_s for member in members)
-    seen = stream.jobs.get(job)
-    checkpoint_s = seen.checkpoint_s if seen is not None else -math.inf
-    # A restart in place evicts as well, so that what blocks one blocks the other.
-    is_blocked = history.disruptions_allowed is not None and history.disruptions_allowed < len(members)
-    return JobFacts(
-        name=job,
-        incarnation=stream.members.incarnation(job),
-        started_s=started_s,
-        pods=tuple(PodFacts(member.uid, member.node, member.created_s) for member in members),
-        min_available=min_members,
-        restart_s=spec.jobs.restart,
-        in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
-        checkpoint_at_s=checkpoint_s,
-        checkpoint_interval_s=spec.jobs.checkpoint_interval,
-        restarted_s=history.restarted_s,
-        progressed_s=seen.progressed_s if seen is not None else -math.inf,
-        disruptions_allowed=history.disruptions_allowed,
-    )
-
-
-def _spares(nodes: Mapping[str, NodeFacts], jobs_on: Mapping[str, int]) -> tuple[str, ...]:
-    """Nodes with GPUs on which nothing runs and that speak for themselves."""
-    return tuple(
-        name
-        for name, node in sorted(nodes.items())
-        if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
-    )
 
 
 def controls_among(governed: Iterable[str], situation: Situation, incidents: Iterable[Incident]) -> frozenset[str]:

@@ -6,7 +6,7 @@ has it on; what an agent reports counts for its own node alone.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,22 +16,32 @@ import msgspec
 import structlog
 
 from controller.loops.health.analyser_process import AnalyserError, Analysis, AnalysisOf
-from controller.loops.health.job_stream import JobStream, Seat, facts_on
+from controller.loops.health.job_stream import JobStream, RankSeat, facts_on
 from controller.loops.health.members import Members
-from controller.loops.health.probing import Agent, Probing, is_elsewhere
+from controller.loops.health.probing import AgentState, Probing, is_elsewhere
 from health.probing import question_of
 from health.records import frames as reports
-from health.records.frames import HealthReport, ProbeAddress, ProbeResult
+from health.records.frames import ProbeAddress
 from health.records.layout import Layout
 from health.remediation.facts import Evidence, NodeKey, Source
 from health.stream import Analyser, bytes_for
+from health.verdicts.findings import fact_kind_of, is_hardware, is_instant, is_plausible
 from health.verdicts.verdict import SLOW, Fact, FactKind, Part, Syndrome, Verdict
 
+log = structlog.get_logger(__name__)
 SHARE = 0.5
 """Part of the container's memory: the rest of the operator took 0.3 GB with 20,000 pods on 2,000 nodes."""
 WITHOUT_LIMIT_BYTES = 2 << 30
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 """Limit of the own container, as the kernel states it inside of one."""
+KEPT_S = 300.0
+"""Age up to which evidence is handed on: that up to which it may open an incident."""
+PAUSE_S = 60.0
+"""Time for which a job is left out whose records the analysis could not bear, or for which there was no memory."""
+WEIGHED_S = 1.0
+"""Pause between two looks at the memory that all jobs take."""
+HEARD_S = 10.0
+"""Silence after which an agent counts as not heard; it reports every 5 s at least."""
 
 
 def analysis_bytes(limit: Path = LIMIT) -> int:
@@ -41,58 +51,6 @@ def analysis_bytes(limit: Path = LIMIT) -> int:
     except OSError:
         found = "max"
     return int(SHARE * int(found)) if found.isdecimal() else WITHOUT_LIMIT_BYTES
-
-
-def left_out(held: Mapping[str, int], most_bytes: int) -> tuple[str, ...]:
-    """Jobs (`namespace/name`) without which the others fit: again and again the largest of the namespace that holds
-    most, so that one namespace's jobs displace no other's that are smaller together.
-
-    held: memory of each.
-    """
-    of: Counter[str] = Counter()
-    jobs: dict[str, list[tuple[int, str]]] = {}
-    for job, size in held.items():
-        namespace = job.partition("/")[0]
-        of[namespace] += size
-        jobs.setdefault(namespace, []).append((size, job))
-    for each in jobs.values():
-        each.sort()
-    found, over = list[str](), of.total() - most_bytes
-    while over > 0:
-        namespace = max(of, key=lambda each: (of[each], each))
-        size, job = jobs[namespace].pop()
-        found.append(job)
-        of[namespace] -= size
-        over -= size
-    return tuple(found)
-
-
-log = structlog.get_logger(__name__)
-KEPT_S = 300.0
-"""Age up to which evidence is handed on: that up to which it may open an incident."""
-PAUSE_S = 60.0
-"""Time for which a job is left out whose records the analysis could not bear, or for which there was no memory."""
-WEIGHED_S = 1.0
-"""Pause between two looks at the memory that all jobs take."""
-HEARD_S = 10.0
-"""Silence after which an agent counts as not heard; it reports every 5 s at least."""
-LONGEST_CODE = 64
-"""Most characters of a finding's code."""
-HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156})
-"""GPU errors that are the hardware's or the driver's. Those that a program can cause (13, 31, 43, 45) are evidence of
-nothing by themselves. Source: NVIDIA, "XID Errors", table of causes."""
-_HARDWARE_CODES = frozenset(f"Xid{number}" for number in HARDWARE_XIDS)
-NODE_FAULTS = frozenset(
-    {"MachineCheck", "MemoryError", "GpuLost", "LinkDown", "UncorrectedErrors", "RowRemapFailure", "PowerBrake"}
-)
-"""Other findings of agents for which a node is suspected without a job that suffers."""
-_FACTS: Mapping[str, FactKind] = {
-    "Gone": FactKind.PROCESS_GONE,
-    "Stopped": FactKind.PROCESS_STOPPED,
-    "Throttled": FactKind.CGROUP_LIMIT,
-    "NicErrors": FactKind.NIC_ERRORS,
-    "LinkDown": FactKind.NIC_ERRORS,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,19 +143,19 @@ class HealthStream:
             probes_at=report.probes_at if report.probes_at and self.may_be_sent_to(report.probes_at) else None,
         )
         if report.evidence is not None:
-            host = replace(host, evidence=self._plausible(report.evidence), at_s=now_s)
+            found = [each for each in report.evidence[: reports.MOST_EVIDENCE] if is_plausible(each)]
+            if lost := len(report.evidence) - len(found):
+                self.refused["implausible"] += lost
+            # As of now where it is of the future: instants of other nodes are compared with the agent's own.
+            aged = tuple(each if each.age_s >= 0 else replace(each, age_s=0.0) for each in found)
+            host = replace(host, evidence=aged, at_s=now_s)
         self.hosts[node] = host
-        self.probing.take(node, [each for each in report.probed if _is_measured(each)], now_s)
-        self._take_frames(node, report, now_s)
-
-    def _plausible(self, found: Sequence[reports.Evidence]) -> tuple[reports.Evidence, ...]:
-        """What an agent may have found. What cannot be would break the analysis for all others, or their reports."""
-        kept = tuple(_aged(each) for each in found[: reports.MOST_EVIDENCE] if _can_be(each))
-        if lost := len(found) - len(kept):
-            self.refused["implausible"] += lost
-        return kept
-
-    def _take_frames(self, node: str, report: HealthReport, now_s: float) -> None:
+        measured = [
+            each
+            for each in report.probed
+            if all(map(math.isfinite, (each.age_s, each.rtt_s, each.out_bytes_per_s, each.in_bytes_per_s)))
+        ]
+        self.probing.take(node, measured, now_s)
         for pod, frames in report.frames.items():
             member = self.members.by_uid.get(pod)
             if member is None or member.node != node:
@@ -222,15 +180,22 @@ class HealthStream:
                 for verdict in stream.judge(now_s, facts):
                     self.judged[str(verdict.cause or verdict.syndrome)] += 1
                     found.append(self._evidence(stream, verdict, now_s))
-                    self._ask(stream, verdict, found[-1], now_s)
+                    self._probe(stream, verdict, found[-1], now_s)
                 if lost := stream.newly_lost():
                     self.refused["not analysed in time"] += lost
                 for verdict in stream.ended(now_s):
-                    over = replace(
-                        self._evidence(stream, verdict, now_s), over=True, shown=("it is as fast as before",)
-                    )
-                    found.append(over)
-        found += self._probed(now_s)
+                    evidence = self._evidence(stream, verdict, now_s)
+                    found.append(replace(evidence, over=True, shown=("it is as fast as before",)))
+        if not self.probing.is_idle:
+            agents = {
+                node: AgentState(host.life, host.sequence, host.heard_s, host.probes_at)
+                for node, host in self.hosts.items()
+            }
+            under_jobs = self._nodes_under_jobs()
+            clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]
+            # Agents under jobs report several times a second, so that their orders arrive at once.
+            trusted = sorted(clean, key=lambda node: node not in under_jobs)
+            found += self.probing.turn(agents, trusted, self.node_uids, now_s)
         self.verdicts = tuple(each for each in (*self.verdicts, *found) if now_s - each.at_s <= KEPT_S)
         return tuple(found)
 
@@ -239,7 +204,7 @@ class HealthStream:
         """A step of one job's analysis; a job that breaks it is left out for a while, and no other suffers."""
         stream = self.jobs.get(name)
         if stream is None:
-            stream = JobStream(name, self.members.incarnation(name), partial(self._begun, name))
+            stream = JobStream(name, self.members.incarnation(name), partial(self._begin_analysis, name))
             self.jobs[name] = stream
             stream.checkpoint_s = self._saved_s.get(name, stream.checkpoint_s)
         try:
@@ -251,7 +216,7 @@ class HealthStream:
                 log.exception("a job's records could not be analysed", job=name)
             self._leave_out(name, "no memory" if isinstance(error, _NoMemoryError) else "not analysable", now_s)
 
-    def _begun(self, job: str, layout: Layout) -> Analysis:
+    def _begin_analysis(self, job: str, layout: Layout) -> Analysis:
         """The analysis of a job's run, if there is memory for it. Raises AnalyserError."""
         needed = bytes_for(layout)
         if job in self._make_room({job: needed}):
@@ -277,7 +242,7 @@ class HealthStream:
         self._paused_s[name] = now_s + PAUSE_S
         del self.jobs[name]
 
-    def _ask(self, stream: JobStream, verdict: Verdict, evidence: Evidence, now_s: float) -> None:
+    def _probe(self, stream: JobStream, verdict: Verdict, evidence: Evidence, now_s: float) -> None:
         """Has a suspected fault of the network probed, where policies govern its nodes."""
         layout = stream.layout
         question = question_of(verdict, layout, stream.nodes) if layout is not None else None
@@ -288,33 +253,36 @@ class HealthStream:
             pods[seat.node] = _distinct((*pods.get(seat.node, ()), seat.pod))
         self.probing.ask(question, evidence, pods, now_s)
 
-    def _probed(self, now_s: float) -> tuple[Evidence, ...]:
-        if self.probing.is_idle:
-            return ()
-        agents = {
-            node: Agent(host.life, host.sequence, host.heard_s, host.probes_at) for node, host in self.hosts.items()
-        }
-        under_jobs = {seat.node for stream in self.jobs.values() for seat in stream.seats.values()}
-        clean = [node for node in sorted(self.controls) if self.is_clean(node, now_s)]
-        # Agents under jobs report several times a second, so that their orders arrive at once.
-        trusted = sorted(clean, key=lambda node: node not in under_jobs)
-        return self.probing.turn(agents, trusted, self.node_uids, now_s)
+    def _nodes_under_jobs(self) -> set[str]:
+        return {seat.node for stream in self.jobs.values() for seat in stream.seats.values()}
 
     def heard_share(self, now_s: float) -> float:
         """Share of the nodes under analysed jobs whose agents are heard. One silent node is not counted: it may be the
         fault that is looked for, and in a small fleet one is many."""
-        nodes = {seat.node for stream in self.jobs.values() for seat in stream.seats.values()}
+        nodes = self._nodes_under_jobs()
         heard = sum(node in self.hosts and now_s - self.hosts[node].heard_s <= HEARD_S for node in nodes)
         return min(heard + 1, len(nodes)) / len(nodes) if nodes else 1.0
 
     def node_evidence(self, now_s: float) -> tuple[Evidence, ...]:
         """Evidence of nodes themselves, whoever works on them."""
         return tuple(
-            made
+            Evidence(
+                job="",
+                incarnation="",
+                syndrome=Syndrome.NONE,
+                part=Part.NODE,
+                nodes=(NodeKey(node, self.node_uids[node]),),
+                pods=(),
+                since_s=host.at_s - found.age_s,
+                at_s=host.at_s - found.age_s if is_instant(found) else host.at_s,
+                confidence=0.9,
+                source=Source.NODE,
+                shown=(f"{found.code} on {found.subject}: {found.words}"[:200],),
+            )
             for node, host in sorted(self.hosts.items())
-            if now_s - host.heard_s <= KEPT_S
-            for each in host.evidence
-            if (made := self._of_node(node, host, each)) is not None
+            if now_s - host.heard_s <= KEPT_S and node in self.node_uids
+            for found in host.evidence
+            if is_hardware(found)
         )
 
     def is_clean(self, node: str, now_s: float) -> bool:
@@ -324,48 +292,26 @@ class HealthStream:
             return False
         return not any(is_hardware(each) for each in host.evidence)
 
-    def _of_node(self, node: str, host: Host, found: reports.Evidence) -> Evidence | None:
-        if node not in self.node_uids or not is_hardware(found):
-            return None
-        since_s = host.at_s - found.age_s
-        return Evidence(
-            job="",
-            incarnation="",
-            syndrome=Syndrome.NONE,
-            part=Part.NODE,
-            nodes=(NodeKey(node, self.node_uids[node]),),
-            pods=(),
-            since_s=since_s,
-            # A message of the kernel and a GPU error are instants; a counter or a brake stands while it is reported.
-            at_s=since_s if found.source is reports.Source.KERNEL or _is_xid(found.code) else host.at_s,
-            confidence=0.9,
-            source=Source.NODE,
-            shown=(f"{found.code} on {found.subject}: {found.words}"[:200],),
-        )
-
     def _facts(self, now_s: float) -> dict[tuple[str, int], list[Fact]]:
         """Facts that agents know about ranks, by pod and rank: of their processes, and of the nodes under them."""
-        told: dict[str, list[tuple[FactKind, reports.Evidence, float]]] = {}
+        of_node: dict[str, list[tuple[FactKind, reports.Evidence, float]]] = {}
         for node, host in self.hosts.items():
             for each in host.evidence if now_s - host.heard_s <= HEARD_S else ():
-                kind = FactKind.XID if is_hardware_xid(each.code) else _FACTS.get(each.code)
-                if kind is not None:
-                    told.setdefault(node, []).append((kind, each, host.at_s - each.age_s))
+                if (kind := fact_kind_of(each.code)) is not None:
+                    of_node.setdefault(node, []).append((kind, each, host.at_s - each.age_s))
         made: dict[tuple[str, int], list[Fact]] = {}
-        if not told:
+        if not of_node:
             return made
         for rank, seat in ((rank, seat) for stream in self.jobs.values() for rank, seat in stream.seats.items()):
-            for kind, each, since_s in told.get(seat.node, ()):
+            for kind, each, since_s in of_node.get(seat.node, ()):
                 if each.rank < 0 or (each.pod, each.rank) == (seat.pod, rank):
                     made.setdefault((seat.pod, rank), []).append(Fact(kind, rank, since_s, each.speed_share))
         return made
 
-    def _own_caps(self, seats: Mapping[int, Seat]) -> tuple[Fact, ...]:
-        if not self.limits:
-            return ()
+    def _own_caps(self, seats: Mapping[int, RankSeat]) -> tuple[Fact, ...]:
         return tuple(
             Fact(FactKind.POWER_CAP, rank, limit.since_s, limit.speed_share)
-            for rank, seat in seats.items()
+            for rank, seat in (seats.items() if self.limits else ())
             if (limit := self.limits.get(seat.node)) is not None
         )
 
@@ -391,33 +337,28 @@ class HealthStream:
         )
 
 
-def _aged(found: reports.Evidence) -> reports.Evidence:
-    """The finding, as of now where it is of the future: instants of other nodes are compared with its own."""
-    return found if found.age_s >= 0 else replace(found, age_s=0.0)
+def left_out(held: Mapping[str, int], most_bytes: int) -> tuple[str, ...]:
+    """Jobs (`namespace/name`) without which the others fit: again and again the largest of the namespace that holds
+    most, so that one namespace's jobs displace no other's that are smaller together.
 
-
-def is_hardware_xid(code: str) -> bool:
-    """Whether a finding is a GPU error that no program causes."""
-    return code in _HARDWARE_CODES
-
-
-def _is_xid(code: str) -> bool:
-    # Digits of other scripts, and thousands of digits, are no number to int().
-    return code.startswith("Xid") and code[3:].isdigit() and code.isascii() and len(code) < 10
-
-
-def is_hardware(found: reports.Evidence) -> bool:
-    """Whether a finding of an agent suspects its node without a job that suffers."""
-    return is_hardware_xid(found.code) or found.code.startswith("SXid") or found.code in NODE_FAULTS
-
-
-def _can_be(found: reports.Evidence) -> bool:
-    return math.isfinite(found.age_s) and math.isfinite(found.speed_share) and len(found.code) <= LONGEST_CODE
-
-
-def _is_measured(result: ProbeResult) -> bool:
-    figures = (result.age_s, result.rtt_s, result.out_bytes_per_s, result.in_bytes_per_s)
-    return all(map(math.isfinite, figures))
+    held: memory of each.
+    """
+    of: Counter[str] = Counter()
+    jobs: dict[str, list[tuple[int, str]]] = {}
+    for job, size in held.items():
+        namespace = job.partition("/")[0]
+        of[namespace] += size
+        jobs.setdefault(namespace, []).append((size, job))
+    for each in jobs.values():
+        each.sort()
+    found, over = list[str](), of.total() - most_bytes
+    while over > 0:
+        namespace = max(of, key=lambda each: (of[each], each))
+        size, job = jobs[namespace].pop()
+        found.append(job)
+        of[namespace] -= size
+        over -= size
+    return tuple(found)
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

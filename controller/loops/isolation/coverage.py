@@ -1,6 +1,6 @@
-"""Coverage: which policy covers which pod, and what its node is ordered to do. Pure."""
+"""Coverage: which policy covers which pod, what its node is ordered to do, and what the node reports."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,6 +11,7 @@ from controller.api.labels import SANDBOX_LABEL
 from controller.api.sandbox_policy import SandboxClass, SandboxPolicySpec
 from controller.api.structs import Meta, Slim
 from controller.kube.cache import Resource
+from controller.loops.loop import Leader
 from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
 
 
@@ -50,6 +51,11 @@ class SandboxPod(Slim, frozen=True):
         return next((each.container_id for each in self.status.container_statuses if each.name == wanted), "")
 
 
+STALE_S = 15.0
+"""Age from which a report no longer counts; agents send one a second."""
+MOST = 2**53
+"""Largest number in a report. Larger ones are exact in no metric, and those of hundreds of digits in none at all."""
+LONGEST_LIFE = 128
 SANDBOX_PODS: Resource[SandboxPod] = Resource(
     "sandbox_pods", "/api/v1/pods", SandboxPod, selectors={"labelSelector": SANDBOX_LABEL}
 )
@@ -90,33 +96,26 @@ def coverage_of(policies: Mapping[str, SandboxPolicySpec], pods: Mapping[str, Sa
     """Coverage by policies and pods, by name. A pod that several policies select belongs to the first by name."""
     found: dict[str, Covered] = {}
     for name, pod in pods.items():
-        if pod.status.phase != "Running" or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+        meta = pod.metadata
+        if pod.status.phase != "Running" or not pod.spec.node_name or meta.deletion_timestamp is not None:
             continue
-        policy = next((each for each in sorted(policies) if _selects(policies[each], pod)), None)
-        if policy is not None:
-            order = _order(policy, policies[policy], pod)
-            found[pod.metadata.uid] = Covered(name, pod.metadata.uid, pod.spec.node_name, policy, order)
+        for policy, spec in sorted(policies.items()):
+            is_in = not spec.namespaces or meta.namespace in spec.namespaces
+            if is_in and spec.selector.match_labels.items() <= meta.labels.items():
+                order, container_id = None, pod.container_id(spec.container)
+                if container_id:
+                    chosen = class_of(spec, meta.labels.get(SANDBOX_LABEL, ""))
+                    order = SandboxOrder(
+                        container_id,
+                        f"{policy}/{meta.namespace}",
+                        chosen.priority,
+                        None if chosen.budget is None else int(chosen.budget),
+                        int(chosen.guaranteed or 0),
+                        int(chosen.agent_memory or 0),
+                    )
+                found[meta.uid] = Covered(name, meta.uid, pod.spec.node_name, policy, order)
+                break
     return Coverage(found)
-
-
-def _selects(spec: SandboxPolicySpec, pod: SandboxPod) -> bool:
-    is_in = not spec.namespaces or pod.metadata.namespace in spec.namespaces
-    return is_in and spec.selector.match_labels.items() <= pod.metadata.labels.items()
-
-
-def _order(policy: str, spec: SandboxPolicySpec, pod: SandboxPod) -> SandboxOrder | None:
-    container_id = pod.container_id(spec.container)
-    if not container_id:
-        return None
-    chosen = class_of(spec, pod.metadata.labels.get(SANDBOX_LABEL, ""))
-    return SandboxOrder(
-        container_id,
-        f"{policy}/{pod.metadata.namespace}",
-        chosen.priority,
-        None if chosen.budget is None else int(chosen.budget),
-        int(chosen.guaranteed or 0),
-        int(chosen.agent_memory or 0),
-    )
 
 
 def class_of(spec: SandboxPolicySpec, label: str) -> SandboxClass:
@@ -124,43 +123,32 @@ def class_of(spec: SandboxPolicySpec, label: str) -> SandboxClass:
     return next((each for each in spec.classes if each.name == label), spec.classes[0])
 
 
-STALE_S = 15.0
-"""Age from which a report no longer counts; agents send one a second."""
+class SandboxChannel:
+    """Orders to all nodes and their reports, on the agents' connections. Any thread may use it.
 
+    Values are replaced whole: the connections' thread reads orders and writes reports, the loop does the opposite.
+    """
 
-MOST = 2**53
-"""Largest number in a report. Larger ones are exact in no metric, and those of hundreds of digits in none at all."""
-LONGEST_LIFE = 128
+    sends, receives = ORDERS, REPORT
 
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    report: NodeReport
-    at_s: float
-
-
-class SandboxCourier:
-    """Orders and reports of all nodes."""
-
-    sends, hears = ORDERS, REPORT
-
-    def __init__(self, clock: Clock, epoch: Callable[[], int]) -> None:
-        """epoch: of the Lease; orders of an earlier one are refused by the nodes."""
-        self._clock, self._epoch = clock, epoch
+    def __init__(self, clock: Clock, leader: Leader) -> None:
+        """leader: orders of an earlier epoch are refused by the nodes."""
+        self._clock, self._leader = clock, leader
         self._orders: Mapping[str, Mapping[str, SandboxOrder]] | None = None
         self._sent: dict[str, tuple[Orders, bytes]] = {}
-        self._heard: dict[str, Heard] = {}
+        self._received: dict[str, tuple[NodeReport, float]] = {}
+        """Newest report of each node, and when it arrived."""
 
     def set_orders(self, orders: Mapping[str, Mapping[str, SandboxOrder]] | None) -> None:
         """Orders by node; None: not known yet, so that nodes keep what they have."""
         self._orders = orders
 
-    def mail_for(self, node: str) -> bytes | None:
-        """Text for a node that has reported; the same one until its orders change. None: nothing to say."""
+    def message_to(self, node: str) -> bytes | None:
+        """Orders for a node that has reported; the same text until they change. None: nothing to say."""
         orders = self._orders
         if orders is None:
             return None
-        wanted, epoch = orders.get(node, {}), self._epoch()
+        wanted, epoch = orders.get(node, {}), self._leader.epoch
         before = self._sent.get(node)
         if before is None or before[0].sandboxes != wanted or before[0].epoch != epoch:
             sequence = before[0].sequence + 1 if before is not None and before[0].epoch == epoch else 0
@@ -168,7 +156,7 @@ class SandboxCourier:
             before = self._sent[node] = (made, msgspec.json.encode(made))
         return before[1]
 
-    def heard(self, node: str, text: bytes) -> str:
+    def receive(self, node: str, text: bytes) -> str:
         """Takes a report; returns why it cannot be read, or nothing."""
         try:
             report = msgspec.json.decode(text, type=NodeReport)
@@ -176,19 +164,16 @@ class SandboxCourier:
             return f"the report on sandboxes cannot be read: {error}"
         if report.node != node:
             return f"the report names node {report.node}"
-        if not _can_be(report):
+        numbers = [report.budget_bytes, report.reserved_bytes]
+        for each in report.sandboxes.values():
+            numbers += [each.agent_bytes, each.calls_bytes, each.running, each.queued, each.frozen]
+            numbers += each.happened.values()
+        if min(numbers) < 0 or max(numbers) > MOST or len(report.life) > LONGEST_LIFE:
             return f"the report on sandboxes has a count below 0 or above {MOST}, or a session of a long name"
-        self._heard = {**self._heard, node: Heard(report, self._clock())}
+        self._received = {**self._received, node: (report, self._clock())}
         return ""
 
     def reports(self) -> Mapping[str, NodeReport]:
         """Reports that are not stale, by node."""
         since_s = self._clock() - STALE_S
-        return {node: heard.report for node, heard in self._heard.items() if heard.at_s >= since_s}
-
-
-def _can_be(report: NodeReport) -> bool:
-    numbers = [report.budget_bytes, report.reserved_bytes]
-    for each in report.sandboxes.values():
-        numbers += [each.agent_bytes, each.calls_bytes, each.running, each.queued, each.frozen, *each.happened.values()]
-    return min(numbers) >= 0 and max(numbers) <= MOST and len(report.life) <= LONGEST_LIFE
+        return {node: report for node, (report, at_s) in self._received.items() if at_s >= since_s}

@@ -1,25 +1,18 @@
-"""Reporter of isolation: orders for the nodes, statuses of SandboxPolicies, Events about pods, and metrics."""
+"""Loop of isolation: orders for the nodes, statuses of SandboxPolicies, Events about pods, and metrics."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-import msgspec
 import structlog
 
-from cluster.errors import ActionError, Mistake
-from cluster.plans import Plan
-from cluster.snapshot import Snapshot
-from controller.api.sandbox_policy import KIND, SandboxPolicySpec
+from cluster.errors import ActionError
+from controller.api.sandbox_policy import KIND
 from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
-from controller.kube.sender import Job, Sent
-from controller.loops.isolation.coverage import SANDBOX_PODS, SandboxCourier, SandboxPod, coverage_of
+from controller.kube.sender import Job
+from controller.loops.isolation.coverage import SANDBOX_PODS, SandboxChannel, SandboxPod, coverage_of
 from controller.loops.isolation.policy_status import (
-    Happening,
-    PolicyFacts,
     Seen,
     events_of,
     facts_of,
@@ -27,12 +20,8 @@ from controller.loops.isolation.policy_status import (
     samples_of,
     status_after,
 )
-from controller.loops.loop import Surroundings
-from controller.metrics.registry import Meter
-from controller.objects.own_objects import own_from, own_resource
-from controller.objects.read import Read
-from controller.report.decisions import ReportedDecision
-from controller.report.events import AT_A_TIME, Events
+from controller.loops.loop import ControlLoop, LoopContext, WrittenStatuses, repeat, specs_in
+from controller.objects.own_objects import own_resource
 from controller.report.service_status import status_write
 from controller.settings import OperatorSettings
 from isolation.state import Reason
@@ -51,158 +40,77 @@ KILLED_FOR: tuple[Reason, ...] = (
 """Reasons of kills. Their counters begin at 0 with the policy, so that alerts see the first kill."""
 
 
-class SandboxReporter:
-    """Reports changes once a second. Belongs to the event loop of the Kubernetes connection."""
+class IsolationLoop(ControlLoop):
+    """Watches SandboxPolicies and the pods of agents, and orders the nodes over the agents' connections."""
 
-    def __init__(
-        self,
-        policies: Cache[OwnObject],
-        pods: Cache[SandboxPod],
-        courier: SandboxCourier,
-        leads: Callable[[], bool],
-        send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
-        say: Callable[[Iterable[ReportedDecision]], None],
-        meter: Meter,
-        wall_clock: Callable[[], float],
-    ) -> None:
-        self._policies, self._pods, self._courier, self._leads = policies, pods, courier, leads
-        self._send, self._say, self._meter, self._wall_clock = send, say, meter, wall_clock
-        self._seen = Seen()
-        self._written: dict[str, tuple[str, dict[str, Any]]] = {}
-        """Policy → resourceVersion that the last write was based on, and the status written."""
-
-    async def keep(self) -> None:
-        """Reports for ever. An internal error is logged, and the next second tries again."""
-        while True:
-            try:
-                await self.report()
-            except Exception:
-                log.exception("reporting isolation failed")
-            await asyncio.sleep(EVERY_S)
-
-    async def report(self) -> None:
-        """Sets the orders and writes what changed, while this replica leads and has seen the cluster."""
-        if not (self._leads() and self._policies.is_synced and self._pods.is_synced):
-            self._courier.set_orders(None)
-            self._meter.publish_sandboxes(())
-            self._seen = Seen()
-            return
-        objects = dict(self._policies.all())
-        specs, mistakes = _read(objects)
-        coverage = coverage_of(specs, self._pods.all())
-        self._courier.set_orders(coverage.orders())
-        reports = self._courier.reports()
-        self._tell(*happenings(coverage, reports, self._seen))
-        facts = {name: facts_of(name, coverage, reports) for name in objects}
-        for name, what, reason in product(objects, KILLS, KILLED_FOR):
-            self._meter.count("tonnage_sandbox_happenings_total", name, what, reason, by=0)
-        self._meter.publish_sandboxes(samples_of(facts, reports))
-        await self._write(objects, mistakes, facts)
-
-    def _tell(self, several: Sequence[Happening], seen: Seen) -> None:
-        self._seen = seen
-        self._say(events_of(several))
-        for each in several:
-            self._meter.count(
-                "tonnage_sandbox_happenings_total", each.covered.policy, each.what, each.reason, by=each.count
-            )
-
-    async def _write(
-        self,
-        objects: Mapping[str, OwnObject],
-        mistakes: Mapping[str, Sequence[Mistake]],
-        facts: Mapping[str, PolicyFacts],
-    ) -> None:
-        jobs = list(self._jobs(objects, mistakes, facts))
-        answers = await self._send([job for job, _, _ in jobs])
-        for (_, obj, after), answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, ActionError):
-                log.warning("a SandboxPolicy's status was not written", policy=obj.metadata.name, why=str(answer))
-            else:
-                self._written[obj.metadata.name] = (obj.metadata.resource_version, after)
-
-    def _jobs(
-        self,
-        objects: Mapping[str, OwnObject],
-        mistakes: Mapping[str, Sequence[Mistake]],
-        facts: Mapping[str, PolicyFacts],
-    ) -> Iterator[tuple[Job, OwnObject, dict[str, Any]]]:
-        for name, obj in objects.items():
-            if obj.metadata.deletion_timestamp:
-                continue
-            over, written = self._written.get(name, ("", {}))
-            is_unseen = over == obj.metadata.resource_version  # the watch does not show the last write yet
-            before: dict[str, Any] = written if is_unseen else msgspec.json.decode(obj.status)
-            after = status_after(
-                before, obj.metadata.generation, mistakes.get(name, ()), facts[name], self._wall_clock()
-            )
-            if after != before:
-                yield Job(f"SandboxPolicy/{name}", status_write(KIND, name, obj.metadata.uid, after)), obj, after
-
-
-def _read(
-    objects: Mapping[str, OwnObject],
-) -> tuple[dict[str, SandboxPolicySpec], dict[str, Sequence[Mistake]]]:
-    """Specs that can be used, and the errors of the others."""
-    specs: dict[str, SandboxPolicySpec] = {}
-    mistakes: dict[str, Sequence[Mistake]] = {}
-    for name, obj in objects.items():
-        found = own_from(name, KIND, obj)
-        if isinstance(found, Read):
-            specs[name] = found.object.spec
-        else:
-            mistakes[name] = found
-    return specs, mistakes
-
-
-class IsolationPart:
-    """Isolation as a part of the operator."""
-
-    def __init__(self, settings: OperatorSettings) -> None:
-        self._identity = settings.identity
-        self._policies = Cache(own_resource(KIND), lambda: None)
-        self._pods = Cache(SANDBOX_PODS, lambda: None)
+    def __init__(self) -> None:
+        self._policies, self._pods = Cache(own_resource(KIND)), Cache(SANDBOX_PODS)
 
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
         return (self._policies, self._pods)
 
-    def add_to(self, snapshot: Snapshot) -> Snapshot:
-        return snapshot
-
-    def learn(self, plan: Plan) -> None:
-        """Nothing: no background decider works for it."""
-
-    def probe(self) -> str | None:
-        return None
-
-    def start(self, around: Surroundings) -> dict[str, int]:
-        """Gives the agents' link its courier, and reports while this replica leads."""
-        leadership, clocks = around.leadership, around.clocks
-        courier = SandboxCourier(clocks.monotonic, lambda: leadership.epoch)
-        around.couriers.append(courier)
-        quiet = replace(around.applier, concurrency=AT_A_TIME)
-
-        def uid(kind: str, name: str) -> str | None:
-            found = self._pods.get(name) if kind == "Pod" else None
-            return found.metadata.uid if found else None
-
-        events = Events(quiet, uid, clocks.wall, lambda: leadership.epoch, self._identity)
-        around.stack.callback(around.loop.begin(events.write()))
-        reporter = SandboxReporter(
-            self._policies,
-            self._pods,
-            courier,
-            leadership.may_write,
-            quiet.send,
-            events.say,
-            around.meter,
-            clocks.wall,
-        )
-        around.stack.callback(around.loop.begin(reporter.keep()))
+    def start(self, context: LoopContext) -> dict[str, int]:
+        """Opens its channel to the agents, and reports while this replica leads."""
+        reporter = SandboxReporter(self._policies, self._pods, context)
+        context.channels.append(reporter.channel)
+        context.keep(repeat(reporter.report, EVERY_S, "reporting isolation failed"))
         return {}
 
 
-def enabled(settings: OperatorSettings) -> IsolationPart | None:
-    """The part of isolation; None where the settings do not enable it."""
-    return IsolationPart(settings) if settings.isolation.enabled else None
+class SandboxReporter:
+    """Reports changes once a second. Belongs to the event loop of the Kubernetes connection."""
+
+    def __init__(self, policies: Cache[OwnObject], pods: Cache[SandboxPod], context: LoopContext) -> None:
+        self._policies, self._pods, self._context = policies, pods, context
+        self.channel = SandboxChannel(context.clocks.monotonic, context.leadership)
+        self._events = context.events_about("Pod", pods)
+        self._seen = Seen()
+        self._written = WrittenStatuses()
+
+    async def report(self) -> None:
+        """Sets the orders and writes what changed, while this replica leads and has seen the cluster."""
+        meter = self._context.meter
+        if not (self._context.leadership.may_write() and self._policies.is_synced and self._pods.is_synced):
+            self.channel.set_orders(None)
+            meter.publish_sandboxes(())
+            self._seen = Seen()
+            return
+        objects = self._policies.all()
+        specs, mistakes = specs_in(KIND, objects)
+        coverage = coverage_of(specs, self._pods.all())
+        self.channel.set_orders(coverage.orders())
+        reports = self.channel.reports()
+        found, self._seen = happenings(coverage, reports, self._seen)
+        self._events.say(events_of(found))
+        for name, what, reason in product(objects, KILLS, KILLED_FOR):
+            meter.count("tonnage_sandbox_happenings_total", name, what, reason, by=0)
+        for each in found:
+            meter.count("tonnage_sandbox_happenings_total", each.covered.policy, each.what, each.reason, by=each.count)
+        facts = {name: facts_of(name, coverage, reports) for name in objects}
+        meter.publish_sandboxes(samples_of(facts, reports))
+        changed: dict[str, dict[str, Any]] = {}
+        for name, obj in objects.items():
+            if not obj.metadata.deletion_timestamp:
+                before, at_s = self._written.before(name, obj), self._context.clocks.wall()
+                after = status_after(before, obj.metadata.generation, mistakes.get(name, ()), facts[name], at_s)
+                if after != before:
+                    changed[name] = after
+        await self._write(objects, changed)
+
+    async def _write(self, objects: Mapping[str, OwnObject], changed: Mapping[str, dict[str, Any]]) -> None:
+        jobs = [
+            Job(f"SandboxPolicy/{name}", status_write(KIND, name, objects[name].metadata.uid, after))
+            for name, after in changed.items()
+        ]
+        answers = await self._context.reports_applier.send(jobs)
+        for (name, after), answer in zip(changed.items(), answers, strict=True):
+            if isinstance(answer, ActionError):
+                log.warning("a SandboxPolicy's status was not written", policy=name, why=str(answer))
+            else:
+                self._written.put(name, objects[name], after)
+
+
+def enabled(settings: OperatorSettings) -> IsolationLoop | None:
+    """The loop of isolation; None where the settings do not enable it."""
+    return IsolationLoop() if settings.isolation.enabled else None

@@ -14,7 +14,7 @@ from controller.api.sandbox_policy import MOST_TROUBLES, SandboxPolicyStatus, Sa
 from controller.api.validation import words_of
 from controller.loops.isolation.coverage import Coverage, Covered
 from controller.metrics.registry import Sample
-from controller.report.decisions import ReportedDecision
+from controller.report.events import ReportedDecision
 from isolation.orders import NodeReport, SandboxReport
 from isolation.state import ADVICE
 from isolation.state import Reason as IsolationReason
@@ -68,16 +68,17 @@ class Seen:
 
 
 def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, NodeReport]) -> PolicyFacts:
-    covered = coverage.of_policy(policy)
-    known = [(each, _report_of(each, reports)) for each in covered]
-    under = [report for _, report in known if isinstance(report, SandboxReport)]
-    troubles = [
-        SandboxTrouble(pod=each.pod, node=each.node, message=report[:512])
-        for each, report in known
-        if isinstance(report, str)
-    ]
+    """State of one policy's pods, by the reports of their nodes."""
+    under: list[SandboxReport] = []
+    troubles: list[SandboxTrouble] = []
+    for covered in coverage.of_policy(policy):
+        report = report_of(covered, reports)
+        if isinstance(report, str):
+            troubles.append(SandboxTrouble(pod=covered.pod, node=covered.node, message=report[:512]))
+        else:
+            under.append(report)
     return PolicyFacts(
-        len(covered),
+        len(under) + len(troubles),
         len(under),
         sum(each.running for each in under),
         sum(each.queued for each in under),
@@ -88,7 +89,7 @@ def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, NodeReport])
     )
 
 
-def _report_of(covered: Covered, reports: Mapping[str, NodeReport]) -> SandboxReport | str:
+def report_of(covered: Covered, reports: Mapping[str, NodeReport]) -> SandboxReport | str:
     """Report on a pod, or why there is none."""
     node = reports.get(covered.node)
     if covered.order is None:
@@ -148,9 +149,21 @@ def status_after(
         old = SandboxPolicyStatus.model_validate(before)
     except ValidationError:
         old = SandboxPolicyStatus()
+    accepted: tuple[ConditionStatus, str, str] = ("True", "Valid", "")
+    ready: tuple[ConditionStatus, str, str]
+    if mistakes:
+        accepted = ready = ("False", BAD_INPUT, words_of(mistakes))
+    elif not facts.selected:
+        ready = ("True", "NoPods", "no running pod is selected")
+    elif facts.troubles:
+        first = facts.troubles[0]
+        words = f"{len(facts.troubles)} of {facts.selected} pods are not under control; {first.pod}: {first.message}"
+        ready = ("False", "NotControlled", words)
+    else:
+        ready = ("True", "Controlled", f"all {facts.selected} pods are under control")
     conditions = old.conditions
-    for kind, (status, code, words) in _claims(mistakes, facts).items():
-        conditions = set_condition(conditions, kind, status, code, words, generation=generation, at_s=at_s)
+    for kind, (status, code, text) in ((ACCEPTED, accepted), (READY, ready)):
+        conditions = set_condition(conditions, kind, status, code, text, generation=generation, at_s=at_s)
     return old.model_copy(
         update={
             "observed_generation": generation,
@@ -163,20 +176,6 @@ def status_after(
             "troubles": facts.troubles[:MOST_TROUBLES],
         }
     ).plain()
-
-
-def _claims(mistakes: Sequence[Mistake], facts: PolicyFacts) -> dict[str, tuple[ConditionStatus, str, str]]:
-    if mistakes:
-        words = words_of(mistakes)
-        return {ACCEPTED: ("False", BAD_INPUT, words), READY: ("False", BAD_INPUT, words)}
-    accepted: tuple[ConditionStatus, str, str] = ("True", "Valid", "")
-    if not facts.selected:
-        return {ACCEPTED: accepted, READY: ("True", "NoPods", "no running pod is selected")}
-    if facts.troubles:
-        first = facts.troubles[0]
-        words = f"{len(facts.troubles)} of {facts.selected} pods are not under control; {first.pod}: {first.message}"
-        return {ACCEPTED: accepted, READY: ("False", "NotControlled", words)}
-    return {ACCEPTED: accepted, READY: ("True", "Controlled", f"all {facts.selected} pods are under control")}
 
 
 def samples_of(facts: Mapping[str, PolicyFacts], reports: Mapping[str, NodeReport]) -> Iterator[Sample]:

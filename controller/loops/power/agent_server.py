@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from cluster.clock import Clock
-from controller.loops.loop import Courier
+from controller.loops.loop import AgentChannel
 from controller.loops.power.term import PowerTerm
 from power.leases.messages import (
     Inventory,
     Keys,
-    Lease,
     MessageFrameError,
     Refusal,
     Report,
@@ -71,14 +70,14 @@ class AgentServer:
         term: Callable[[], PowerTerm | None],
         keys: Callable[[], Keys],
         clock: Clock,
-        couriers: Sequence[Courier] = (),
+        channels: Sequence[AgentChannel] = (),
     ) -> None:
-        """couriers: other parts' messages; more may join while it serves."""
-        self._term, self._keys, self._clock = term, keys, clock
-        self._couriers = couriers
-        self._lines: dict[str, asyncio.StreamWriter] = {}
-        self._heard_at_s: dict[str, float] = {}
-        self._news = asyncio.Event()
+        """channels: other loops' messages; more may join while it serves."""
+        self._term, self._keys, self._clock, self._channels = term, keys, clock, channels
+        self._connections: dict[str, asyncio.StreamWriter] = {}
+        self._reported_at_s: dict[str, float] = {}
+        """When the oldest report of each node came that no lease has answered."""
+        self._has_reports = asyncio.Event()
         self._keys_of: dict[str, tuple[Keys, Keys]] = {}
         self._logged_at_s: dict[tuple[str, str], float] = {}
         """When a refusal was logged last, by node, empty for callers that are not known, and code."""
@@ -87,7 +86,7 @@ class AgentServer:
     @property
     def nodes(self) -> frozenset[str]:
         """Nodes that are connected."""
-        return frozenset(self._lines)
+        return frozenset(self._connections)
 
     async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         """Listens for agents. Raises OSError when the address is not available."""
@@ -98,11 +97,13 @@ class AgentServer:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LATEST_S):
-                    await self._news.wait()
-            self._news.clear()
+                    await self._has_reports.wait()
+            self._has_reports.clear()
             term = self._term()
             if term is None:
-                self._hang_up()
+                for writer in self._connections.values():
+                    writer.close()  # agents then look for the leader elsewhere
+                self._connections.clear()
             else:
                 self._turn(term)
             await asyncio.sleep(SOONEST_S)
@@ -115,26 +116,17 @@ class AgentServer:
             self.counts.failures += 1
             log.exception("a turn of the power loop failed")
             return
+        kinds = tuple(channel.receives for channel in self._channels)
         for lease in leases:
-            self._send(lease)
+            writer = self._connections.get(lease.node)
+            if writer is None:
+                continue
+            writer.write(framed(sealed(replace(lease, hears=kinds), self._node_keys(lease.node), lease.node)))
+            self.counts.leases += 1
+            if (reported_at_s := self._reported_at_s.pop(lease.node, None)) is not None:
+                self.counts.reaction_s.append(self._clock() - reported_at_s)
+                del self.counts.reaction_s[:-10_000]
         self.counts.turn_s, self.counts.turned_at_s = self._clock() - began_s, began_s
-
-    def _send(self, lease: Lease) -> None:
-        writer = self._lines.get(lease.node)
-        if writer is None:
-            return
-        lease = replace(lease, hears=tuple(courier.hears for courier in self._couriers))
-        writer.write(framed(sealed(lease, self._node_keys(lease.node), lease.node)))
-        self.counts.leases += 1
-        if (heard_at_s := self._heard_at_s.pop(lease.node, None)) is not None:
-            self.counts.reaction_s.append(self._clock() - heard_at_s)
-            del self.counts.reaction_s[:-10_000]
-
-    def _hang_up(self) -> None:
-        """Closes all connections; agents then look for the leader elsewhere."""
-        for writer in self._lines.values():
-            writer.close()
-        self._lines.clear()
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = ""
@@ -152,22 +144,23 @@ class AgentServer:
         except (OSError, EOFError, TimeoutError, UnicodeDecodeError, MessageFrameError):
             return
         finally:
-            if self._lines.get(node) is writer:
-                del self._lines[node]
+            if self._connections.get(node) is writer:
+                del self._connections[node]
             writer.close()
 
     async def _listen(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: str, inventory: Inventory
     ) -> None:
         introduced_to: PowerTerm | None = None
-        mailed: dict[str, bytes] = {}
-        heard_from: set[str] = set()
+        sent: dict[str, bytes] = {}
+        received: set[str] = set()
         # An inventory may be a recording. Where the node is known, only a report that is newer than all before shows
         # that its agent speaks: until then nothing displaces its connection or its devices.
-        is_shown = self._is_new(node)
+        term = self._term()
+        is_shown = node not in self._connections and (term is None or node not in term.inventories)
         if is_shown:
             self._take_place(node, writer)
-        while not is_shown or self._lines.get(node) is writer:
+        while not is_shown or self._connections.get(node) is writer:
             term = self._term()
             if term is None:
                 return
@@ -175,15 +168,25 @@ class AgentServer:
                 term.found(inventory)
                 introduced_to = term
             async with asyncio.timeout(QUIET_S):
-                travelled = await read_frame(reader)
-            kind = kind_in(travelled)
-            if (courier := next((each for each in self._couriers if each.hears == kind), None)) is not None:
-                heard_from.add(kind)
-                self._deliver(courier, travelled, node)
-                self._post(courier, node, writer, mailed)
+                frame = await read_frame(reader)
+            kind = kind_in(frame)
+            if (channel := next((each for each in self._channels if each.receives == kind), None)) is not None:
+                received.add(kind)
+                text = opened_text(kind, frame, self._node_keys(node), node)
+                if isinstance(text, Refusal):
+                    self._refused(text, node)
+                elif why := channel.receive(node, text):
+                    self._refused(Refusal("Unreadable", why), node)
+                self._send_new(channel, node, writer, sent)
                 continue
-            report = opened(Report, travelled, self._node_keys(node), node)
-            refusal = report if isinstance(report, Refusal) else _of_other_life(report, inventory) or term.hear(report)
+            report = opened(Report, frame, self._node_keys(node), node)
+            if isinstance(report, Refusal):
+                refusal: Refusal | None = report
+            elif report.life != inventory.life:
+                words = "report is of another session than the inventory on its connection"
+                refusal = Refusal("OtherLife", words)
+            else:
+                refusal = term.receive(report)
             if refusal is not None:
                 self._refused(refusal, node)
                 if not is_shown:
@@ -193,36 +196,23 @@ class AgentServer:
                 is_shown = True
                 self._take_place(node, writer)
             self.counts.reports += 1
-            self._heard_at_s.setdefault(node, self._clock())
-            self._news.set()
-            for each in self._couriers:
-                if each.hears in heard_from:  # its own messages may be rarer than these
-                    self._post(each, node, writer, mailed)
-
-    def _is_new(self, node: str) -> bool:
-        """Whether no agent of the node has introduced itself to this term."""
-        term = self._term()
-        return node not in self._lines and (term is None or node not in term.inventories)
+            self._reported_at_s.setdefault(node, self._clock())
+            self._has_reports.set()
+            for each in self._channels:
+                if each.receives in received:  # its own messages may be rarer than these
+                    self._send_new(each, node, writer, sent)
 
     def _take_place(self, node: str, writer: asyncio.StreamWriter) -> None:
-        if (before := self._lines.get(node)) is not None:
+        if (before := self._connections.get(node)) is not None:
             before.close()
-        self._lines[node] = writer
+        self._connections[node] = writer
 
-    def _deliver(self, courier: Courier, travelled: bytes, node: str) -> None:
-        """Gives a message to its courier."""
-        text = opened_text(courier.hears, travelled, self._node_keys(node), node)
-        if isinstance(text, Refusal):
-            self._refused(text, node)
-        elif why := courier.heard(node, text):
-            self._refused(Refusal("Unreadable", why), node)
-
-    def _post(self, courier: Courier, node: str, writer: asyncio.StreamWriter, mailed: dict[str, bytes]) -> None:
-        """Sends what a courier has for a node, where that is new. mailed: last text of each on this connection."""
-        text = courier.mail_for(node)
-        if text is not None and mailed.get(courier.sends) != text:
-            mailed[courier.sends] = text
-            writer.write(framed(sealed_text(courier.sends, text, self._node_keys(node), node)))
+    def _send_new(self, channel: AgentChannel, node: str, writer: asyncio.StreamWriter, sent: dict[str, bytes]) -> None:
+        """Sends what a channel has for a node, where that is new. sent: last text of each on this connection."""
+        text = channel.message_to(node)
+        if text is not None and sent.get(channel.sends) != text:
+            sent[channel.sends] = text
+            writer.write(framed(sealed_text(channel.sends, text, self._node_keys(node), node)))
 
     def _refused(self, refusal: Refusal, node: str) -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
@@ -237,10 +227,3 @@ class AgentServer:
         if known is None or known[0] is not fleet:
             known = self._keys_of[node] = (fleet, keys_of_node(fleet, node))
         return known[1]
-
-
-def _of_other_life(report: Report, inventory: Inventory) -> Refusal | None:
-    """The refusal of a report of another session than the one that introduced itself."""
-    if report.life == inventory.life:
-        return None
-    return Refusal("OtherLife", "report is of another session than the inventory on its connection")

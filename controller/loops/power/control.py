@@ -1,31 +1,35 @@
-"""Wiring of power control: serves the agents, reports, and adds power headroom to snapshots."""
+"""Power control in the operator: what the fast loop reads of the cluster, its start, and its facts for planning."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import structlog
 
-from cluster.plans import Plan
-from cluster.snapshot import Snapshot
-from controller.api import power_domain
-from controller.api.power_domain import Learned
-from controller.api.structs import OwnObject
+from cluster.arrays import FloatArray
+from cluster.clock import Clock
+from cluster.errors import Mistake
+from cluster.power import PowerTable
+from cluster.snapshot import PENDING, Snapshot
+from controller.api import notation
+from controller.api.power_domain import KIND, Learned, PowerDomainSpec
+from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
-from controller.kube.sender import Applier
-from controller.kube_world.observer import Caches
-from controller.loops.loop import Clocks, Courier, Surroundings
-from controller.loops.power.agent_tls import MountedTls
+from controller.loops.loop import ControlLoop, LoopContext, repeat
 from controller.loops.power.domain_status import hours_of, read, spikes_of
-from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerLoop, PowerLoopState, PowerWatcher, work_of
-from controller.loops.power.reporter import PowerLoopMetrics, PowerReporter
+from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode
+from controller.loops.power.loop import LOOK_S, PowerLoop, PowerLoopState, PowerView
+from controller.loops.power.power_table import NODE_LABELS
+from controller.loops.power.reporter import EVERY_S, PowerLoopMetrics, PowerReporter
 from controller.loops.power.term import RECALL_S
-from controller.metrics.registry import Meter
-from controller.report.events import AT_A_TIME, Events
+from controller.loops.server_tls import ServerTls
+from controller.objects.own_objects import own_from, own_resource
+from controller.objects.read import Read
 from controller.settings import OperatorSettings
 from power.control.daily_profile import DailyProfile, complete_profiles, packed, profiles_after, unpacked
 from power.control.state import LearnedSpikes
@@ -33,74 +37,109 @@ from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
 log = structlog.get_logger(__name__)
+POWER_DOMAINS = own_resource(KIND)
 LEARN_EVERY_S = 60.0
 """Seconds between two readings of the services' power: hourly means change slowly; 60,000 pods take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
-    """Leadership of this process, and its Lease epoch; may be read from any thread."""
+class NodeWork:
+    """Facts from a planning snapshot about the pods on each node, by the node's name."""
 
-    holds: Callable[[], bool]
-    epoch: Callable[[], int]
+    priority: Mapping[str, int] = field(default_factory=dict)
+    """Priority of its most important pod that holds GPUs; nodes without one are omitted."""
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    """Number of GPUs as planning counts them, devices of ResourceSlices included."""
 
 
-class PlannedPods:
-    """Exchange between planning and the fast loop: pods in one direction, power in the other.
+def work_of(snapshot: Snapshot) -> NodeWork:
+    """Facts about work, from the snapshot's columns: 60,000 pods take milliseconds."""
+    pods, names = snapshot.pods, snapshot.nodes.names
+    holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
+    bound = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
+    lowest = np.iinfo(np.int64).min
+    highest = np.full(len(names), lowest)
+    np.maximum.at(highest, pods.node[bound], pods.priority[bound])
+    busy, equipped = np.flatnonzero(highest > lowest), np.flatnonzero(snapshot.nodes.gpus)
+    return NodeWork(
+        {names[row]: int(highest[row]) for row in busy.tolist()},
+        {names[row]: int(snapshot.nodes.gpus[row]) for row in equipped.tolist()},
+    )
 
-    Values are replaced whole, so any thread may read them.
-    """
 
-    def __init__(self, recall: Callable[[], Mapping[str, Learned]] = dict, *, learns_hours: bool = True) -> None:
-        """learns_hours: whether placement receives services' hourly power profiles, so that it keeps peaks apart.
+class PowerWatcher:
+    """Reader of the caches, for one thread; it remembers what it read of unchanged objects."""
 
-        recall: domain → what the controller before learnt; called until its fleet is there.
-        """
+    def __init__(
+        self, domains: Cache[OwnObject], nodes: Cache[Node], resources: frozenset[str], wall_clock: Clock
+    ) -> None:
+        """resources: names of the resources that count GPUs."""
+        self._domains, self._nodes, self._resources, self._wall_clock = domains, nodes, resources, wall_clock
         self.work = NodeWork()
-        """Pods by node of the newest snapshot; of the last one while the cluster cannot be observed."""
-        self.loop: PowerLoop | None = None
-        """Fast loop; None: power is not enabled."""
-        self._learns_hours = learns_hours
-        self._courses: Mapping[str, DailyProfile] = {}
-        """Hourly power profiles by service, learned by this leader."""
-        self._learned_s = 0.0
-        self._recall, self._first_s, self._has_recalled = recall, 0.0, False
+        """Facts of the newest planning snapshot, which another thread replaces; empty before the first."""
+        self._read: dict[str, tuple[OwnObject, PowerDomainSpec | tuple[Mistake, ...]]] = {}
+        self._powered: dict[str, tuple[Node, PoweredNode]] = {}
+        self._keys: frozenset[str] = frozenset()
 
-    def probe(self) -> str | None:
-        """The problem when the fast loop no longer runs its passes, else None; for the kubelet."""
-        return self.loop.probe() if self.loop is not None else None
+    def see(self) -> PowerView | None:
+        """The cluster now; None until domains and nodes were listed once: before that no node may be released."""
+        if not (self._domains.is_synced and self._nodes.is_synced):
+            return None
+        objects = self._domains.all()
+        for name, obj in objects.items():
+            known = self._read.get(name)
+            # A written status makes another struct of the same spec, which is no change here.
+            if known is None or (known[0].metadata.generation, known[0].spec) != (obj.metadata.generation, obj.spec):
+                found = own_from(name, KIND, obj)
+                self._read[name] = (obj, found.object.spec if isinstance(found, Read) else found)
+        self._read = {name: self._read[name] for name in sorted(objects)}
+        domains = {name: spec for name, (_, spec) in self._read.items() if not isinstance(spec, tuple)}
+        asked = (spec.nodes.key for spec in domains.values() if spec.nodes is not None)
+        keys = frozenset((*asked, CLASS_LABEL, *NODE_LABELS))
+        if keys != self._keys:
+            self._keys, self._powered = keys, {}
+        return PowerView(
+            domains,
+            self._powered_nodes(),
+            {name: obj.metadata.generation for name, (obj, _) in self._read.items()},
+            tuple(mistake for _, spec in self._read.values() if isinstance(spec, tuple) for mistake in spec),
+        )
 
-    def with_power(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the power table of the fast loop, if it runs."""
-        if self.loop is None:
-            return snapshot
-        self.work = work_of(snapshot)
-        loop_state = self.loop.loop_state
-        power = loop_state.power_table() if loop_state is not None else None
-        if loop_state is None or power is None:
-            return snapshot
-        if self._learns_hours and snapshot.at_s - self._learned_s >= LEARN_EVERY_S:
-            wanted_w = loop_state.wanted_w()
-            if wanted_w is not None:
-                self._recall_hours(loop_state, snapshot.at_s)
-                self._courses = profiles_after(self._courses, snapshot, power, wanted_w)
-                self._learned_s = snapshot.at_s
-        return replace(snapshot, power=replace(power, courses=complete_profiles(self._courses)))
+    def _powered_nodes(self) -> Mapping[str, PoweredNode]:
+        nodes, work = self._nodes.all(), self.work
+        kept: dict[str, tuple[Node, PoweredNode]] = {}
+        made: dict[str, PoweredNode] = {}
+        for name, node in nodes.items():
+            known = self._powered.get(name)
+            if known is None or known[0] is not node:
+                labels = {key: value for key, value in node.metadata.labels.items() if key in self._keys}
+                status = node.status
+                counts = (
+                    max(_count(status.capacity.get(each)), _count(status.allocatable.get(each)))
+                    for each in self._resources
+                )
+                known = (node, PoweredNode(labels, sum(counts)))
+            kept[name], bare = known, known[1]
+            priority, gpus = work.priority.get(name), max(bare.gpus, work.gpus.get(name, 0))
+            is_same = priority is None and gpus == bare.gpus
+            made[name] = bare if is_same else PoweredNode(bare.labels, gpus, priority)
+        self._powered = kept
+        return made
 
-    def hours(self) -> Mapping[str, str]:
-        """Hours of services, for the next controller."""
-        return packed(self._courses)
+    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
+        """Domain → what the controller before learnt of its rises, faded since."""
+        now_s = self._wall_clock()
+        return {
+            name: spikes_of(each).faded(now_s - each.time, memory_s) for name, each in learned_in(self._domains).items()
+        }
 
-    def _recall_hours(self, loop_state: PowerLoopState, now_s: float) -> None:
-        """Takes over what the controller before learnt, once the fleet is there that it was learnt of."""
-        self._first_s = self._first_s or now_s
-        if self._has_recalled or now_s - self._first_s > RECALL_S:
-            return
-        fleets = loop_state.fleets()
-        for name, learned in self._recall().items():
-            if learned.services and name in fleets and fleets[name].fits(spikes_of(learned).fleet):
-                self._courses = {**self._courses, **unpacked(hours_of(learned), min(learned.time, now_s))}
-                self._has_recalled = True
+
+def _count(written: object) -> int:
+    """Number of whole devices of a device plugin; 0 if unreadable, which planning reports for such a node."""
+    try:
+        return 0 if written is None else notation.whole(notation.quantity(written))
+    except ValueError:
+        return 0
 
 
 def learned_in(domains: Cache[OwnObject]) -> Mapping[str, Learned]:
@@ -109,159 +148,123 @@ def learned_in(domains: Cache[OwnObject]) -> Mapping[str, Learned]:
     return {name: learned for name, learned in found.items() if learned is not None}
 
 
-class PowerPart:
-    """Power loop as a part of the operator: watches PowerDomains, serves agents, provides headroom for planning."""
+class ServiceProfiles:
+    """Hourly power profiles of services, learned by this leader, so that placement keeps peaks apart.
+
+    Values are replaced whole, so any thread may read them.
+    """
+
+    def __init__(self, recall: Callable[[], Mapping[str, Learned]] = dict, *, learns: bool = True) -> None:
+        """recall: domain → what the controller before learnt; called until its fleet is there."""
+        self._recall, self._learns = recall, learns
+        self._profiles: Mapping[str, DailyProfile] = {}
+        self._learned_s, self._first_s, self._has_recalled = 0.0, 0.0, False
+
+    def after(self, snapshot: Snapshot, loop_state: PowerLoopState, power: PowerTable) -> Mapping[str, FloatArray]:
+        """Complete profiles, this snapshot included where it is time to learn."""
+        now_s = snapshot.at_s
+        if self._learns and now_s - self._learned_s >= LEARN_EVERY_S:
+            wanted_w = loop_state.wanted_w()
+            if wanted_w is not None:
+                self._take_over(loop_state, now_s)
+                self._profiles = profiles_after(self._profiles, snapshot, power, wanted_w)
+                self._learned_s = now_s
+        return complete_profiles(self._profiles)
+
+    def hours(self) -> Mapping[str, str]:
+        """Hours of services, for the next controller."""
+        return packed(self._profiles)
+
+    def _take_over(self, loop_state: PowerLoopState, now_s: float) -> None:
+        """Takes over what the controller before learnt, once the fleet is there that it was learnt of."""
+        self._first_s = self._first_s or now_s
+        if self._has_recalled or now_s - self._first_s > RECALL_S:
+            return
+        fleets = loop_state.fleets()
+        for name, learned in self._recall().items():
+            if learned.services and name in fleets and fleets[name].fits(spikes_of(learned).fleet):
+                self._profiles = {**self._profiles, **unpacked(hours_of(learned), min(learned.time, now_s))}
+                self._has_recalled = True
+
+
+class LoopUpkeep:
+    """What is done beside the fast loop in its thread: metrics, errors of its keys in the log, renewed certificates."""
+
+    def __init__(self, loop: PowerLoop, metrics: PowerLoopMetrics, keys: MountedKeys, tls: ServerTls | None) -> None:
+        self._loop, self._metrics, self._keys, self._tls = loop, metrics, keys, tls
+        self._logged = ""
+
+    async def look(self) -> None:
+        """Publishes metrics, logs a new error of the keys once, and loads renewed certificates."""
+        self._metrics.publish(self._loop)
+        if self._keys.mistake != self._logged:
+            self._logged = self._keys.mistake
+            if self._logged:
+                log.warning("the mounted keys cannot be used; the previous ones stay in use", why=self._logged)
+        if self._tls is not None:
+            self._tls.look()
+
+
+class PowerControl(ControlLoop):
+    """Watches PowerDomains, serves agents, and gives planning the power that it may use."""
 
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
-        self._domains = Cache(POWER_DOMAINS, lambda: None)
-        self._planned = PlannedPods(lambda: learned_in(self._domains), learns_hours=settings.power.learn_hours)
+        self._domains = Cache(POWER_DOMAINS)
+        self._profiles = ServiceProfiles(partial(learned_in, self._domains), learns=settings.power.learn_hours)
+        self._running: tuple[PowerWatcher, PowerLoop] | None = None
+        """None before the start."""
 
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
         return (self._domains,)
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
-        return self._planned.with_power(snapshot)
-
-    def learn(self, plan: Plan) -> None:
-        """Nothing: its profiles are learned from snapshots."""
+        """The snapshot with the power table of the fast loop, if it runs."""
+        if self._running is None:
+            return snapshot
+        watcher, loop = self._running
+        watcher.work = work_of(snapshot)
+        loop_state = loop.loop_state
+        power = loop_state.power_table() if loop_state is not None else None
+        if loop_state is None or power is None:
+            return snapshot
+        return replace(snapshot, power=replace(power, courses=self._profiles.after(snapshot, loop_state, power)))
 
     def probe(self) -> str | None:
-        return self._planned.probe()
+        return self._running[1].probe() if self._running is not None else None
 
-    def start(self, around: Surroundings) -> dict[str, int]:
-        """Serves agents and reports; both end before the Lease is released."""
-        settings, leadership, clocks = self._settings, around.leadership, around.clocks
-        lead = Lead(leadership.may_write, lambda: leadership.epoch)
-        serving = serving_watts(
-            settings,
-            self._domains,
-            around.caches,
-            self._planned,
-            lead,
-            around.meter,
-            clocks,
-            around.couriers,
+    def start(self, context: LoopContext) -> dict[str, int]:
+        """Serves agents in a thread of its own, and reports; both end before the Lease is released.
+
+        Raises ConfigError for keys, certificates or an address that cannot be used.
+        """
+        power, clock, wall_clock = self._settings.power, context.clocks.monotonic, context.clocks.wall
+        keys, tls = MountedKeys(Path(power.keys), clock), None
+        if power.tls:
+            tls = ServerTls(power.tls.certificate, power.tls.key, clock, "power.tls", power.tls.ca)
+        resources = frozenset(self._settings.dra_drivers.values())
+        watcher = PowerWatcher(self._domains, context.caches.nodes, resources, wall_clock)
+        rules = PowerRules(
+            control_delay_s=power.control_delay_s,
+            stale_s=power.stale_s,
+            lease_s=power.lease_s,
+            burst_share=power.burst_share,
         )
-        port = around.stack.enter_context(serving)
-        reporter = power_reporter(
-            self._domains,
-            self._planned,
-            around.applier,
-            around.loop,
-            lead.epoch,
-            settings.identity,
-            around.meter,
-            clocks,
-            settings.power.stale_s,
-        )
-        around.stack.callback(around.loop.begin(reporter.keep()))
+        loop = PowerLoop(watcher, context.leadership, keys, clock, rules, context.channels)
+        upkeep = LoopUpkeep(loop, PowerLoopMetrics(context.meter, wall_clock() - clock()), keys, tls)
+        thread = LoopThread("power")
+        context.stack.callback(thread.close)
+        port = thread.run(loop.listen(self._settings.host, power.port, tls.context if tls else None))
+        thread.begin(loop.run())
+        thread.begin(repeat(upkeep.look, LOOK_S, "the upkeep of the power loop failed"))
+        self._running = watcher, loop
+        events = context.events_about(KIND.name, self._domains)
+        reporter = PowerReporter(self._domains, loop, context, events, self._profiles.hours, power.stale_s)
+        context.keep(repeat(reporter.report, EVERY_S, "reporting power failed"))
         return {"power": port}
 
 
-def enabled(settings: OperatorSettings) -> PowerPart | None:
-    """The power part; None where the settings do not enable power."""
-    return PowerPart(settings) if settings.power.enabled else None
-
-
-def power_rules(settings: OperatorSettings) -> PowerRules:
-    power = settings.power
-    return PowerRules(
-        control_delay_s=power.control_delay_s,
-        stale_s=power.stale_s,
-        lease_s=power.lease_s,
-        burst_share=power.burst_share,
-    )
-
-
-@contextmanager
-def serving_watts(
-    settings: OperatorSettings,
-    domains: Cache[OwnObject],
-    caches: Caches,
-    planned: PlannedPods,
-    lead: Lead,
-    meter: Meter,
-    clocks: Clocks,
-    couriers: Sequence[Courier] = (),
-) -> Iterator[int]:
-    """Serves agents while the block runs, in a thread of its own; yields the port.
-
-    Raises ConfigError for keys, certificates or an address that cannot be used.
-    """
-    power, clock = settings.power, clocks.monotonic
-    keys = MountedKeys(Path(power.keys), clock)
-    tls = MountedTls(power.tls.ca, power.tls.certificate, power.tls.key, clock) if power.tls else None
-    watcher = PowerWatcher(domains, caches.nodes, lambda: planned.work, frozenset(settings.dra_drivers.values()))
-    metrics = PowerLoopMetrics(meter, clocks.wall() - clock())
-    key_errors = _KeyErrorLog(keys)
-
-    def on_look(loop: PowerLoop) -> None:
-        metrics.publish(loop)
-        key_errors.log_new()
-        if tls is not None:
-            tls.look()
-
-    rules = power_rules(settings)
-
-    def recall() -> Mapping[str, LearnedSpikes]:
-        return {
-            name: spikes_of(each).faded(clocks.wall() - each.time, rules.spike_memory_s)
-            for name, each in learned_in(domains).items()
-        }
-
-    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, rules, on_look, couriers, recall)
-    with ExitStack() as stack:
-        thread = LoopThread("watts")
-        stack.callback(thread.close)
-        port = thread.run(loop.listen(settings.host, power.port, tls.context if tls else None))
-        thread.begin(loop.run())
-        planned.loop = loop
-        yield port
-
-
-class _KeyErrorLog:
-    """Logger of errors in the mounted keys, once per error."""
-
-    def __init__(self, keys: MountedKeys) -> None:
-        self._keys, self._logged = keys, ""
-
-    def log_new(self) -> None:
-        if self._keys.mistake != self._logged:
-            self._logged = self._keys.mistake
-            if self._logged:
-                log.warning("the mounted keys cannot be used; the previous ones stay in use", why=self._logged)
-
-
-def power_reporter(
-    domains: Cache[OwnObject],
-    planned: PlannedPods,
-    applier: Applier,
-    thread: LoopThread,
-    epoch: Callable[[], int],
-    identity: str,
-    meter: Meter,
-    clocks: Clocks,
-    settle_s: float,
-) -> PowerReporter:
-    """The reporter of power. It writes through `applier`, in the event loop of `thread`, which is the connection's."""
-    quiet = replace(applier, concurrency=AT_A_TIME)
-
-    def uid(kind: str, name: str) -> str | None:
-        found = domains.get(name) if kind == power_domain.KIND.name else None
-        return found.metadata.uid if found else None
-
-    events = Events(quiet, uid, clocks.wall, epoch, identity)
-    thread.begin(events.write())
-    return PowerReporter(
-        domains,
-        lambda: planned.loop.loop_state if planned.loop is not None else None,
-        quiet.send,
-        events.say,
-        meter.publish_power,
-        clocks.monotonic,
-        clocks.wall,
-        settle_s,
-        planned.hours,
-    )
+def enabled(settings: OperatorSettings) -> PowerControl | None:
+    """Power control; None where the settings do not enable it."""
+    return PowerControl(settings) if settings.power.enabled else None

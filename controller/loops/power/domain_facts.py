@@ -1,17 +1,18 @@
 """Status facts of each PowerDomain, computed from the columns of the loop's state. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
+from cluster.plans import Reason
 from cluster.power import UNLIMITED_W, PowerTable
 from controller.loops.power.loop import PowerLoopState
 from power.control.admission import held_back, objections_to_floors, speed_at, tightest
 from power.control.state import Allocator, AllocatorState
 from power.safety.estimator import FAULTS, FINE, STALE
-from power.watching import AGREES
+from power.watching import AGREES, Meters
 from power.watching import FAULTS as METER_FAULTS
 from power.watching import STALE as METER_STALE
 
@@ -96,15 +97,28 @@ def facts_of(loop_state: PowerLoopState) -> Mapping[str, DomainFacts]:
     names = [name for name in loop_state.view.domains if name in table.domains.names]
     rows = np.array([table.domains.names.row(name) for name in names], dtype=np.int64)
     sums = _Sums(table, reach[:, rows])
-    allocator, state = loop_state.allocator, loop_state.state
+    allocator, state, meters = loop_state.allocator, loop_state.state, loop_state.meters
     columns = _columns(sums, allocator, state) if allocator is not None and state is not None else _nothing(sums)
     headroom_w = loop_state.headroom_w()
-    unheard = _unheard(loop_state, table)
-    culprits = _culprits(sums, allocator, state)
-    meters = _meters(sums, loop_state)
-    unaccounted_w = _unaccounted_w(loop_state)
-    floors = objections_to_floors(allocator.tree) if allocator is not None else {}
-    braked = _braked(loop_state)
+    # Nodes with GPUs that count entirely at their worst case, because nothing is known of their devices.
+    unheard = [
+        node
+        for node in loop_state.tree.feeds_of_node
+        if node in table.domains.names and loop_state.nodes[node].gpus and node not in loop_state.heard
+    ]
+    culprits = sums.shown(_culprits(table, state) if state is not None else ())
+    disagreeing = sums.shown(_meters(table, meters, state) if meters is not None and state is not None else ())
+    floors: Mapping[str, Reason] = {}
+    braked = frozenset[str]()
+    unaccounted_w: dict[str, float] = {}
+    if allocator is not None:
+        tree, known = allocator.tree, allocator.tree.table.domains.names
+        floors = objections_to_floors(tree)
+        if meters is not None:
+            exceeded = np.flatnonzero(meters.excess_w > 0).tolist()
+            unaccounted_w = {known[int(tree.limit[limit])]: float(meters.excess_w[limit]) for limit in exceeded}
+        if state is not None:
+            braked = frozenset(known[row] for row in tree.limit[state.braking.holding].tolist())
     facts = {}
     for number, name in enumerate(names):
         silent = [node for node in unheard if sums.is_above(node, number)]
@@ -122,7 +136,7 @@ def facts_of(loop_state: PowerLoopState) -> Mapping[str, DomainFacts]:
             held=int(columns.held[number]),
             unheard_nodes=tuple(silent),
             culprits=culprits[number],
-            meters=meters[number],
+            meters=disagreeing[number],
             unaccounted_w=unaccounted_w.get(name, 0.0),
             floors=floors[name].words if name in floors else "",
             is_braked=name in braked,
@@ -137,8 +151,8 @@ def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ..
 
     Evaluates curves one device at a time, so it is meant for occasional calls.
     """
-    allocator, state = loop_state.allocator, loop_state.state
-    if allocator is None or state is None:
+    allocator, state, now = loop_state.allocator, loop_state.state, loop_state.table
+    if allocator is None or state is None or now is None:
         return {}
     table = allocator.tree.table
     short_w = np.where(held_back(allocator, state), state.need_w - state.ledger.cap_w, 0.0)
@@ -150,32 +164,23 @@ def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ..
         node = table.domains.names[int(table.devices.domain[row])]
         domains = [found.setdefault(each, []) for each in loop_state.tree.feeds_of_node.get(node, ())]
         lacking = [each for each in domains if len(each) < SHOWN_HELD]
-        if lacking:
-            one = _held(allocator, state, row, node, int(limit[row]), int(phase_of(loop_state, row)))
-            for each in lacking:
-                each.append(one)
+        if not lacking:
+            continue
+        cap_w, need_w = float(state.ledger.cap_w[row]), float(state.need_w[row])
+        speed = speed_at(allocator, row, int(now.readings.phase[row]), cap_w, need_w)
+        one = HeldBackDevice(
+            device=table.devices.names[row][:LONGEST_UUID],
+            node=node,
+            service_class=table.classes[int(table.devices.power_class[row])].name,
+            cap_w=cap_w,
+            need_w=need_w,
+            limited_by=table.domains.names[int(allocator.tree.limit[limit[row]])] if limit[row] >= 0 else "",
+            since_s=float(state.ledger.granted_at_s[row]),
+            slower_share=min(1.0, max(0.0, 1 - speed)),
+        )
+        for each in lacking:
+            each.append(one)
     return {name: tuple(several) for name, several in found.items()}
-
-
-def phase_of(loop_state: PowerLoopState, row: int) -> int:
-    """Phase of work that a device's agent reported last."""
-    assert loop_state.table is not None  # noqa: S101 - an allocator exists
-    return int(loop_state.table.readings.phase[row])
-
-
-def _held(allocator: Allocator, state: AllocatorState, row: int, node: str, limit: int, phase: int) -> HeldBackDevice:
-    table = allocator.tree.table
-    cap_w, need_w = float(state.ledger.cap_w[row]), float(state.need_w[row])
-    return HeldBackDevice(
-        device=table.devices.names[row][:LONGEST_UUID],
-        node=node,
-        service_class=table.classes[int(table.devices.power_class[row])].name,
-        cap_w=cap_w,
-        need_w=need_w,
-        limited_by=table.domains.names[int(allocator.tree.limit[limit])] if limit >= 0 else "",
-        since_s=float(state.ledger.granted_at_s[row]),
-        slower_share=min(1.0, max(0.0, 1 - speed_at(allocator, row, phase, cap_w, need_w))),
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,6 +207,15 @@ class _Sums:
         row = self.table.domains.names.row(node)
         return row is not None and bool(self.share[row, domain] > 0)
 
+    def shown(self, suspects: Iterable[tuple[int, Suspect]]) -> tuple[tuple[Suspect, ...], ...]:
+        """First suspects of each domain. suspects: each with the row of its node or domain, the gravest first."""
+        found: tuple[list[Suspect], ...] = tuple([] for _ in range(self.share.shape[1]))
+        for row, one in suspects:
+            for domain in np.flatnonzero(self.share[row] > 0).tolist():
+                if len(found[domain]) < SHOWN_CULPRITS:
+                    found[domain].append(one)
+        return tuple(tuple(each) for each in found)
+
     def _by_node(self, of_device: Array) -> FloatArray:
         made = np.bincount(self.table.devices.domain, of_device.astype(np.float64), len(self.table.domains))
         return np.asarray(made, dtype=np.float64)
@@ -226,11 +240,10 @@ def _columns(sums: _Sums, allocator: Allocator, state: AllocatorState) -> _Colum
     opted_out_w = np.maximum(devices.max_w, devices.default_w)
     held = held_back(allocator, state)
     short_w = np.where(held, state.need_w - state.ledger.cap_w, 0.0) * tree.overhead
-    everyone = np.ones(len(devices), dtype=np.bool_)
     return _Columns(
         draw_w=sums.other_w() + sums.watts(tree.overhead * seen.draw_w),
         worst_w=sums.other_w() + sums.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),
-        devices=sums.count(everyone),
+        devices=sums.count(np.ones(len(devices), dtype=np.bool_)),
         managed=sums.count(devices.managed),
         stale=sums.count(seen.fault == STALE),
         suspects=sums.count((seen.fault != FINE) & (seen.fault != STALE)),
@@ -248,65 +261,19 @@ def _nothing(sums: _Sums) -> _Columns:
     return _Columns(other_w, other_w, none, none, none, none, none, {})
 
 
-def _unheard(loop_state: PowerLoopState, table: PowerTable) -> list[str]:
-    """Nodes with GPUs that count entirely at their worst case, because nothing is known of their devices."""
-    there = [node for node in loop_state.tree.feeds_of_node if node in table.domains.names]
-    return [node for node in there if loop_state.nodes[node].gpus and node not in loop_state.heard]
-
-
-def _culprits(
-    sums: _Sums, allocator: Allocator | None, state: AllocatorState | None
-) -> tuple[tuple[Suspect, ...], ...]:
-    """First culprits of each reported domain: devices that report and do not obey come before silent ones."""
-    domains = sums.share.shape[1]
-    found: tuple[list[Suspect], ...] = tuple([] for _ in range(domains))
-    if allocator is None or state is None:
-        return tuple(() for _ in found)
-    fault, devices = state.estimate.fault, sums.table.devices
+def _culprits(table: PowerTable, state: AllocatorState) -> Iterator[tuple[int, Suspect]]:
+    """Devices with faults: those that report and do not obey come before silent ones."""
+    fault, devices = state.estimate.fault, table.devices
     wrong = np.flatnonzero(fault != FINE)
     for row in wrong[np.argsort(fault[wrong] == STALE, kind="stable")].tolist():
-        where = int(devices.domain[row])
-        mine = [each for each in np.flatnonzero(sums.share[where] > 0).tolist() if len(found[each]) < SHOWN_CULPRITS]
-        one = Suspect(devices.names[row][:LONGEST_UUID], sums.table.domains.names[where], FAULTS[int(fault[row])])
-        for domain in mine:
-            found[domain].append(one)
-    return tuple(tuple(each) for each in found)
+        node = int(devices.domain[row])
+        yield node, Suspect(devices.names[row][:LONGEST_UUID], table.domains.names[node], FAULTS[int(fault[row])])
 
 
-def _meters(sums: _Sums, loop_state: PowerLoopState) -> tuple[tuple[Suspect, ...], ...]:
-    """Meters with faults in each reported domain. A meter as silent as its node is omitted, since the devices are
-    reported.
-    """
-    found: tuple[list[Suspect], ...] = tuple([] for _ in range(sums.share.shape[1]))
-    if loop_state.meters is None or loop_state.state is None:
-        return tuple(() for _ in found)
-    silent = set(sums.table.devices.domain[loop_state.state.estimate.fault == STALE].tolist())
-    for row in np.flatnonzero(loop_state.meters.fault != AGREES).tolist():
-        fault = int(loop_state.meters.fault[row])
-        if fault == METER_STALE and row in silent:
-            continue
-        one = Suspect(METER, sums.table.domains.names[row], METER_FAULTS[fault])
-        for domain in np.flatnonzero(sums.share[row] > 0).tolist():
-            if len(found[domain]) < SHOWN_CULPRITS:
-                found[domain].append(one)
-    return tuple(tuple(each) for each in found)
-
-
-def _unaccounted_w(loop_state: PowerLoopState) -> Mapping[str, float]:
-    """Domains with a budget of which meters show more than is known → the excess in watts."""
-    if loop_state.meters is None or loop_state.allocator is None:
-        return {}
-    tree, excess_w = loop_state.allocator.tree, loop_state.meters.excess_w
-    return {
-        tree.table.domains.names[int(tree.limit[limit])]: float(excess_w[limit])
-        for limit in np.flatnonzero(excess_w > 0).tolist()
-    }
-
-
-def _braked(loop_state: PowerLoopState) -> frozenset[str]:
-    """Domains with a budget whose hardware brake seems to be engaged."""
-    if loop_state.state is None or loop_state.allocator is None:
-        return frozenset()
-    tree = loop_state.allocator.tree
-    holding = tree.limit[loop_state.state.braking.holding]
-    return frozenset(tree.table.domains.names[row] for row in holding.tolist())
+def _meters(table: PowerTable, meters: Meters, state: AllocatorState) -> Iterator[tuple[int, Suspect]]:
+    """Meters with faults. A meter as silent as its node is omitted, since the devices are reported."""
+    silent = set(table.devices.domain[state.estimate.fault == STALE].tolist())
+    for row in np.flatnonzero(meters.fault != AGREES).tolist():
+        fault = int(meters.fault[row])
+        if fault != METER_STALE or row not in silent:
+            yield row, Suspect(METER, table.domains.names[row], METER_FAULTS[fault])

@@ -12,7 +12,7 @@ from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, Cond
 from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours, PowerDomainStatus
 from controller.api.validation import words_of
 from controller.loops.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
-from controller.report.decisions import ReportedDecision
+from controller.report.events import ReportedDecision
 from power import watching
 from power.control.daily_profile import is_near
 from power.control.state import Fleet, LearnedSpikes
@@ -64,15 +64,22 @@ def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *
 
     at_s: now, seconds since the epoch. may_refresh: whether the last write of figures alone was long enough ago.
     """
-    old = read(before)
+    old, fresh = read(before), _figures(inputs)
+    accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
+    if inputs.mistaken:
+        accepted = ("False", Reason(BAD_INPUT, words_of(inputs.mistaken)))
     conditions = old.conditions
-    for kind, (status, reason) in _claims(inputs).items():
+    for kind, (status, reason) in ((ACCEPTED, accepted), (READY, _ready(inputs)), (DEGRADED, _degraded(inputs))):
         conditions = set_condition(
             conditions, kind, status, reason.code, reason.words, generation=inputs.generation, at_s=at_s
         )
-    fresh = _figures(inputs)
     learned = learned_after(old.learned, inputs, at_s)
-    is_news = conditions != old.conditions or learned != old.learned or _is_other(old, fresh)
+    counted = ("budget_watts", "devices", "stale_devices", "culprits")  # figures that do not ripple
+    is_news = (
+        conditions != old.conditions
+        or learned != old.learned
+        or any(getattr(old, name) != getattr(fresh, name) for name in counted)
+    )
     if not is_news and not (may_refresh and _has_moved(old, fresh)):
         return dict(before)
     same = {"observed_generation": inputs.generation, "conditions": conditions, "learned": learned}
@@ -137,9 +144,8 @@ def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, A
     known = {(each.device, each.reason) for each in old.culprits}
     for culprit in new.culprits:
         if (culprit.device, culprit.reason) not in known and culprit.reason != "Stale":
-            yield ReportedDecision(
-                "PowerDomain", name, "Watching", Reason(culprit.reason, _culprit_words(culprit)), is_warning=True
-            )
+            words = f"{culprit.device} on {culprit.node} {fault_words(culprit.reason)}"
+            yield ReportedDecision("PowerDomain", name, "Watching", Reason(culprit.reason, words), is_warning=True)
 
 
 Claim = tuple[ConditionStatus, Reason]
@@ -148,13 +154,6 @@ _BRAKE_WORDS = (
     "a hardware brake seems to hold clocks down: the draw came near the budget, and most working devices now draw far "
     "less; bursts are off until it releases. If this recurs, lower budgetWatts or move work away"
 )
-
-
-def _claims(inputs: StatusInputs) -> dict[str, Claim]:
-    accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
-    if inputs.mistaken:
-        accepted = ("False", Reason(BAD_INPUT, words_of(inputs.mistaken)))
-    return {ACCEPTED: accepted, READY: _ready(inputs), DEGRADED: _degraded(inputs)}
 
 
 def _ready(inputs: StatusInputs) -> Claim:
@@ -169,7 +168,9 @@ def _ready(inputs: StatusInputs) -> Claim:
         left = "limits are not changed here" if inputs.is_observed else "caps are being lowered as far as possible"
         return "False", Reason("OverBudget", f"at worst its devices may draw more than the budget; {left}")
     if facts.unheard_nodes:
-        return "False", Reason("AgentsUnheard", f"no agent has reported from {_nodes(facts.unheard_nodes)}")
+        first, others = ", ".join(facts.unheard_nodes[:NAMED_NODES]), len(facts.unheard_nodes) - NAMED_NODES
+        more = f" and {others} more" if others > 0 else ""
+        return "False", Reason("AgentsUnheard", f"no agent has reported from {first}{more}")
     if facts.stale:
         return "False", Reason("DevicesSilent", f"{facts.stale} of {facts.devices} devices do not report")
     if inputs.is_observed:
@@ -217,27 +218,20 @@ def _figures(inputs: StatusInputs) -> PowerDomainStatus:
             for e in (*facts.culprits, *facts.meters)[:SHOWN_CULPRITS]
         ),
         held_back_devices=facts.held,
-        held_back=tuple(_held(each) for each in inputs.held),
+        held_back=tuple(
+            HeldBack(
+                device=each.device,
+                node=each.node,
+                service_class=each.service_class,
+                cap_watts=round(each.cap_w),
+                need_watts=round(each.need_w),
+                limited_by=each.limited_by,
+                since_time=float(int(each.since_s)),
+                slower_share=round(each.slower_share, 3),
+            )
+            for each in inputs.held
+        ),
     )
-
-
-def _held(each: HeldBackDevice) -> HeldBack:
-    return HeldBack(
-        device=each.device,
-        node=each.node,
-        service_class=each.service_class,
-        cap_watts=round(each.cap_w),
-        need_watts=round(each.need_w),
-        limited_by=each.limited_by,
-        since_time=float(int(each.since_s)),
-        slower_share=round(each.slower_share, 3),
-    )
-
-
-def _is_other(old: PowerDomainStatus, new: PowerDomainStatus) -> bool:
-    """Whether figures that do not ripple differ."""
-    counted = ("budget_watts", "devices", "stale_devices", "culprits")
-    return any(getattr(old, name) != getattr(new, name) for name in counted)
 
 
 def _has_moved(old: PowerDomainStatus, new: PowerDomainStatus) -> bool:
@@ -262,17 +256,8 @@ def _whole(watts: float | None) -> float | None:
     return None if watts is None else float(round(watts))
 
 
-def _nodes(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED_NODES} more" if len(names) > NAMED_NODES else ""
-    return ", ".join(names[:NAMED_NODES]) + more
-
-
 def _suspect_words(each: Suspect) -> str:
     return f"{each.device} on {each.node}, which {fault_words(each.reason)}"
-
-
-def _culprit_words(each: Culprit) -> str:
-    return f"{each.device} on {each.node} {fault_words(each.reason)}"
 
 
 def fault_words(reason: str) -> str:

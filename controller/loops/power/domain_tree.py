@@ -50,9 +50,17 @@ class PowerTree:
 
 def power_tree(domains: Domains, nodes: Mapping[str, PoweredNode]) -> PowerTree:
     """The power tree. domains: by name. nodes: all of the cluster, by name."""
-    fatal = (*_unknown_feeds(domains), *_circles(domains), *_names_of_nodes(domains, nodes))
     above = {name: lineage(domains, name) for name in domains}
-    matched = _matched(domains, nodes)
+    by_label: dict[str, dict[str, list[str]]] = {}
+    for name in sorted(domains):
+        if (asked := domains[name].nodes) is not None:
+            for value in asked.values:
+                by_label.setdefault(asked.key, {}).setdefault(value, []).append(name)
+    matched = {}
+    for node, known in sorted(nodes.items()):
+        names = [name for key, values in by_label.items() for name in values.get(known.labels.get(key, ""), ())]
+        if names:
+            matched[node] = tuple(dict.fromkeys(names))
     # The innermost of domains of which one feeds the other: labels on the row and on the rack do not contradict each
     # other.
     feeds = {
@@ -70,7 +78,7 @@ def power_tree(domains: Domains, nodes: Mapping[str, PoweredNode]) -> PowerTree:
             for node, names in feeds.items()
             if any(domains[each].mode == "observe" for name in names for each in above[name])
         ),
-        fatal=fatal,
+        fatal=tuple(_fatal(domains, nodes)),
         mistakes=mistakes,
     )
 
@@ -110,37 +118,18 @@ def class_of(classes: tuple[ServiceClass, ...], node: PoweredNode) -> ServiceCla
     return max(free or classes, key=lambda each: each.rank)
 
 
-def _matched(domains: Domains, nodes: Mapping[str, PoweredNode]) -> dict[str, tuple[str, ...]]:
-    by_label: dict[str, dict[str, list[str]]] = {}
-    for name in sorted(domains):
-        if (asked := domains[name].nodes) is not None:
-            for value in asked.values:
-                by_label.setdefault(asked.key, {}).setdefault(value, []).append(name)
-    found = {}
-    for node, known in sorted(nodes.items()):
-        names = [name for key, values in by_label.items() for name in values.get(known.labels.get(key, ""), ())]
-        if names:
-            found[node] = tuple(dict.fromkeys(names))
-    return found
-
-
-def _unknown_feeds(domains: Domains) -> Iterator[Mistake]:
+def _fatal(domains: Domains, nodes: Mapping[str, PoweredNode]) -> Iterator[Mistake]:
+    """Unknown feeds, cycles, and domains with the name of a node: nodes are domains too, and their agents hold their
+    leases."""
     for name, spec in sorted(domains.items()):
         for number, feed in enumerate(spec.feeds):
             if feed.name not in domains:
                 place = place_in_cluster(f"PowerDomain/{name}", ("spec", "feeds", number, "name"))
                 yield Mistake(place, f"there is no PowerDomain {feed.name!r}", meant(feed.name, domains))
-
-
-def _circles(domains: Domains) -> Iterator[Mistake]:
     for name, spec in sorted(domains.items()):
         if any(name in lineage(domains, feed.name) for feed in spec.feeds if feed.name in domains):
             place = place_in_cluster(f"PowerDomain/{name}", ("spec", "feeds"))
             yield Mistake(place, "draws through itself", "remove one feed of the cycle")
-
-
-def _names_of_nodes(domains: Domains, nodes: Mapping[str, PoweredNode]) -> Iterator[Mistake]:
-    """Errors for domains with the name of a node: nodes are domains too, and their agents hold their leases."""
     for name in sorted(domains.keys() & nodes.keys()):
         place = place_in_cluster(f"PowerDomain/{name}", ("metadata", "name"))
         yield Mistake(place, "is also the name of a Node", "name the domain after its location, such as rack-7")

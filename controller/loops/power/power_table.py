@@ -1,6 +1,6 @@
 """Power table of a live cluster as columns, from PowerDomain objects, nodes, and the agents' inventories. Pure."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,6 @@ from cluster.power import (
     never_read,
 )
 from cluster.workloads import MAX_GPUS_PER_NODE
-from controller.api.power_domain import Breaker
 from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
 from power.leases.messages import DeviceInventory, Inventory
 
@@ -53,20 +52,28 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
     tree = power_tree(domains, nodes)
     if tree.fatal:
         raise ConfigError(tree.fatal)
-    told, inventories = inventories, sound(inventories, nodes)
+    usable = sound(inventories, nodes)
     classes, class_rows = _classes(tree)
-    names = sorted(domains)
-    powered = sorted(tree.feeds_of_node)
+    names, powered = sorted(domains), sorted(tree.feeds_of_node)
     row_of = {name: row for row, name in enumerate((*names, *powered))}
-    curves = [breaker for name in names if (breaker := domains[name].breaker) is not None]
+    breakers = {name: breaker for name in names if (breaker := domains[name].breaker) is not None}
+    curve_of = {name: row for row, name in enumerate(breakers)}
+    edges = [(row_of[name], row_of[feed.name], feed.share) for name in names for feed in domains[name].feeds]
+    edges += [(row_of[node], row_of[name], 1.0) for node, feeds in tree.feeds_of_node.items() for name in feeds]
     devices = [
         (node, uuid, found)
         for node in powered
-        if node in inventories
-        for uuid, found in sorted(inventories[node].devices.items())
+        if node in usable
+        for uuid, found in sorted(usable[node].devices.items())
     ]
     other_w = [domains[name].other_watts for name in names]
-    other_w += [_other_w(domains, tree, node, nodes, told, inventories) for node in powered]
+    overhead_share: dict[str, float] = {}
+    for node in powered:  # where several domains select a node, the highest counts
+        asked = [each for name in tree.feeds_of_node[node] if (each := domains[name].nodes) is not None]
+        overhead_share[node] = max((each.overhead_share for each in asked), default=0.0)
+        missing_w = _missing_w(node, nodes, inventories, usable)
+        least_w = max((each.other_watts for each in asked), default=0.0)
+        other_w.append(least_w + missing_w * (1 + OVERSHOOT_SHARE) * (1 + overhead_share[node]))
     limited = [(domains[name].budget_watts or UNLIMITED_W) for name in names]
     return PowerTable(
         domains=DomainTable(
@@ -74,17 +81,31 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
             kind=(*(domains[name].type for name in names), *["node"] * len(powered)),
             budget_w=column([*limited, *[UNLIMITED_W] * len(powered)], np.float64),
             other_w=column(other_w, np.float64),
-            curve=column([*_curve_rows(domains, names), *[-1] * len(powered)], np.int64),
+            curve=column([*(curve_of.get(name, -1) for name in names), *[-1] * len(powered)], np.int64),
         ),
-        feeds=_feeds(domains, tree, row_of),
+        feeds=FeedTable(
+            child=column([child for child, *_ in edges], np.int64),
+            parent=column([parent for _, parent, _ in edges], np.int64),
+            share=column([share for *_, share in edges], np.float64),
+        ),
         classes=classes,
         gpu_types=tuple(sorted({found.model for *_, found in devices})),
-        devices=_devices(
-            devices, tree, row_of, class_rows, {node: _overhead_share(domains, tree, node) for node in powered}
-        ),
+        devices=_devices(devices, tree, row_of, class_rows, overhead_share),
         readings=never_read(len(devices), len(row_of)),
-        leases=_no_leases(len(devices)),
-        curves=tuple(_curve(breaker) for breaker in curves),
+        leases=PowerLeases(
+            cap_w=np.zeros(len(devices)),
+            ceiling_w=np.zeros(len(devices)),
+            sequence=np.full(len(devices), -1),
+            expires_at_s=np.full(len(devices), NEVER_S),
+        ),
+        curves=tuple(
+            BreakerCurve(
+                over=tuple(point.over for point in breaker.curve),
+                for_s=tuple(point.seconds for point in breaker.curve),
+                cooling_s=breaker.cooling_seconds,
+            )
+            for breaker in breakers.values()
+        ),
     )
 
 
@@ -123,54 +144,33 @@ def _can_be(found: DeviceInventory) -> bool:
     return is_plausible and 0 < found.min_w <= found.max_w and found.default_w > 0
 
 
-def _other_w(
-    domains: Domains,
-    tree: PowerTree,
+def _missing_w(
     node: str,
     nodes: Mapping[str, PoweredNode],
-    told: Mapping[str, Inventory],
     inventories: Mapping[str, Inventory],
+    usable: Mapping[str, Inventory],
 ) -> float:
-    """Worst-case draw of a node besides the devices in its inventory; with several domains the highest.
-
-    told: inventories as the agents sent them, of which `inventories` are the sound ones. A GPU that the node has and
-    that its agent did not report, or not in a valid way, counts at its highest limit: it may fail to answer, and draw.
+    """Worst-case draw of a node's GPUs that its agent did not report, or not in a valid way: each may fail to answer,
+    and draw. usable: the sound ones of the inventories as the agents sent them.
     """
-    matching = [asked.other_watts for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None]
-    known, sound_ones = nodes[node], len(inventories[node].devices) if node in inventories else 0
-    reported = len(told[node].devices) if node in inventories else 0
-    missing = max(_gpus(known, reported), reported) - sound_ones
-    devices_w = missing * _unheard_w(known, nodes, inventories) if missing > 0 else 0.0
-    return max(matching, default=0.0) + devices_w * (1 + OVERSHOOT_SHARE) * (1 + _overhead_share(domains, tree, node))
-
-
-def _overhead_share(domains: Domains, tree: PowerTree, node: str) -> float:
-    """Draw that fans and conversion add to each watt of a node's devices; with several domains the highest."""
-    matching = (asked.overhead_share for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None)
-    return max(matching, default=0.0)
-
-
-def _gpus(known: PoweredNode, reported: int) -> int:
-    """GPUs that a node has, from its labels or else its capacity; those that its agent reported where both count shares
-    of GPUs. A kubelet writes both, so no more count than nodes have.
-    """
-    products = (known.labels.get(label, "") for label in PRODUCT_LABELS)
-    if reported and any(word in product for product in products for word in SHARED_PRODUCTS):
-        return reported
-    count = known.labels.get(COUNT_LABEL, "")
-    return min(int(count) if count.isdecimal() else known.gpus, MAX_GPUS_PER_NODE)
-
-
-def _unheard_w(known: PoweredNode, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> float:
-    """Highest limit of a GPU that no agent reported: that of others of its product."""
+    known, reported = nodes[node], len(inventories[node].devices) if node in usable else 0
     products = {value for label in PRODUCT_LABELS if (value := known.labels.get(label))}
-    alike = [
+    if reported and any(word in product for product in products for word in SHARED_PRODUCTS):
+        gpus = reported  # labels and capacity count shares of GPUs
+    else:
+        # A kubelet writes both, so no more count than nodes have.
+        count = known.labels.get(COUNT_LABEL, "")
+        gpus = min(int(count) if count.isdecimal() else known.gpus, MAX_GPUS_PER_NODE)
+    missing = max(gpus, reported) - (len(usable[node].devices) if node in usable else 0)
+    if missing <= 0:
+        return 0.0
+    alike = (
         max(found.max_w, found.default_w)
-        for node, inventory in inventories.items()
-        if node in nodes and products & {nodes[node].labels.get(label, "") for label in PRODUCT_LABELS}
+        for other, inventory in usable.items()
+        if other in nodes and products & {nodes[other].labels.get(label, "") for label in PRODUCT_LABELS}
         for found in inventory.devices.values()
-    ]
-    return max(alike, default=UNHEARD_GPU_W)
+    )
+    return missing * max(alike, default=UNHEARD_GPU_W)
 
 
 def _classes(tree: PowerTree) -> tuple[tuple[PowerClass, ...], Mapping[str, int]]:
@@ -185,16 +185,6 @@ def _classes(tree: PowerTree) -> tuple[tuple[PowerClass, ...], Mapping[str, int]
         for name, rank, weight in rows
     )
     return tuple(made) or (PowerClass("all", 0),), of_node
-
-
-def _feeds(domains: Domains, tree: PowerTree, row_of: Mapping[str, int]) -> FeedTable:
-    edges = [(row_of[name], row_of[feed.name], feed.share) for name in sorted(domains) for feed in domains[name].feeds]
-    edges += [(row_of[node], row_of[name], 1.0) for node, names in tree.feeds_of_node.items() for name in names]
-    return FeedTable(
-        child=column([child for child, *_ in edges], np.int64),
-        parent=column([parent for _, parent, _ in edges], np.int64),
-        share=column([share for *_, share in edges], np.float64),
-    )
 
 
 def _devices(
@@ -222,31 +212,4 @@ def _devices(
         overshoot_share=column(np.full(len(each), OVERSHOOT_SHARE), np.float64),
         overhead_share=column([overhead_share[node] for node, *_ in devices], np.float64),
         managed=column([found.managed and node not in tree.observed for node, _, found in devices], np.bool_),
-    )
-
-
-def _curve_rows(domains: Domains, names: Sequence[str]) -> Iterator[int]:
-    row = -1
-    for name in names:
-        if domains[name].breaker is None:
-            yield -1
-        else:
-            row += 1
-            yield row
-
-
-def _curve(breaker: Breaker) -> BreakerCurve:
-    return BreakerCurve(
-        over=tuple(point.over for point in breaker.curve),
-        for_s=tuple(point.seconds for point in breaker.curve),
-        cooling_s=breaker.cooling_seconds,
-    )
-
-
-def _no_leases(devices: int) -> PowerLeases:
-    return PowerLeases(
-        cap_w=np.zeros(devices),
-        ceiling_w=np.zeros(devices),
-        sequence=np.full(devices, -1),
-        expires_at_s=np.full(devices, NEVER_S),
     )

@@ -95,7 +95,7 @@ class PowerTerm:
         """Records that domains, budgets or classes have changed."""
         self.table_of, self.awaited, self.outside, self._is_new = table_of, awaited, outside, True
 
-    def hear(self, report: Report) -> Refusal | None:
+    def receive(self, report: Report) -> Refusal | None:
         """Records a report; returns the reason why it does not count, if it does not."""
         self._ledger, refusal = with_report(self._ledger, report)
         if refusal is None:
@@ -105,7 +105,8 @@ class PowerTerm:
     def turn(self, now_s: float) -> tuple[Lease, ...]:
         """Decides, and answers every report that arrived since the previous turn."""
         self._first_s = now_s if self._first_s is None else self._first_s
-        if self._listens(now_s - self._first_s):
+        misses = bool(self.awaited - self.inventories.keys())
+        if now_s - self._first_s < (LISTEN_MOST_S if misses and self.table is None else LISTEN_S):
             return ()
         if now_s - self._first_s > RECALL_S:
             self.learned = {}
@@ -113,28 +114,25 @@ class PowerTerm:
             self._adopt()
         if self.table is None:
             return ()
-        return (*self._granted(now_s), *self._empty_leases(now_s))
+        return (*self._granted(self.table, now_s), *self._empty_leases(self.table, now_s))
 
-    def _listens(self, for_s: float) -> bool:
-        misses = bool(self.awaited - self.inventories.keys())
-        return for_s < (LISTEN_MOST_S if misses and self.table is None else LISTEN_S)
-
-    def _granted(self, now_s: float) -> tuple[Lease, ...]:
-        if self.allocator is None or self.state is None or self.table is None or self._metering is None:
+    def _granted(self, table: PowerTable, now_s: float) -> tuple[Lease, ...]:
+        if self.allocator is None or self.state is None or self._metering is None:
             return ()
-        readings = readings_of(self._ledger, self.table)
-        self.table = replace(self.table, readings=readings)
+        readings = readings_of(self._ledger, table)
+        self.table = table = replace(table, readings=readings)
         before = self.meters or no_meters(self._metering)
         self.meters = metered(self._metering, self.rules, before, self.state.estimate, readings, now_s)
         budget_w = np.maximum(self.allocator.tree.budget_w - self.meters.excess_w, 0.0)
         self.state, self.grants = step(self.allocator, self.state, readings, now_s, budget_w)
         self._newest = max(self._newest, int(self.state.ledger.sequence.max(initial=0)))
-        receivers = self._unanswered | self._changed(self.grants)
-        made = answers(self._ledger, self.table, self.grants, now_s, receivers)
+        changed = {int(table.devices.domain[row]) for row in np.flatnonzero(self.grants.changed)}
+        receivers = self._unanswered | {table.domains.names[domain] for domain in changed}
+        made = answers(self._ledger, table, self.grants, now_s, receivers)
         self._unanswered -= {each.node for each in made}
         return made
 
-    def _empty_leases(self, now_s: float) -> tuple[Lease, ...]:
+    def _empty_leases(self, table: PowerTable, now_s: float) -> tuple[Lease, ...]:
         """Empty leases for agents without a managed device here: nodes in no domain, or only observed ones.
 
         An agent without any lease goes to its floor; an agent with an empty lease restores the original limits. Where
@@ -143,24 +141,18 @@ class PowerTerm:
         unanswered, self._unanswered = self._unanswered, set()
         if self.mistake:
             return ()
-        reports = [self._ledger.nodes[node].report for node in sorted(unanswered) if self._is_unmanaged(node)]
-        return tuple(
-            Lease(each.node, each.life, each.sent_s, self._ledger.for_s, self.epoch, self._newest, now_s, {}, {})
-            for each in reports
-        )
-
-    def _is_unmanaged(self, node: str) -> bool:
-        assert self.table is not None  # noqa: S101 - `turn` has one
-        row = self.table.domains.names.row(node)
-        if row is None:
-            return node in self.outside
-        managed = self.table.devices.managed[self.table.devices.domain == row]
-        return len(managed) > 0 and not managed.any()
-
-    def _changed(self, grants: Grants) -> set[str]:
-        assert self.table is not None  # noqa: S101 - `turn` has one
-        domains = {int(self.table.devices.domain[row]) for row in np.flatnonzero(grants.changed)}
-        return {self.table.domains.names[domain] for domain in domains}
+        made = []
+        for node in sorted(unanswered):
+            row = table.domains.names.row(node)
+            if row is None:
+                is_released = node in self.outside
+            else:
+                managed = table.devices.managed[table.devices.domain == row]
+                is_released = len(managed) > 0 and not managed.any()
+            if is_released:
+                each, for_s = self._ledger.nodes[node].report, self._ledger.for_s
+                made.append(Lease(node, each.life, each.sent_s, for_s, self.epoch, self._newest, now_s, {}, {}))
+        return tuple(made)
 
     def _adopt(self) -> None:
         """Rebuilds the table. Known devices keep their grants; new ones start at the limits that were found."""
@@ -168,7 +160,10 @@ class PowerTerm:
         try:
             table = self.table_of(self.inventories)
             unread = replace(table, readings=never_read(len(table.devices), len(table.domains)))
-            found = self._numbered_on(adopted(unread, found_w(self._ledger, table), self.epoch))
+            found = adopted(unread, found_w(self._ledger, table), self.epoch)
+            # Sequence numbers go on: agents refuse lower ones.
+            sequence = np.full(len(found.devices), self._newest)
+            found = replace(found, leases=replace(found.leases, sequence=sequence))
             tree_of(found)
             allocator = allocator_of(found, self.rules) if len(found.devices) else None
         except ConfigError as error:
@@ -182,8 +177,3 @@ class PowerTerm:
             self.learned = {name: each for name, each in self.learned.items() if name not in believed}
         self.mistake, self.table, self.allocator, self.state = "", found, allocator, state
         self.meters, self._metering = None, metering_of(allocator.tree) if allocator is not None else None
-
-    def _numbered_on(self, found: PowerTable) -> PowerTable:
-        """The table with sequence numbers continued: agents refuse lower ones."""
-        sequence = np.full(len(found.devices), self._newest)
-        return replace(found, leases=replace(found.leases, sequence=sequence))

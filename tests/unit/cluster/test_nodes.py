@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.nodes import LabelMatches, NodeFilter, NodeTaint, meets, meets_terms, tolerates_all
+from cluster.nodes import LabelMatches, NodeFilter, NodeTaint, meets, meets_terms
 from cluster.workloads import Operator, PodShape, Requirement, Toleration
 from tests.builders.fleet import node, world
+from tests.builders.tolerations import tolerates_all
 
 
 @pytest.mark.parametrize(

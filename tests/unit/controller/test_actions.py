@@ -27,8 +27,7 @@ from controller.kube.sender import Write
 from controller.kube_world.handlers import HANDLERS, Account, Handler, WriteContext
 from controller.ports import Outcome
 from controller.queries.plan_diff import plan_diff
-from controller.report.decisions import decisions_of
-from controller.report.events import EventSeries, event_write
+from controller.report.events import EventSeries, decisions_of, event_write
 from controller.report.logs import log_cycle
 from controller.settings import OperatorSettings
 from simulator.world import SimulatedWorld

@@ -54,7 +54,7 @@ def test_it_adds_one_line_to_each_of_three_registries_and_none_elsewhere() -> No
     assert len(REGISTRIES.kinds) == len(PRODUCT.kinds) + 1
     assert len(REGISTRIES.facts) == len(PRODUCT.facts) + 1
     assert len(REGISTRIES.order) == len(PRODUCT.order) + 1
-    assert REGISTRIES.parts == PRODUCT.parts
+    assert REGISTRIES.loops == PRODUCT.loops
 
 
 def test_it_is_asked_in_its_place_and_its_finding_is_in_the_plan() -> None:

@@ -26,8 +26,7 @@ from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.manifests import read_manifests
-from controller.report.decisions import ReportedDecision
-from controller.report.events import EventSeries, event_write
+from controller.report.events import EventSeries, ReportedDecision, event_write
 from controller.report.own_statuses import reports_on
 from controller.snapshot.from_manifests import snapshot_from
 from controller.snapshot.scalers import OwnReads

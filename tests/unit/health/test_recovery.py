@@ -7,7 +7,7 @@ from health.records.layout import layout_from
 from health.stream import QUIET_S, Analyser
 from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
 from simulator.health.job import Disturbance, DisturbanceKind, TrainingJob
-from simulator.health.recorder_frames import clocks_of, told
+from simulator.health.recorder_frames import arriving_frames, clocks_of
 from simulator.health.training_steps import Steps
 
 JOB = TrainingJob(tensor=2, data=4, pipeline=2, gpus_per_node=4, pass_s=0.03, data_s=0.02)
@@ -20,7 +20,7 @@ def played(until: int) -> tuple[list[Verdict], list[tuple[float, Verdict]]]:
     slow = Disturbance(DisturbanceKind.SLOW_RANK, SLOW_FROM, (3,), strength=0.5, until=until)
     timeline = Steps(JOB, slow, random).run(STEPS)
     clocks = clocks_of(JOB.ranks, random, timeline.end_s, steps=False)
-    made = told(JOB, slow, timeline, clocks, random, timeline.end_s)
+    made = arriving_frames(JOB, slow, timeline, clocks, random, timeline.end_s)
     analyser = Analyser(layout_from(made.introductions, node=JOB.node, nic=JOB.nic))
     blamed: list[Verdict] = []
     ended: list[tuple[float, Verdict]] = []

@@ -13,10 +13,13 @@ from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
+from controller.guard import Limits
 from controller.kube_world.reservations import Reservations
+from controller.loops.loop import CycleTrigger
 from controller.metrics.registry import Meter
 from controller.ports import Outcome
-from controller.process.main import Heart, Operator, identity_of, run_loop
+from controller.process.cluster import identity_of
+from controller.process.main import Heartbeat, Operator, run_loop
 from controller.recording.bundle import settings_from
 from controller.report.cycle_reporter import CycleReporter
 from tests.builders.fleet import node, world
@@ -30,15 +33,17 @@ class Process:
     """Whether it leads, by the number of the pass."""
     passes: int = 4
     is_fenced: bool = True
-    is_synced: bool = True
+    has_synced: bool = True
     events: list[str] = field(default_factory=list)
     stop: Event = field(default_factory=Event)
     fails: Callable[[int], bool] = lambda _: False
     """Whether a cycle fails, by its number from 1."""
     epochs: Callable[[int], int] = lambda _: 3
     """Epoch of the Lease, by the number of the pass."""
-    heart: Heart = field(default_factory=Heart)
-    changed: Event = field(default_factory=Event)
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    trigger: CycleTrigger = field(default_factory=CycleTrigger)
+    limits: Limits = field(default_factory=Limits)
+    reservations: Reservations = field(default_factory=Reservations)
     _pass: int = 0
     _cycle: int = 0
 
@@ -52,14 +57,26 @@ class Process:
             self.stop.set()
         return self.leads(self._pass)
 
+    def is_synced(self) -> bool:
+        return self.has_synced
+
     def fence(self) -> bool:
         self.events.append("fence")
         return self.is_fenced
 
+    def lead(self, *, leads: bool) -> None:
+        return None
+
+    def publish(self) -> None:
+        return None
+
+    def learn(self, plan: Plan) -> None:
+        return None
+
     def observe(self) -> Snapshot:
         self.events.append("observe")
         self._cycle += 1
-        self.changed.set()  # so that the next cycle does not wait for the resync
+        self.trigger.changed()  # so that the next cycle does not wait for the resync
         if self.fails(self._cycle):
             raise TypeError("a bug")
         return world([node("a")])
@@ -77,30 +94,14 @@ class Process:
         return None
 
     def step_down(self) -> None:
-        self.events.append(f"step down: {self.heart.readiness()}")
+        self.events.append(f"step down: {self.heartbeat.readiness()}")
 
     def run(self, **settings: Any) -> list[str]:
         known, _ = settings_from({"identity": "one", **settings})
         reporter = CycleReporter(Meter(), structlog.get_logger(), time.time)
         me: Any = self
-        operator = Operator(
-            known,
-            me,
-            me,
-            me,
-            reporter,
-            self.heart,
-            self.changed,
-            Event(),
-            lambda: self.is_synced,
-            self.fence,
-            Reservations(),
-            me,
-            None,
-            0,
-            0,
-            self.step_down,
-        )
+        self.leadership = self.world = self.brain = me
+        operator = Operator(known, me, me, me, me, reporter, me, self.heartbeat)
         run_loop(operator, self.stop)
         return self.events
 
@@ -130,7 +131,7 @@ def test_where_the_fence_is_not_enforced_the_leader_acts_all_the_same() -> None:
 
 
 def test_nothing_is_planned_before_every_watch_is_synced() -> None:
-    assert Process(lambda _: True, is_synced=False).run(fenced=True) == ["fence"]
+    assert Process(lambda _: True, has_synced=False).run(fenced=True) == ["fence"]
 
 
 def test_after_three_failed_cycles_in_a_row_it_is_not_ready_and_steps_down() -> None:
@@ -147,7 +148,7 @@ def test_a_cycle_that_succeeds_makes_it_ready_again() -> None:
 
     process.run(interval_s=0.05)
 
-    assert process.heart.readiness() is None
+    assert process.heartbeat.readiness() is None
 
 
 def test_processes_of_one_identity_have_each_a_name_of_its_own_in_the_lease() -> None:

@@ -7,7 +7,7 @@ from cluster.errors import Mistake
 from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced
 from cluster.workloads import Gang
 from controller.ports import Outcome, Undone
-from controller.report.decisions import decisions_of, gangs_of, refusals_of
+from controller.report.events import decisions_of, gangs_of, refusals_of
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types
 

@@ -10,8 +10,15 @@ import pytest
 
 from cluster.plans import Reason
 from controller.kube.sender import Applier, Write
-from controller.report.decisions import UNPLACED, ReportedDecision
-from controller.report.events import AT_A_TIME, LONGEST_NOTE, WAITING_AT_ONCE, WAITING_PER_MINUTE, Events
+from controller.report.events import (
+    AT_A_TIME,
+    LONGEST_NOTE,
+    UNPLACED,
+    WAITING_AT_ONCE,
+    WAITING_PER_MINUTE,
+    Events,
+    ReportedDecision,
+)
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.loops.health.stream import is_hardware
+from health.verdicts.findings import is_hardware
 from nodeagent.health.dcgm_evidence import MOST_KEPT, WINDOW_S
 from nodeagent.health.dcgm_exporter import PageError
 from nodeagent.health.dcgm_metrics import NAMES, RISES

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.mix_exact import observed
 from benchmarks.operator.many_services import definitions, fleet
 from cluster.snapshot import Snapshot
-from placement.mix.memory import MOST_RESTED, FoundMixes, SearchMemory, Standing
+from placement.mix.memory import MOST_RESTED, FoundMixes, SearchMemory, StandingMixes
 from placement.mix.problem import MixQuestion
 from tests.builders.fleet import node, pod, world
 from tests.unit.placement.mix.test_search_memory import SETTINGS, cluster, gap, planned
@@ -96,12 +96,12 @@ def test_searches_that_find_nothing_rest_ever_longer(services: Snapshot) -> None
 
     standing, rests = memory.standing, list[int]()
     for _ in range(6):
-        standing = Standing.after(first, lambda *_: services_question(first), standing)
+        standing = StandingMixes.after(first, lambda *_: services_question(first), standing)
         rests.append(standing.rest)
     better = replace(first, certificate=replace(first.certificate, objective=0.9 * first.certificate.objective))
 
     assert rests[1:] == [1, 3, 7, 15, MOST_RESTED]
-    assert Standing.after(better, lambda *_: services_question(first), standing).rest == 0
+    assert StandingMixes.after(better, lambda *_: services_question(first), standing).rest == 0
 
 
 def services_question(found: FoundMixes) -> MixQuestion:

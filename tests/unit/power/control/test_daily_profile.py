@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
 from controller.api.power_domain import Learned, LearnedHours
-from controller.loops.power.control import LEARN_EVERY_S, PlannedPods
+from controller.loops.power.control import LEARN_EVERY_S, ServiceProfiles
 from controller.loops.power.domain_tree import power_tree
 from controller.loops.power.loop import PowerLoopState, PowerView
 from power.control.daily_profile import (
@@ -140,9 +141,6 @@ class Standing:
     def __init__(self) -> None:
         self.draw_w = draws(0.0)
 
-    def power_table(self) -> PowerTable:
-        return replace(TABLE, headroom_w={"a": 1000.0, "b": 1000.0})
-
     def wanted_w(self) -> FloatArray:
         return self.draw_w
 
@@ -150,35 +148,27 @@ class Standing:
         return {"row": Fleet("a100", 4)}
 
 
-class Loop:
-    def __init__(self) -> None:
-        self.loop_state = Standing()
-
-
-def courses_told(planned: PlannedPods, until_s: float, from_s: float = 0.0) -> Mapping[str, FloatArray]:
+def courses_told(profiles: ServiceProfiles, until_s: float, from_s: float = 0.0) -> Mapping[str, FloatArray]:
     """What planning gets at the end of such a time, looking twice as often as it learns."""
-    loop = Loop()
-    planned.loop = loop  # type: ignore[assignment]
-    power = None
+    loop_state: Any = Standing()
+    courses: Mapping[str, FloatArray] = {}
     for at_s in np.arange(from_s, until_s + 1.0, LEARN_EVERY_S / 2):
-        loop.loop_state.draw_w = draws(by_hour(int(at_s // HOUR_S) % 24))
-        power = planned.with_power(seen(float(at_s))).power
-    assert power is not None
-    assert power.headroom_w == {"a": 1000.0, "b": 1000.0}
-    return power.courses
+        loop_state.draw_w = draws(by_hour(int(at_s // HOUR_S) % 24))
+        courses = profiles.after(seen(float(at_s)), loop_state, TABLE)
+    return courses
 
 
 def test_planning_gets_the_courses_that_the_operator_saw() -> None:
-    planned = PlannedPods()
-    assert courses_told(planned, 0.95 * DAY_S) == {}
+    profiles = ServiceProfiles()
+    assert courses_told(profiles, 0.95 * DAY_S) == {}
 
-    course = courses_told(planned, DAY_S, 0.95 * DAY_S)["ns/shop"]
+    course = courses_told(profiles, DAY_S, 0.95 * DAY_S)["ns/shop"]
 
     assert course == pytest.approx([by_hour(hour) for hour in range(HOURS)], abs=0.02)
 
 
 def test_it_gets_none_where_that_is_switched_off() -> None:
-    assert courses_told(PlannedPods(learns_hours=False), DAY_S) == {}
+    assert courses_told(ServiceProfiles(learns=False), DAY_S) == {}
 
 
 def test_hours_survive_being_packed_to_half_a_percent() -> None:
@@ -226,7 +216,7 @@ def test_a_new_leader_knows_the_hours_of_the_one_before_where_the_fleet_fits(
         time=DAY_S, products=products, devices=devices, spike_watts=1.0, excess_watts=1.0, services=services
     )
 
-    told = courses_told(PlannedPods(lambda: {"row": learned}), DAY_S + 300.0, DAY_S + 60.0)
+    told = courses_told(ServiceProfiles(lambda: {"row": learned}), DAY_S + 300.0, DAY_S + 60.0)
 
     assert told.keys() == ({"ns/shop"} if is_believed else set())
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from simulator.packing.policy_comparison import QUANTILES, Spread, summarise
 from simulator.packing.replay import Curve, Replay
-from simulator.packing.summary import QUANTILES, Spread, summarise
 from simulator.sweep.runner import PolicyRun
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulator.power.faults import Fault, LeaseViolations
+from simulator.power.agents import Fault, LeaseViolations
 
 HIGHEST_W = 5000.0
 PERIOD_S = 2.0

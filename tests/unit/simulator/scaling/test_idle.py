@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from benchmarks.scaling_idle import BESIDE, idle_table
-from simulator.scaling.idle import NIGHTS, IdleTimer, idle_trace
 from simulator.scaling.replay import Leads, ReplaySettings, replay, scenario_of
-from simulator.scaling.rival_rules import Recommendation
+from simulator.scaling.rival_rules import IdleTimer, Recommendation
 from simulator.scaling.study import TonnageScaling
+from simulator.scaling.traces import NIGHTS, idle_trace
 from tests.builders.scalers import scaler
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.policy_comparison import ReplayRules, from_bytes, play, to_bytes
-from simulator.packing.summary import summarise
+from simulator.packing.policy_comparison import ReplayRules, from_bytes, play, summarise, to_bytes
 from simulator.sweep.runner import PolicyRun, ResultCache, code_digest, digest_of, runs_of, sweep
 
 RUNS = runs_of(("a",), ("bestfit", "fgd"), (42, 43))

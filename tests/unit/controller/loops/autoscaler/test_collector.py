@@ -9,10 +9,11 @@ import pytest
 
 from controller.api.notation import rfc3339
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.collector import Collector, Pace
+from controller.loops.autoscaler.collector import Collector, CollectorPace
 from controller.loops.autoscaler.measured import Measured, Sample
 from controller.loops.autoscaler.prometheus import Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading
+from controller.metrics.registry import Meter
 from tests.clock import HandClock
 
 NAME = "team-a/chat"
@@ -81,7 +82,7 @@ class Stage:
     concurrency: dict[str, Any] | None = None
     status: dict[str, Any] = field(default_factory=dict)
 
-    def policies(self) -> list[ScalingPolicy]:
+    def policies(self) -> dict[str, ScalingPolicy]:
         spec = {
             "target": {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat"},
             "maxReplicas": 10,
@@ -98,22 +99,19 @@ class Stage:
             "spec": spec,
             "status": self.status,
         }
-        return [] if self.is_deleted else [ScalingPolicy.model_validate(body)]
+        is_read = self.leads and not self.is_deleted
+        return {NAME: ScalingPolicy.model_validate(body)} if is_read else {}
 
     def collector(self) -> Collector:
-        async def custom(namespace: str, reading: CustomReading) -> Sample:
-            return Sample(self.clock(), 7.0)
+        me: Any = self
+        allowed = Allowed("http://prometheus", queries=True, custom_metrics=True, own_namespace=self.own_namespace)
+        return Collector(self.measured, me, me, allowed, CollectorPace(), self.clock, Meter())
 
-        return Collector(
-            self.policies,
-            self.measured,
-            lambda _: self.prometheus,
-            custom,
-            Allowed("http://prometheus", queries=True, custom_metrics=True, own_namespace=self.own_namespace),
-            Pace(),
-            lambda: self.leads,
-            self.clock,
-        )
+    def of(self, url: str) -> FakePrometheus:
+        return self.prometheus
+
+    async def read(self, namespace: str, reading: CustomReading) -> Sample:
+        return Sample(self.clock(), 7.0)
 
     def turns(self, *changes: Callable[[], None]) -> None:
         """One turn, and one more after each change."""
@@ -122,7 +120,7 @@ class Stage:
             collector = self.collector()
             for change in (lambda: None, *changes):
                 change()
-                await collector.turn()
+                await collector.turn(self.policies())
                 await collector.histories()
 
         _run(scenario())

@@ -11,8 +11,8 @@ from autoscaler.concurrency.tuner import Rules
 from autoscaler.demand.promql import Serving
 from cluster.autoscaling import BanditState, Observation, Replicas, Scaler
 from controller.deciders import autoscaling
-from controller.loops.autoscaler.loop import with_measured
 from controller.loops.autoscaler.measured import Measured
+from controller.loops.autoscaler.policies import with_measured
 from controller.loops.autoscaler.targets import TargetState
 from controller.report.fleet_metrics import samples_of_scaling
 from controller.report.scaling_status import scaling_status_after
@@ -78,7 +78,7 @@ class Operator:
         read = read.model_copy(update={"status": type(read.status).model_validate(self.status)})
         known = replace(world([node("a")]), at_s=at_s)
         known = replace(known, scalers=(scaler_of(NAME, read, known, PolicyState()),))
-        (found,) = with_measured(known, {NAME: read}, measured, lambda _: self.target, lambda _: "").scalers
+        (found,) = with_measured(known, {NAME: read}, measured, lambda _: self.target, {}).scalers
         return found
 
     @property

@@ -1,7 +1,8 @@
 from typing import Any
 
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.endpoints import desired_replicas, pushed_roles, samples_of
+from controller.loops.autoscaler.endpoints import samples_of
+from controller.loops.autoscaler.policies import desired_replicas, pushed_roles
 from controller.metrics.registry import Sample
 
 PUSH = {"role": "requests", "push": {}}

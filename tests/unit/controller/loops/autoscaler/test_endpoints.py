@@ -9,18 +9,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.errors import ConfigError
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import Body, Query
-from controller.loops.autoscaler.endpoints import Address, Endpoints
-from controller.loops.autoscaler.external_metrics import DesiredReplicas, ExternalMetrics
+from controller.loops.autoscaler.endpoints import EndpointAddress, Endpoints
+from controller.loops.autoscaler.external_metrics import ExternalMetrics
 from controller.loops.autoscaler.measured import Measured
+from controller.loops.autoscaler.policies import DesiredReplicas
 from controller.loops.autoscaler.push import PushEndpoint
-from controller.loops.autoscaler.serving_tls import ServingTls
+from controller.loops.loop import LoopClocks
+from controller.loops.server_tls import ServerTls
+from controller.metrics.registry import Meter
 from tests.builders.certificates import Authority
+from tests.builders.leading import Leading
 from tests.until import until
 
 METRICS = "/apis/external.metrics.k8s.io/v1beta1/namespaces/team-a/tonnage_desired_replicas"
@@ -48,10 +53,26 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def _endpoints(cluster: FakeCluster, stack: ExitStack) -> Endpoints:
+def _endpoints(cluster: Any, stack: ExitStack) -> Endpoints:
     kube = LoopThread("kubernetes")
     stack.callback(kube.close)
     return Endpoints(cluster, kube, stack)
+
+
+class Policies:
+    """One policy, whose requests may be pushed, with 7 recommended replicas."""
+
+    def pushed_roles(self, name: str) -> list[str]:
+        return ["requests"]
+
+    def desired(self, now_s: float) -> list[DesiredReplicas]:
+        return [DesiredReplicas("team-a", "chat", "llama", 7, 0.0)]
+
+
+def _push(endpoints: Endpoints, leader: Leading, measured: Measured) -> PushEndpoint:
+    policies: Any = Policies()
+    clocks = LoopClocks(time.monotonic, time.time)
+    return PushEndpoint(measured, endpoints.reviews(time.monotonic, "tonnage"), policies, leader, clocks, Meter())
 
 
 def _post(port: int, body: bytes, path: str = "/v1/demand") -> tuple[int, dict[str, str]]:
@@ -68,16 +89,9 @@ def _post(port: int, body: bytes, path: str = "/v1/demand") -> tuple[int, dict[s
 def test_a_sample_is_pushed_over_http(stack: ExitStack) -> None:
     cluster, measured = FakeCluster(), Measured()
     endpoints = _endpoints(cluster, stack)
-    leads = [True]
-    push = PushEndpoint(
-        measured,
-        endpoints.reviews(time.monotonic, "tonnage"),
-        lambda _: ["requests"],
-        lambda: leads[0],
-        time.time,
-        time.monotonic,
-    )
-    port = endpoints.serve_push(push, Address("127.0.0.1", 0, "autoscaler.push.port"))
+    leader = Leading()
+    push = _push(endpoints, leader, measured)
+    port = endpoints.serve_push(push, EndpointAddress("127.0.0.1", 0, "autoscaler.push.port"))
     body = json.dumps({"policy": "team-a/chat", "requests": 3}).encode()
 
     assert _post(port, body)[0] == 202
@@ -85,7 +99,7 @@ def test_a_sample_is_pushed_over_http(stack: ExitStack) -> None:
     assert len(cluster.written) == 2
     assert _post(port, body, "/v2/demand")[0] == 404
     assert _post(port, b" " * 70_000)[0] == 413
-    leads[0] = False
+    leader.leads = False
     status, headers = _post(port, body)
     assert (status, headers["Retry-After"], headers["Connection"]) == (503, "1", "close")
 
@@ -101,11 +115,11 @@ def test_the_external_metrics_api_answers_the_front_alone(stack: ExitStack, tmp_
         "requestheader-group-headers": '["X-Remote-Group"]',
     }
     endpoints = _endpoints(FakeCluster(json.dumps({"data": data}).encode()), stack)
-    tls = ServingTls(str(serving.certificate), str(serving.key), time.monotonic, "autoscaler.external_metrics.tls")
-    reviews = endpoints.reviews(time.monotonic)
+    tls = ServerTls(str(serving.certificate), str(serving.key), time.monotonic, "autoscaler.external_metrics.tls")
+    policies: Any = Policies()
     port = endpoints.serve_external_metrics(
-        lambda found: ExternalMetrics(lambda: [DesiredReplicas("team-a", "chat", "llama", 7, 0.0)], found, reviews),
-        Address("127.0.0.1", 0, "autoscaler.external_metrics.port"),
+        ExternalMetrics(policies, endpoints.reviews(time.monotonic), time.time),
+        EndpointAddress("127.0.0.1", 0, "autoscaler.external_metrics.port"),
         tls,
     )
 
@@ -129,15 +143,13 @@ def test_the_external_metrics_api_answers_the_front_alone(stack: ExitStack, tmp_
 
 def test_a_port_that_is_taken_is_a_mistake_of_the_settings(stack: ExitStack) -> None:
     endpoints = _endpoints(FakeCluster(), stack)
-    push = PushEndpoint(
-        Measured(), endpoints.reviews(time.monotonic), lambda _: None, lambda: True, time.time, time.monotonic
-    )
-    port = endpoints.serve_push(push, Address("127.0.0.1", 0, "autoscaler.push.port"))
+    push = _push(endpoints, Leading(), Measured())
+    port = endpoints.serve_push(push, EndpointAddress("127.0.0.1", 0, "autoscaler.push.port"))
 
     with pytest.raises(ConfigError, match=r"autoscaler\.push\.port"):
-        endpoints.serve_push(push, Address("127.0.0.1", port, "autoscaler.push.port"))
+        endpoints.serve_push(push, EndpointAddress("127.0.0.1", port, "autoscaler.push.port"))
 
 
 def test_a_certificate_that_cannot_be_read_is_a_mistake_of_the_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"autoscaler\.external_metrics\.tls"):
-        ServingTls(str(tmp_path / "crt"), str(tmp_path / "key"), time.monotonic, "autoscaler.external_metrics.tls")
+        ServerTls(str(tmp_path / "crt"), str(tmp_path / "key"), time.monotonic, "autoscaler.external_metrics.tls")

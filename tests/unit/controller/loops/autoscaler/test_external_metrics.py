@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from controller.kube.request import Body
-from controller.loops.autoscaler.external_metrics import DesiredReplicas, ExternalMetrics, Front, FrontError, front_in
+from controller.loops.autoscaler.external_metrics import ExternalMetrics, Front, FrontError, front_in
 from controller.loops.autoscaler.http_server import AccessReviews, Request, Response
+from controller.loops.autoscaler.policies import DesiredReplicas
 from tests.clock import HandClock
 
 FRONT = Front("pem", ("front-proxy-client",), ("X-Remote-User",), ("X-Remote-Group",))
@@ -20,6 +21,11 @@ DESIRED = (
 )
 
 
+class Policies:
+    def desired(self, now_s: float) -> tuple[DesiredReplicas, ...]:
+        return DESIRED
+
+
 def _ask(path: str = PATH, *, allowed: bool = True, front: Front | None = FRONT, **changes: Any) -> Response:
     reviewed: list[Any] = []
 
@@ -28,7 +34,9 @@ def _ask(path: str = PATH, *, allowed: bool = True, front: Front | None = FRONT,
         return msgspec.json.encode({"status": {"allowed": allowed}})
 
     given = {"query": {}, "headers": HPA, "client": {"commonName": "front-proxy-client"}, "method": "GET", **changes}
-    api = ExternalMetrics(lambda: DESIRED, lambda: front, AccessReviews(post, HandClock()))
+    policies: Any = Policies()
+    api = ExternalMetrics(policies, AccessReviews(post, HandClock()), HandClock())
+    api.front = front
     response = asyncio.run(api.respond(Request(path=path, **given)))
     if response.status == 200 and "namespaces" in path:
         spec = reviewed[0]["spec"]

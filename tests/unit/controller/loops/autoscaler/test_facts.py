@@ -11,8 +11,9 @@ from cluster.autoscaling import Replicas, Scaler, ScaleTarget
 from cluster.demand import LengthGrid, ThroughputProfile
 from controller.api.scaling_policy import ForecastPolicy, ScalingPolicy, ScalingPolicyStatus
 from controller.loops.autoscaler.forecasting import STEP_S, Forecasts, LoadSeries
-from controller.loops.autoscaler.loop import series_of, with_measured
+from controller.loops.autoscaler.loop import series_of
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
+from controller.loops.autoscaler.policies import with_measured
 from controller.loops.autoscaler.targets import TargetState
 from controller.snapshot.scalers import PolicyState, scaler_of, with_conflicts
 from tests.builders.fleet import node, pod, world
@@ -38,7 +39,8 @@ def measured_scaler(
     fleet = world([node("a", gpus=8, gpu_type="A100")], services=[unknown], profiles=profiles)
     seen = replace(fleet, at_s=BEGIN_S + 60.0)
     seen = replace(seen, scalers=(scaler_of(NAME, read, seen, PolicyState()),))
-    (found,) = with_measured(seen, {NAME: read}, measured, lambda _: target, lambda _: conflict).scalers
+    autoscalers = {("default", "apps", "Deployment", "web"): conflict}
+    (found,) = with_measured(seen, {NAME: read}, measured, lambda _: target, autoscalers).scalers
     return found
 
 
@@ -214,7 +216,7 @@ def test_the_needs_of_a_replica_with_gpus_are_those_of_a_pod_that_there_is(
     seen = replace(seen, scalers=(scaler_of(NAME, read, seen, PolicyState()),))
     target = replace(READ, pods=("default/web-0", "default/web-1", "default/gone"))
 
-    (found,) = with_measured(seen, {NAME: read}, Measured(), lambda _: target, lambda _: "").scalers
+    (found,) = with_measured(seen, {NAME: read}, Measured(), lambda _: target, {}).scalers
 
     assert (found.shape is not None) == is_limited
     if found.shape is not None:

@@ -1,12 +1,15 @@
 import asyncio
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from controller.loops.autoscaler.measured import Measured
 from controller.loops.autoscaler.push import BadPushError, PushEndpoint, Reply, pushed
+from controller.loops.loop import LoopClocks
+from controller.metrics.registry import Meter
+from tests.builders.leading import Leading
 from tests.clock import HandClock
 from tests.unit.controller.loops.autoscaler.test_access_review import FakeApiServer, _reviews
 
@@ -25,15 +28,13 @@ class Stage:
     policies: dict[str, list[str]] = field(default_factory=lambda: {NAME: ["requests", "queue"]})
 
     def __post_init__(self) -> None:
-        reviews = _reviews(self.server, self.monotonic)
+        reviews, me = _reviews(self.server, self.monotonic), cast("Any", self)
         self._endpoint = PushEndpoint(
-            self.measured,
-            reviews,
-            self.policies.get,  # type: ignore[arg-type]
-            lambda: self.leads,
-            HandClock(NOW_S),
-            self.monotonic,
+            self.measured, reviews, me, Leading(leads=self.leads), LoopClocks(self.monotonic, HandClock(NOW_S)), Meter()
         )
+
+    def pushed_roles(self, name: str) -> list[str] | None:
+        return self.policies.get(name)
 
     def push(self, authorization: str = "Bearer good", **body: Any) -> Reply:
         content = json.dumps({"policy": NAME, "requests": 12.5, **body}).encode()

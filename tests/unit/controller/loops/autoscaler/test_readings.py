@@ -10,7 +10,7 @@ from controller.loops.autoscaler.readings import (
     CustomReading,
     PresetReading,
     QueryReading,
-    Refused,
+    RefusedSource,
     readings_of,
 )
 
@@ -73,7 +73,7 @@ def test_lengths_are_read_for_a_model_service_only() -> None:
 def test_what_the_operator_does_not_allow_is_not_asked(source: dict[str, Any], allowed: Allowed, code: str) -> None:
     (reading,) = readings_of(_policy(source), allowed)
 
-    assert isinstance(reading, Refused)
+    assert isinstance(reading, RefusedSource)
     assert reading.code == code
 
 

@@ -14,7 +14,7 @@ from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy, Target
 from controller.api.structs import object_from
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.request import KubeReadError, Refusal
-from controller.loops.autoscaler.loop import Hpa, conflict_of, conflicts_of
+from controller.loops.autoscaler.policies import Hpa, conflict_of, conflicts_of
 from controller.loops.autoscaler.targets import UNREAD_AFTER_S, Starts, TargetPod, Targets, TargetState
 from tests.clock import HandClock
 
@@ -66,7 +66,7 @@ class FakeApi:
         self.asked.append(path)
         answer = self.answers.get(path, 404)
         if isinstance(answer, int):
-            raise KubeReadError(f"reading {path}", Refusal(answer, "Refused", "no"))
+            raise KubeReadError(f"reading {path}", Refusal(answer, "RefusedSource", "no"))
         return json.dumps(answer).encode()
 
     async def discover(self) -> Discovered:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from controller.loops.health.job_stream import frames_in
-from controller.loops.health.members import Member, Members
-from controller.loops.health.probing import DEADLINE_S, REST_S, Agent, Probing
+from controller.loops.health.members import JobMember, Members
+from controller.loops.health.probing import DEADLINE_S, REST_S, AgentState, Probing
 from controller.loops.health.stream import HealthStream
 from health.probing import Question
 from health.records.frames import HealthReport, ProbeAddress, ProbeOrder, ProbeResult, order_in, packed
@@ -34,7 +34,8 @@ class Fleet:
         self.network = SimulatedNetwork(drawn, np.random.default_rng(7), hidden=hidden)
         self.nodes = (*self.network.nodes, *SPARES)
         members = tuple(
-            Member(f"u-{node}", f"ns/p-{node}", JOB, node, f"key-{node}", START_S - 100) for node in self.network.nodes
+            JobMember(f"u-{node}", f"ns/p-{node}", JOB, node, f"key-{node}", START_S - 100)
+            for node in self.network.nodes
         )
         self.stream = HealthStream()
         self.stream.follow(
@@ -244,7 +245,7 @@ def hang(**fields: object) -> Evidence:
     return replace(made, probe="pair probes between neighbours of the ring", **fields)  # type: ignore[arg-type]
 
 
-AGENTS = {node: Agent("life", 5, 100.0, ProbeAddress(node, 1)) for node in ("a", "b", "c1", "c2")}
+AGENTS = {node: AgentState("life", 5, 100.0, ProbeAddress(node, 1)) for node in ("a", "b", "c1", "c2")}
 KEYS = {node: f"key-{node}" for node in AGENTS}
 
 

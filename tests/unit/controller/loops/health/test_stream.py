@@ -10,7 +10,7 @@ import pytest
 
 from controller.loops.health.analyser_process import AnalyserProcess, AnalysisOf
 from controller.loops.health.job_stream import JobStream, frames_in
-from controller.loops.health.members import Member, Members
+from controller.loops.health.members import JobMember, Members
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.records.frames import Evidence as Found
 from health.records.frames import HealthReport, ProbeAddress, packed
@@ -40,8 +40,8 @@ def node_of(rank: int) -> str:
 def members(job: str = JOB) -> Members:
     """One pod of the job on each of its nodes, and a pod of another job on the first."""
     names = sorted({node_of(rank) for rank in range(16)})
-    mine = tuple(Member(f"u-{name}", f"ns/p-{name}", job, name, f"key-{name}", START_S - 100) for name in names)
-    other = Member("u-other", "ns/other", "ns/other", "n0", "key-n0", START_S - 100)
+    mine = tuple(JobMember(f"u-{name}", f"ns/p-{name}", job, name, f"key-{name}", START_S - 100) for name in names)
+    other = JobMember("u-other", "ns/other", "ns/other", "n0", "key-n0", START_S - 100)
     return Members({each.uid: each for each in (*mine, other)}, {job: mine, "ns/other": (other,)})
 
 
@@ -82,7 +82,7 @@ class Fleet:
 
 def answered(analysis: AnalyserProcess) -> None:
     ends_s = time.monotonic() + 30.0
-    while analysis._line.asked and time.monotonic() < ends_s:
+    while analysis._child.asked and time.monotonic() < ends_s:
         time.sleep(0.001)
 
 

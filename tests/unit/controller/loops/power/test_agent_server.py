@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.loops.health.loop import ReportMailbox
+from controller.loops.health.loop import ReportQueue
 from controller.loops.power.agent_server import AgentServer
 from controller.loops.power.term import PowerTerm
 from power.leases.messages import Inventory, Keys, Report, framed, sealed, sealed_text
@@ -24,9 +24,9 @@ class Leader:
 
     def __init__(self) -> None:
         self.term: PowerTerm | None = PowerTerm(lambda _: row_of([], 1000.0), epoch=1)
-        self.mailbox = ReportMailbox()
+        self.queue = ReportQueue()
         clock = asyncio.get_running_loop().time
-        self.server = AgentServer(lambda: self.term, lambda: FLEET, clock, [self.mailbox])
+        self.server = AgentServer(lambda: self.term, lambda: FLEET, clock, [self.queue])
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[int]:
@@ -183,9 +183,9 @@ def test_another_parts_message_reaches_its_courier_and_nobody_under_a_false_key_
             writer.write(framed(sealed_text("unheard of", b"nobody's", keys, "n1")))
             writer.write(framed(sealed_text("lease", b"of another kind", keys, "n1").replace(b"lease", b"health", 1)))
             writer.write(framed(sealed_text("health", b"its own", keys, "n1")))
-            await until_async(leader.mailbox.arrived.is_set, "a report has arrived")
+            await until_async(leader.queue.arrived.is_set, "a report has arrived")
 
-            assert leader.mailbox.take() == (("n1", b"its own"),)
+            assert leader.queue.take() == (("n1", b"its own"),)
             assert leader.server.counts.refused == {"Forged": 3}
             writer.close()
 

@@ -1,12 +1,13 @@
 """Fast loop in the operator: it serves only while this process leads, and a new epoch is a new term."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from controller.loops.power.loop import LOOK_S, PowerLoop, PowerView
+from power.control.state import LearnedSpikes
 from power.leases.messages import Keys
 from power.rules import PowerRules
 from tests.clock import HandClock, run_in_no_time
@@ -24,9 +25,16 @@ class Process:
     epoch: int = 1
 
     def __post_init__(self) -> None:
-        self.loop = PowerLoop(
-            lambda: self.view, lambda: self.leads, lambda: self.epoch, lambda: KEYS, self.clock, PowerRules()
-        )
+        self.loop = PowerLoop(self, self, lambda: KEYS, self.clock, PowerRules())
+
+    def see(self) -> PowerView | None:
+        return self.view
+
+    def learned(self, memory_s: float) -> Mapping[str, LearnedSpikes]:
+        return {}
+
+    def may_write(self) -> bool:
+        return self.leads
 
     def term(self) -> int | None:
         """Epoch of the running term."""

@@ -61,7 +61,7 @@ class Fleet:
                     answered_s=lease.issued_s,
                     since_s=self.now_s - lease.issued_s,
                 )
-            assert self.term.hear(report) is None
+            assert self.term.receive(report) is None
 
     def turn(self, *nodes: str, for_s: float = 1.0) -> dict[str, Lease]:
         """The leases of one turn, after reports of these nodes."""

@@ -6,11 +6,12 @@ from cluster.plans import Reason
 from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube_world.observer import NODES
-from controller.loops.power.loop import POWER_DOMAINS, NodeWork, PowerView, PowerWatcher, work_of
-from controller.report.decisions import ReportedDecision
-from controller.report.events import EventSeries, event_name, event_write, series_write
+from controller.loops.power.control import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
+from controller.loops.power.loop import PowerView
+from controller.report.events import EventSeries, ReportedDecision, event_name, event_write, series_write
 from tests.builders.fleet import node, pod, world
 from tests.builders.watch_events import Object, listed
+from tests.clock import HandClock
 
 GPU = "nvidia.com/gpu"
 
@@ -19,8 +20,7 @@ class Watched:
     def __init__(self) -> None:
         self.domains: Cache[OwnObject] = Cache(POWER_DOMAINS, lambda: None)
         self.nodes: Cache[Node] = Cache(NODES, lambda: None)
-        self.work = NodeWork()
-        self.watcher = PowerWatcher(self.domains, self.nodes, lambda: self.work, frozenset({GPU}))
+        self.watcher = PowerWatcher(self.domains, self.nodes, frozenset({GPU}), HandClock())
 
     def store(self, domains: list[Object], nodes: list[Object]) -> "Watched":
         self.domains.take_page(listed(domains), 0.0, is_first=True)
@@ -62,7 +62,7 @@ def test_gpus_that_are_unhealthy_draw_all_the_same() -> None:
 
 def test_devices_of_resource_slices_count_as_planning_counts_them() -> None:
     watched = Watched().store([rack()], [machine(capacity={"cpu": "8"})])
-    watched.work = NodeWork({"n1": 5}, {"n1": 4})
+    watched.watcher.work = NodeWork({"n1": 5}, {"n1": 4})
 
     assert (watched.see().nodes["n1"].gpus, watched.see().nodes["n1"].priority) == (4, 5)
 

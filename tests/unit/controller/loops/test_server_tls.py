@@ -7,16 +7,16 @@ import pytest
 from cryptography import x509
 
 from cluster.errors import ConfigError
-from controller.loops.power.agent_tls import LOOK_S, MountedTls
+from controller.loops.server_tls import LOOK_S, ServerTls
 from tests.builders.certificates import Authority, Pair
 from tests.clock import HandClock
 
 
-def mounted(authority: Authority, pair: Pair, clock: HandClock) -> MountedTls:
-    return MountedTls(str(authority.certificate), str(pair.certificate), str(pair.key), clock)
+def mounted(authority: Authority, pair: Pair, clock: HandClock) -> ServerTls:
+    return ServerTls(str(pair.certificate), str(pair.key), clock, "power.tls", str(authority.certificate))
 
 
-def trusted(tls: MountedTls) -> set[int]:
+def trusted(tls: ServerTls) -> set[int]:
     """Serial numbers of the authorities that are believed."""
     return {x509.load_der_x509_certificate(each).serial_number for each in tls.context.get_ca_certs(binary_form=True)}
 

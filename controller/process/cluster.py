@@ -1,0 +1,228 @@
+"""The operator's cluster: everything that it watches, and the writer of plans and reports."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from random import Random
+from uuid import uuid4
+
+from cluster.errors import ActionError, Mistake, ObservationError
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from controller.kube.cache import Cache
+from controller.kube.cache import Surroundings as Watching
+from controller.kube.connection import connect
+from controller.kube.credentials import Access
+from controller.kube.leader_election import Leadership
+from controller.kube.loop_thread import LoopThread
+from controller.kube.request import Request
+from controller.kube.sender import Applier, Fence
+from controller.kube_world.cached_view import (
+    DEPLOYMENTS,
+    QUOTAS,
+    CachedView,
+    allocates_claims,
+    device_classes_from,
+    foreign_kinds_from,
+    observer_from,
+    pools_from,
+)
+from controller.kube_world.observer import empty_caches, follow
+from controller.kube_world.planning_view import PlanningView
+from controller.kube_world.refusals import FAILED_PODS
+from controller.kube_world.reservations import Reservations
+from controller.kube_world.world import KubernetesWorld
+from controller.loops.loop import ControlLoop, CycleTrigger, LoopClocks, LoopContext
+from controller.metrics.registry import Meter, count_request, foresee_requests
+from controller.ports import Outcome
+from controller.process.registries import Registries
+from controller.report.events import AT_A_TIME, Events, decisions_of, gangs_of, refusals_of
+from controller.report.own_statuses import reports_on
+from controller.report.scaling_status import PublishedLimits
+from controller.report.service_status import log_unwritten, status_jobs
+from controller.settings import OperatorSettings
+
+REST_S = 10.0
+"""Seconds that it leaves the Lease to others; five times as long as a standby needs to notice (`LeaseTimes.retry_s`).
+A single replica takes it again, since one that fails still does better than none."""
+SHUTDOWN_S = 4.0
+"""Seconds for the release of the Lease; with the rest of the exit it stays under 10 s."""
+
+
+def identity_of(settings: OperatorSettings) -> str:
+    """Identity in the Lease: with a suffix of its own where the settings name one, as a file read by two processes."""
+    is_named = "identity" in settings.model_fields_set
+    return f"{settings.identity}_{uuid4().hex[:8]}" if is_named else settings.identity
+
+
+def boot_time_s() -> float:
+    """Clock that also counts while the machine is suspended, as the clocks of other candidates do."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class WatchedCluster:
+    """Connection to the API server, the Lease, and all watches, in an event loop of their own."""
+
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        registries: Registries,
+        loops: Sequence[ControlLoop],
+        meter: Meter,
+        stack: ExitStack,
+    ) -> None:
+        """loops: their watches and facts join the others. stack: ends the watches, then releases the Lease."""
+        self._loops, self._meter = loops, meter
+        self.trigger = CycleTrigger()
+        self.thread = LoopThread("kubernetes")
+        stack.callback(self.thread.close)
+        foresee_requests(meter)
+        access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
+        self.connection = self.thread.run(connect(access, time.monotonic, self._count))
+        stack.callback(lambda: self.thread.run_within(self.connection.close(), 1.0))
+        self.leadership = Leadership(
+            self.connection,
+            namespace=settings.lease.namespace,
+            name=settings.lease.name,
+            identity=identity_of(settings),
+            clock=boot_time_s,
+            wall_clock=time.time,
+        )
+        changed = self.trigger.changed
+        self.caches = empty_caches(
+            changed,
+            with_devices=allocates_claims(settings),
+            kinds=registries.kinds,
+            groups=foreign_kinds_from(settings),
+        )
+        deployments, failed, quotas = Cache(DEPLOYMENTS, changed), Cache(FAILED_PODS, changed), Cache(QUOTAS, changed)
+        of_loops = (cache for each in loops for cache in each.caches)
+        self._watched = (*self.caches.each, deployments, failed, quotas, *of_loops)
+        around = Watching(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
+        stack.callback(self.thread.begin(follow(self._watched, self.connection, around)))
+        stack.callback(lambda: self.thread.run_within(self.leadership.release(), SHUTDOWN_S))
+        stack.callback(self.thread.begin(self.leadership.campaign()))
+        self.reservations = Reservations(time.monotonic, settings.release_deadline_s)
+        self.observer = observer_from(
+            settings,
+            self.caches,
+            time.time,
+            facts=registries.facts,
+            is_guarded=lambda: self.reservations.is_guarded,
+        )
+        self.view = CachedView(
+            self.observer,
+            deployments,
+            completed=self._with_loops,
+            failed=failed,
+            quotas=quotas,
+            reservations=self.reservations,
+            allocates_claims=allocates_claims(settings),
+        )
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the Lease."""
+        return self.leadership.epoch
+
+    def is_synced(self) -> bool:
+        """Whether every watch has listed its objects."""
+        return all(cache.is_synced for cache in self._watched)
+
+    def is_running(self, pod: str) -> bool:
+        found = self.view.pod(pod)
+        return found is not None and found.is_running
+
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """Errors of the present objects; none where they cannot be observed, so that what was done is reported."""
+        try:
+            return self.observer.see().mistakes
+        except ObservationError:
+            return ()
+
+    def step_down(self) -> None:
+        """Leaves the Lease to others for `REST_S`."""
+        self.thread.run(self.leadership.step_down(REST_S))
+
+    def _with_loops(self, snapshot: Snapshot) -> Snapshot:
+        for each in self._loops:
+            snapshot = each.add_to(snapshot)
+        return snapshot
+
+    def _count(self, request: Request) -> None:
+        count_request(self._meter, request.verb, request.resource, request.status, request.for_s)
+
+
+class ClusterWriter:
+    """Writes plans to the cluster and reports on them, while this replica leads."""
+
+    def __init__(self, settings: OperatorSettings, cluster: WatchedCluster, meter: Meter, stack: ExitStack) -> None:
+        """stack: ends the writing of Events."""
+        self._settings, self._cluster, self._meter, self._stack = settings, cluster, meter, stack
+        on_fenced = partial(meter.count, "tonnage_fenced_writes_total")
+        self._applier = Applier(cluster.connection, cluster.leadership.may_write, on_fenced=on_fenced)
+        self._reports = replace(self._applier, concurrency=AT_A_TIME)
+        self._events = Events(self._reports, cluster.view.uid, time.time, self.epoch, settings.identity)
+        stack.callback(cluster.thread.begin(self._events.write()))
+        self._fence = Fence(cluster.connection, settings.lease.namespace, time.monotonic)
+        published = PublishedLimits() if settings.autoscaler.config_maps else None
+        self._own_jobs = reports_on(cluster.observer, cluster.caches, cluster.is_running, published)
+        planning = PlanningView(
+            cluster.view,
+            pools_from(settings),
+            clock=time.monotonic,
+            device_classes=device_classes_from(settings),
+            reservations=cluster.reservations,
+        )
+        self.world = KubernetesWorld(
+            planning,
+            self._applier,
+            cluster.thread.run,
+            epoch=self.epoch,
+            report=self.report,
+            claims=cluster.observer,
+        )
+
+    def epoch(self) -> int:
+        """Epoch of the Lease, stamped on every write."""
+        return self._cluster.epoch
+
+    def fence(self) -> bool:
+        """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
+        return self._cluster.thread.run(self._fence.is_enforced(self.epoch()))
+
+    def report(self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
+        """Events and statuses of what was done. generations: of each service when the plan was made."""
+        cluster, at_s = self._cluster, time.time()
+        decisions = (
+            *decisions_of(plan, outcome, gangs_of(snapshot)),
+            *refusals_of(snapshot, cluster.mistakes(), plan),
+        )
+        cluster.thread.call(lambda: self._events.say(decisions))
+        jobs = [
+            *status_jobs(cluster.view, snapshot, plan, outcome, generations, at_s),
+            *self._own_jobs(snapshot, plan, at_s),
+        ]
+        for answer in cluster.thread.run(self._reports.send(jobs)):
+            if isinstance(answer, ActionError):
+                log_unwritten(answer)
+        cluster.observer.log_devices()
+
+    def loop_context(self) -> LoopContext:
+        """What loops beside the cycle get at their start."""
+        cluster = self._cluster
+        return LoopContext(
+            cluster.thread,
+            cluster.connection,
+            self._applier,
+            cluster.leadership,
+            cluster.caches,
+            self._meter,
+            LoopClocks(boot_time_s, time.time),
+            cluster.trigger,
+            self._settings.identity,
+            self._stack,
+        )
