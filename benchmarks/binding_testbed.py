@@ -13,10 +13,10 @@ from benchmarks.binding_pods import GPU_MODELS, Workload, gpu_type_objects, pod_
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.request import KubeWriteError
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import API_SERVER, ETCD, Folder, Settings
+from simulator.controlplane.commands import API_SERVER, ETCD, ControlPlaneSettings, Folder
 from simulator.controlplane.server import ControlPlane, up
 
 IN_FLIGHT = 32
@@ -41,19 +41,19 @@ class Rig:
 def server_with(folder: Folder, programs: Programs, nodes: int, seed: int) -> ControlPlane:
     """etcd, the API server and `nodes` simulated nodes with their kubelets; no scheduler, no controllers."""
     only = Programs({name: programs[name] for name in (ETCD, API_SERVER)}, {})
-    return up(folder, Settings(nodes=nodes, seed=seed, lease_s=LEASE_S), only)
+    return up(folder, ControlPlaneSettings(nodes=nodes, seed=seed, lease_s=LEASE_S), only)
 
 
 def without_kubelets(server: ControlPlane, programs: Programs) -> ControlPlane:
     """The same server without kubelets: nodes remain as objects, and bound pods stay pending."""
     only = Programs({name: programs[name] for name in (ETCD, API_SERVER)}, {})
-    return up(server.folder, Settings(), only)
+    return up(server.folder, ControlPlaneSettings(), only)
 
 
 @asynccontextmanager
 async def rig_on(server: ControlPlane, programs: Programs) -> AsyncIterator[Rig]:
     """Testbed with Tonnage's kinds, one GPUType per model, and the namespace of its Lease."""
-    access = Access(kubeconfig=str(server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
+    access = ApiAccess(kubeconfig=str(server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
     async with await connect(access, time.monotonic) as api:
         await put(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", [crd(kind) for kind in OWN_KINDS])
         await put(api, "/api/v1/namespaces", [{"metadata": {"name": "tonnage-system"}}])

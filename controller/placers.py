@@ -45,7 +45,7 @@ ModesOfServices = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class NodePool:
     """Set of nodes with one placement mode."""
 
     placer: str
@@ -59,7 +59,7 @@ class Pool:
         return all(labels.get(key) == value for key, value in self.selector.items())
 
 
-DEFAULT_POOLS = (Pool("gate", {}),)
+DEFAULT_POOLS = (NodePool("gate", {}),)
 """Mode `gate` on all nodes: on a shared cluster kube-scheduler decides about ports, volumes and all that Tonnage does
 not see."""
 
@@ -95,7 +95,7 @@ class NoClaims:
 NO_CLAIMS = NoClaims()
 
 
-def pool_mode(pools: Sequence[Pool], labels: Mapping[str, str]) -> str | None:
+def pool_mode(pools: Sequence[NodePool], labels: Mapping[str, str]) -> str | None:
     """Placement mode of a node with these labels, from the first pool that matches; None when the node is in no
     pool."""
     return next((pool.placer for pool in pools if pool.has(labels)), None)
@@ -119,7 +119,7 @@ def placing_writes(
     pod: SeenPod,
     action: Bind,
     labels: Mapping[str, str],
-    pools: Sequence[Pool],
+    pools: Sequence[NodePool],
     stamp: Stamp,
     claims: ClaimAllocator = NO_CLAIMS,
 ) -> list[Write]:
@@ -166,7 +166,7 @@ class PlacementModes:
     No plan then puts a pod on a node of another mode.
     """
 
-    def __init__(self, pools: Sequence[Pool]) -> None:
+    def __init__(self, pools: Sequence[NodePool]) -> None:
         """pools: at least one; a node belongs to the first pool whose selector matches it."""
         self._pools = tuple(pools)
         self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None

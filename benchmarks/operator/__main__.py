@@ -18,7 +18,7 @@ from benchmarks.operator.installation import installed_on
 from benchmarks.operator.many_services import GPUS_PER_NODE, definitions, fleet, services
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
-from simulator.controlplane.commands import Folder, Settings
+from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -89,7 +89,7 @@ def _on_server(programs: Programs, machines: str, objects: Objects, cycles: int)
         folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
         manifests.write_text(machines, encoding="utf-8")
         try:
-            server = up(folder, Settings(manifests=str(manifests), lease_s=LEASE_S), programs)
+            server = up(folder, ControlPlaneSettings(manifests=str(manifests), lease_s=LEASE_S), programs)
             yield from first_cycles(installed_on(server, programs), objects, cycles)
         finally:
             if folder.state.exists():

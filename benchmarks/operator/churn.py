@@ -29,13 +29,13 @@ from controller.api.labels import GPU_TYPES_ANNOTATION, PLACEMENT_GATE
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from placement.budget import stopped
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.controlplane.binaries import control_plane_programs, progress_on
-from simulator.controlplane.commands import Folder, Settings
+from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
@@ -113,7 +113,7 @@ def _on_a_server(trace: Snapshot, stream: ChurningStream, batch: int, placer: st
         folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
         manifests.write_text(yaml.dump_all(node_objects(trace), Dumper=yaml.CSafeDumper), encoding="utf-8")
         try:
-            server = up(folder, Settings(manifests=str(manifests), lease_s=LEASE_S), programs)
+            server = up(folder, ControlPlaneSettings(manifests=str(manifests), lease_s=LEASE_S), programs)
             site = installed_on(server, programs)
             site.kubectl("apply", "--server-side", "-f", "-", stdin=_list(gpu_type_objects(trace.gpu_type_names)))
             # Lists have shares of GPUs, which the chart's pool does not place: its nodes may have another scheduler.
@@ -224,7 +224,7 @@ async def _churn(site: Site, trace: Snapshot, stream: ChurningStream, batch: int
 
 @asynccontextmanager
 async def _api(site: Site) -> AsyncIterator[Connection]:
-    access = Access(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
+    access = ApiAccess(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
     async with await connect(access, time.monotonic) as api:
         yield api
 

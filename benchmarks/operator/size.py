@@ -31,9 +31,9 @@ from benchmarks.operator.many_services import GPUS_PER_NODE, definitions, fleet,
 from benchmarks.schedulers import Running
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from simulator.controlplane.binaries import control_plane_programs, progress_on
-from simulator.controlplane.commands import HOST, Folder, Settings
+from simulator.controlplane.commands import HOST, ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
 
 NAMESPACE, STUCK = "running", "stuck"
@@ -103,7 +103,7 @@ def measured(inline: bool, nodes: int, count: int, seed: int, within_min: int, *
         folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
         manifests.write_text(yaml.dump_all(fleet(nodes), Dumper=yaml.CSafeDumper), encoding="utf-8")
         try:
-            server = up(folder, Settings(manifests=str(manifests), lease_s=LEASE_S), programs)
+            server = up(folder, ControlPlaneSettings(manifests=str(manifests), lease_s=LEASE_S), programs)
             site = installed_on(server, programs, {"settings": SETTINGS})
             made = [*definitions(), *(services(count, nodes * GPUS_PER_NODE, seed, SERVED_SHARE) if count else ())]
             site.kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": made})
@@ -259,7 +259,7 @@ async def _event_versions(api: Connection, namespace: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def _api(site: Site) -> AsyncIterator[Connection]:
-    access = Access(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
+    access = ApiAccess(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
     async with await connect(access, time.monotonic) as api:
         yield api
 

@@ -15,7 +15,7 @@ from cli.inputs.options import Command, adding
 
 if TYPE_CHECKING:  # half a second of imports that `--help` does not need
     from controller.kube.api_server import ApiServer
-    from controller.kube.credentials import Access
+    from controller.kube.credentials import ApiAccess
     from controller.kube.discovery import Discovered
 
 T = TypeVar("T")
@@ -46,11 +46,11 @@ class ClusterAccess:
         given = {"--context": self.context, "--kubeconfig": self.kubeconfig, "--as": self.user}
         return next((option for option, value in given.items() if value is not None), "")
 
-    def credentials(self) -> "Access":
+    def credentials(self) -> "ApiAccess":
         """The same as the connection takes it."""
-        from controller.kube.credentials import Access
+        from controller.kube.credentials import ApiAccess
 
-        return Access(
+        return ApiAccess(
             kubeconfig=self.kubeconfig or "",
             context=self.context or "",
             impersonate=self.user or "",

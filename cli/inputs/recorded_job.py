@@ -63,6 +63,9 @@ def dumps_in(folder: Path) -> dict[int, Path]:
 def ticks_of_dumps(dumps: Mapping[int, Path]) -> Iterator[tuple[float, bytes]]:
     """Instants and frames: introductions, what was finished, and heartbeats of a job that stands still.
 
+    Collectives alone: the numbers of sends and receives are not the same at both ends. A rank without a dump counts as
+    silent.
+
     Raises ConfigError for a file that is no dump.
     """
     read = {rank: _read_dump(path) for rank, path in dumps.items()}
@@ -78,7 +81,7 @@ def ticks_of_dumps(dumps: Mapping[int, Path]) -> Iterator[tuple[float, bytes]]:
 
 
 class _OnlyLists(pickle.Unpickler):
-    """Reads plain values; the one function that it knows returns its list."""
+    """Reads plain values and calls nothing of a pickle: lists are all that torch makes by a function."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch.jit._pickle" and name in _LISTS:

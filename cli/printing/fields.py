@@ -291,6 +291,8 @@ _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, 
 def in_order(expression: str, things: Sequence[T], object_of: Callable[[T], Any]) -> list[T]:
     """Things sorted by the first value of a field of their objects; those without the field come first.
 
+    One difference to kubectl: objects with equal values keep the server's order, which kubectl leaves undefined.
+
     expression: `.metadata.name`, with or without braces and the first dot. Raises ConfigError if it is invalid, no
     object has the field, or its values cannot be compared.
     """

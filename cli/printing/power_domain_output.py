@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.conditions import READY, condition_of
-from controller.api.power_domain import HeldBack, PowerDomainStatus
+from controller.api.power_domain import CappedDevice, PowerDomainStatus
 from controller.loops.power.domain_status import fault_words, read
 
 Object = dict[str, Any]
@@ -133,7 +133,7 @@ def _below(domains: Sequence[ReportedDomain], name: str) -> list[ReportedDomain]
     return [each for each in domains if each.name in found]
 
 
-def _by_class(held: Sequence[HeldBack]) -> Iterator[str]:
+def _by_class(held: Sequence[CappedDevice]) -> Iterator[str]:
     """Lines with the power that each class lacks, largest first."""
     lacking = {
         name: sum(one.need_watts - one.cap_watts for one in held if one.service_class == name)
@@ -154,7 +154,7 @@ def _lacking_by_class_below(domains: Sequence[ReportedDomain], limits: set[str])
     return lines
 
 
-def _held_line(one: HeldBack, where: str) -> str:
+def _held_line(one: CappedDevice, where: str) -> str:
     short = one.need_watts - one.cap_watts
     return (
         f"{one.device} on {one.node} ({where}, class {one.service_class}) may draw {one.cap_watts:.0f} W and needs "

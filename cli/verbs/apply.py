@@ -86,7 +86,6 @@ def diff(ctx: click.Context, files: tuple[str, ...], access: ClusterAccess, *, f
     manifests = manifests_in(files)
 
     async def work(cluster: LiveCluster) -> tuple[bool, bool]:
-        # Print what applying would change; (whether anything differs, whether every object could be compared).
         from cli.printing.differences import object_lines
         from cli.printing.terminal import echo_difference
 

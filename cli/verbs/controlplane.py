@@ -14,7 +14,7 @@ from cli.printing.terminal import FAILED, VerbGroup
 
 if TYPE_CHECKING:  # imported only after the options were checked
     from simulator.controlplane.binaries import Programs
-    from simulator.controlplane.commands import Folder, Settings
+    from simulator.controlplane.commands import ControlPlaneSettings, Folder
     from simulator.controlplane.server import ControlPlane, ProcessStatus
 
 folder_option = click.option(
@@ -121,13 +121,13 @@ def folder_at(path: Path | None) -> "Folder":
 
 def settings_from(
     folder: "Folder", *, nodes: int | None = None, nodes_from: Path | None = None, **given: object
-) -> "Settings":
+) -> "ControlPlaneSettings":
     """Settings of the last start, changed by the options given now."""
-    from simulator.controlplane.commands import Settings
+    from simulator.controlplane.commands import ControlPlaneSettings
     from simulator.controlplane.server import state_of
 
     before = state_of(folder)
-    settings = before.settings if before is not None else Settings()
+    settings = before.settings if before is not None else ControlPlaneSettings()
     if nodes is not None:
         settings = replace(settings, nodes=nodes, manifests="")
     if nodes_from is not None:
@@ -136,7 +136,7 @@ def settings_from(
     return replace(settings, **changes)  # type: ignore[arg-type]  # click gives each option its declared type
 
 
-def commands_as_text(folder: "Folder", settings: "Settings", programs: "Programs") -> str:
+def commands_as_text(folder: "Folder", settings: "ControlPlaneSettings", programs: "Programs") -> str:
     from simulator.controlplane.server import planned
 
     lines = planned(folder, settings, programs).values()

@@ -14,7 +14,7 @@ from cli.inputs.planning import one_origin, print_notes
 
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
-    from controller.placers import Pool
+    from controller.placers import NodePool
     from controller.queries.usage import ServiceUsage, Usage
     from controller.snapshot.from_manifests import Observed
 
@@ -50,7 +50,7 @@ def top(
         from controller.snapshot.from_manifests import snapshot_from
 
         observed = snapshot_from(read_manifests(files, sys.stdin))
-        pools: tuple[Pool, ...] = DEFAULT_POOLS
+        pools: tuple[NodePool, ...] = DEFAULT_POOLS
     else:
         observed, pools = on_cluster(access, _seen)
     print_notes(observed.notes)
@@ -64,7 +64,7 @@ def top(
     click.echo(written(data, output), nl=False)
 
 
-async def _seen(cluster: LiveCluster) -> "tuple[Observed, tuple[Pool, ...]]":
+async def _seen(cluster: LiveCluster) -> "tuple[Observed, tuple[NodePool, ...]]":
     from controller.queries.installation import find_installation
     from controller.queries.list_once import list_cluster
 
@@ -72,7 +72,7 @@ async def _seen(cluster: LiveCluster) -> "tuple[Observed, tuple[Pool, ...]]":
     return seen.seen(), (await find_installation(cluster.connection)).pools
 
 
-def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: str = "name") -> Document:
+def document(snapshot: "Snapshot", what: str, pools: "Sequence[NodePool]", sort_by: str = "name") -> Document:
     """Rows and their total as plain data."""
     from controller.queries import usage
 

@@ -19,10 +19,10 @@ from controller.api.rule import Flaw, Path
 CHECKED: dict[tuple[type[structs.Slim], str], Any] = {
     (structs.Node, "metadata"): ObjectMeta,
     (structs.SelectorRequirement, "operator"): Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
-    (structs.Toleration, "operator"): Literal["Equal", "Exists"],
-    (structs.Toleration, "effect"): Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
-    (structs.Taint, "key"): Annotated[str, Field(min_length=1)],
-    (structs.Taint, "effect"): Literal["NoSchedule", "PreferNoSchedule", "NoExecute"],
+    (structs.PodToleration, "operator"): Literal["Equal", "Exists"],
+    (structs.PodToleration, "effect"): Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
+    (structs.NodeTaint, "key"): Annotated[str, Field(min_length=1)],
+    (structs.NodeTaint, "effect"): Literal["NoSchedule", "PreferNoSchedule", "NoExecute"],
     (structs.PodSpec, "priority"): Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None,
     (structs.PodSpec, "preemption_policy"): Literal["PreemptLowerPriority", "Never"],
 }
@@ -32,7 +32,7 @@ UNREAD = {
     (structs.PodStatus, "resource_claim_statuses"),
     (structs.PodClaim, "resource_claim_name"),
     (structs.PodClaim, "resource_claim_template_name"),
-    (structs.Taint, "time_added"),
+    (structs.NodeTaint, "time_added"),
 }
 """Fields that are read of a cluster's objects alone."""
 OPTIONAL = {(structs.PodClaim, "name")}

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import ApiVersion, Instant, ListOf, NumberFromZero, OwnMeta, StatusPart, Strict
-from controller.api.kind import AGE, Column, Kind, condition
+from controller.api.kind import AGE, Kind, PrinterColumn, condition
 
 Text = Annotated[str, Field(max_length=1024)]
 Phase = Literal["Suspected", "Acting", "Quarantined", "Probation", "Paged", "Closed"]
@@ -68,14 +68,14 @@ KIND = Kind(
     short_names=("finc",),
     is_namespaced=False,
     columns=(
-        Column("Phase", ".status.phase", "string", "Where the incident stands."),
-        Column("Syndrome", ".status.syndrome", "string", "What is disturbed."),
-        Column("Part", ".status.part", "string", "What is suspected."),
-        Column("Nodes", ".spec.nodes", "string", "Suspected nodes."),
-        Column("Jobs", ".status.jobs", "string", "Jobs that it disturbs.", is_wide=True),
-        Column("Confidence", ".status.confidence", "number", "Strength of the evidence.", is_wide=True),
+        PrinterColumn("Phase", ".status.phase", "string", "Where the incident stands."),
+        PrinterColumn("Syndrome", ".status.syndrome", "string", "What is disturbed."),
+        PrinterColumn("Part", ".status.part", "string", "What is suspected."),
+        PrinterColumn("Nodes", ".spec.nodes", "string", "Suspected nodes."),
+        PrinterColumn("Jobs", ".status.jobs", "string", "Jobs that it disturbs.", is_wide=True),
+        PrinterColumn("Confidence", ".status.confidence", "number", "Strength of the evidence.", is_wide=True),
         condition("Waiting", "Whether something keeps it from acting."),
-        Column("Waits for", ".status.waitsFor", "string", "What keeps it from acting."),
+        PrinterColumn("Waits for", ".status.waitsFor", "string", "What keeps it from acting."),
         AGE,
     ),
     watched_by="health",

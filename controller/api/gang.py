@@ -7,7 +7,7 @@ from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import ApiVersion, Instant, LabelKey, OwnMeta, Strict
-from controller.api.kind import AGE, Column, Kind, Scale, condition, reason
+from controller.api.kind import AGE, Kind, PrinterColumn, ScaleSubresource, condition, reason
 from controller.api.labels import GANG_LABEL
 from controller.api.rule import Flaw, Rule, fits_label
 
@@ -103,16 +103,18 @@ KIND = Kind(
     short_names=("gng",),
     is_namespaced=True,
     columns=(
-        Column("Min", ".spec.minMembers", "integer", "Minimum number of members that start together."),
-        Column("Members", ".status.members", "integer", "Pods of the gang."),
-        Column("Running", ".status.running", "integer", "Running members."),
+        PrinterColumn("Min", ".spec.minMembers", "integer", "Minimum number of members that start together."),
+        PrinterColumn("Members", ".status.members", "integer", "Pods of the gang."),
+        PrinterColumn("Running", ".status.running", "integer", "Running members."),
         condition("Ready", "Whether enough members run."),
-        Column("Within", ".spec.topology.within", "string", "Node label whose value all members share.", is_wide=True),
+        PrinterColumn(
+            "Within", ".spec.topology.within", "string", "Node label whose value all members share.", is_wide=True
+        ),
         reason("Ready"),
         AGE,
     ),
     # The members are pods of other owners; scaling sets how many of them must start together.
-    scale=Scale(".spec.minMembers", ".status.members", ".status.selector"),
+    scale=ScaleSubresource(".spec.minMembers", ".status.members", ".status.selector"),
     rules=RULES,
 )
 

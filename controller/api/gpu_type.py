@@ -16,7 +16,7 @@ from controller.api.fields import (
     Strict,
     as_set,
 )
-from controller.api.kind import ACCEPTED, AGE, Column, Kind
+from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.rule import unchanging
 
 GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
@@ -86,10 +86,10 @@ KIND = Kind(
     short_names=("gput",),
     is_namespaced=False,
     columns=(
-        Column("Memory", ".spec.memory", "string", "Memory of one device."),
-        Column("$/h", ".spec.pricePerHour.onDemand", "number", "Dollars per device and hour on demand."),
-        Column("Spot $/h", ".spec.pricePerHour.spot", "number", "Dollars per device and hour on spot."),
-        Column("Resource", ".spec.resourceName", "string", "Resource that pods request.", is_wide=True),
+        PrinterColumn("Memory", ".spec.memory", "string", "Memory of one device."),
+        PrinterColumn("$/h", ".spec.pricePerHour.onDemand", "number", "Dollars per device and hour on demand."),
+        PrinterColumn("Spot $/h", ".spec.pricePerHour.spot", "number", "Dollars per device and hour on spot."),
+        PrinterColumn("Resource", ".spec.resourceName", "string", "Resource that pods request.", is_wide=True),
         ACCEPTED,
         AGE,
     ),

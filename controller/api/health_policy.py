@@ -17,7 +17,7 @@ from controller.api.fields import (
     as_set,
     keyed_by,
 )
-from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -83,7 +83,7 @@ class JobCosts(Strict):
     checkpoint_interval: Duration = Field(default=1800.0, description="Time between two checkpoints.")
 
 
-class Owner(Strict):
+class RemediationOwner(Strict):
     """Label or taint by which another remediation owns a node; Tonnage then waits, and says so."""
 
     name: ObjectName = Field(description="Name of the other remediation, for people.")
@@ -118,7 +118,7 @@ class HealthPolicySpec(Strict):
     breakers: Breakers = Field(default=Breakers(), description="When nothing more is done, and a person is asked.")
     probation: Probation = Field(default=Probation(), description="The way back of a node.")
     jobs: JobCosts = Field(default=JobCosts(), description="Durations that alternatives are priced by.")
-    owners: Annotated[ListOf[Owner], Field(max_length=16), keyed_by("name")] = Field(
+    owners: Annotated[ListOf[RemediationOwner], Field(max_length=16), keyed_by("name")] = Field(
         default=(), description="Other remediations, besides NVSentinel, Karpenter and the cluster autoscaler."
     )
     detectors: ListOf[Detector] = Field(
@@ -151,10 +151,10 @@ KIND = Kind(
     short_names=("hpol",),
     is_namespaced=False,
     columns=(
-        Column("Mode", ".spec.mode", "string", "What is done about faults."),
-        Column("Nodes", ".status.nodes", "integer", "Nodes that it governs."),
-        Column("Out", ".status.quarantined", "integer", "Nodes in quarantine or on probation."),
-        Column("Incidents", ".status.incidents", "integer", "Open incidents on its nodes."),
+        PrinterColumn("Mode", ".spec.mode", "string", "What is done about faults."),
+        PrinterColumn("Nodes", ".status.nodes", "integer", "Nodes that it governs."),
+        PrinterColumn("Out", ".status.quarantined", "integer", "Nodes in quarantine or on probation."),
+        PrinterColumn("Incidents", ".status.incidents", "integer", "Open incidents on its nodes."),
         condition("Ready", "Whether agents are heard."),
         reason("Ready"),
         AGE,

@@ -10,7 +10,7 @@ from controller.api.rule import Flaw, Rule, repeat_flaws
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrinterColumn:
     """One column of `kubectl get`."""
 
     name: str
@@ -23,7 +23,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleSubresource:
     """Scale subresource, which `kubectl scale`, autoscalers and disruption budgets read and set."""
 
     spec_path: str
@@ -31,18 +31,18 @@ class Scale:
     selector_path: str
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date", "Time since the object was created.")
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date", "Time since the object was created.")
 
 
-def condition(name: str, words: str) -> Column:
+def condition(name: str, words: str) -> PrinterColumn:
     """Column with the status of a condition. words: description of the column."""
-    return Column(name, f'.status.conditions[?(@.type=="{name}")].status', "string", words)
+    return PrinterColumn(name, f'.status.conditions[?(@.type=="{name}")].status', "string", words)
 
 
-def reason(name: str) -> Column:
+def reason(name: str) -> PrinterColumn:
     """Column with the reason of a condition, shown only with `-o wide`."""
     path = f'.status.conditions[?(@.type=="{name}")].reason'
-    return Column("Reason", path, "string", f"Reason of the condition {name}.", is_wide=True)
+    return PrinterColumn("Reason", path, "string", f"Reason of the condition {name}.", is_wide=True)
 
 
 ACCEPTED = condition("Accepted", "Whether the object and its references are valid.")
@@ -63,9 +63,9 @@ class Kind:
     api_version: str = API_VERSION
     short_names: tuple[str, ...] = ()
     """Short names for kubectl: `msvc`."""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     """Columns of `kubectl get`."""
-    scale: Scale | None = None
+    scale: ScaleSubresource | None = None
     """Scale subresource, if the kind has one."""
     rules: tuple[Rule, ...] = ()
     """Rules between fields, enforced by the API server and for files."""

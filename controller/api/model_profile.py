@@ -8,7 +8,7 @@ from pydantic import Field
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import ApiVersion, Duration, ListOf, NumberFromZero, ObjectName, OwnMeta, Strict
-from controller.api.kind import ACCEPTED, AGE, Column, Kind
+from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.rule import Flaw, Path, Rule, column_flaws, rising_flaws, row_flaws, unchanging
 
 Edge = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -24,7 +24,7 @@ class Grid(Strict):
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
 
 
-class Slo(Strict):
+class MeasuredSlo(Strict):
     """Service level objective (SLO)."""
 
     tpot: Duration = Field(description="Upper bound of a request's mean time per output token (`40ms`).")
@@ -33,7 +33,7 @@ class Slo(Strict):
 class ThroughputTable(Strict):
     """Measured throughput under one SLO."""
 
-    slo: Slo = Field(description="SLO that was met during the measurement.")
+    slo: MeasuredSlo = Field(description="SLO that was met during the measurement.")
     requests_per_second: Matrix = Field(
         description=(
             "Requests per second that one instance sustains when it serves only that bucket; rows follow "
@@ -136,9 +136,9 @@ KIND = Kind(
     short_names=("mprof",),
     is_namespaced=False,
     columns=(
-        Column("Model", ".spec.model", "string", "Measured model."),
-        Column("GPU type", ".spec.gpuType", "string", "GPUType it was measured on."),
-        Column("GPUs", ".spec.gpusPerInstance", "integer", "GPUs of one instance."),
+        PrinterColumn("Model", ".spec.model", "string", "Measured model."),
+        PrinterColumn("GPU type", ".spec.gpuType", "string", "GPUType it was measured on."),
+        PrinterColumn("GPUs", ".spec.gpusPerInstance", "integer", "GPUs of one instance."),
         ACCEPTED,
         AGE,
     ),

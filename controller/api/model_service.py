@@ -24,7 +24,7 @@ from controller.api.fields import (
     as_set,
     keyed_by,
 )
-from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.labels import SERVICE_LABEL
 from controller.api.model_profile import Edges, Matrix, rising
 from controller.api.rule import Flaw, Path, Rule, column_flaws, fits_label, row_flaws, unchanging
@@ -276,13 +276,15 @@ KIND = Kind(
     short_names=("msvc",),
     is_namespaced=True,
     columns=(
-        Column("Model", ".spec.model", "string", "Served model."),
-        Column("Wanted", ".status.wantedInstances", "integer", "Wanted instances."),
-        Column("Running", ".status.runningInstances", "integer", "Running instances."),
-        Column("$/h", ".status.costPerHour", "number", "Cost of the wanted instances, dollars per hour."),
+        PrinterColumn("Model", ".spec.model", "string", "Served model."),
+        PrinterColumn("Wanted", ".status.wantedInstances", "integer", "Wanted instances."),
+        PrinterColumn("Running", ".status.runningInstances", "integer", "Running instances."),
+        PrinterColumn("$/h", ".status.costPerHour", "number", "Cost of the wanted instances, dollars per hour."),
         condition("Ready", "Whether all instances run as planned."),
-        Column("Mix", ".status.mix", "string", "Planned instances by instance type.", is_wide=True),
-        Column("Gap", ".status.gap", "number", "Fraction by which the cost may exceed the minimum.", is_wide=True),
+        PrinterColumn("Mix", ".status.mix", "string", "Planned instances by instance type.", is_wide=True),
+        PrinterColumn(
+            "Gap", ".status.gap", "number", "Fraction by which the cost may exceed the minimum.", is_wide=True
+        ),
         reason("Ready"),
         AGE,
     ),

@@ -23,7 +23,7 @@ from controller.api.fields import (
     as_set,
     keyed_by,
 )
-from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.rule import Flaw, Rule
 
 Type = Literal["site", "row", "rack", "pdu"]
@@ -141,7 +141,7 @@ class Culprit(StatusPart):
     )
 
 
-class HeldBack(StatusPart):
+class CappedDevice(StatusPart):
     """Device whose power cap is below what it would draw."""
 
     device: str = Field(max_length=128, description="UUID of the device.")
@@ -168,7 +168,7 @@ class LearnedHours(StatusPart):
     )
 
 
-class Learned(StatusPart):
+class LearnedStatus(StatusPart):
     """What a controller learnt over days, for the next one. Believed while `products` and `devices` fit."""
 
     time: Instant = Field(description="When it was written.")
@@ -214,12 +214,12 @@ class PowerDomainStatus(ObservedStatus):
     held_back_devices: int = Field(
         default=0, ge=0, le=10_000_000, description="Number of devices that are capped below what they would draw."
     )
-    held_back: ListOf[HeldBack] = Field(
+    held_back: ListOf[CappedDevice] = Field(
         default=(),
         max_length=128,
         description="The capped devices on nodes directly in this domain, not in one that it feeds; at most 128.",
     )
-    learned: Learned | None = Field(
+    learned: LearnedStatus | None = Field(
         default=None,
         description="What is worth keeping over a restart; written once an hour at most, where it changed.",
     )
@@ -287,13 +287,15 @@ KIND = Kind(
     short_names=("pdom",),
     is_namespaced=False,
     columns=(
-        Column("Type", ".spec.type", "string", "Type of the domain."),
-        Column("Budget", ".spec.budgetWatts", "number", "Continuous power budget, watts."),
-        Column("Draw", ".status.drawWatts", "number", "Present draw, watts."),
-        Column("Headroom", ".status.headroomWatts", "number", "Power available to new work, watts."),
-        Column("Devices", ".status.devices", "integer", "Devices that draw through this domain."),
-        Column("Stale", ".status.staleDevices", "integer", "Devices without a recent report.", is_wide=True),
-        Column("Capped", ".status.cappedShare", "number", "Fraction of its devices that are capped.", is_wide=True),
+        PrinterColumn("Type", ".spec.type", "string", "Type of the domain."),
+        PrinterColumn("Budget", ".spec.budgetWatts", "number", "Continuous power budget, watts."),
+        PrinterColumn("Draw", ".status.drawWatts", "number", "Present draw, watts."),
+        PrinterColumn("Headroom", ".status.headroomWatts", "number", "Power available to new work, watts."),
+        PrinterColumn("Devices", ".status.devices", "integer", "Devices that draw through this domain."),
+        PrinterColumn("Stale", ".status.staleDevices", "integer", "Devices without a recent report.", is_wide=True),
+        PrinterColumn(
+            "Capped", ".status.cappedShare", "number", "Fraction of its devices that are capped.", is_wide=True
+        ),
         condition("Ready", "Whether its agents report and its budget is kept."),
         reason("Ready"),
         AGE,

@@ -18,7 +18,7 @@ from controller.api.fields import (
     as_set,
     keyed_by,
 )
-from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 
 HIGHEST_PRIORITY = 1_000_000
 MOST_TROUBLES = 16
@@ -110,11 +110,11 @@ KIND = Kind(
     short_names=("sbp",),
     is_namespaced=False,
     columns=(
-        Column("Selected", ".status.selected", "integer", "Running pods that it covers."),
-        Column("Controlled", ".status.controlled", "integer", "Those whose tool calls are isolated."),
-        Column("Running", ".status.running", "integer", "Tool calls that run."),
-        Column("Queued", ".status.queued", "integer", "Tool calls that wait for memory."),
-        Column("Frozen", ".status.frozen", "integer", "Tool calls that are frozen.", is_wide=True),
+        PrinterColumn("Selected", ".status.selected", "integer", "Running pods that it covers."),
+        PrinterColumn("Controlled", ".status.controlled", "integer", "Those whose tool calls are isolated."),
+        PrinterColumn("Running", ".status.running", "integer", "Tool calls that run."),
+        PrinterColumn("Queued", ".status.queued", "integer", "Tool calls that wait for memory."),
+        PrinterColumn("Frozen", ".status.frozen", "integer", "Tool calls that are frozen.", is_wide=True),
         condition("Ready", "Whether all its pods are under control."),
         reason("Ready"),
         AGE,

@@ -22,7 +22,7 @@ from controller.api.fields import (
     as_set,
     keyed_by,
 )
-from controller.api.kind import AGE, Column, Kind, condition, reason
+from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.rule import Flaw, Rule
 
 Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
@@ -136,7 +136,7 @@ class DemandSources(Strict):
         return min(self.sources, key=lambda source: ROLES.index(source.role))
 
 
-class Capacity(Strict):
+class ReplicaCapacity(Strict):
     """Capacity of the target's replicas."""
 
     per_replica: PositiveNumber = Field(
@@ -317,7 +317,7 @@ class ScalingPolicySpec(Strict):
     min_replicas: Replicas = Field(default=1, description="Lowest number of replicas; 0: the target may scale to zero.")
     max_replicas: int = Field(ge=1, le=MOST_REPLICAS, description="Highest number of replicas.")
     demand: DemandSources = Field(description="Sources of the measured demand.")
-    capacity: Capacity | None = Field(
+    capacity: ReplicaCapacity | None = Field(
         default=None,
         description="Capacity of a replica; required except for a ModelService, whose ModelProfiles have it.",
     )
@@ -367,7 +367,7 @@ class LeadTimeStatus(StatusPart):
     )
 
 
-class ExpectedCost(StatusPart):
+class ExpectedCostStatus(StatusPart):
     """Expected cost of a number of replicas: its price, and that of the load expected to be missed."""
 
     chosen: float = Field(description="Expected cost of the recommended replicas, dollars per hour.")
@@ -389,7 +389,7 @@ class MixCost(StatusPart):
     one_more: NumberFromZero | None = Field(default=None, description="Price with one replica more, likewise.")
 
 
-class Recommendation(StatusPart):
+class PastRecommendation(StatusPart):
     """Recommended number of replicas from an instant on."""
 
     time: Instant = Field(description="When it was first recommended.")
@@ -483,7 +483,7 @@ class ScalingPolicyStatus(ObservedStatus):
     chosen_quantile: Fraction | None = Field(
         default=None, description="Probability that the recommended replicas serve the load at the lead time."
     )
-    expected_cost: ExpectedCost | None = Field(
+    expected_cost: ExpectedCostStatus | None = Field(
         default=None, description="Expected cost of the recommended replicas, and of one fewer and one more."
     )
     mix_cost: MixCost | None = Field(
@@ -492,7 +492,7 @@ class ScalingPolicyStatus(ObservedStatus):
     limited_by: str | None = Field(
         default=None, max_length=64, description="What limited the decision; absent: nothing did."
     )
-    recommendations: ListOf[Recommendation] = Field(
+    recommendations: ListOf[PastRecommendation] = Field(
         default=(), max_length=64, description="Earlier recommendations that stabilization still needs, oldest first."
     )
     changes: ListOf[ReplicaChange] = Field(
@@ -645,15 +645,15 @@ KIND = Kind(
     short_names=("sp",),
     is_namespaced=True,
     columns=(
-        Column("Target", ".spec.target.name", "string", "Name of the target."),
-        Column("Mode", ".spec.mode", "string", "Mode of the policy."),
-        Column("Current", ".status.currentReplicas", "integer", "Replicas that serve now."),
-        Column("Desired", ".status.desiredReplicas", "integer", "Replicas that the target's spec asks for."),
-        Column("Recommended", ".status.recommendedReplicas", "integer", "Replicas that the decision asks for."),
-        Column("P99", ".status.forecast.p99", "number", "99th percentile of the load at the lead time."),
-        Column("Limited by", ".status.limitedBy", "string", "What limited the decision."),
-        Column("Kind", ".spec.target.kind", "string", "Kind of the target.", is_wide=True),
-        Column("Load", ".status.load", "number", "Last measured load.", is_wide=True),
+        PrinterColumn("Target", ".spec.target.name", "string", "Name of the target."),
+        PrinterColumn("Mode", ".spec.mode", "string", "Mode of the policy."),
+        PrinterColumn("Current", ".status.currentReplicas", "integer", "Replicas that serve now."),
+        PrinterColumn("Desired", ".status.desiredReplicas", "integer", "Replicas that the target's spec asks for."),
+        PrinterColumn("Recommended", ".status.recommendedReplicas", "integer", "Replicas that the decision asks for."),
+        PrinterColumn("P99", ".status.forecast.p99", "number", "99th percentile of the load at the lead time."),
+        PrinterColumn("Limited by", ".status.limitedBy", "string", "What limited the decision."),
+        PrinterColumn("Kind", ".spec.target.kind", "string", "Kind of the target.", is_wide=True),
+        PrinterColumn("Load", ".status.load", "number", "Last measured load.", is_wide=True),
         condition("Ready", "Whether the policy decides by fresh metrics, and nothing opposes it."),
         reason("Ready"),
         AGE,

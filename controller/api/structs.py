@@ -133,7 +133,7 @@ class Affinity(Slim, frozen=True):
     pod_anti_affinity: PodAffinity = PodAffinity()
 
 
-class Toleration(Slim, frozen=True):
+class PodToleration(Slim, frozen=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -182,7 +182,7 @@ class NodeConstraints(Slim, frozen=True):
 
     node_selector: dict[str, str] = {}
     affinity: Affinity = Affinity()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[PodToleration, ...] = ()
 
 
 class PodSpec(NodeConstraints, frozen=True):
@@ -230,7 +230,7 @@ class NodeMeta(Meta, frozen=True):
     annotations: NodeAnnotations = NodeAnnotations()
 
 
-class Taint(Slim, frozen=True):
+class NodeTaint(Slim, frozen=True):
     key: str
     value: str = ""
     effect: str = "NoSchedule"
@@ -239,10 +239,10 @@ class Taint(Slim, frozen=True):
 
 class NodeSpec(Slim, frozen=True):
     unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
 
 
-class Condition(Slim, frozen=True):
+class NodeCondition(Slim, frozen=True):
     type: str
     status: str
 
@@ -250,7 +250,7 @@ class Condition(Slim, frozen=True):
 class NodeStatus(Slim, frozen=True):
     allocatable: dict[str, Amount] = {}
     capacity: dict[str, Amount] = {}
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
 
 
 class Node(Slim, frozen=True):
@@ -283,7 +283,7 @@ class LeaseSpec(Slim, frozen=True):
     lease_transitions: int | None = None
 
 
-class Lease(Slim, frozen=True):
+class LeaseObject(Slim, frozen=True):
     """coordination.k8s.io/v1 Lease."""
 
     metadata: Meta
@@ -295,7 +295,7 @@ class ListMeta(Slim, frozen=True):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Page(Slim, Generic[Item], frozen=True):
+class ListPage(Slim, Generic[Item], frozen=True):
     """Page of a list, or the whole list."""
 
     items: list[Item] | None = None

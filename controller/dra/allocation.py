@@ -8,7 +8,7 @@ import msgspec
 from cluster.errors import ActionError
 from controller.api.labels import EPOCH_ANNOTATION
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
-from controller.dra.requests import ClaimRequests, Inventory, Listed, Request, matches
+from controller.dra.requests import ClaimRequest, ClaimRequests, DeviceInventory, Listed, matches
 from controller.dra.selectors import SelectorError
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
@@ -20,8 +20,8 @@ def path_of(claim: ResourceClaim) -> str:
 
 
 def chosen(
-    wanted: ClaimRequests, inventory: Inventory, numbers: Sequence[int], held: Collection[DeviceId]
-) -> list[tuple[Request, Listed]]:
+    wanted: ClaimRequests, inventory: DeviceInventory, numbers: Sequence[int], held: Collection[DeviceId]
+) -> list[tuple[ClaimRequest, Listed]]:
     """Devices of a node for each request of a claim, as (request, device).
 
     numbers: device numbers, as many as the claim requests. held: devices that claims hold now. Raises ActionError when
@@ -54,7 +54,7 @@ def chosen(
 
 def allocation_writes(
     claim: ResourceClaim,
-    given: Sequence[tuple[Request, Listed]],
+    given: Sequence[tuple[ClaimRequest, Listed]],
     node: str,
     pod: SeenPod,
     stamp: Stamp,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
-from controller.dra.requests import ClaimRequests, Inventory, UnsupportedClaimError, check_selectors, fits
+from controller.dra.requests import ClaimRequests, DeviceInventory, UnsupportedClaimError, check_selectors, fits
 from controller.dra.selectors import SelectorError
 
 FITS_LABEL = "resource.tonnage.dev/fits-"
@@ -21,7 +21,7 @@ class Feasibility:
     def __init__(self, drivers: Mapping[str, str]) -> None:
         """drivers: driver → extended resource as which its devices are counted."""
         self._drivers = drivers
-        self.inventory: dict[str, Inventory] = {}
+        self.inventory: dict[str, DeviceInventory] = {}
         self._known: dict[str, ClaimRequests | None] = {}
         """Requests by digest; None for those with a selector that is not supported."""
         self._feasibility: dict[str, dict[str, str]] = {}
@@ -29,7 +29,7 @@ class Feasibility:
         self._undecided: dict[str, tuple[str, str]] = {}
         """(node, why) by digest where selectors cannot be evaluated on a node; one of such nodes."""
 
-    def put(self, node: str, inventory: Inventory | None) -> bool:
+    def put(self, node: str, inventory: DeviceInventory | None) -> bool:
         """Set the inventory of a node, None for a node without slices; returns whether it changed."""
         before = self.inventory.pop(node, None)
         if inventory is not None:

@@ -38,7 +38,7 @@ class Attribute(Slim, frozen=True):
     version: str | None = None
 
 
-class Capacity(Slim, frozen=True):
+class DeviceCapacity(Slim, frozen=True):
     value: Amount
 
 
@@ -50,7 +50,7 @@ class DeviceTaint(Slim, frozen=True):
 class Device(Slim, frozen=True):
     name: str
     attributes: dict[str, Attribute] = msgspec.field(default_factory=dict)
-    capacity: dict[str, Capacity] = msgspec.field(default_factory=dict)
+    capacity: dict[str, DeviceCapacity] = msgspec.field(default_factory=dict)
     consumes_counters: tuple[Unread, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
     allow_multiple_allocations: bool = False
@@ -124,7 +124,7 @@ class ClaimSpec(Slim, frozen=True):
     devices: DeviceClaim = DeviceClaim()
 
 
-class Result(Slim, frozen=True):
+class AllocatedDevice(Slim, frozen=True):
     """One device allocated to a claim."""
 
     request: str
@@ -139,7 +139,7 @@ class Result(Slim, frozen=True):
 
 
 class AllocatedDevices(Slim, frozen=True):
-    results: tuple[Result, ...] = ()
+    results: tuple[AllocatedDevice, ...] = ()
 
 
 class Allocation(Slim, frozen=True):
@@ -159,7 +159,7 @@ class ClaimStatus(Slim, frozen=True):
     reserved_for: tuple[Consumer, ...] = ()
 
 
-class Owner(Slim, frozen=True):
+class ClaimOwner(Slim, frozen=True):
     uid: str
     kind: str = ""
     controller: bool = False
@@ -172,7 +172,7 @@ class ClaimAnnotations(Slim, rename=None, frozen=True):
 
 class ClaimMeta(Meta, frozen=True):
     finalizers: tuple[str, ...] = ()
-    owner_references: tuple[Owner, ...] = ()
+    owner_references: tuple[ClaimOwner, ...] = ()
     annotations: ClaimAnnotations = ClaimAnnotations()
 
 

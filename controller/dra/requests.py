@@ -24,7 +24,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class DeviceInventory:
     """Devices of a node. The number of a device is its index in `devices`."""
 
     devices: tuple[Listed, ...] = ()
@@ -41,7 +41,7 @@ class Inventory:
         return tuple(listed for listed in self.devices if not listed.withheld)
 
 
-def inventory_from(slices: Iterable[ResourceSlice], drivers: Mapping[str, str]) -> Inventory:
+def inventory_from(slices: Iterable[ResourceSlice], drivers: Mapping[str, str]) -> DeviceInventory:
     """Inventory of one node.
 
     slices: all slices of that node. drivers: driver → extended resource as which its devices are counted; other drivers
@@ -67,7 +67,7 @@ def inventory_from(slices: Iterable[ResourceSlice], drivers: Mapping[str, str]) 
     if len(resources) > 1:
         problems.append(f"its drivers offer {' and '.join(resources)}: a node has GPUs of one kind")
     listed.sort(key=lambda each: (each.id.driver, each.id.pool, _natural(each.id.device)))
-    return Inventory(tuple(listed), resources[0] if resources else "", tuple(problems))
+    return DeviceInventory(tuple(listed), resources[0] if resources else "", tuple(problems))
 
 
 def _withheld(device: Device) -> str:
@@ -102,7 +102,7 @@ class UnsupportedClaimError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ClaimRequest:
     """One device request of a claim."""
 
     name: str
@@ -117,7 +117,7 @@ class Request:
 class ClaimRequests:
     """All device requests of one claim."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[ClaimRequest, ...]
     shared: tuple[str, ...] = ()
     """Attributes that must have the same value on all devices."""
 
@@ -136,7 +136,7 @@ class ClaimRequests:
     def wants_all(self) -> bool:
         return any(request.count is None for request in self.requests)
 
-    def count_on(self, inventory: Inventory) -> int:
+    def count_on(self, inventory: DeviceInventory) -> int:
         """Number of devices that the claim takes on this node."""
         return sum(len(inventory.devices) if r.count is None else r.count for r in self.requests)
 
@@ -181,7 +181,7 @@ def requests_as_written(claim: ResourceClaim, classes: Mapping[str, DeviceClass]
             raise UnsupportedClaimError(f"{what} names DeviceClass {exact.device_class_name!r}, which does not exist")
         selectors = tuple(each.cel.expression for each in (*known.spec.selectors, *exact.selectors))
         count = None if exact.allocation_mode == "All" else exact.count
-        requests.append(Request(each.name, exact.device_class_name, count, selectors))
+        requests.append(ClaimRequest(each.name, exact.device_class_name, count, selectors))
     if len(requests) > 1 and any(request.count is None for request in requests):
         raise UnsupportedClaimError("a request for All devices beside others is not supported; ask for a count")
     if any(constraint.distinct_attribute for constraint in devices.constraints):
@@ -190,7 +190,7 @@ def requests_as_written(claim: ResourceClaim, classes: Mapping[str, DeviceClass]
     return ClaimRequests(tuple(requests), tuple(shared))
 
 
-def fits(wanted: ClaimRequests, inventory: Inventory) -> bool:
+def fits(wanted: ClaimRequests, inventory: DeviceInventory) -> bool:
     """Whether the usable devices of a node satisfy the requests.
 
     All of them must: Tonnage chooses freely among a node's devices, which are of one type. Raises SelectorError where a
@@ -213,7 +213,7 @@ def fits(wanted: ClaimRequests, inventory: Inventory) -> bool:
     return all(each.selects(of_device) for each in selectors for of_device in facts)
 
 
-def matches(request: Request, listed: Listed) -> bool:
+def matches(request: ClaimRequest, listed: Listed) -> bool:
     """Whether a device satisfies all selectors of a request. Raises SelectorError."""
     return all(_compiled(text).matches(listed.id.driver, listed.device) for text in request.selectors)
 

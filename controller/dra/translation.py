@@ -17,22 +17,22 @@ from cluster.plans import Reason
 from controller.api.structs import (
     Container,
     Node,
+    NodeTaint,
     Pod,
     PodAnnotations,
     PodMeta,
     PodSpec,
     PodStatus,
+    PodToleration,
     Resources,
     SchedulingGate,
-    Taint,
-    Toleration,
 )
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
 from controller.dra.feasibility import MOST_KNOWN, Feasibility, in_turns
 from controller.dra.objects import DeviceClass, ResourceClaim
 from controller.dra.requests import (
     ClaimRequests,
-    Inventory,
+    DeviceInventory,
     UnsupportedClaimError,
     inventory_from,
     requests_as_written,
@@ -46,12 +46,12 @@ WAITING_GATE = SchedulingGate("tonnage.dev/claims")
 """Gate of a pod that cannot be planned because of its claims."""
 NODE_LABEL = "resource.tonnage.dev/node"
 """Label with the name of a node whose devices come from slices."""
-DEVICE_TAINT = Taint("resource.tonnage.dev/devices", effect="NoSchedule")
+DEVICE_TAINT = NodeTaint("resource.tonnage.dev/devices", effect="NoSchedule")
 """Taint that keeps pods without claims off devices that only claims can allocate."""
 HOLDER_PRIORITY = 2_000_001_000
 """Priority of placeholder pods, which must never be preempted; that of system-node-critical."""
 
-_TOLERATES_IT = Toleration(key=DEVICE_TAINT.key, operator="Exists")
+_TOLERATES_IT = PodToleration(key=DEVICE_TAINT.key, operator="Exists")
 
 
 @dataclass
@@ -377,7 +377,7 @@ def gated(pod: Pod) -> Pod:
     return replace(pod, spec=replace(pod.spec, scheduling_gates=(*pod.spec.scheduling_gates, WAITING_GATE)))
 
 
-def holder_pod(name: str, node: str, inventory: Inventory, numbers: Sequence[int]) -> Pod | None:
+def holder_pod(name: str, node: str, inventory: DeviceInventory, numbers: Sequence[int]) -> Pod | None:
     """Placeholder pod that occupies devices of a node in the snapshot; None when there are no devices.
 
     name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it.

@@ -8,7 +8,7 @@ from ssl import SSLError
 from typing import Protocol
 
 from cluster.version import VERSION
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.request import JSON, Body, KubeReadError, KubeWriteError, Query, Refusal
 
 
@@ -29,7 +29,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """Response of the API server: body and headers."""
 
     body: bytes
@@ -60,7 +60,7 @@ class ApiServer(ABC):
     @abstractmethod
     async def send(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
-    ) -> Answer:
+    ) -> ApiResponse:
         """One request and its whole response; never retried where it may have taken effect. Raises RefusedError."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class ApiServer(ABC):
         """Response body of a GET. Raises KubeReadError."""
         return (await self.read_whole(path, query, accept)).body
 
-    async def read_whole(self, path: str, query: Query | None = None, accept: str = JSON) -> Answer:
+    async def read_whole(self, path: str, query: Query | None = None, accept: str = JSON) -> ApiResponse:
         """Response to a GET, with its headers. Raises KubeReadError."""
         try:
             return await self.send("GET", path, query or {}, None, JSON, accept)
@@ -89,7 +89,7 @@ class ApiServer(ABC):
             raise KubeWriteError(doing, refused.refusal) from refused.__cause__
 
 
-def fixed_headers(access: Access) -> list[tuple[str, str]]:
+def fixed_headers(access: ApiAccess) -> list[tuple[str, str]]:
     """Headers that all requests of an access have, those of user impersonation among them.
 
     Source: Kubernetes documentation, "User impersonation".

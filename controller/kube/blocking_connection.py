@@ -13,8 +13,8 @@ from ssl import SSLContext
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
-from controller.kube.api_server import Answer, ApiServer, RefusedError, fixed_headers, no_connection, no_response
-from controller.kube.credentials import Access, Credentials, Server, credentials
+from controller.kube.api_server import ApiResponse, ApiServer, RefusedError, fixed_headers, no_connection, no_response
+from controller.kube.credentials import ApiAccess, ApiServerAddress, Credentials, credentials
 from controller.kube.kubeconfig import CredentialError
 from controller.kube.request import JSON, Body, KubeReadError, Query, refusal_of, warning_text
 
@@ -33,7 +33,7 @@ class BlockingConnection(ApiServer):
     def __init__(
         self,
         own: Credentials,
-        access: Access,
+        access: ApiAccess,
         on_warning: Callable[[str], None] = lambda _: None,
         within_s: float | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class BlockingConnection(ApiServer):
 
     async def send(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
-    ) -> Answer:
+    ) -> ApiResponse:
         try:
             response = self._response(method, path, query, body, content_type, accept)
             for warning in response.headers.get_all("Warning", ()):
@@ -65,7 +65,7 @@ class BlockingConnection(ApiServer):
         if not 200 <= response.status < 300:
             after = response.headers.get("Retry-After", "")
             raise RefusedError(refusal_of(response.status, path, content, after))
-        return Answer(content, {name.lower(): value for name, value in response.headers.items()})
+        return ApiResponse(content, {name.lower(): value for name, value in response.headers.items()})
 
     async def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
         """Lines of a watch, over a connection of its own."""
@@ -155,7 +155,7 @@ class _Https(http.client.HTTPSConnection):
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
 
-def _line_to(server: Server, timeout_s: float) -> http.client.HTTPConnection:
+def _line_to(server: ApiServerAddress, timeout_s: float) -> http.client.HTTPConnection:
     """Connection that is not open yet, through the proxy where there is one."""
     url = urlsplit(server.host)
     host, port = url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
@@ -176,7 +176,7 @@ def _proxy_headers(name: str | None, password: str | None) -> dict[str, str]:
     return {"Proxy-Authorization": f"Basic {b64encode(pair).decode()}"}
 
 
-def serves(server: Server) -> bool:
+def serves(server: ApiServerAddress) -> bool:
     """Whether this client can reach a server: directly, or as HTTPS through a proxy that speaks plain HTTP."""
     return not server.proxy or (server.host.startswith("https://") and server.proxy.startswith("http://"))
 
@@ -194,7 +194,7 @@ def _as_text(value: object) -> str:
     raise TypeError(f"{value!r} cannot be sent as JSON")
 
 
-def _refused(error: BaseException, server: Server) -> RefusedError:
+def _refused(error: BaseException, server: ApiServerAddress) -> RefusedError:
     if isinstance(error, _UnreachedError) and isinstance(error.__cause__, OSError):
         if isinstance(error.__cause__, TimeoutError):
             return RefusedError(no_response(error.__cause__))
@@ -205,7 +205,7 @@ def _refused(error: BaseException, server: Server) -> RefusedError:
 
 
 def connect_blocking(
-    access: Access, on_warning: Callable[[str], None] = lambda _: None, within_s: float | None = None
+    access: ApiAccess, on_warning: Callable[[str], None] = lambda _: None, within_s: float | None = None
 ) -> BlockingConnection | None:
     """A connection to the cluster that `access` names; None where only the asynchronous client can reach it.
 

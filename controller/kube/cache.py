@@ -13,7 +13,7 @@ from typing import Any, Generic, Never, TypeVar
 import msgspec
 import structlog
 
-from controller.api.structs import DEEPEST, Event, ListMeta, Meta, Page, Slim, shallow
+from controller.api.structs import DEEPEST, Event, ListMeta, ListPage, Meta, Slim, shallow
 from controller.kube.api_server import Transport
 from controller.kube.request import ABSENT, KubeReadError, Refusal, is_version_lost, refusal_in
 
@@ -76,7 +76,7 @@ class Cache(Generic[Item]):
         self._wants_list = True
         self._is_version_lost = False
         self._pages: dict[str, Item] = {}
-        self._page_decoder = msgspec.json.Decoder(Page[resource.item])  # type: ignore[name-defined]
+        self._page_decoder = msgspec.json.Decoder(ListPage[resource.item])  # type: ignore[name-defined]
         self._item_decoder = msgspec.json.Decoder(resource.item)
 
     def __len__(self) -> int:
@@ -314,7 +314,7 @@ class WatchTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WatchSurroundings:
     """Clock, sleep and random numbers of a reflector, which tests replace."""
 
     clock: Callable[[], float]
@@ -324,7 +324,7 @@ class Surroundings:
     chance: Random
 
 
-async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, around: Surroundings) -> Never:
+async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, around: WatchSurroundings) -> Never:
     """Keep the cache current until cancelled. Every failed read is logged, counted and retried."""
     failures, failed_at_s = 0, 0.0
     while True:
@@ -368,7 +368,7 @@ async def list_all(cache: Cache[Item], transport: Transport, clock: Callable[[],
     log.info("listed", part=cache.resource.part, objects=len(cache))
 
 
-async def watch_once(cache: Cache[Item], transport: Transport, times: WatchTimes, around: Surroundings) -> None:
+async def watch_once(cache: Cache[Item], transport: Transport, times: WatchTimes, around: WatchSurroundings) -> None:
     """Follow one watch to its end. Raises KubeReadError when it breaks, or ends at once without an event."""
     start_s, events = around.clock(), cache.events
     query = cache.watch_query(around.chance.uniform(*times.watch_for_s))

@@ -10,22 +10,22 @@ import aiohttp
 import msgspec
 
 from controller.kube.api_server import (
-    Answer,
+    ApiResponse,
     ApiServer,
     RefusedError,
     fixed_headers,
     no_connection,
     no_response,
 )
-from controller.kube.credentials import Access, Credentials, credentials
+from controller.kube.credentials import ApiAccess, Credentials, credentials
 from controller.kube.kubeconfig import CredentialError
 from controller.kube.request import (
     JSON,
+    ApiRequest,
     Body,
     KubeReadError,
     Query,
     Refusal,
-    Request,
     refusal_of,
     resource_of,
     verb_of,
@@ -39,9 +39,9 @@ class Connection(ApiServer):
     def __init__(
         self,
         own: Credentials,
-        access: Access,
+        access: ApiAccess,
         clock: Callable[[], float],
-        on_request: Callable[[Request], None],
+        on_request: Callable[[ApiRequest], None],
         on_warning: Callable[[str], None],
     ) -> None:
         super().__init__(own.server.host, own.server.namespace)
@@ -85,14 +85,14 @@ class Connection(ApiServer):
 
     async def send(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
-    ) -> Answer:
+    ) -> ApiResponse:
         try:
             answer = await self._send(method, path, query, body, content_type, accept, self._response_timeout)
             for warning in answer.headers.getall("Warning", ()):
                 self._on_warning(warning_text(warning))
             await _check(answer)
             headers = {name.lower(): value for name, value in answer.headers.items()}
-            return Answer(await answer.read(), headers)
+            return ApiResponse(await answer.read(), headers)
         except _BROKEN as error:
             raise RefusedError(_no_response(error)) from error
 
@@ -124,7 +124,7 @@ class Connection(ApiServer):
             return answer
         finally:
             verb, resource = verb_of(method, path, query), resource_of(path)
-            self._on_request(Request(verb, resource, status, self._clock() - start_s))
+            self._on_request(ApiRequest(verb, resource, status, self._clock() - start_s))
 
     async def _authorization(self) -> list[tuple[str, str]]:
         # In a thread where it may run a plugin: the event loop also serves watches and the lease meanwhile.
@@ -137,9 +137,9 @@ _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, CredentialError)
 
 
 async def connect(
-    access: Access,
+    access: ApiAccess,
     clock: Callable[[], float],
-    on_request: Callable[[Request], None] = lambda _: None,
+    on_request: Callable[[ApiRequest], None] = lambda _: None,
     on_warning: Callable[[str], None] = lambda _: None,
 ) -> Connection:
     """A connection to the cluster that `access` names; nothing is sent yet. Raises ConfigError.

@@ -20,9 +20,9 @@ from yaml import YAMLError
 from cluster.errors import ConfigError, Mistake
 from controller.kube.kubeconfig import (
     DEFAULT_NAMESPACE,
-    Context,
     CredentialError,
-    Entry,
+    KubeconfigEntry,
+    KubeContext,
     default_paths,
     files_of,
     load_certificate,
@@ -68,7 +68,7 @@ class Sourced:
     """Whether the last credential stays in use when a later read fails."""
 
 
-def source_of(user: Entry) -> Sourced:
+def source_of(user: KubeconfigEntry) -> Sourced:
     """Source of a kubeconfig's user, in the order in which kubectl looks. Raises CredentialError."""
     if user.fields.get("exec"):
         return Sourced(lambda: _from_plugin(user), changes=True, survives_failure=True)
@@ -97,12 +97,12 @@ def token_file(path: str) -> Sourced:
     return Sourced(read, changes=True)
 
 
-def _from_plugin(user: Entry) -> Credential:
+def _from_plugin(user: KubeconfigEntry) -> Credential:
     """Credential of a plugin. Source: Kubernetes documentation, "client-go credential plugins"."""
     import subprocess
     from datetime import datetime
 
-    plugin = Entry(user.fields["exec"], user.folder)
+    plugin = KubeconfigEntry(user.fields["exec"], user.folder)
     command, version = plugin.text("command"), plugin.text("apiVersion")
     if not (command and version):
         raise CredentialError("exec: command and apiVersion are needed")
@@ -191,7 +191,7 @@ more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ApiAccess:
     """Choice of cluster and user, and the timeouts of its requests."""
 
     kubeconfig: str = ""
@@ -216,7 +216,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ApiServerAddress:
     """Address of an API server, and how to reach it."""
 
     host: str
@@ -233,7 +233,7 @@ class Server:
 class Credentials:
     """Server of an `Access`, and the credential that is current. Not for printing: it holds tokens."""
 
-    def __init__(self, server: Server, source: Sourced, clock: Callable[[], float]) -> None:
+    def __init__(self, server: ApiServerAddress, source: Sourced, clock: Callable[[], float]) -> None:
         """clock: monotonic, seconds; decides when a credential is read again. Raises CredentialError, OSError."""
         self.server = server
         self._source = source
@@ -267,7 +267,7 @@ class Credentials:
         self._credential = credential
 
 
-def credentials(access: Access, clock: Callable[[], float]) -> Credentials:
+def credentials(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
     """Credentials that `access` names. Raises ConfigError.
 
     clock: monotonic, seconds; decides when a token is read again.
@@ -299,7 +299,7 @@ def proxy_to(url: str) -> str | None:
     return found if found and not proxy_bypass(server.netloc) else None
 
 
-def _of_kubeconfig(access: Access, clock: Callable[[], float]) -> Credentials:
+def _of_kubeconfig(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
     paths = access.kubeconfig or default_paths()
     files = files_of(paths)
     if not any(map(os.path.exists, files)):
@@ -311,18 +311,18 @@ def _of_kubeconfig(access: Access, clock: Callable[[], float]) -> Credentials:
         raise CredentialError(f"the cluster's server {host!r} is not a URL")
     proxy = context.cluster.text("proxy-url") or proxy_to(host)
     name = context.cluster.text("tls-server-name")
-    server = Server(host, tls_of(context), name, proxy, context.namespace)
+    server = ApiServerAddress(host, tls_of(context), name, proxy, context.namespace)
     return Credentials(server, source_of(context.user), clock)
 
 
-def _of_pod(access: Access, clock: Callable[[], float]) -> Credentials:
+def _of_pod(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
     url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    cluster = Entry({"server": url, "certificate-authority": f"{access.service_account}/ca.crt"})
+    cluster = KubeconfigEntry({"server": url, "certificate-authority": f"{access.service_account}/ca.crt"})
     try:
         with open(POD_NAMESPACE_FILE, encoding="utf-8") as file:
             namespace = file.read().strip() or DEFAULT_NAMESPACE
     except OSError:
         namespace = DEFAULT_NAMESPACE
-    server = Server(url, tls_of(Context(cluster, Entry({}), "")), "", proxy_to(url), namespace)
+    server = ApiServerAddress(url, tls_of(KubeContext(cluster, KubeconfigEntry({}), "")), "", proxy_to(url), namespace)
     return Credentials(server, token_file(f"{access.service_account}/token"), clock)

@@ -23,7 +23,7 @@ class CredentialError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KubeconfigEntry:
     """One cluster, user or context of a kubeconfig."""
 
     fields: Mapping[str, Any]
@@ -60,11 +60,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class KubeContext:
     """Cluster, user and namespace that a context names."""
 
-    cluster: Entry
-    user: Entry
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry
     namespace: str
 
 
@@ -72,20 +72,20 @@ class Context:
 class Kubeconfig:
     """Several files as one: of entries with the same name the first counts, as does the first current context."""
 
-    contexts: Mapping[str, Entry]
-    clusters: Mapping[str, Entry]
-    users: Mapping[str, Entry]
+    contexts: Mapping[str, KubeconfigEntry]
+    clusters: Mapping[str, KubeconfigEntry]
+    users: Mapping[str, KubeconfigEntry]
     current: str
 
-    def context(self, name: str = "") -> Context:
+    def context(self, name: str = "") -> KubeContext:
         """Content of a context, by default of the current one. Raises CredentialError."""
         if not (name or self.current):
             raise CredentialError("it has no current-context")
         chosen = _named(self.contexts, name or self.current, "contexts")
         cluster = _named(self.clusters, chosen.text("cluster"), "clusters")
         # As kubectl: a context without a user acts as the anonymous one.
-        user = self.users.get(chosen.text("user"), Entry({}))
-        return Context(cluster, user, chosen.text("namespace") or DEFAULT_NAMESPACE)
+        user = self.users.get(chosen.text("user"), KubeconfigEntry({}))
+        return KubeContext(cluster, user, chosen.text("namespace") or DEFAULT_NAMESPACE)
 
 
 def read_kubeconfig(paths: str) -> Kubeconfig:
@@ -93,7 +93,7 @@ def read_kubeconfig(paths: str) -> Kubeconfig:
 
     Raises CredentialError, OSError, yaml.YAMLError.
     """
-    merged: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
+    merged: dict[str, dict[str, KubeconfigEntry]] = {kind: {} for kind in KINDS}
     current = ""
     for path in filter(os.path.exists, files_of(paths)):
         with open(path, encoding="utf-8") as file:
@@ -109,7 +109,7 @@ def read_kubeconfig(paths: str) -> Kubeconfig:
                 fields = each.get(kind.removesuffix("s")) or {}
                 if not isinstance(fields, dict):
                     raise CredentialError(f"{kind}: {each['name']} is not a mapping")
-                merged[kind].setdefault(each["name"], Entry(fields, folder))
+                merged[kind].setdefault(each["name"], KubeconfigEntry(fields, folder))
     return Kubeconfig(current=current, **merged)
 
 
@@ -123,13 +123,13 @@ def default_paths() -> str:
     return os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
 
 
-def _named(entries: Mapping[str, Entry], name: str, kind: str) -> Entry:
+def _named(entries: Mapping[str, KubeconfigEntry], name: str, kind: str) -> KubeconfigEntry:
     if name not in entries:
         raise CredentialError(f"its {kind} have no entry with name {name}")
     return entries[name]
 
 
-def tls_of(context: Context) -> SSLContext:
+def tls_of(context: KubeContext) -> SSLContext:
     """Context that trusts the cluster's authority, else the system's, and shows the user's certificate.
 
     Raises CredentialError, OSError (ssl.SSLError among them), UnicodeDecodeError.

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from cluster.errors import UNREADABLE, ActionError, ObservationError
-from controller.api.structs import Lease
+from controller.api.structs import LeaseObject
 from controller.kube.request import KubeReadError, KubeWriteError
 from controller.kube.sender import Writer
 
@@ -49,7 +49,7 @@ class LeaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LeaseCandidate:
     """State of one candidate for leadership. Instants are of its own monotonic clock, seconds."""
 
     identity: str
@@ -77,7 +77,7 @@ class Candidate:
         until_s = self.write_until_s()
         return until_s is not None and now_s < until_s
 
-    def watched(self, record: LeaseRecord, now_s: float) -> "Candidate":
+    def watched(self, record: LeaseRecord, now_s: float) -> "LeaseCandidate":
         """State after a read of the Lease. When another candidate holds it, this one's leadership ends at once."""
         changed = self.seen is None or record != self.seen
         renewed_at_s = self.renewed_at_s if self._wrote(record) else None
@@ -98,11 +98,11 @@ class Candidate:
         transitions = seen.transitions + 1 if seen.version else 0
         return LeaseRecord(self.identity, self.times.duration_s, instant, instant, transitions, seen.version)
 
-    def sending(self, record: LeaseRecord) -> "Candidate":
+    def sending(self, record: LeaseRecord) -> "LeaseCandidate":
         """State before a write, which may take effect without an answer."""
         return replace(self, sent=(*self.sent, record.renewed)[-KEPT:])
 
-    def written(self, record: LeaseRecord, sent_at_s: float) -> "Candidate":
+    def written(self, record: LeaseRecord, sent_at_s: float) -> "LeaseCandidate":
         """State after the API accepted `record`, in a request that was sent at `sent_at_s`."""
         return replace(self.sending(record), seen=record, seen_at_s=sent_at_s, renewed_at_s=sent_at_s)
 
@@ -144,7 +144,7 @@ class Leadership:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace, self._name = namespace, name
         self._clock, self._wall_clock = clock, wall_clock
-        self._candidate = Candidate(identity, times)
+        self._candidate = LeaseCandidate(identity, times)
         self._rests_until_s = 0.0
 
     @property
@@ -190,7 +190,7 @@ class Leadership:
     async def release(self) -> None:
         """Release the Lease, so that the next leader starts at once. Afterwards this process must not write."""
         record = self._candidate.released(self._instant())
-        self._candidate = Candidate(self._candidate.identity, self._candidate.times)
+        self._candidate = LeaseCandidate(self._candidate.identity, self._candidate.times)
         if record is None:
             return
         try:
@@ -224,7 +224,7 @@ class Leadership:
 def record_from(body: bytes) -> LeaseRecord:
     """Lease in a response body. Raises ObservationError."""
     try:
-        read = msgspec.json.decode(body, type=Lease)
+        read = msgspec.json.decode(body, type=LeaseObject)
     except UNREADABLE as error:
         raise ObservationError(f"reading a Lease: {error}") from error
     spec = read.spec
@@ -249,4 +249,4 @@ def lease_from(record: LeaseRecord, namespace: str, name: str) -> Mapping[str, A
         "renewTime": record.renewed,
         "leaseTransitions": record.transitions,
     }
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseObject", "metadata": metadata, "spec": spec}

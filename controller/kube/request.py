@@ -20,7 +20,7 @@ Body = Mapping[str, Any] | list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """Completed request, as the metrics count it; its label values are few."""
 
     verb: str
@@ -76,12 +76,12 @@ class Refusal:
     words: str
     retry_after_s: float | None = None
     """Time after which the server accepts a retry, seconds."""
-    causes: tuple["Cause", ...] = ()
+    causes: tuple["RefusalCause", ...] = ()
     """Invalid fields, where the server reports them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class RefusalCause:
     """One cause of a refusal, as in meta/v1 StatusCause."""
 
     reason: str = ""
@@ -120,7 +120,7 @@ def refusal_in(status: Mapping[str, Any], code: int) -> Refusal:
     details = status.get("details") or {}
     wait_s = details.get("retryAfterSeconds")
     causes = tuple(
-        Cause(*(str(each.get(name) or "") for name in ("reason", "message", "field")))
+        RefusalCause(*(str(each.get(name) or "") for name in ("reason", "message", "field")))
         for each in details.get("causes") or ()
     )
     return Refusal(

@@ -144,7 +144,7 @@ def ignore() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WriteJob:
     """Write and the object that it changes; the writes of one object are sent in order."""
 
     about: str
@@ -168,7 +168,7 @@ class Applier:
     on_fenced: Callable[[], None] = ignore
     """Called when the API server refused a write because another process leads."""
 
-    async def send(self, jobs: Sequence[Job]) -> list[Sent]:
+    async def send(self, jobs: Sequence[WriteJob]) -> list[Sent]:
         """Result of each job, in order of the jobs. After a failure, later writes to the same object are not sent."""
         answers: list[Sent] = [ActionError("was not sent")] * len(jobs)
         by_object: dict[str, list[int]] = {}

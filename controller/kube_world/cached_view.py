@@ -27,7 +27,7 @@ from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION
 from controller.kube_world.observer import Caches, Observer, settle_heap
 from controller.kube_world.refusals import FailedPod, Refusals
 from controller.kube_world.reservations import Reservations
-from controller.placers import Pool, pool_mode, requested_mode
+from controller.placers import NodePool, pool_mode, requested_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
 from controller.snapshot.scalers import Fact
@@ -276,8 +276,8 @@ def _plain(raw: bytes) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
-    return tuple(Pool(pool.placer, pool.selector, pool.shares) for pool in settings.pools)
+def pools_from(settings: OperatorSettings) -> tuple[NodePool, ...]:
+    return tuple(NodePool(pool.placer, pool.selector, pool.shares) for pool in settings.pools)
 
 
 def allocates_claims(settings: OperatorSettings) -> bool:

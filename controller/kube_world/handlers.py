@@ -29,7 +29,7 @@ REMEMBERED = 10_000
 """Number of services whose refusals are remembered, 5 MB."""
 
 
-class Account:
+class CapacityAccount:
     """Free capacity of a snapshot minus the binds charged since, for one batch of actions.
 
     The API server accepts any Binding, even of twelve GPUs to a node with eight. The guard checks a plan against the
@@ -130,7 +130,7 @@ class WriteResult:
 class Handler:
     """How one type of action is carried out on Kubernetes."""
 
-    def check(self, account: Account, action: Any) -> None:
+    def check(self, account: CapacityAccount, action: Any) -> None:
         """Raises ActionError if the action is impossible in the cluster's present state."""
         raise NotImplementedError
 
@@ -138,7 +138,7 @@ class Handler:
         """Writes to the API server, in order. Raises ActionError if the action cannot be written."""
         raise NotImplementedError
 
-    def begin(self, context: WriteContext, account: Account, action: Any) -> None:
+    def begin(self, context: WriteContext, account: CapacityAccount, action: Any) -> None:
         """Records, before the first request is sent, what then counts as done."""
 
     def settle(self, context: WriteContext, action: Any, result: WriteResult) -> None:
@@ -146,7 +146,7 @@ class Handler:
 
 
 class _BindHandler(Handler):
-    def check(self, account: Account, action: Bind) -> None:
+    def check(self, account: CapacityAccount, action: Bind) -> None:
         why = account.occupancy.objection_to_bind(action.pod, action.node, action.devices)
         _refuse(f"binding {action.pod} to {action.node}", why)
 
@@ -157,7 +157,7 @@ class _BindHandler(Handler):
         stamp = Stamp(context.epoch(), snapshot.at_s)
         return placing_writes(pod, action, snapshot.nodes.labels[row], context.planning.pools, stamp, context.claims)
 
-    def begin(self, context: WriteContext, account: Account, action: Bind) -> None:
+    def begin(self, context: WriteContext, account: CapacityAccount, action: Bind) -> None:
         account.charge(action)
         if pod := context.view.pod(action.pod):
             context.planning.assumed.add(action, pod.uid, context.planning.clock())
@@ -169,7 +169,7 @@ class _BindHandler(Handler):
 
 
 class _EvictHandler(Handler):
-    def check(self, account: Account, action: Evict) -> None:
+    def check(self, account: CapacityAccount, action: Evict) -> None:
         _check_stop(account, action.pod, action.node)
 
     def writes(self, context: WriteContext, action: Evict, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
@@ -184,7 +184,7 @@ class _EvictHandler(Handler):
 
 
 class _MoveHandler(Handler):
-    def check(self, account: Account, action: Move) -> None:
+    def check(self, account: CapacityAccount, action: Move) -> None:
         _check_stop(account, action.pod, action.from_node)
 
     def writes(self, context: WriteContext, action: Move, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
@@ -194,7 +194,7 @@ class _MoveHandler(Handler):
 
 
 class _ReleaseClaimHandler(Handler):
-    def check(self, account: Account, action: ReleaseClaim) -> None:
+    def check(self, account: CapacityAccount, action: ReleaseClaim) -> None:
         _refuse(f"releasing claim {action.claim}", account.occupancy.objection_to_release(action.claim))
 
     def writes(self, context: WriteContext, action: ReleaseClaim, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
@@ -202,7 +202,7 @@ class _ReleaseClaimHandler(Handler):
 
 
 class _RestartGangHandler(Handler):
-    def check(self, account: Account, action: RestartGang) -> None:
+    def check(self, account: CapacityAccount, action: RestartGang) -> None:
         for pod, _, node in action.pods:
             _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stop(pod, node))
 
@@ -222,7 +222,7 @@ class _RestartGangHandler(Handler):
 
 
 class _ScaleHandler(Handler):
-    def check(self, account: Account, action: Scale) -> None:
+    def check(self, account: CapacityAccount, action: Scale) -> None:
         _refuse(f"scaling {action.service}", account.occupancy.objection_to_scale(action.service))
 
     def writes(self, context: WriteContext, action: Scale, snapshot: Snapshot) -> list[Write]:
@@ -252,7 +252,7 @@ class _ScaleHandler(Handler):
 
 
 class _SetReplicasHandler(Handler):
-    def check(self, account: Account, action: SetReplicas) -> None:
+    def check(self, account: CapacityAccount, action: SetReplicas) -> None:
         scaler = next((each for each in account.snapshot.scalers if each.name == action.policy), None)
         wanted = scaler.replicas.wanted if scaler and scaler.replicas else None
         if wanted != action.was:
@@ -270,7 +270,7 @@ class _SetReplicasHandler(Handler):
 class _TaintHandler(Handler):
     """Replaces or removes one taint of ours on the node object that is meant, and changes no other."""
 
-    def check(self, account: Account, action: Taint | Untaint) -> None:
+    def check(self, account: CapacityAccount, action: Taint | Untaint) -> None:
         if account.snapshot.nodes.names.row(action.node) is None:
             raise ActionError(f"tainting {action.node}: there is no such node")
 
@@ -313,7 +313,7 @@ def _refuse(doing: str, why: Reason | None) -> None:
         raise ActionError(f"{doing}: {why.words}")
 
 
-def _check_stop(account: Account, pod: str, node: str) -> None:
+def _check_stop(account: CapacityAccount, pod: str, node: str) -> None:
     _refuse(f"stopping {pod} on {node}", account.occupancy.objection_to_stop(pod, node))
 
 

@@ -16,7 +16,7 @@ from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod
 from controller.kube.sender import REQUEST_TIMEOUT_S
 from controller.kube_world.deployments import Instances
 from controller.kube_world.reservations import AssumedBinds, Reservations
-from controller.placers import PlacementModes, Pool, requested_mode
+from controller.placers import NodePool, PlacementModes, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
 
 UNHEEDED = (
@@ -32,7 +32,7 @@ FORGET_S = 120.0
 the longest pause between two cycles."""
 
 
-class StartTimes:
+class StateStartTimes:
     """Start times of one kind of state with a deadline, stored on the objects, so that a restart or another leader
     loses nothing. Without a stored instant (earlier versions) it is when this process saw the state."""
 
@@ -73,7 +73,7 @@ class PlanningView:
     def __init__(
         self,
         view: ClusterView,
-        pools: Sequence[Pool],
+        pools: Sequence[NodePool],
         *,
         clock: Callable[[], float],
         device_classes: Mapping[str, str] | None = None,
@@ -97,10 +97,10 @@ class PlanningView:
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
-        self._half_started = StartTimes(view.half_started_since_s, may_lag=True)
+        self._half_started = StateStartTimes(view.half_started_since_s, may_lag=True)
         self._written: Mapping[str, float | None] = {}
-        self._idle = StartTimes(self._claim_placed_at_s)
-        self._released = StartTimes(self._pod_placed_at_s)
+        self._idle = StateStartTimes(self._claim_placed_at_s)
+        self._released = StateStartTimes(self._pod_placed_at_s)
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""

@@ -62,14 +62,14 @@ FAILED_PODS = Resource("failed", POD.path, FailedPod, selectors={"fieldSelector"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PodRefusal:
     node: str
     reason: str
     at_s: float
     """Seconds since the epoch."""
 
 
-def refusal_of(pod: FailedPod) -> Refusal | None:
+def refusal_of(pod: FailedPod) -> PodRefusal | None:
     """The refusal of a pod that Tonnage placed where it was refused; None for any other that failed."""
     meta, node, reason = pod.metadata, pod.spec.node_name, pod.status.reason
     if not node or meta.annotations.node != node or reason not in CAUSES:
@@ -77,7 +77,7 @@ def refusal_of(pod: FailedPod) -> Refusal | None:
     if any(name not in HEEDED for name in _asked(pod.spec)):
         return None  # for what no plan counts: the node may well have none of it
     try:
-        return Refusal(node, reason, instant(pod.status.start_time or meta.creation_timestamp))
+        return PodRefusal(node, reason, instant(pod.status.start_time or meta.creation_timestamp))
     except ValueError:
         return None
 
@@ -92,7 +92,7 @@ class Refusals:
     """Refusals of the last hours: read from failed pods, so that the next leader finds most of them, and kept, because
     some owners delete such pods at once."""
 
-    _by_pod: dict[str, Refusal] = field(default_factory=dict)
+    _by_pod: dict[str, PodRefusal] = field(default_factory=dict)
     """By the pod's uid."""
 
     def take(self, changed: Mapping[str, FailedPod | None], is_placed_here: Callable[[str], bool]) -> None:
@@ -109,13 +109,13 @@ class Refusals:
         return held_back(recent.values(), at_s)
 
 
-def held_back(refusals: Iterable[Refusal], at_s: float) -> tuple[HeldBack, ...]:
+def held_back(refusals: Iterable[PodRefusal], at_s: float) -> tuple[HeldBack, ...]:
     """Nodes held back at an instant after these refusals.
 
     A refusal begins a pause twice as long as the last, if it comes before the node took pods for as long as that
     lasted. Those within a pause are of pods that were on their way.
     """
-    by_node: defaultdict[str, list[Refusal]] = defaultdict(list)
+    by_node: defaultdict[str, list[PodRefusal]] = defaultdict(list)
     for each in refusals:
         if each.at_s <= at_s:
             by_node[each.node].append(each)

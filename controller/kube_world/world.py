@@ -9,8 +9,8 @@ from cluster.actions import Action
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.kube.sender import Applier, Job
-from controller.kube_world.handlers import HANDLERS, Account, Handler, WriteContext, WriteResult
+from controller.kube.sender import Applier, WriteJob
+from controller.kube_world.handlers import HANDLERS, CapacityAccount, Handler, WriteContext, WriteResult
 from controller.kube_world.planning_view import PlanningView
 from controller.placers import NO_CLAIMS, ClaimAllocator
 from controller.ports import Outcome
@@ -70,9 +70,9 @@ class KubernetesWorld:
         An accepted eviction counts as done; the pod's devices are free only once it is gone.
         """
         snapshot, context = self._planning.snapshot(anew=False), self._context
-        account = Account(snapshot, self._handlers)
+        account = CapacityAccount(snapshot, self._handlers)
         errors: list[ActionError | None] = [None] * len(actions)
-        jobs: list[tuple[int, Job]] = []
+        jobs: list[tuple[int, WriteJob]] = []
         for number, action in enumerate(actions):
             try:
                 account.check(action)
@@ -86,7 +86,7 @@ class KubernetesWorld:
                 errors[number] = ActionError(f"writing it raised {type(error).__name__}, a bug of Tonnage: see the log")
                 continue
             handler.begin(context, account, action)
-            jobs += [(number, Job(action.subject, write)) for write in writes]
+            jobs += [(number, WriteJob(action.subject, write)) for write in writes]
         sent = self._run(self._applier.send([job for _, job in jobs]))
         begun: set[int] = set()
         for (number, _), answer in zip(jobs, sent, strict=True):

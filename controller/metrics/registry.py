@@ -1,6 +1,7 @@
-"""Registry of the metrics in the table, which Prometheus scrapes."""
+"""Registry of the metrics in the table, and the endpoint at which Prometheus scrapes it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 
@@ -12,11 +13,13 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
+    start_http_server,
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
 from controller.metrics.table import (
     AUTOSCALER,
@@ -169,3 +172,23 @@ class _GaugeSet(Collector):
                 if sample.name == metric.name:
                     family.add_metric(sample.labels, sample.value)
             yield family
+
+
+@contextmanager
+def metrics_endpoint(meter: Meter, host: str, port: int) -> Iterator[int]:
+    """Serve the meter while the block runs; yields the port (a free one when `port` is 0).
+
+    It has its own thread, so that a scrape succeeds even during a long cycle. Raises ConfigError when the port cannot
+    be opened.
+    """
+    try:
+        server, thread = start_http_server(port, host, registry=meter.registry)
+    except OSError as error:
+        remedy = "free the port or set another one"
+        raise ConfigError(Mistake(f"metrics address {host}:{port}", f"cannot be opened: {error}", remedy)) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

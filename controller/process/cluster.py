@@ -13,12 +13,12 @@ from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.kube.cache import Cache
-from controller.kube.cache import Surroundings as Watching
+from controller.kube.cache import WatchSurroundings as Watching
 from controller.kube.connection import connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
-from controller.kube.request import Request
+from controller.kube.request import ApiRequest
 from controller.kube.sender import Applier, Fence
 from controller.kube_world.cached_view import (
     DEPLOYMENTS,
@@ -80,7 +80,7 @@ class WatchedCluster:
         self.thread = LoopThread("kubernetes")
         stack.callback(self.thread.close)
         foresee_requests(meter)
-        access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
+        access = ApiAccess(kubeconfig=settings.kubeconfig, context=settings.context)
         self.connection = self.thread.run(connect(access, time.monotonic, self._count))
         stack.callback(lambda: self.thread.run_within(self.connection.close(), 1.0))
         self.leadership = Leadership(
@@ -152,7 +152,7 @@ class WatchedCluster:
             snapshot = each.add_to(snapshot)
         return snapshot
 
-    def _count(self, request: Request) -> None:
+    def _count(self, request: ApiRequest) -> None:
         count_request(self._meter, request.verb, request.resource, request.status, request.for_s)
 
 

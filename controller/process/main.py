@@ -16,8 +16,7 @@ from controller.brain.remote import BrainMetrics, RayBrain
 from controller.cycle import run_cycle
 from controller.kube.leader_election import Leadership
 from controller.loops.loop import ControlLoop, LoopContext
-from controller.metrics.endpoint import metrics_endpoint
-from controller.metrics.registry import Meter
+from controller.metrics.registry import Meter, metrics_endpoint
 from controller.process.cluster import ClusterWriter, WatchedCluster
 from controller.process.probes import Recorder, probes_endpoint, recorder_of
 from controller.process.registries import PRODUCT, Registries

@@ -9,7 +9,7 @@ import yaml
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
 from controller.kube.request import KubeReadError
-from controller.placers import DEFAULT_POOLS, Pool
+from controller.placers import DEFAULT_POOLS, NodePool
 from controller.settings import LeaseSettings, OperatorSettings, settings_from
 
 Object = dict[str, Any]
@@ -37,9 +37,9 @@ class Installation:
         return settings_from(self.settings or {}, self.settings_place)
 
     @property
-    def pools(self) -> tuple[Pool, ...]:
+    def pools(self) -> tuple[NodePool, ...]:
         written = (self.settings or {}).get("pools")
-        return tuple(Pool(p["placer"], p.get("selector") or {}) for p in written) if written else DEFAULT_POOLS
+        return tuple(NodePool(p["placer"], p.get("selector") or {}) for p in written) if written else DEFAULT_POOLS
 
     @property
     def lease(self) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from cluster.changes import instance_type_of
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
-from controller.placers import Pool
+from controller.placers import NodePool
 from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import stranded_devices
 
@@ -97,7 +97,7 @@ def of_types(now: Snapshot) -> tuple[Usage, ...]:
     return tuple(_sum(now, columns, name, rows) for name, rows in groups.items())
 
 
-def of_pools(now: Snapshot, pools: Sequence[Pool]) -> tuple[Usage, ...]:
+def of_pools(now: Snapshot, pools: Sequence[NodePool]) -> tuple[Usage, ...]:
     """Usage by pool; a node counts in the first pool that matches. Nodes in no pool are a group of their own."""
     groups: dict[str, list[int]] = {pool_name(pool): [] for pool in pools}
     for row, labels in enumerate(now.nodes.labels):
@@ -107,7 +107,7 @@ def of_pools(now: Snapshot, pools: Sequence[Pool]) -> tuple[Usage, ...]:
     return tuple(_sum(now, columns, name, rows) for name, rows in groups.items())
 
 
-def pool_name(pool: Pool) -> str:
+def pool_name(pool: NodePool) -> str:
     """Name of a pool from its placer and selector: `gate: every node`, `bind: pool=train`."""
     labels = ",".join(f"{key}={value}" for key, value in sorted(pool.selector.items()))
     return f"{pool.placer}: {labels or 'every node'}"

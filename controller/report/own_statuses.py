@@ -29,7 +29,7 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.api.structs import OwnObject
 from controller.api.validation import words_of
-from controller.kube.sender import Job
+from controller.kube.sender import WriteJob
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.report.scaling_status import PublishedLimits, scaling_status_after
@@ -155,7 +155,7 @@ Settled = dict[tuple[str, str], tuple[object, ...]]
 Tenants decide how many objects there are, and each costs a cycle a tenth of a millisecond.
 """
 
-OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
+OwnJobs = Callable[[Snapshot, Plan, float], Iterator[WriteJob]]
 """Writes of statuses from the snapshot after a plan, the plan, and the time in seconds since the epoch."""
 
 
@@ -169,7 +169,7 @@ def reports_on(
 
     settled: Settled = {}
 
-    def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
+    def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[WriteJob]:
         objects = [(kind, cache.all()) for kind, cache in caches.own.items() if kind.has_status]
         gangs = facts_of_gangs(snapshot, plan, is_running)
         found = {finding.about: finding.reason for finding in plan.findings}
@@ -203,7 +203,7 @@ def own_status_jobs(
     *,
     publishes: bool = False,
     settled: Settled | None = None,
-) -> Iterator[Job]:
+) -> Iterator[WriteJob]:
     """Writes of the changed statuses.
 
     objects: kind and objects by name, read before the snapshot from which the errors come, so that no error of an older
@@ -231,7 +231,7 @@ def own_status_jobs(
             # Figures of a policy that is evaluated change in every cycle.
             is_constant = scaler is None or is_past_bound(scaler)
             is_settled = is_constant and _is_same(before.get((kind.name, name)), made_from)
-            own: tuple[Job, ...] = ()
+            own: tuple[WriteJob, ...] = ()
             if not is_settled:
                 made = _own_job(kind, name, obj, mistaken, gang, finding, scaling, at_s)
                 own = tuple(each_alone(kind.name, name, made))
@@ -254,7 +254,7 @@ def _own_job(
     finding: Reason | None,
     scaling: Scaling | None,
     at_s: float,
-) -> Iterator[Job]:
+) -> Iterator[WriteJob]:
     before, generation = msgspec.json.decode(obj.status), obj.metadata.generation
     status = _status_after(before, obj, mistaken, _gang(obj, gang), at_s)
     if scaling is not None:
@@ -270,7 +270,7 @@ def _own_job(
     else:
         status = found_after(status, finding, generation, at_s)
     if status != before:
-        yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
+        yield WriteJob(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
 
 
 def _gang(obj: OwnObject, facts: GangFacts | None) -> GangFacts | None:

@@ -22,16 +22,16 @@ from controller.api.conditions import (
 )
 from controller.api.scaling_policy import (
     ConcurrencyStatus,
-    ExpectedCost,
+    ExpectedCostStatus,
     ForecastStatus,
     LeadTimeStatus,
     MixCost,
-    Recommendation,
+    PastRecommendation,
     ReplicaChange,
     ScalingPolicyStatus,
 )
 from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Job, Write
+from controller.kube.sender import Write, WriteJob
 from controller.snapshot.scalers import contexts_of, pool_of
 
 LONGEST_MESSAGE = 1024
@@ -106,7 +106,7 @@ class PublishedLimits:
     def __init__(self) -> None:
         self._sent: dict[str, tuple[int, float]] = {}
 
-    def jobs(self, scalers: Iterable[Scaler], decided: Iterable[ConcurrencyLimit], at_s: float) -> Iterator[Job]:
+    def jobs(self, scalers: Iterable[Scaler], decided: Iterable[ConcurrencyLimit], at_s: float) -> Iterator[WriteJob]:
         """Writes of the limits that changed, or were sent long ago.
 
         decided: limits of this cycle's plan. at_s: now, seconds since the epoch.
@@ -117,7 +117,7 @@ class PublishedLimits:
             before, sent_at_s = self._sent.get(name, (None, at_s))
             if before != limit or at_s - sent_at_s >= AGAIN_S:
                 self._sent[name] = (limit, at_s)
-                yield Job(f"ConfigMap/{name}", config_map_write(name, limit))
+                yield WriteJob(f"ConfigMap/{name}", config_map_write(name, limit))
 
 
 def _in_force(scalers: Iterable[Scaler], decided: dict[str, int]) -> dict[str, int]:
@@ -236,9 +236,9 @@ def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_
     recommended = _count(figures.get("recommended"))
     if not kept and recommended is not None and scaler.replicas is not None:
         # As the decision took it: the replicas that there were when the observation began.
-        kept.append(Recommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
+        kept.append(PastRecommendation(time=float(int(at_s)), replicas=scaler.replicas.wanted))
     if recommended is not None and (not kept or kept[-1].replicas != recommended):
-        kept.append(Recommendation(time=float(int(at_s)), replicas=recommended))
+        kept.append(PastRecommendation(time=float(int(at_s)), replicas=recommended))
     window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)
     in_force = [each for each, later in pairwise(kept) if later.time > at_s - window_s]
     made = scaler.changes if scaler.demand is None else _service_change(old, desired, at_s)
@@ -316,10 +316,10 @@ def _lead_time(scaler: Scaler) -> LeadTimeStatus:
     )
 
 
-def _cost(figures: Mapping[str, float]) -> ExpectedCost | None:
+def _cost(figures: Mapping[str, float]) -> ExpectedCostStatus | None:
     if "cost_per_hour" not in figures:
         return None
-    return ExpectedCost(
+    return ExpectedCostStatus(
         chosen=round(figures["cost_per_hour"], DIGITS),
         one_fewer=_rounded(figures.get("cost_one_fewer")),
         one_more=_rounded(figures.get("cost_one_more")),

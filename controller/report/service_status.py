@@ -28,7 +28,7 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
 from controller.kube.cluster_view import ClusterView, SeenService
 from controller.kube.request import APPLY_PATCH
-from controller.kube.sender import Job, Write
+from controller.kube.sender import Write, WriteJob
 from controller.ports import PLANNED_LOCALLY, Outcome
 
 DIGITS = 6
@@ -214,7 +214,7 @@ def status_jobs(
     outcome: Outcome,
     generations: Mapping[str, int],
     at_s: float,
-) -> Iterator[Job]:
+) -> Iterator[WriteJob]:
     """Writes of the changed statuses.
 
     snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
@@ -239,7 +239,7 @@ def status_jobs(
         yield from each_alone("ModelService", seen.name, _service_job(seen, service, facts, finding, at_s))
 
 
-def each_alone(kind: str, name: str, jobs: Iterator[Job]) -> Iterator[Job]:
+def each_alone(kind: str, name: str, jobs: Iterator[WriteJob]) -> Iterator[WriteJob]:
     """The writes of one object; none, and a line in the log, where its status cannot be computed."""
     try:
         yield from tuple(jobs)
@@ -249,10 +249,10 @@ def each_alone(kind: str, name: str, jobs: Iterator[Job]) -> Iterator[Job]:
 
 def _service_job(
     seen: SeenService, service: ServicePlan, facts: ServiceFacts, finding: Reason | None, at_s: float
-) -> Iterator[Job]:
+) -> Iterator[WriteJob]:
     status = found_after(status_after(seen.status, service, facts, at_s), finding, facts.generation, at_s)
     if status != seen.status:
-        yield Job(f"ModelService/{seen.name}", status_write(SERVICE, seen.name, seen.uid, status))
+        yield WriteJob(f"ModelService/{seen.name}", status_write(SERVICE, seen.name, seen.uid, status))
 
 
 def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> Write:

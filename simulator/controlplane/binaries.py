@@ -34,7 +34,7 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class UpstreamTool:
     """Program that Go can build."""
 
     name: str
@@ -50,16 +50,16 @@ ROOT = SHIPPED if SHIPPED.is_dir() else Path(__file__).parents[2] / "deploy" / "
 KUBERNETES = Module(ROOT, "kubernetes", "k8s.io/kubernetes")
 HELM = Module(ROOT / "helm", "helm", "helm.sh/helm/v4")
 
-TOOLS: Mapping[str, Tool] = {
+TOOLS: Mapping[str, UpstreamTool] = {
     tool.name: tool
     for tool in (
         # In the order of building: programs that most tests need come first.
-        Tool("etcd", "go.etcd.io/etcd/server/v3", KUBERNETES),
-        Tool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
-        Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
-        Tool("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
-        Tool("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
-        Tool("helm", "helm.sh/helm/v4/cmd/helm", HELM),
+        UpstreamTool("etcd", "go.etcd.io/etcd/server/v3", KUBERNETES),
+        UpstreamTool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
+        UpstreamTool("kubectl", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
+        UpstreamTool("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
+        UpstreamTool("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
+        UpstreamTool("helm", "helm.sh/helm/v4/cmd/helm", HELM),
     )
 }
 
@@ -183,7 +183,7 @@ LAST_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BuildProgress:
     """Progress of a build."""
 
     tool: str
@@ -197,10 +197,10 @@ class Progress:
     """Packages compiled for it; those shared with an earlier tool are not counted again."""
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[BuildProgress], None]
 
 
-def build(tools: Sequence[Tool], on_progress: OnProgress = lambda _: None) -> dict[str, Path]:
+def build(tools: Sequence[UpstreamTool], on_progress: OnProgress = lambda _: None) -> dict[str, Path]:
     """Program of every tool by its name, built where it is missing.
 
     Of two builds at once, the second waits for the first and uses its result. Raises BuildError.
@@ -211,23 +211,23 @@ def build(tools: Sequence[Tool], on_progress: OnProgress = lambda _: None) -> di
         raise BuildError(f"building in the cache: {error}; TONNAGE_CACHE may name another folder") from error
 
 
-def _build(tools: Sequence[Tool], on_progress: OnProgress) -> dict[str, Path]:
+def _build(tools: Sequence[UpstreamTool], on_progress: OnProgress) -> dict[str, Path]:
     programs = {tool.name: cache_folder(tool.module) / tool.name for tool in tools}
     missing = [tool for tool in tools if not programs[tool.name].exists()]
     for number, tool in enumerate(missing, 1):
         folder = cache_folder(tool.module)
-        progress = Progress(tool.name, "waiting", number, len(missing))
+        progress = BuildProgress(tool.name, "waiting", number, len(missing))
         with locked(folder / ".lock", on_wait=lambda progress=progress: on_progress(progress)) as lock:  # type: ignore[misc]
             if not programs[tool.name].exists():
                 _build_one(tool, programs[tool.name], lock, number, len(missing), on_progress)
     return programs
 
 
-def _build_one(tool: Tool, program: Path, lock: int, number: int, total: int, on_progress: OnProgress) -> None:
+def _build_one(tool: UpstreamTool, program: Path, lock: int, number: int, total: int, on_progress: OnProgress) -> None:
     began = time.monotonic()
 
     def tell(stage: Literal["building", "built"], compiled: int) -> None:
-        on_progress(Progress(tool.name, stage, number, total, time.monotonic() - began, compiled))
+        on_progress(BuildProgress(tool.name, stage, number, total, time.monotonic() - began, compiled))
 
     tell("building", 0)
     # A temporary name marks an unfinished file, so that a file with the right name is always complete.
@@ -237,7 +237,7 @@ def _build_one(tool: Tool, program: Path, lock: int, number: int, total: int, on
     tell("built", compiled)
 
 
-def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], None]) -> int:
+def _compile(tool: UpstreamTool, output: Path, lock: int, on_compiled: Callable[[int], None]) -> int:
     """Runs Go, which names each compiled package (-v) on standard error. Returns the number of packages."""
     go = find_go()
     command: list[str | Path] = [
@@ -342,9 +342,9 @@ LINE_EVERY_S = 15.0
 
 def progress_on(stream: TextIO) -> OnProgress:
     """Callback that writes the progress of a build."""
-    written = Progress("", "waiting", 0, 0)
+    written = BuildProgress("", "waiting", 0, 0)
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: BuildProgress) -> None:
         nonlocal written
         if stream.isatty():
             stream.write(f"\r\033[K{in_words(progress)}" + ("\n" if progress.stage == "built" else ""))
@@ -359,7 +359,7 @@ def progress_on(stream: TextIO) -> OnProgress:
     return tell
 
 
-def in_words(progress: Progress) -> str:
+def in_words(progress: BuildProgress) -> str:
     which = f"[{progress.number}/{progress.total}] {progress.tool}"
     match progress.stage:
         case "waiting":

@@ -132,7 +132,7 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ControlPlaneSettings:
     """Settings of a control plane."""
 
     nodes: int = 0
@@ -192,7 +192,9 @@ def _tokens(folder: Folder) -> dict[str, str]:
     return {account: token for token, _, account, _ in (line.split(",") for line in lines)}
 
 
-def commands(settings: Settings, ports: Ports, programs: Programs, folder: Folder) -> Mapping[str, list[str | Path]]:
+def commands(
+    settings: ControlPlaneSettings, ports: Ports, programs: Programs, folder: Folder
+) -> Mapping[str, list[str | Path]]:
     """Command line by process, in the order of starting; missing programs are left out."""
     made: dict[str, list[str | Path]] = {
         ETCD: _etcd(ports, folder),
@@ -205,7 +207,7 @@ def commands(settings: Settings, ports: Ports, programs: Programs, folder: Folde
     return wanted | ({NODES: _simulated_nodes(settings, folder)} if has_nodes else {})
 
 
-def _simulated_nodes(settings: Settings, folder: Folder) -> list[str | Path]:
+def _simulated_nodes(settings: ControlPlaneSettings, folder: Folder) -> list[str | Path]:
     fleet = ["--manifests", settings.manifests] if settings.manifests else ["--nodes", str(settings.nodes)]
     if settings.dra_driver:
         fleet += ["--dra-driver", settings.dra_driver]
@@ -279,7 +281,7 @@ def _scheduler(ports: Ports, folder: Folder) -> list[str | Path]:
     ]
 
 
-def _controllers(settings: Settings, ports: Ports, folder: Folder) -> list[str | Path]:
+def _controllers(settings: ControlPlaneSettings, ports: Ports, folder: Folder) -> list[str | Path]:
     off = "" if settings.node_lifecycle else ",-node-lifecycle-controller,-taint-eviction-controller"
     return [
         *_serving(ports.controllers, folder),

@@ -27,9 +27,9 @@ from simulator.controlplane.commands import (
     NODES,
     PROCESSES,
     SCHEDULER,
+    ControlPlaneSettings,
     Folder,
     Ports,
-    Settings,
     commands,
     token_of,
     write_accounts,
@@ -109,11 +109,11 @@ OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StartedState:
     """Ports and settings of the last start, stored in the folder."""
 
     ports: Ports
-    settings: Settings
+    settings: ControlPlaneSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class ControlPlane:
     """Control plane that serves."""
 
     folder: Folder
-    state: State
+    state: StartedState
     started: tuple[str, ...]
     """Processes that this `up` started; empty when all of them ran."""
     missing: Mapping[str, str]
@@ -148,7 +148,9 @@ class ProcessStatus:
     log: Path
 
 
-def up(folder: Folder, settings: Settings, programs: Programs, on_step: OnStep = lambda _: None) -> ControlPlane:
+def up(
+    folder: Folder, settings: ControlPlaneSettings, programs: Programs, on_step: OnStep = lambda _: None
+) -> ControlPlane:
     """Serving control plane with these settings: starts missing processes and restarts those with other settings.
 
     Raises ControlPlaneError with the last lines of a process that fails; then the started ones are stopped again.
@@ -158,7 +160,7 @@ def up(folder: Folder, settings: Settings, programs: Programs, on_step: OnStep =
         began_s = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
             running = _running(folder)
-            state = State(_ports(folder, running, fresh=attempt > 1), settings)
+            state = StartedState(_ports(folder, running, fresh=attempt > 1), settings)
             try:
                 started = _converge(folder, state, programs, running, on_step)
             except ControlPlaneError as error:
@@ -200,15 +202,15 @@ def status(folder: Folder) -> tuple[ProcessStatus, ...]:
     )
 
 
-def state_of(folder: Folder) -> State | None:
+def state_of(folder: Folder) -> StartedState | None:
     """State of the last `up`; None where there was none."""
     try:
-        return msgspec.json.decode(folder.state.read_bytes(), type=State)
+        return msgspec.json.decode(folder.state.read_bytes(), type=StartedState)
     except FileNotFoundError:
         return None
 
 
-def planned(folder: Folder, settings: Settings, programs: Programs) -> Mapping[str, Sequence[str | Path]]:
+def planned(folder: Folder, settings: ControlPlaneSettings, programs: Programs) -> Mapping[str, Sequence[str | Path]]:
     """Command lines that `up` would run, by process."""
     return commands(settings, _ports(folder, _running(folder), fresh=False), programs, folder)
 
@@ -222,7 +224,7 @@ def process_of(folder: Folder, name: str) -> Process:
 
 
 def _converge(
-    folder: Folder, state: State, programs: Programs, running: Mapping[str, Process], on_step: OnStep
+    folder: Folder, state: StartedState, programs: Programs, running: Mapping[str, Process], on_step: OnStep
 ) -> tuple[str, ...]:
     """Starts and stops processes to match the settings; after a failure, stops again those that it started."""
     if not running:  # running servers have read their certificate and would not notice a new one

@@ -1,4 +1,4 @@
-"""Cases: jobs of 8 to 1,024 ranks, drawn by seed, each with one fault or one disturbance that is no fault."""
+"""Cases: jobs of 8 to 1,024 ranks, each with one fault or one disturbance that is none, and pair probes in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

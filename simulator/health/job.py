@@ -1,4 +1,4 @@
-"""Simulated training job: its shape, its nodes, and what its steps cost without a fault."""
+"""Simulated training job: its shape, what its steps cost, and what disturbs it from one step on."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

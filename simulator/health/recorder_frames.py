@@ -1,4 +1,4 @@
-"""Telling: a timeline as the frames of its ranks' recorders, by clocks that are skewed, drift and step."""
+"""Frames that the recorders of a simulated job send, by clocks that are skewed, drift and step, in order of arrival."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

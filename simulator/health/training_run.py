@@ -1,4 +1,4 @@
-"""A training job of thousands of GPUs on faulty nodes: what it gets done, and what it loses to what."""
+"""A training job of thousands of GPUs on nodes that fail in bursts: what it gets done, and what it loses to what."""
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Timeline: enter and exit of every operation of a simulated job in true time, step by step.
+"""Steps of a simulated training job: enter and exit of every operation in true time.
 
 Each microbatch goes forward through all stages, then back; tensor groups all-reduce after each pass, neighbours of a
 pipeline send and receive, replicas all-reduce gradients at the end. What never happens is at infinity.

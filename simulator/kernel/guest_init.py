@@ -86,7 +86,9 @@ def _serve(line: int) -> None:
     while True:
         for key, _ in selector.select():
             if key.fd == woken:
-                _drain(woken)
+                with contextlib.suppress(BlockingIOError):
+                    while os.read(woken, 4096):
+                        pass
                 continue
             chunk = os.read(line, 65536)
             if not chunk:
@@ -105,12 +107,6 @@ def _serve(line: int) -> None:
         for pid, status in ended:
             if pid in running:
                 _write(line, _answer(running.pop(pid), os.waitstatus_to_exitcode(status)))
-
-
-def _drain(descriptor: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        while os.read(descriptor, 4096):
-            pass
 
 
 def _start(call: dict[str, Any]) -> tuple[int, Running]:

@@ -1,4 +1,11 @@
-"""Generated fleets of any size with the statistics of the openb cluster, for use without the trace."""
+"""Generated fleets of any size with the statistics of the openb cluster, for use without the trace.
+
+Source: the published production trace of a heterogeneous GPU cluster (alibaba/clusterdata, cluster-trace-gpu-v2023;
+USENIX ATC'23 "Beware of Fragmentation"). The composition of the fleet is exact. The fractions of pods were counted in
+the four published pod lists and rounded to thousandths; rare sizes (together 2-4 % of a kind) are left out. CPU is
+rounded to tenths of a core, memory to GiB. tests/unit/simulator/openb/test_generator.py compares the generator with
+these tables and, where the public data is available, the tables with the trace.
+"""
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence

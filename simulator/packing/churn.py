@@ -1,4 +1,4 @@
-"""Churn: arrivals and departures of a fleet in steady state at an offered load."""
+"""Churn: arrivals and departures of a fleet in steady state, placed by a policy alone or by the operator's own loop."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Comparison of policies: the same arrivals on the same fleet, one replay for each policy and seed."""
+"""Comparison of policies: a replay of the same arrivals for each policy and seed, and their summary."""
 
 import io
 import time

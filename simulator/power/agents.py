@@ -1,4 +1,4 @@
-"""Limits in force on each server: what its agent was granted and until when, and what its hardware makes of it."""
+"""What is in force on each server of a row: its agent's grants, faults, the hardware brake, the breaker's heat."""
 
 import math
 from collections.abc import Callable, Sequence

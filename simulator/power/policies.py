@@ -1,4 +1,9 @@
-"""Interface of power policies: readings in, orders out; the border between the simulated row and its policy."""
+"""Power policies of the simulated row: their interface, readings in and orders out, and published ones to compare with.
+
+Thresholds on the row's draw and clocks locked by class are used for comparison in simulation only. Multi-threshold
+capping is covered by patents (US 2025/0377708, US 11,599,184), and nothing that Tonnage applies to a machine is built
+on it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Requests of a row: class, length and arrival; drawn once, so that every policy serves the same ones."""
+"""Requests of a row: rates over days, class, length and arrival; drawn once, so that every policy serves the same."""
 
 import csv
 import gzip

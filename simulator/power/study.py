@@ -1,4 +1,4 @@
-"""Comparison of policies: the same row, requests and budget under each, beside a row without any limit."""
+"""Comparison of power policies on the same row, requests and budget, and the search for the largest safe row."""
 
 import time
 from collections.abc import Callable, Sequence

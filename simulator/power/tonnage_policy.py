@@ -1,4 +1,4 @@
-"""Tonnage's own policy on the simulated row: the allocator of `power/` over one budget, a lease for each server."""
+"""Tonnage on the simulated row, whose table is built as the operator builds it, and two clocks inside leases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""HTML report of a sweep, as one file that opens from disk, prints, and needs no network."""
+"""HTML reports, each one file that opens from disk, prints and needs no network: the page, and that of a sweep."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Replay of agents in the guest: one run under one policy, with what became of every agent and call."""
+"""Replay of agents in the guest under one policy: its cgroups, its processes, and what became of every agent."""
 
 import json
 import os
@@ -242,7 +242,17 @@ class SandboxReplay:
                     self._count("PRESSURE")
                 ready, notices = self.enforcer.wait(PRESSURE_TICK_S if self.arena.pressure is not None else 0.1)
                 for action in notices:
-                    self._acted(action)
+                    kind = type(action).__name__
+                    self.counts[kind] = self.counts.get(kind, 0) + 1
+                    match action:
+                        case act.Admit(call):
+                            self._start_call(self.calls[call])
+                        case act.Refuse(call, _, reason):
+                            self._count(reason)
+                            self.calls[call].agent.refused += 1
+                            self._answer(self.calls.pop(call), "refused")
+                        case act.Kill(_, reason) | act.KillAgent(_, reason) | act.Freeze(_, reason):
+                            self._count(reason)
                 for descriptor in ready:
                     if descriptor in self.agents:
                         self._receive(descriptor)
@@ -282,19 +292,6 @@ class SandboxReplay:
             self.by_pidfd[pidfd] = agent
             self.enforcer.watch(ours.fileno())
             self.enforcer.watch(pidfd)
-
-    def _acted(self, action: act.Action) -> None:
-        kind = type(action).__name__
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        match action:
-            case act.Admit(call):
-                self._start_call(self.calls[call])
-            case act.Refuse(call, _, reason):
-                self._count(reason)
-                self.calls[call].agent.refused += 1
-                self._answer(self.calls.pop(call), "refused")
-            case act.Kill(_, reason) | act.KillAgent(_, reason) | act.Freeze(_, reason):
-                self._count(reason)
 
     def _count(self, reason: str) -> None:
         self.reasons[reason] = self.reasons.get(reason, 0) + 1

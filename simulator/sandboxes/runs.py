@@ -1,4 +1,4 @@
-"""Runs of agents under one policy, and what became of them: the same for the guest kernel and for the model."""
+"""Runs of agents on a node that is too small: cases, policies, the processes of a run, and what became of them."""
 
 import json
 import math

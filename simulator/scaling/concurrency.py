@@ -172,12 +172,6 @@ def _between(chance: np.random.Generator, low: float, high: float) -> float:
     return math.exp(chance.uniform(math.log(low), math.log(high)))
 
 
-def _replica(chance: np.random.Generator) -> Replica:
-    """One that only saturates: 0.3 to 8 s alone, twice that at 4 to 64 requests at once."""
-    base_s, knee = _between(chance, 0.3, 8.0), _between(chance, 4, 64)
-    return Replica(base_s, knee, peak=math.inf, seats=math.inf, spread=chance.uniform(0.15, 0.4))
-
-
 def best_at_once(replica: Replica, guard_s: float) -> float:
     """Number of requests at once with the highest throughput within the guard, without chance."""
     grid = np.geomspace(1, 2048, 800)
@@ -195,7 +189,9 @@ FAMILIES = (
 def workload(family: str, seed: int, decisions: int) -> Workload:
     """Workload of a family; the same for the same seed."""
     chance = np.random.default_rng((seed, *family.encode()))
-    own = _replica(chance)
+    # One that only saturates: 0.3 to 8 s alone, twice that at 4 to 64 requests at once.
+    base_s, knee = _between(chance, 0.3, 8.0), _between(chance, 4, 64)
+    own = Replica(base_s, knee, peak=math.inf, seats=math.inf, spread=chance.uniform(0.15, 0.4))
     if family == "peaked":
         own = replace(own, peak=own.knee * _between(chance, 1.5, 4))
         guard_s = own.p95_s(2 * own.peak)

@@ -1,4 +1,4 @@
-"""Simulated service on several GPU types with finite stock, and the mixes that placement finds for it."""
+"""Simulated service on several GPU types with finite stock: its mixes, the rate that instances serve, and its bill."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

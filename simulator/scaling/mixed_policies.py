@@ -1,4 +1,4 @@
-"""Rival policies on a mixed fleet: an HPA on one type, an HPA on a static mix, a fixed mix, and perfect foresight."""
+"""Policies on a mixed fleet: the operator's own deciders, and an HPA, a fixed mix and perfect foresight as rivals."""
 
 import math
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason
 from controller.api.scaling_policy import ScalingPolicy, ScalingPolicyStatus
 from controller.brain.from_settings import decisions_from, inline_brain
+from controller.cycle import stopped
 from controller.deciders.decisions import Decisions
 from controller.report.scaling_status import scaling_status_after
 from controller.settings import OperatorSettings
@@ -206,7 +207,7 @@ class _Operated:
             scenario,
             replace(fleet, fleet=replace(fleet.fleet, services=(replace(service, demand=demand),))),
         )
-        self._brain = inline_brain(decisions, clock=_standing)
+        self._brain = inline_brain(decisions, clock=stopped)
         self._instances = [ReplicaFleet(count, lambda: lead_s) for count in fleet.counts(first)]
         self._policy = policy
         self._status: dict[str, Any] = {}
@@ -259,7 +260,3 @@ class _Operated:
 
 
 POLICY = "simulated/policy"
-
-
-def _standing() -> float:
-    return 0.0

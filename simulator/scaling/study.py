@@ -1,4 +1,4 @@
-"""One replay as a record, and the tuning of a policy in hindsight."""
+"""Scaling policies by name, replayed on the same forecasts, with default parameters or those best in hindsight."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,17 +62,17 @@ class TonnageScaling:
         return Recommendation(decision.replicas, decision.recommended)
 
 
-def _highest(share: float, scenario: LoadScenario) -> Policy:
-    return Fixed(int(np.ceil(share * np.nanmax(scenario.trained))))
-
-
 CONTENDERS: Mapping[str, Contender] = {
     TONNAGE: Contender(lambda miss_cost, _: TonnageScaling(miss_cost), MISS_COST, _MISS_COSTS),
     "newsvendor": Contender(lambda miss_cost, _: Newsvendor(miss_cost=miss_cost), MISS_COST, _MISS_COSTS),
     "hpa": Contender(lambda target, scenario: Hpa(target, step_s=scenario.step_s), 0.7, _TARGETS),
     "kpa": Contender(lambda target, _: Kpa(target), 0.7, _TARGETS),
     "point": Contender(lambda target, _: PointForecast(target), 0.8, _TARGETS),
-    "fixed": Contender(_highest, 1.0, (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5)),
+    "fixed": Contender(
+        lambda share, of: Fixed(int(np.ceil(share * np.nanmax(of.trained)))),
+        1.0,
+        (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5),
+    ),
 }
 """tonnage: expected cost. newsvendor: its simplest form. hpa, kpa: Kubernetes' and Knative's autoscalers. point: a
 predictive planner on the median. fixed: the highest load of the training days, at all times."""

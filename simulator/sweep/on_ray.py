@@ -1,4 +1,4 @@
-"""Sweeps on Ray: runs as tasks, on this machine or on a cluster of any size."""
+"""Sweeps on Ray: runs as tasks, driven by a child process, since Ray's code ends a driver that loses its cluster."""
 
 import os
 import pickle

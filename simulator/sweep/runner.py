@@ -1,4 +1,4 @@
-"""Sweeps: one run for each of many policies, seeds, traces or scenarios, in this process or elsewhere."""
+"""Sweeps: one run for each of many policies, seeds, traces or scenarios, and a folder from which they resume."""
 
 import os
 import signal

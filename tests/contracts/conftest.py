@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.snapshot import Snapshot
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.contracts.kubernetes_stage import kubernetes_stages
 from tests.contracts.stage import MAY_BE_DECLINED, Stage, Start, simulated
 from tests.controlplane.conftest import kept_folder, programs, shared_folder, start_server
@@ -17,7 +17,7 @@ __all__ = ["kept_folder", "programs", "shared_folder", "start_server"]  # fixtur
 @pytest.fixture(scope="module")
 def on_kubernetes(start_server: StartServer) -> Iterator[Start]:
     """On a server of its own: what is observed is the whole cluster."""
-    with kubernetes_stages(start_server(Settings()).kubeconfig) as stages:
+    with kubernetes_stages(start_server(ControlPlaneSettings()).kubeconfig) as stages:
         yield stages.start
 
 

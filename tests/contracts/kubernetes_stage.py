@@ -17,9 +17,9 @@ from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.api import model_service
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.kube.cache import Cache, Surroundings
+from controller.kube.cache import Cache, WatchSurroundings
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import KubeWriteError
 from controller.kube.sender import Applier
@@ -27,7 +27,7 @@ from controller.kube_world.cached_view import DEPLOYMENTS, CachedView, is_ours
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.world import KubernetesWorld
-from controller.placers import Pool
+from controller.placers import NodePool
 from tests.builders import manifests
 from tests.contracts.stage import Stage
 from tests.until import until
@@ -61,7 +61,7 @@ class KubernetesStages:
         pods = {name: _pod(snapshot, row) for row, name in enumerate(snapshot.pods.names)}
         self._put(PODS, list(pods.values()))
         world = KubernetesWorld(
-            PlanningView(self.view, [Pool("bind", {})], clock=time.monotonic),
+            PlanningView(self.view, [NodePool("bind", {})], clock=time.monotonic),
             Applier(self.api, lambda: True),
             self.loop.run,
             epoch=lambda: 1,
@@ -130,7 +130,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
     with ExitStack() as stack:
         loop = LoopThread("kubernetes")
         stack.callback(loop.close)
-        api = loop.run(connect(Access(kubeconfig=str(kubeconfig)), time.monotonic))
+        api = loop.run(connect(ApiAccess(kubeconfig=str(kubeconfig)), time.monotonic))
         stack.callback(lambda: loop.run(api.close()))
         caches, deployments = empty_caches(), Cache(DEPLOYMENTS)
         observer = Observer(caches, time.time, is_ours=is_ours, at_first_sight=lambda: None)
@@ -141,7 +141,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
         until(lambda: _serves_our_kinds(stages), "the API server serves our kinds", WITHIN_S)
         stages._put(f"{OURS}/gputypes", [manifests.gpu_type("a100")])
         stages._put(f"{OURS}/modelprofiles", [manifests.profile()])
-        around = Surroundings(time.time, _pause, Random(1))  # noqa: S311  # jitter
+        around = WatchSurroundings(time.time, _pause, Random(1))  # noqa: S311  # jitter
         stack.callback(loop.begin(follow((*caches.each, deployments), api, around)))
         until(lambda: all(cache.is_synced for cache in (*caches.each, deployments)), "the watches are synced", WITHIN_S)
         yield stages

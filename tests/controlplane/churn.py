@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import Any
 
 from controller.kube.connection import connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.request import KubeWriteError
 
 PAUSE_S = 0.5
@@ -28,7 +28,7 @@ def churn(kubeconfig: Path, path: str, made: Callable[[int], dict[str, Any]]) ->
 
     async def work() -> None:
         alive: deque[str] = deque()
-        async with await connect(Access(kubeconfig=str(kubeconfig)), time.monotonic) as connection:
+        async with await connect(ApiAccess(kubeconfig=str(kubeconfig)), time.monotonic) as connection:
             number = 0
             while not over.is_set():
                 pod, number = made(number), number + 1

@@ -12,7 +12,7 @@ import pytest
 from cluster.errors import BuildError
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
-from simulator.controlplane.commands import Folder, Settings
+from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.processes import locked
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.keeper import keep
@@ -82,7 +82,7 @@ def kept_folder(shared_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def control_plane(kept_folder: Path, programs: Programs) -> ControlPlane:
     """A server with simulated nodes, shared by all test processes. Leave it as it was: use a namespace of your own."""
-    return up(Folder(kept_folder / "server"), Settings(nodes=NODES), programs)
+    return up(Folder(kept_folder / "server"), ControlPlaneSettings(nodes=NODES), programs)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def start_server(
     """Starts servers that are the module's own, such as those that a test kills: `start_server(Settings(nodes=3))`."""
     folders: list[Folder] = []
 
-    def start(settings: Settings, folder: Folder | None = None) -> ControlPlane:
+    def start(settings: ControlPlaneSettings, folder: Folder | None = None) -> ControlPlane:
         folders.append(folder or Folder(tmp_path_factory.mktemp("server")))
         return up(folders[-1], settings, programs)
 

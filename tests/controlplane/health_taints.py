@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks.arguments import write_lines
 from simulator.controlplane.binaries import control_plane_programs, progress_on
-from simulator.controlplane.commands import Folder, Settings
+from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
 from tests.controlplane.operators import until
 from tests.controlplane.test_health import NODES, Stage, administrator, fleet_manifest, staged, xid
@@ -36,7 +36,7 @@ def main(verdicts: int, json_to: str) -> None:
         manifests = folder / "nodes.yaml"
         manifests.write_text(yaml.safe_dump_all(fleet_manifest()), encoding="utf-8")
         kept = Folder(folder / "server")
-        server = up(kept, Settings(manifests=str(manifests)), programs)
+        server = up(kept, ControlPlaneSettings(manifests=str(manifests)), programs)
         stack.callback(lambda: down(kept))
         (folder / "operator").mkdir()
         stage = stack.enter_context(staged(administrator(server, programs), folder / "operator"))

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from controller.kube.connection import connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from tests import until as waiting
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +124,7 @@ def create_all(kubeconfig: Path, path: str, objects: Sequence[dict[str, Any]]) -
 
     async def work() -> None:
         queue = iter(objects)
-        async with await connect(Access(kubeconfig=str(kubeconfig)), time.monotonic) as connection:
+        async with await connect(ApiAccess(kubeconfig=str(kubeconfig)), time.monotonic) as connection:
 
             async def worker() -> None:
                 for each in queue:

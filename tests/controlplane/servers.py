@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from controller.api.kinds import OWN_KINDS
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import ROOT, until
@@ -21,7 +21,7 @@ StartServer = Callable[..., ControlPlane]
 
 def example_server(start_server: StartServer) -> ControlPlane:
     """A server of the module's own with the nodes of the examples: an operator or a plan covers all of a server."""
-    return start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+    return start_server(ControlPlaneSettings(manifests=str(EXAMPLES / "nodes.yaml")))
 
 
 def kubectl_with_kinds(server: ControlPlane, programs: Programs) -> Kubectl:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.servers import StartServer
 from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
@@ -25,7 +25,7 @@ def chart() -> dict[tuple[str, str], dict[str, Any]]:
 @pytest.fixture(scope="module")
 def installed(chart: object, start_server: StartServer, programs: Programs) -> Kubectl:
     """The chart with agents, on nodes of which two have the label that the GPU operator gives."""
-    server = start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+    server = start_server(ControlPlaneSettings(manifests=str(EXAMPLES / "nodes.yaml")))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig, NAMESPACE)
     kubectl("create", "namespace", NAMESPACE)
     runtime = {

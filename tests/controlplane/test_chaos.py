@@ -16,7 +16,7 @@ import yaml
 from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
 from benchmarks.chaos_nodes import ray_nodes
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
 from tests.controlplane.kubectl import Kubectl
@@ -43,7 +43,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
     ]
     manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(made), encoding="utf-8")
-    return start_server(Settings(manifests=str(manifests)))
+    return start_server(ControlPlaneSettings(manifests=str(manifests)))
 
 
 @pytest.fixture(scope="module")

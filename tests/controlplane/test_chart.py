@@ -18,7 +18,7 @@ from cli.main import tonnage
 from controller.api.labels import PLACEMENT_GATE
 from power.leases.messages import Keys
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.agents.agent_process import KEY, running, settings_file, write_keys
 from tests.controlplane import manifests
 from tests.controlplane.churn import churn
@@ -70,7 +70,7 @@ def chart() -> dict[tuple[str, str], dict[str, Any]]:
 @pytest.fixture(scope="module")
 def admin(chart: object, start_server: StartServer, programs: Programs) -> Kubectl:
     """Of a server with the nodes of the examples, and their GPU types with it. Nothing is installed yet."""
-    server = start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+    server = start_server(ControlPlaneSettings(manifests=str(EXAMPLES / "nodes.yaml")))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig, NAMESPACE)
     kubectl("create", "namespace", NAMESPACE)
     kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")

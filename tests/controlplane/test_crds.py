@@ -16,7 +16,7 @@ from controller.kube.sender import Write
 from controller.objects.documents import read_documents
 from controller.report.own_statuses import GangFacts, own_status_jobs
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.builders.crd_cases import FULL, LARGEST, RULE_CASES, Case, Object, all_bound_cases, having
 from tests.controlplane.kubectl import Kubectl
@@ -58,7 +58,7 @@ def named(obj: Object, name: str) -> Object:
 @pytest.fixture(scope="module")
 def server(start_server: StartServer) -> ControlPlane:
     """Of its own: definitions hold for a whole server, and what is tried here would disturb others."""
-    return start_server(Settings())
+    return start_server(ControlPlaneSettings())
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from controller.api.scaling_policy import ScalingPolicy
 from controller.kube.connection import connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.loop_thread import LoopThread
 from controller.loops.autoscaler.endpoints import open_endpoints
 from controller.loops.autoscaler.measured import Measured
@@ -102,7 +102,7 @@ def stage(control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_pat
     with ExitStack() as stack:
         loop = LoopThread("kubernetes")
         stack.callback(loop.close)
-        connection = loop.run(connect(Access(kubeconfig=str(control_plane.kubeconfig)), time.monotonic))
+        connection = loop.run(connect(ApiAccess(kubeconfig=str(control_plane.kubeconfig)), time.monotonic))
         stack.callback(lambda: loop.run_within(connection.close(), 1.0))
         stage = Stage(kubectl, namespace, {}, authority, Measured())
         context = loop_context(

@@ -13,7 +13,7 @@ import yaml
 from controller.dra.allocation import deallocation_writes
 from controller.dra.objects import ResourceClaim
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.auditor import audit
 from tests.controlplane.claims_audit import claim_names
 from tests.controlplane.kubectl import Kubectl
@@ -40,7 +40,7 @@ def admin(start_server: StartServer, programs: Programs, tmp_path_factory: pytes
     ]
     manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
-    server = start_server(Settings(manifests=str(manifests)))
+    server = start_server(ControlPlaneSettings(manifests=str(manifests)))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig, NAMESPACE)
     kubectl("create", "namespace", NAMESPACE)
     install(kubectl.kubeconfig, VALUES)

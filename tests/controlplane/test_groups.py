@@ -10,7 +10,7 @@ import yaml
 
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.builders import groups
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
@@ -115,7 +115,7 @@ def here(start_server: StartServer, programs: Programs, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("groups")
     manifests = folder / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
-    server = start_server(Settings(manifests=str(manifests), api_flags=SERVED))
+    server = start_server(ControlPlaneSettings(manifests=str(manifests), api_flags=SERVED))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl("create", "namespace", "tonnage-system")

@@ -21,7 +21,7 @@ from health.records.frames import REPORT_KIND, Evidence, HealthReport, Source, p
 from power.leases.messages import Inventory, Lease, Refusal, Report, framed, opened, read_frame, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node, read_keys
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.agents.agent_process import write_keys
 from tests.controlplane.kubectl import Kubectl
@@ -62,7 +62,7 @@ def fleet_manifest() -> list[dict[str, Any]]:
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
     manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(fleet_manifest()), encoding="utf-8")
-    return start_server(Settings(manifests=str(manifests)))
+    return start_server(ControlPlaneSettings(manifests=str(manifests)))
 
 
 def administrator(server: ControlPlane, programs: Programs) -> Kubectl:

@@ -9,7 +9,7 @@ import pytest
 from controller.api.kinds import OWN_KINDS
 from power.leases.messages import Keys
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.kernel.guest import Guest
 from tests.agents.agent_process import KEY, write_keys
 from tests.controlplane.isolation import FakeIsolation, GuestIsolation, agent_pod, isolating_agent, linked, policy
@@ -24,7 +24,7 @@ FLEET = Keys("k", {"k": KEY})
 
 @pytest.fixture(scope="module")
 def admin(start_server: StartServer, programs: Programs) -> Kubectl:
-    server = start_server(Settings(nodes=2))
+    server = start_server(ControlPlaneSettings(nodes=2))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:

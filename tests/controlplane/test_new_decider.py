@@ -12,7 +12,7 @@ from controller.api.crds import files
 from controller.process.main import operate
 from controller.settings import OperatorSettings
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import until
@@ -46,7 +46,7 @@ def toy_operator(kubeconfig: str) -> Iterator[None]:
 
 
 def test_a_new_deciders_finding_stands_in_its_objects_status(start_server: StartServer, programs: Programs) -> None:
-    server = start_server(Settings(nodes=3))
+    server = start_server(ControlPlaneSettings(nodes=3))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     for definition in files(REGISTRIES.kinds).values():
         kubectl("create", "-f", "-", stdin=yaml.safe_load(definition))

@@ -19,16 +19,16 @@ import yaml
 from cluster.errors import ObservationError
 from cluster.snapshot import PENDING
 from controller.api.crds import FOLDER
-from controller.kube.cache import Surroundings, WatchTimes
+from controller.kube.cache import WatchSurroundings, WatchTimes
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
-from controller.kube.request import APPLY_PATCH, MERGE_PATCH, KubeWriteError, Request
+from controller.kube.credentials import ApiAccess
+from controller.kube.request import APPLY_PATCH, MERGE_PATCH, ApiRequest, KubeWriteError
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane, process_of, up
 from tests.builders.manifests import Object, gang, gpu_type, node, pod, profile, service
 from tests.builders.snapshot_content import content
@@ -37,7 +37,7 @@ from tests.controlplane.severed import Line
 
 pytestmark = pytest.mark.controlplane
 
-SETTINGS = Settings()
+SETTINGS = ControlPlaneSettings()
 WITHIN_S = 120.0
 """A busy machine is not a failure."""
 PODS = "/api/v1/namespaces/default/pods"
@@ -54,7 +54,7 @@ class Eyes:
     caches: Caches
     observer: Observer
     stirred: asyncio.Event
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ApiRequest] = field(default_factory=list)
     ahead_s: float = 0.0
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -94,22 +94,22 @@ async def eyes(server: ControlPlane, folder: Path, *, times: WatchTimes | None =
         stirred.set()
         await asyncio.sleep(min(for_s, 0.2))
 
-    requests: list[Request] = []
+    requests: list[ApiRequest] = []
 
-    def counted(request: Request) -> None:
+    def counted(request: ApiRequest) -> None:
         requests.append(request)
         stirred.set()
 
     through = await line.start(folder)
     caches = empty_caches(stirred.set, groups=())
     async with (
-        await connect(Access(kubeconfig=str(through), request_timeout_s=10.0), time.monotonic, counted) as watching,
-        await connect(Access(kubeconfig=str(server.kubeconfig)), time.monotonic) as api,
+        await connect(ApiAccess(kubeconfig=str(through), request_timeout_s=10.0), time.monotonic, counted) as watching,
+        await connect(ApiAccess(kubeconfig=str(server.kubeconfig)), time.monotonic) as api,
     ):
         made: Eyes
         observer = Observer(caches, lambda: time.time() + made.ahead_s, at_first_sight=lambda: None)
         made = Eyes(line, api, caches, observer, stirred, requests)
-        around = Surroundings(time.time, pause, Random(1))  # noqa: S311  # jitter
+        around = WatchSurroundings(time.time, pause, Random(1))  # noqa: S311  # jitter
         following = asyncio.create_task(follow(caches.each, watching, around, times))
         try:
             async with asyncio.timeout(WITHIN_S):
@@ -134,7 +134,7 @@ def server(start_server: StartServer) -> ControlPlane:
 
 
 async def populate(server: ControlPlane) -> None:
-    async with await connect(Access(kubeconfig=str(server.kubeconfig)), time.monotonic) as api:
+    async with await connect(ApiAccess(kubeconfig=str(server.kubeconfig)), time.monotonic) as api:
         for file in sorted((Path(__file__).parents[2] / FOLDER).glob("*.yaml")):
             definition = yaml.safe_load(file.read_text(encoding="utf-8"))
             where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
@@ -288,7 +288,7 @@ def test_in_a_storm_of_lost_versions_nothing_is_missed(
 
 def test_an_account_that_may_not_read_is_told_so(server: ControlPlane, tmp_path: Path) -> None:
     async def test() -> None:
-        access = Access(kubeconfig=str(server.kubeconfig), impersonate="system:serviceaccount:default:nobody")
+        access = ApiAccess(kubeconfig=str(server.kubeconfig), impersonate="system:serviceaccount:default:nobody")
         stirred = asyncio.Event()
 
         async def pause(_: float) -> None:
@@ -297,7 +297,7 @@ def test_an_account_that_may_not_read_is_told_so(server: ControlPlane, tmp_path:
 
         caches = empty_caches(groups=())
         async with await connect(access, time.monotonic) as nobody:
-            around = Surroundings(time.time, pause, Random(1))  # noqa: S311  # jitter
+            around = WatchSurroundings(time.time, pause, Random(1))  # noqa: S311  # jitter
             following = asyncio.create_task(follow([caches.pods], nobody, around))
             async with asyncio.timeout(WITHIN_S):
                 await stirred.wait()

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
 from tests.controlplane.kubectl import Kubectl
@@ -47,7 +47,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
     """A server of the module's own: an operator places pods of all namespaces."""
     manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
-    return start_server(Settings(manifests=str(manifests)))
+    return start_server(ControlPlaneSettings(manifests=str(manifests)))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
 from tests.agents import agent_process
 from tests.agents.agent_process import limits_w, settings_file, write_keys
@@ -51,7 +51,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
         for name, rack in NODES.items()
     ]
     manifests.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
-    return start_server(Settings(manifests=str(manifests)))
+    return start_server(ControlPlaneSettings(manifests=str(manifests)))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from controller.api.notation import rfc3339
 from controller.process.main import Operator, operate
 from controller.settings import OperatorSettings
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import operator, until
@@ -185,7 +185,7 @@ def autoscaler_settings(prometheus: FakePrometheus) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(start_server: StartServer, programs: Programs) -> Iterator[Stage]:
-    server = start_server(Settings(nodes=3))
+    server = start_server(ControlPlaneSettings(nodes=3))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     install_kinds(kubectl)
     with serving(FakePrometheus()) as prometheus, scaling_operator(str(server.kubeconfig), prometheus) as running:
@@ -440,7 +440,7 @@ def test_the_fence_refuses_the_scale_of_a_former_leader(stage: Stage) -> None:
 def test_a_leader_that_is_killed_in_a_ramp_loses_nothing_and_scales_nothing_twice(
     start_server: StartServer, programs: Programs, tmp_path: Path
 ) -> None:
-    server = start_server(Settings(nodes=1))
+    server = start_server(ControlPlaneSettings(nodes=1))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     install_kinds(kubectl)
     folders = [tmp_path / name for name in ("one", "two")]

@@ -14,7 +14,7 @@ import yaml
 
 from cluster.errors import BuildError
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.prometheus import prometheus_program
 from simulator.controlplane.server import ControlPlane
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
@@ -97,7 +97,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
         for number in range(NODES)
     ]
     manifests.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
-    return start_server(Settings(manifests=str(manifests)))
+    return start_server(ControlPlaneSettings(manifests=str(manifests)))
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ import pytest
 from cluster.errors import ControlPlaneError
 from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import PROCESSES, Folder, Settings
+from simulator.controlplane.commands import PROCESSES, ControlPlaneSettings, Folder
 from simulator.controlplane.server import ControlPlane, down, process_of, status, up
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.servers import StartServer
 
 pytestmark = pytest.mark.controlplane
 
-SETTINGS = Settings(nodes=3)
+SETTINGS = ControlPlaneSettings(nodes=3)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_start_replaces_only_what_died(server: ControlPlane, programs: Program
 
 
 def test_changed_settings_restart_only_what_they_concern(server: ControlPlane, programs: Programs) -> None:
-    again = up(server.folder, Settings(nodes=2), programs)
+    again = up(server.folder, ControlPlaneSettings(nodes=2), programs)
 
     assert again.started == ("simulated-nodes",)
     names = Kubectl(programs["kubectl"], server.kubeconfig)("get", "nodes", "-o", "name")
@@ -82,6 +82,6 @@ def test_a_process_that_dies_at_its_start_is_shown_and_nothing_stays(
     with pytest.raises(
         ControlPlaneError, match=r"(?s)kube-apiserver ended at startup:\n.*unknown flag: --no-such-flag"
     ):
-        start_server(Settings(api_flags=("--no-such-flag",)), folder)
+        start_server(ControlPlaneSettings(api_flags=("--no-such-flag",)), folder)
 
     assert status(folder) == ()

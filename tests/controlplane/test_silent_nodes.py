@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.nodes.node_objects import node_object
 from simulator.controlplane.nodes.simulated_nodes import simulated_nodes
 from tests.controlplane.kubectl import Kubectl
@@ -21,7 +21,7 @@ HAS = {"cpu": "8", "memory": "64Gi", GPU: "8"}
 @pytest.mark.slow
 def test_with_the_node_lifecycle_a_silent_node_loses_its_pods(start_server: StartServer, programs: Programs) -> None:
     lease_s = 8  # a node counts as silent after 10 s
-    server = start_server(Settings(node_lifecycle=True, lease_s=lease_s))
+    server = start_server(ControlPlaneSettings(node_lifecycle=True, lease_s=lease_s))
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     at_once = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     lost = pod("lost", nodeName="dark", tolerations=[at_once])
@@ -49,7 +49,7 @@ def test_with_the_node_lifecycle_a_silent_node_loses_its_pods(start_server: Star
 
 
 def test_a_silent_node_starts_no_pod_until_it_is_revived(start_server: StartServer, programs: Programs) -> None:
-    server = start_server(Settings())
+    server = start_server(ControlPlaneSettings())
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
 
     async def scene() -> tuple[str, str]:

@@ -11,7 +11,7 @@ import yaml
 from controller.api.foreign_kinds import KAI
 from controller.snapshot.scalers import MOST_POLICIES
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Settings
+from simulator.controlplane.commands import ControlPlaneSettings
 from tests.builders import groups
 from tests.builders.manifests import OURS
 from tests.controlplane.kubectl import Kubectl
@@ -40,7 +40,7 @@ def nodes() -> Iterator[Object]:
 def admin(start_server: StartServer, programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
     manifests = tmp_path_factory.mktemp("tenants") / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
-    kubectl = Kubectl(programs["kubectl"], start_server(Settings(manifests=str(manifests))).kubeconfig)
+    kubectl = Kubectl(programs["kubectl"], start_server(ControlPlaneSettings(manifests=str(manifests))).kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     kubectl("create", "namespace", "tonnage-system")
     kubectl("create", "-f", "-", stdin=definition(KAI))

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import generate_latest
 
-from controller.metrics.endpoint import metrics_endpoint
-from controller.metrics.registry import Meter
+from controller.metrics.registry import Meter, metrics_endpoint
 from controller.metrics.table import METRICS
 from deploy.dashboards.boards import BOARDS
 from tests.deploy.answers import alert_lacks, panel_lacks, variable_lacks

@@ -133,9 +133,9 @@ async def measure(which: str, kubeconfig: str) -> dict[str, float]:
     before_s, before_mb = time.process_time(), _memory_mb()
     if which == "ours":
         from controller.kube.connection import connect
-        from controller.kube.credentials import Access
+        from controller.kube.credentials import ApiAccess
 
-        made: Any = await connect(Access(kubeconfig=kubeconfig), time.monotonic)
+        made: Any = await connect(ApiAccess(kubeconfig=kubeconfig), time.monotonic)
     else:
         made = LibraryTransport(kubeconfig)
     async with made as transport:

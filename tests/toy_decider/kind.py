@@ -6,7 +6,7 @@ from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import ApiVersion, OwnMeta, Strict
-from controller.api.kind import ACCEPTED, AGE, Column, Kind
+from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 
 
 class GPUReserveSpec(Strict):
@@ -32,5 +32,5 @@ KIND = Kind(
     model=GPUReserve,
     plural="gpureserves",
     is_namespaced=False,
-    columns=(Column("GPUs", ".spec.gpus", "integer", "GPUs that should stay free."), ACCEPTED, AGE),
+    columns=(PrinterColumn("GPUs", ".spec.gpus", "integer", "GPUs that should stay free."), ACCEPTED, AGE),
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from simulator.controlplane import processes
-from simulator.controlplane.commands import Folder, Ports, Settings
-from simulator.controlplane.server import State
+from simulator.controlplane.commands import ControlPlaneSettings, Folder, Ports
+from simulator.controlplane.server import StartedState
 from tests.controlplane import keeper
 
 SLEEPER = ["/bin/sleep", "600"]
@@ -31,7 +31,7 @@ def pretend_server(path: Path) -> processes.Process:
     """What a control plane leaves in its folder, with a process that only sleeps."""
     folder = Folder(path)
     folder.make()
-    folder.state.write_bytes(msgspec.json.encode(State(Ports(1, 2, 3, 4, 5), Settings())))
+    folder.state.write_bytes(msgspec.json.encode(StartedState(Ports(1, 2, 3, 4, 5), ControlPlaneSettings())))
     process = processes.start("etcd", SLEEPER, folder.log_of("etcd"))
     processes.remember(process, folder.run)
     return process

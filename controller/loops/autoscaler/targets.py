@@ -15,7 +15,7 @@ from controller.api.labels import SERVICE_LABEL
 from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant
 from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy
-from controller.api.structs import Meta, Page, Slim
+from controller.api.structs import ListPage, Meta, Slim
 from controller.kube.api_server import ApiServer
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.request import KubeReadError
@@ -235,7 +235,7 @@ class Targets:
         # From the API server's cache (resourceVersion 0): a second's delay costs nothing here.
         query = {"labelSelector": selector, "resourceVersion": "0"}
         body = await self._connection.read(f"/api/v1/namespaces/{namespace}/pods", query)
-        return tuple(msgspec.json.decode(body, type=Page[TargetPod]).items or ())
+        return tuple(msgspec.json.decode(body, type=ListPage[TargetPod]).items or ())
 
     async def _resource(self, policy: ScalingPolicy) -> ApiResource:
         """Resource of the target's kind. Raises ObservationError."""

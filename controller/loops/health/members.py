@@ -10,7 +10,7 @@ import numpy as np
 from cluster.snapshot import PENDING, Snapshot
 from controller.api.foreign_kinds import FOREIGN_GANG
 from controller.api.notation import instant
-from controller.api.structs import Meta, Node, Page, Pod, Slim
+from controller.api.structs import ListPage, Meta, Node, Pod, Slim
 from controller.deciders.remediation import incarnation_of
 from controller.kube.api_server import ApiServer
 
@@ -117,12 +117,12 @@ async def allowed_disruptions(connection: ApiServer, members: Members) -> dict[s
     allowed: dict[str, int] = {}
     for namespace in sorted({job.partition("/")[0] for job in members.jobs}):
         body = await connection.read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
-        for budget in msgspec.json.decode(body, type=Page[DisruptionBudget]).items or []:
+        for budget in msgspec.json.decode(body, type=ListPage[DisruptionBudget]).items or []:
             if (selector := budget.spec.selector) is None:
                 continue  # a missing selector selects none, an empty one all
             query = {"labelSelector": selector_text(selector)}
             body = await connection.read(f"/api/v1/namespaces/{namespace}/pods", query, accept=_METADATA)
-            covered = {each.metadata.uid for each in msgspec.json.decode(body, type=Page[_Named]).items or []}
+            covered = {each.metadata.uid for each in msgspec.json.decode(body, type=ListPage[_Named]).items or []}
             for job, pods in members.jobs.items():
                 mine = sum(member.uid in covered for member in pods)
                 if mine:

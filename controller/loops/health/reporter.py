@@ -25,7 +25,7 @@ from controller.api.structs import Node, OwnObject
 from controller.deciders.remediation import HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
-from controller.kube.sender import Applier, Job, Write
+from controller.kube.sender import Applier, Write, WriteJob
 from controller.loops.loop import WrittenStatuses
 from controller.metrics.registry import Sample
 from controller.report.service_status import each_alone, status_write
@@ -170,7 +170,7 @@ class HealthReporter:
                 self._written.forget(job.about)
                 self._conditions.pop(job.about.removeprefix("Node/"), None)
 
-    def _of_incidents(self, reported: Reported, at_s: float) -> Iterator[Job]:
+    def _of_incidents(self, reported: Reported, at_s: float) -> Iterator[WriteJob]:
         """Objects of new incidents, the removal of forgotten ones, and the statuses of the others."""
         present, incidents = self._incidents.all(), reported.outcome.incidents
         for incident in incidents:
@@ -183,7 +183,7 @@ class HealthReporter:
                     "metadata": {"name": incident.id},
                     "spec": spec | ({"domain": incident.domain} if incident.domain else {}),
                 }
-                yield Job(f"{INCIDENT.name}/{incident.id}", Write("POST", INCIDENT.path, manifest))
+                yield WriteJob(f"{INCIDENT.name}/{incident.id}", Write("POST", INCIDENT.path, manifest))
             elif not obj.metadata.deletion_timestamp:
                 jobs = self._incident_status(incident, obj, reported, at_s)
                 yield from each_alone(INCIDENT.name, incident.id, jobs)
@@ -191,9 +191,11 @@ class HealthReporter:
         for name, obj in present.items():
             if name not in kept and not obj.metadata.deletion_timestamp:
                 body = {"preconditions": {"uid": obj.metadata.uid}}
-                yield Job(f"{INCIDENT.name}/{name}", Write("DELETE", INCIDENT.path_of(name), body))
+                yield WriteJob(f"{INCIDENT.name}/{name}", Write("DELETE", INCIDENT.path_of(name), body))
 
-    def _incident_status(self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float) -> Iterator[Job]:
+    def _incident_status(
+        self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float
+    ) -> Iterator[WriteJob]:
         before = self._written.before(f"{INCIDENT.name}/{incident.id}", obj)
         after = status_after(
             before,
@@ -205,7 +207,7 @@ class HealthReporter:
         )
         yield from self._status(INCIDENT, incident.id, obj, before, after)
 
-    def _of_policies(self, reported: Reported, at_s: float) -> Iterator[Job]:
+    def _of_policies(self, reported: Reported, at_s: float) -> Iterator[WriteJob]:
         rules = {each.name: each for each in reported.rules}
         for name, obj in self._policies.all().items():
             before = self._written.before(f"{POLICY.name}/{name}", obj)
@@ -214,12 +216,12 @@ class HealthReporter:
 
     def _status(
         self, kind: Kind, name: str, obj: OwnObject, before: dict[str, Any], after: dict[str, Any]
-    ) -> Iterator[Job]:
+    ) -> Iterator[WriteJob]:
         if after != before:
             self._written.put(f"{kind.name}/{name}", obj, after)
-            yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, after))
+            yield WriteJob(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, after))
 
-    def _of_nodes(self, reported: Reported, at_s: float) -> Iterator[Job]:
+    def _of_nodes(self, reported: Reported, at_s: float) -> Iterator[WriteJob]:
         """The condition of nodes that policies in mode Act govern: False while an incident suspects one."""
         governed = {node for rules in reported.rules if rules.acts for node in rules.nodes}
         suspected: dict[str, Incident] = {}
@@ -235,7 +237,7 @@ class HealthReporter:
             if known == wanted or (known is None and suspect is None):
                 continue
             self._conditions[name] = (uid, wanted)
-            yield Job(f"Node/{name}", node_condition_write(name, uid, suspect, at_s))
+            yield WriteJob(f"Node/{name}", node_condition_write(name, uid, suspect, at_s))
 
 
 def node_condition_write(name: str, uid: str, incident: Incident | None, at_s: float) -> Write:

@@ -10,9 +10,9 @@ import numpy as np
 from cluster.changes import OUR_TAINTS, PROBATION_TAINT
 from cluster.power import PowerTable
 from cluster.snapshot import PENDING, Snapshot
-from controller.api.health_policy import Detector, HealthPolicySpec, Owner
+from controller.api.health_policy import Detector, HealthPolicySpec, RemediationOwner
 from controller.api.notation import instant
-from controller.api.structs import Node, Taint
+from controller.api.structs import Node, NodeTaint
 from controller.deciders.remediation import HealthRules
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.stream import HealthStream, OwnLimit
@@ -32,9 +32,9 @@ from health.verdicts.verdict import Part, Syndrome
 from power.control.admission import speed_of
 
 OWNERS = (
-    Owner(name="nvsentinel", label="dgxc.nvidia.com/nvsentinel-state"),
-    Owner(name="cluster-autoscaler", taint="ToBeDeletedByClusterAutoscaler"),
-    Owner(name="karpenter", taint="karpenter.sh/disrupted"),
+    RemediationOwner(name="nvsentinel", label="dgxc.nvidia.com/nvsentinel-state"),
+    RemediationOwner(name="cluster-autoscaler", taint="ToBeDeletedByClusterAutoscaler"),
+    RemediationOwner(name="karpenter", taint="karpenter.sh/disrupted"),
 )
 """Known remediations. Source: NVSentinel, "Node states"; Karpenter and cluster autoscaler, documentation of taints."""
 DETECTORS = tuple(
@@ -211,7 +211,7 @@ def _job(job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpe
     )
 
 
-def our_taint(taints: Iterable[Taint], now_s: float) -> OurTaint | None:
+def our_taint(taints: Iterable[NodeTaint], now_s: float) -> OurTaint | None:
     """The taint that Tonnage set on a node, read back; one whose value was changed is not ours any more."""
     for taint in taints:
         incident, _, generation = taint.value.rpartition(".")

@@ -10,7 +10,7 @@ from cluster.errors import ActionError
 from controller.api.sandbox_policy import KIND
 from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
-from controller.kube.sender import Job
+from controller.kube.sender import WriteJob
 from controller.loops.isolation.coverage import SANDBOX_PODS, SandboxChannel, SandboxPod, coverage_of
 from controller.loops.isolation.policy_status import (
     Seen,
@@ -100,7 +100,7 @@ class SandboxReporter:
 
     async def _write(self, objects: Mapping[str, OwnObject], changed: Mapping[str, dict[str, Any]]) -> None:
         jobs = [
-            Job(f"SandboxPolicy/{name}", status_write(KIND, name, objects[name].metadata.uid, after))
+            WriteJob(f"SandboxPolicy/{name}", status_write(KIND, name, objects[name].metadata.uid, after))
             for name, after in changed.items()
         ]
         answers = await self._context.reports_applier.send(jobs)

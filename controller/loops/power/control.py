@@ -16,7 +16,7 @@ from cluster.errors import Mistake
 from cluster.power import PowerTable
 from cluster.snapshot import PENDING, Snapshot
 from controller.api import notation
-from controller.api.power_domain import KIND, Learned, PowerDomainSpec
+from controller.api.power_domain import KIND, LearnedStatus, PowerDomainSpec
 from controller.api.structs import Node, OwnObject
 from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
@@ -142,7 +142,7 @@ def _count(written: object) -> int:
         return 0
 
 
-def learned_in(domains: Cache[OwnObject]) -> Mapping[str, Learned]:
+def learned_in(domains: Cache[OwnObject]) -> Mapping[str, LearnedStatus]:
     """Domain → what its status says that an earlier controller learnt."""
     found = {name: read(msgspec.json.decode(obj.status)).learned for name, obj in domains.all().items()}
     return {name: learned for name, learned in found.items() if learned is not None}
@@ -154,7 +154,7 @@ class ServiceProfiles:
     Values are replaced whole, so any thread may read them.
     """
 
-    def __init__(self, recall: Callable[[], Mapping[str, Learned]] = dict, *, learns: bool = True) -> None:
+    def __init__(self, recall: Callable[[], Mapping[str, LearnedStatus]] = dict, *, learns: bool = True) -> None:
         """recall: domain → what the controller before learnt; called until its fleet is there."""
         self._recall, self._learns = recall, learns
         self._profiles: Mapping[str, DailyProfile] = {}

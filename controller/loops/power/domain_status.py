@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from cluster.errors import Mistake
 from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, BAD_INPUT, DEGRADED, READY, ConditionStatus, condition_of, set_condition
-from controller.api.power_domain import Culprit, HeldBack, Learned, LearnedHours, PowerDomainStatus
+from controller.api.power_domain import CappedDevice, Culprit, LearnedHours, LearnedStatus, PowerDomainStatus
 from controller.api.validation import words_of
 from controller.loops.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
 from controller.report.events import ReportedDecision
@@ -86,7 +86,7 @@ def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *
     return fresh.model_copy(update=same).plain()
 
 
-def learned_after(old: Learned | None, inputs: StatusInputs, at_s: float) -> Learned | None:
+def learned_after(old: LearnedStatus | None, inputs: StatusInputs, at_s: float) -> LearnedStatus | None:
     """What the status keeps for the next controller: the new once an hour at most, and only where it says other things.
 
     A spike that only fades is no change, since whoever reads it lets it fade.
@@ -101,7 +101,7 @@ def learned_after(old: Learned | None, inputs: StatusInputs, at_s: float) -> Lea
         same = not moved and new.fleet == left.fleet and is_near(hours_of(old), inputs.hours)
         if same or 0 <= age_s < LEARNED_EVERY_S:
             return old
-    return Learned(
+    return LearnedStatus(
         time=float(int(at_s)),
         products=new.fleet.products,
         devices=new.fleet.devices,
@@ -111,12 +111,12 @@ def learned_after(old: Learned | None, inputs: StatusInputs, at_s: float) -> Lea
     )
 
 
-def spikes_of(learned: Learned) -> LearnedSpikes:
+def spikes_of(learned: LearnedStatus) -> LearnedSpikes:
     fleet = Fleet(learned.products, learned.devices)
     return LearnedSpikes(fleet, learned.spike_watts, learned.excess_watts)
 
 
-def hours_of(learned: Learned) -> Mapping[str, str]:
+def hours_of(learned: LearnedStatus) -> Mapping[str, str]:
     return {each.service: each.hours for each in learned.services}
 
 
@@ -219,7 +219,7 @@ def _figures(inputs: StatusInputs) -> PowerDomainStatus:
         ),
         held_back_devices=facts.held,
         held_back=tuple(
-            HeldBack(
+            CappedDevice(
                 device=each.device,
                 node=each.node,
                 service_class=each.service_class,

@@ -11,7 +11,7 @@ from cluster.errors import ActionError
 from controller.api.power_domain import KIND
 from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
-from controller.kube.sender import Job
+from controller.kube.sender import WriteJob
 from controller.loops.loop import LoopContext, WrittenStatuses
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
 from controller.loops.power.domain_status import (
@@ -140,7 +140,7 @@ class PowerReporter:
 
     def _changes(
         self, loop_state: PowerLoopState, facts: Mapping[str, DomainFacts]
-    ) -> Iterator[tuple[Job, OwnObject, dict[str, Any], dict[str, Any]]]:
+    ) -> Iterator[tuple[WriteJob, OwnObject, dict[str, Any], dict[str, Any]]]:
         """Writes of the statuses that change: each with its object, and its status before and after."""
         clocks, domains = self._context.clocks, loop_state.view.domains
         now_s, at_s = clocks.monotonic(), clocks.wall()
@@ -172,4 +172,9 @@ class PowerReporter:
             may_refresh = now_s - self._written_at_s.get(name, -FIGURES_EVERY_S) >= FIGURES_EVERY_S
             after = status_after(before, inputs, at_s, may_refresh=may_refresh)
             if after != before:
-                yield Job(f"PowerDomain/{name}", status_write(KIND, name, obj.metadata.uid, after)), obj, before, after
+                yield (
+                    WriteJob(f"PowerDomain/{name}", status_write(KIND, name, obj.metadata.uid, after)),
+                    obj,
+                    before,
+                    after,
+                )

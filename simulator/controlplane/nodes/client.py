@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.request import JSON, Body, KubeReadError, KubeWriteError
 
 IN_FLIGHT = 32
@@ -79,7 +79,7 @@ class InsistentClient:
 @asynccontextmanager
 async def connected(kubeconfig: Path) -> AsyncIterator[InsistentClient]:
     """Client as the kubeconfig's current user."""
-    async with await connect(Access(kubeconfig=str(kubeconfig)), time.monotonic) as connection:
+    async with await connect(ApiAccess(kubeconfig=str(kubeconfig)), time.monotonic) as connection:
         client = InsistentClient(connection)
         try:
             yield client

@@ -10,7 +10,7 @@ from random import Random
 import structlog
 
 from controller.api.notation import quantity
-from controller.kube.cache import Cache, Resource, Surroundings, WatchTimes, reflect
+from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
 from controller.kube.request import STRATEGIC_PATCH, Body
 from simulator.controlplane.nodes import pod_lifecycle
 from simulator.controlplane.nodes.client import InsistentClient
@@ -63,7 +63,9 @@ class Kubelets:
         """Runs every kubelet, until cancelled."""
         chance = Random()  # noqa: S311 - spreads reconnects, hides nothing
         try:
-            await reflect(self._cache, self._client.connection, TIMES, Surroundings(time.time, asyncio.sleep, chance))
+            await reflect(
+                self._cache, self._client.connection, TIMES, WatchSurroundings(time.time, asyncio.sleep, chance)
+            )
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cli.verbs.controlplane import settings_from
-from simulator.controlplane.commands import Folder, Ports, Settings
-from simulator.controlplane.server import State
+from simulator.controlplane.commands import ControlPlaneSettings, Folder, Ports
+from simulator.controlplane.server import StartedState
 
 
 def controlplane(*arguments: str) -> Result:
@@ -77,10 +77,10 @@ def test_assets_without_an_api_server_are_named(assets: Path, tmp_path: Path) ->
 
 
 def test_omitted_options_keep_their_values(tmp_path: Path) -> None:
-    before = State(Ports(1, 2, 3, 4, 5), Settings(nodes=50, seed=7))
+    before = StartedState(Ports(1, 2, 3, 4, 5), ControlPlaneSettings(nodes=50, seed=7))
     (tmp_path / "state.json").write_bytes(msgspec.json.encode(before))
 
-    assert settings_from(Folder(tmp_path), seed=None, node_lifecycle=True) == Settings(
+    assert settings_from(Folder(tmp_path), seed=None, node_lifecycle=True) == ControlPlaneSettings(
         nodes=50, seed=7, node_lifecycle=True
     )
 

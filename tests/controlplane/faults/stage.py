@@ -18,7 +18,7 @@ import yaml
 from controller.api.kinds import OWN_KINDS
 from deploy import release_files
 from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import Folder, Settings
+from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.faults.canaries import Canaries
 from tests.controlplane.faults.proxy import Proxy, ProxyThread
@@ -105,7 +105,7 @@ def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[S
     manifests = folder / "nodes.yaml"
     manifests.write_text(yaml.safe_dump_all(made), encoding="utf-8")
     home = Folder(folder / "server")
-    plane = up(home, Settings(manifests=str(manifests)), programs)
+    plane = up(home, ControlPlaneSettings(manifests=str(manifests)), programs)
     try:
         admin = Kubectl(programs["kubectl"], plane.kubeconfig)
         admin("create", "namespace", SYSTEM)

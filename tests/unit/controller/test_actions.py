@@ -24,7 +24,7 @@ from controller.brain.frames import plan_frame, plan_from_frame
 from controller.cycle import Cycle, carry_out
 from controller.guard import OBJECTIONS, Guarded, Limits, Objection, guard
 from controller.kube.sender import Write
-from controller.kube_world.handlers import HANDLERS, Account, Handler, WriteContext
+from controller.kube_world.handlers import HANDLERS, CapacityAccount, Handler, WriteContext
 from controller.ports import Outcome
 from controller.queries.plan_diff import plan_diff
 from controller.report.events import EventSeries, decisions_of, event_write
@@ -74,7 +74,7 @@ def objection_to_cordon(guarded: Guarded, action: Cordon) -> Reason | None:
 
 
 class CordonHandler(Handler):
-    def check(self, account: Account, action: Cordon) -> None:
+    def check(self, account: CapacityAccount, action: Cordon) -> None:
         """A node can always be closed."""
 
     def writes(self, context: WriteContext, action: Cordon, snapshot: Snapshot) -> list[Write]:

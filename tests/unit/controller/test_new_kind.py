@@ -18,7 +18,7 @@ from cluster.workloads import Gang
 from controller.api.conditions import ObservedStatus
 from controller.api.crds import files
 from controller.api.fields import ApiVersion, OwnMeta, Strict
-from controller.api.kind import ACCEPTED, AGE, Column, Kind
+from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.kinds import KINDS
 from controller.api.rbac import Permission, features, needed, roles_yaml
 from controller.api.reference import reference
@@ -61,7 +61,7 @@ SQUAD = Kind(
     plural="squads",
     short_names=("sqd",),
     is_namespaced=True,
-    columns=(Column("Size", ".spec.size", "integer", "Pods that start together."), ACCEPTED, AGE),
+    columns=(PrinterColumn("Size", ".spec.size", "integer", "Pods that start together."), ACCEPTED, AGE),
 )
 
 # Second place: the registry.

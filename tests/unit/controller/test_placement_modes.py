@@ -13,13 +13,13 @@ from controller.deciders.edits import without_pods_to_come
 from controller.deciders.pipeline import decide
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube_world.deployments import Instance, content_of
-from controller.placers import DeployedInstances, PlacementModes, Pool
+from controller.placers import DeployedInstances, NodePool, PlacementModes
 from tests.builders.fleet import Node, node, pod, world
 from tests.builders.mix import of_types, profile, seats, service, still
 from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, fake_view, kubernetes
 from tests.unit.controller.kube.fake_writer import FakeWriter
 
-POOLS = (Pool("bind", {"pool": "bind"}), Pool("gate", {"pool": "gate"}))
+POOLS = (NodePool("bind", {"pool": "bind"}), NodePool("gate", {"pool": "gate"}))
 
 
 def of_pool(name: str, gpus: int, pool: str) -> Node:
@@ -30,7 +30,7 @@ def asks(**modes: str) -> Mapping[str, str]:
     return {f"ns/{name}": mode for name, mode in modes.items()}
 
 
-def restricted(snapshot: Snapshot, modes: Mapping[str, str], pools: Sequence[Pool] = POOLS) -> Snapshot:
+def restricted(snapshot: Snapshot, modes: Mapping[str, str], pools: Sequence[NodePool] = POOLS) -> Snapshot:
     known = PlacementModes(pools)
     return known.restricted(snapshot, known.of_services(snapshot, lambda *_: 0), modes, frozenset())
 
@@ -243,14 +243,14 @@ def test_a_share_of_a_device_goes_only_where_no_other_scheduler_gives_whole_ones
     fleet = world(
         [of_pool("a", 8, "gate"), of_pool("b", 8, "own")], [pod("ns/x", gpus=1, gpu_milli=500), pod("ns/y", gpus=8)]
     )
-    shared, own = Pool("gate", {"pool": "gate"}), Pool("gate", {"pool": "own"}, shares=True)
+    shared, own = NodePool("gate", {"pool": "gate"}), NodePool("gate", {"pool": "own"}, shares=True)
 
-    def planned(*pools: Pool) -> dict[str, str]:
+    def planned(*pools: NodePool) -> dict[str, str]:
         known = PlacementModes(pools)
         of_services = known.of_services(fleet, lambda *_: 0)
         return placed(known.restricted(fleet, of_services, asks(x="gate", y="gate"), frozenset({"ns/x"})))
 
     assert planned(shared, own) == {"ns/x": "b", "ns/y": "a"}
     assert planned(shared) == {"ns/y": "a"}
-    everywhere = planned(Pool("gate", {}, shares=True))
+    everywhere = planned(NodePool("gate", {}, shares=True))
     assert set(everywhere) == {"ns/x", "ns/y"}

@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from controller.api.labels import PLACEMENT_GATE
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Stamp
-from controller.placers import Pool, placing_writes, pool_mode, requested_mode
+from controller.placers import NodePool, placing_writes, pool_mode, requested_mode
 
 BOUND_BY_US = SeenPod("ns/p", "u1", "7", scheduler_name="tonnage")
 GATED = SeenPod("ns/p", "u1", "7", gates=(PLACEMENT_GATE,))
@@ -36,7 +36,7 @@ def test_only_pods_that_wait_for_tonnage_alone_are_placed(pod: SeenPod, mode: st
 
 
 def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() -> None:
-    (write,) = placing_writes(BOUND_BY_US, Bind("ns/p", "a", (3, 0)), LABELS, [Pool("bind", {})], STAMP)
+    (write,) = placing_writes(BOUND_BY_US, Bind("ns/p", "a", (3, 0)), LABELS, [NodePool("bind", {})], STAMP)
 
     assert (write.method, write.path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
     assert write.body is not None
@@ -52,7 +52,7 @@ def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() ->
 
 
 def test_a_gate_goes_together_with_a_selector_of_the_node() -> None:
-    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), LABELS, [Pool("gate", {})], STAMP)
+    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), LABELS, [NodePool("gate", {})], STAMP)
 
     assert write.method == "PATCH"
     assert write.body is not None
@@ -61,17 +61,17 @@ def test_a_gate_goes_together_with_a_selector_of_the_node() -> None:
 
 
 def test_the_first_pool_that_has_the_node_tells_how() -> None:
-    pools = [Pool("bind", {"pool": "x"}), Pool("gate", {})]
+    pools = [NodePool("bind", {"pool": "x"}), NodePool("gate", {})]
 
     assert (pool_mode(pools, LABELS), pool_mode(pools, {})) == ("bind", "gate")
 
 
-@pytest.mark.parametrize("pools", [[Pool("gate", {})], [Pool("bind", {"pool": "other"})]])
-def test_a_pod_and_a_node_of_different_ways_are_not_brought_together(pools: list[Pool]) -> None:
+@pytest.mark.parametrize("pools", [[NodePool("gate", {})], [NodePool("bind", {"pool": "other"})]])
+def test_a_pod_and_a_node_of_different_ways_are_not_brought_together(pools: list[NodePool]) -> None:
     with pytest.raises(ActionError):
         placing_writes(BOUND_BY_US, Bind("ns/p", "a", (1,)), LABELS, pools, STAMP)
 
 
 def test_a_node_without_a_hostname_cannot_be_selected() -> None:
     with pytest.raises(ActionError, match="hostname"):
-        placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [Pool("gate", {})], STAMP)
+        placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [NodePool("gate", {})], STAMP)

@@ -21,7 +21,7 @@ from controller.kube.sender import Applier
 from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.world import KubernetesWorld
-from controller.placers import NO_CLAIMS, ClaimAllocator, Pool
+from controller.placers import NO_CLAIMS, ClaimAllocator, NodePool
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter
 
@@ -98,12 +98,12 @@ def kubernetes(
     placer: str = "bind",
     claims: ClaimAllocator = NO_CLAIMS,
     device_classes: Mapping[str, str] | None = None,
-    pools: Sequence[Pool] = (),
+    pools: Sequence[NodePool] = (),
     handlers: Mapping[type[Action], Handler] = HANDLERS,
 ) -> KubernetesWorld:
     """pools: left out, one for all nodes, of `placer`."""
     planning = PlanningView(
-        view, pools or [Pool(placer, {})], clock=clock or HandClock(), device_classes=device_classes
+        view, pools or [NodePool(placer, {})], clock=clock or HandClock(), device_classes=device_classes
     )
     return KubernetesWorld(
         planning,

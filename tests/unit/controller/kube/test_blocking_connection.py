@@ -15,7 +15,7 @@ from aiohttp import web
 
 from controller.kube.blocking_connection import BlockingConnection, connect_blocking, run_to_end
 from controller.kube.connection import connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import APPLY_PATCH, KubeReadError, KubeWriteError
 from tests.builders.certificates import Authority
@@ -51,7 +51,7 @@ def serve() -> Iterator[Serve]:
 
 def to(server: str, folder: Path, within_s: float | None = None, **access: Any) -> BlockingConnection:
     where = kubeconfig(folder, server, token="secret")  # noqa: S106
-    connection = connect_blocking(Access(kubeconfig=where, **access), within_s=within_s)
+    connection = connect_blocking(ApiAccess(kubeconfig=where, **access), within_s=within_s)
     assert connection is not None
     return connection
 
@@ -70,7 +70,7 @@ def test_a_request_is_the_same_as_the_operators(serve: Serve, tmp_path: Path) ->
 
     async def operators() -> list[bytes]:
         where = kubeconfig(tmp_path, server, token="secret")  # noqa: S106
-        async with await connect(Access(kubeconfig=where, **access), time.monotonic) as connection:  # type: ignore[arg-type]
+        async with await connect(ApiAccess(kubeconfig=where, **access), time.monotonic) as connection:  # type: ignore[arg-type]
             return [
                 await connection.read("/api/v1/pods", query),
                 await connection.write("PATCH", "/x", {"a": "ä"}, {"force": "true"}, APPLY_PATCH),
@@ -198,7 +198,7 @@ def test_certificates_of_both_sides_and_the_servers_name_are_heeded(
     where.write_text(yaml.safe_dump(config), encoding="utf-8")
 
     def read() -> list[Any]:
-        connection = connect_blocking(Access(kubeconfig=str(where)))
+        connection = connect_blocking(ApiAccess(kubeconfig=str(where)))
         assert connection is not None
         try:
             return list(json.loads(run_to_end(connection.read("/x"))))
@@ -227,4 +227,4 @@ def test_a_proxy_that_only_the_operators_client_speaks_is_left_to_it(tmp_path: P
         config["clusters"][0]["cluster"]["proxy-url"] = proxy
         where.write_text(yaml.safe_dump(config), encoding="utf-8")
 
-        assert (connect_blocking(Access(kubeconfig=str(where))) is not None) is is_ours
+        assert (connect_blocking(ApiAccess(kubeconfig=str(where))) is not None) is is_ours

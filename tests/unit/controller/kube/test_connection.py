@@ -18,8 +18,8 @@ from aiohttp import web
 
 from cluster.errors import ActionError, ConfigError, ObservationError
 from controller.kube.connection import connect, lines
-from controller.kube.credentials import Access, proxy_to
-from controller.kube.request import APPLY_PATCH, KubeReadError, KubeWriteError, Request, resource_of
+from controller.kube.credentials import ApiAccess, proxy_to
+from controller.kube.request import APPLY_PATCH, ApiRequest, KubeReadError, KubeWriteError, resource_of
 from tests.builders.certificates import Authority
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_api_server import kubeconfig, talking_to
@@ -106,7 +106,7 @@ def test_what_the_server_refuses_is_an_error_of_ours_with_its_words(
 def test_no_answer_is_an_error_of_ours_and_its_cause_is_kept(tmp_path: Path) -> None:
     async def test() -> None:
         where = kubeconfig(tmp_path, "http://127.0.0.1:1", token="t")  # noqa: S106  # nobody listens there
-        async with await connect(Access(kubeconfig=where), time.monotonic) as connection:
+        async with await connect(ApiAccess(kubeconfig=where), time.monotonic) as connection:
             with pytest.raises(ObservationError) as read:
                 await connection.read("/api/v1/pods")
             with pytest.raises(ActionError) as written:
@@ -201,7 +201,7 @@ def test_a_watch_that_is_left_ends_its_line_at_once_though_the_server_is_busy(tm
         config = yaml.safe_load(where.read_text(encoding="utf-8"))
         config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
         where.write_text(yaml.safe_dump(config), encoding="utf-8")
-        async with await connect(Access(kubeconfig=str(where)), time.monotonic) as connection:
+        async with await connect(ApiAccess(kubeconfig=str(where)), time.monotonic) as connection:
             async with aclosing(connection.watch("/api/v1/pods", {}, idle_s=5.0)) as events:
                 assert await anext(events) == b"{}"
             await asyncio.wait_for(asyncio.wrap_future(ended), 5.0)
@@ -250,7 +250,7 @@ def test_every_request_is_counted_by_verb_resource_and_status(tmp_path: Path) ->
     async def answer(request: web.Request) -> web.Response:
         return web.json_response({}) if request.method == "GET" else status(409, "Conflict", "no")
 
-    counted: list[Request] = []
+    counted: list[ApiRequest] = []
 
     async def test() -> None:
         async with talking_to(answer, tmp_path, on_request=counted.append) as connection:
@@ -307,14 +307,14 @@ def test_a_kubeconfig_that_cannot_be_used_is_a_mistake_in_it(tmp_path: Path, tex
     file.write_text(text, encoding="utf-8")
 
     with pytest.raises(ConfigError, match=r"kubeconfig: cannot be used: .*kubectl config view"):
-        asyncio.run(connect(Access(kubeconfig=str(file)), time.monotonic))
+        asyncio.run(connect(ApiAccess(kubeconfig=str(file)), time.monotonic))
 
 
 def test_a_context_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
     where = kubeconfig(tmp_path, "http://127.0.0.1:1")
 
     with pytest.raises(ConfigError, match="name nowhere"):
-        asyncio.run(connect(Access(kubeconfig=where, context="nowhere"), time.monotonic))
+        asyncio.run(connect(ApiAccess(kubeconfig=where, context="nowhere"), time.monotonic))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_the_proxy_that_the_environment_names_is_taken_but_where_it_says_not_to(
 
 def test_a_server_that_is_not_there_is_named_without_the_names_of_a_library(tmp_path: Path) -> None:
     async def read() -> str:
-        access = Access(kubeconfig=str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+        access = ApiAccess(kubeconfig=str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
         async with await connect(access, time.monotonic) as connection:
             with pytest.raises(KubeReadError) as caught:
                 await connection.read("/version")

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from cluster.errors import ConfigError
 from controller.kube.connection import Connection, connect
-from controller.kube.credentials import Access
+from controller.kube.credentials import ApiAccess
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import KubeReadError
 from simulator.controlplane.commands import AUTHORITY, SERVER
@@ -97,7 +97,7 @@ def test_a_plugin_without_a_credential_stops_the_start_instead_of_acting_as_nobo
     where = kubeconfig(tmp_path, "http://127.0.0.1:1", **Plugin(tmp_path, status).user)
 
     async def test() -> None:
-        async with await connect(Access(kubeconfig=where), lambda: 0.0):
+        async with await connect(ApiAccess(kubeconfig=where), lambda: 0.0):
             pass
 
     with pytest.raises(ConfigError, match=r"plugin gave no credential.*plugin\.py"):
@@ -131,7 +131,7 @@ async def in_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: object)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(runner.addresses[0][1]))
     try:
-        async with await connect(Access(service_account=str(folder)), clock) as connection:  # type: ignore[arg-type]
+        async with await connect(ApiAccess(service_account=str(folder)), clock) as connection:  # type: ignore[arg-type]
             yield connection
     finally:
         await runner.cleanup()

@@ -10,9 +10,9 @@ from controller.kube.sender import (
     WITHIN_S,
     Applier,
     Fence,
-    Job,
     NotLeadingError,
     Write,
+    WriteJob,
     is_fenced,
     may_have_happened,
 )
@@ -61,7 +61,7 @@ def test_a_stale_write_that_the_server_refuses_is_counted_and_frees_what_it_woul
     counted: list[int] = []
     applier = Applier(FakeWriter(lambda _: fenced()), lambda: True, on_fenced=lambda: counted.append(1))
 
-    (answer,) = asyncio.run(applier.send([Job("Pod/a", Write("POST", "/x"))]))
+    (answer,) = asyncio.run(applier.send([WriteJob("Pod/a", Write("POST", "/x"))]))
 
     assert isinstance(answer, NotLeadingError)
     assert not may_have_happened(answer)

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from controller.kube.credentials import Access, context_names, credentials, source_of
-from controller.kube.kubeconfig import CredentialError, Entry, read_kubeconfig
+from controller.kube.credentials import ApiAccess, context_names, credentials, source_of
+from controller.kube.kubeconfig import CredentialError, KubeconfigEntry, read_kubeconfig
 from tests.builders.certificates import Authority
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_api_server import kubeconfig
@@ -58,7 +58,7 @@ def test_a_relative_path_begins_at_its_own_file(tmp_path: Path) -> None:
         contexts={"x": {"cluster": "c", "user": "u"}},
     )
 
-    assert credentials(Access(kubeconfig=where), HandClock()).authorization() == "Bearer secret"
+    assert credentials(ApiAccess(kubeconfig=where), HandClock()).authorization() == "Bearer secret"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_relative_path_begins_at_its_own_file(tmp_path: Path) -> None:
     ids=["nobody", "a token before its file", "a password"],
 )
 def test_a_user_is_authenticated_as_by_kubectl(user: dict[str, Any], header: str) -> None:
-    assert source_of(Entry(user)).read().authorization == header
+    assert source_of(KubeconfigEntry(user)).read().authorization == header
 
 
 def test_certificates_in_the_file_itself_are_used(tmp_path: Path) -> None:
@@ -80,12 +80,12 @@ def test_certificates_in_the_file_itself_are_used(tmp_path: Path) -> None:
         "client-certificate-data": base64.b64encode(own.certificate.read_bytes()).decode(),
         "client-key-data": base64.b64encode(own.key.read_bytes()).decode(),
     }
-    assert credentials(Access(kubeconfig=kubeconfig(tmp_path, "https://h", **data)), HandClock()).server.tls
+    assert credentials(ApiAccess(kubeconfig=kubeconfig(tmp_path, "https://h", **data)), HandClock()).server.tls
 
     other = Authority(tmp_path / "other").vouches_for("al").key.read_bytes()
     data["client-key-data"] = base64.b64encode(other).decode()
     with pytest.raises(ConfigError, match="cannot be used"):  # a key of somebody else
-        credentials(Access(kubeconfig=kubeconfig(tmp_path, "https://h", **data)), HandClock())
+        credentials(ApiAccess(kubeconfig=kubeconfig(tmp_path, "https://h", **data)), HandClock())
 
 
 def jwt(expires_at_s: float) -> str:
@@ -93,8 +93,8 @@ def jwt(expires_at_s: float) -> str:
     return f"e30.{claims}.sig"
 
 
-def oidc(**config: str) -> Entry:
-    return Entry({"auth-provider": {"name": "oidc", "config": config}})
+def oidc(**config: str) -> KubeconfigEntry:
+    return KubeconfigEntry({"auth-provider": {"name": "oidc", "config": config}})
 
 
 def test_an_id_token_is_used_until_it_expires() -> None:
@@ -114,16 +114,16 @@ def test_a_plugin_that_is_not_installed_is_named_with_the_hint_of_the_file(tmp_p
     where = kubeconfig(tmp_path, "http://h", exec=plugin)
 
     with pytest.raises(ConfigError, match="no-such-plugin: No such file or directory; brew install it"):
-        credentials(Access(kubeconfig=where), HandClock())
+        credentials(ApiAccess(kubeconfig=where), HandClock())
 
 
 def test_a_provider_that_kubernetes_removed_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="auth-provider gcp was removed from Kubernetes"):
         credentials(
-            Access(kubeconfig=kubeconfig(tmp_path, "http://h", **{"auth-provider": {"name": "gcp"}})), HandClock()
+            ApiAccess(kubeconfig=kubeconfig(tmp_path, "http://h", **{"auth-provider": {"name": "gcp"}})), HandClock()
         )
 
 
 def test_a_server_that_is_no_url_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'nonsense' is not a URL"):
-        credentials(Access(kubeconfig=kubeconfig(tmp_path, "nonsense")), HandClock())
+        credentials(ApiAccess(kubeconfig=kubeconfig(tmp_path, "nonsense")), HandClock())

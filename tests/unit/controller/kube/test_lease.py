@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kube.leader_election import Candidate, LeaseRecord
+from controller.kube.leader_election import LeaseCandidate, LeaseRecord
 
 
-def leading(now_s: float = 0.0, identity: str = "a") -> Candidate:
+def leading(now_s: float = 0.0, identity: str = "a") -> LeaseCandidate:
     """A candidate that acquired a free Lease."""
-    looked = Candidate(identity).watched(LeaseRecord(), now_s)
+    looked = LeaseCandidate(identity).watched(LeaseRecord(), now_s)
     wanted = looked.wanted(now_s, "t0")
     assert wanted is not None
     return looked.written(replace(wanted, version="1"), now_s)
@@ -32,7 +32,7 @@ def test_a_leader_that_cannot_renew_stops_writing_after_10_s() -> None:
 
 def test_a_standby_waits_15_s_from_when_it_first_saw_the_lease_as_it_is() -> None:
     held = LeaseRecord("a", 15, "t0", "t0", 0, "1")
-    standby = Candidate("b").watched(held, 3.0)
+    standby = LeaseCandidate("b").watched(held, 3.0)
 
     # Seen again unchanged at 17 s: it has stood still for 14 s only.
     standby = standby.watched(held, 17.0)
@@ -42,14 +42,14 @@ def test_a_standby_waits_15_s_from_when_it_first_saw_the_lease_as_it_is() -> Non
 
 
 def test_a_renewal_starts_the_wait_anew() -> None:
-    standby = Candidate("b").watched(LeaseRecord("a", 15, "t0", "t0", 0, "1"), 0.0)
+    standby = LeaseCandidate("b").watched(LeaseRecord("a", 15, "t0", "t0", 0, "1"), 0.0)
     standby = standby.watched(LeaseRecord("a", 15, "t0", "t1", 0, "2"), 14.0)
 
     assert standby.wanted(20.0, "t") is None
 
 
 def test_a_takeover_is_a_new_epoch_and_a_renewal_is_not() -> None:
-    standby = Candidate("b").watched(LeaseRecord("a", 15, "t0", "t0", 4, "7"), 0.0)
+    standby = LeaseCandidate("b").watched(LeaseRecord("a", 15, "t0", "t0", 4, "7"), 0.0)
 
     taken = standby.wanted(15.0, "t9")
     assert taken is not None
@@ -66,7 +66,7 @@ def test_a_released_lease_is_taken_at_once_as_a_new_epoch() -> None:
     released = leading().released("t1")
     assert released is not None
 
-    taken = Candidate("b").watched(replace(released, version="2"), 5.0).wanted(5.0, "t2")
+    taken = LeaseCandidate("b").watched(replace(released, version="2"), 5.0).wanted(5.0, "t2")
 
     assert released.holder == ""
     assert taken is not None
@@ -81,7 +81,7 @@ def test_who_sees_another_holder_has_stopped_leading() -> None:
 
 
 def test_only_a_holder_releases() -> None:
-    assert Candidate("b").watched(LeaseRecord("a", 15, "t", "t", 0, "1"), 0.0).released("t") is None
+    assert LeaseCandidate("b").watched(LeaseRecord("a", 15, "t", "t", 0, "1"), 0.0).released("t") is None
 
 
 def test_of_two_of_one_name_one_leads() -> None:
@@ -89,7 +89,7 @@ def test_of_two_of_one_name_one_leads() -> None:
     leader = leading()
     held = leader.seen
     assert held is not None
-    namesake = Candidate("a").watched(held, 1.0)
+    namesake = LeaseCandidate("a").watched(held, 1.0)
 
     assert namesake.wanted(1.0, "t1") is None, "the Lease has its name, and it did not write it"
     assert namesake.released("t1") is None
@@ -115,7 +115,7 @@ def test_a_frozen_leader_never_writes_beside_its_successor(frozen_for_s: float) 
     leader = leading(now_s=0.0)
     held = leader.seen
     assert held is not None
-    standby = Candidate("b").watched(held, 0.0)
+    standby = LeaseCandidate("b").watched(held, 0.0)
 
     takes_over = standby.wanted(frozen_for_s, "t") is not None
 
@@ -135,7 +135,7 @@ def test_at_most_one_may_write_at_any_instant(
     """Two candidates take turns on one Lease at arbitrary times, with clocks that disagree; writes may be lost on the
     way there or, taken effect, on the way back."""
     clocks = {"a": 0.0, "b": skew_s}
-    standings = {who: Candidate(name) for who, name in zip("ab", names, strict=True)}
+    standings = {who: LeaseCandidate(name) for who, name in zip("ab", names, strict=True)}
     lease, version, now_s = LeaseRecord(), 0, 0.0
     for who, later_s, is_sent, is_answered in rounds:
         now_s += later_s

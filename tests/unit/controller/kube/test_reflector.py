@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from controller.api.structs import Node
-from controller.kube.cache import STARTING, Cache, Resource, Surroundings, WatchTimes, reflect
+from controller.kube.cache import STARTING, Cache, Resource, WatchSurroundings, WatchTimes, reflect
 from controller.kube.request import Refusal
 from controller.kube_world.observer import NODES
 from tests.builders.manifests import node
@@ -24,7 +24,7 @@ def run(
 ) -> tuple[Cache[Node], FakeTransport, HandClock]:
     """A reflector from its start to the end of the script."""
     cache, transport, clock = Cache(resource), FakeTransport(list(script)), HandClock(1000.0, step_s)
-    around = Surroundings(clock, clock.sleep, Random(1))  # noqa: S311  # jitter
+    around = WatchSurroundings(clock, clock.sleep, Random(1))  # noqa: S311  # jitter
     with pytest.raises(ScriptOverError):
         asyncio.run(reflect(cache, transport, RHYTHM, around))
     return cache, transport, clock

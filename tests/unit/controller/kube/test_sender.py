@@ -8,17 +8,17 @@ import pytest
 from cluster.errors import ActionError
 from controller.kube.leader_election import LeaseTimes
 from controller.kube.request import KubeWriteError
-from controller.kube.sender import Applier, Job, NotLeadingError, Write, may_have_happened
+from controller.kube.sender import Applier, NotLeadingError, Write, WriteJob, may_have_happened
 from tests.clock import run_in_no_time
 from tests.unit.controller.kube.fake_writer import FakeWriter, SilentWriter, refused
 
 
-def job(about: str, path: str = "/x") -> Job:
-    return Job(about, Write("POST", path))
+def job(about: str, path: str = "/x") -> WriteJob:
+    return WriteJob(about, Write("POST", path))
 
 
 def sent(
-    writer: FakeWriter, jobs: list[Job], may_write: Callable[[], bool] = lambda: True, concurrency: int = 32
+    writer: FakeWriter, jobs: list[WriteJob], may_write: Callable[[], bool] = lambda: True, concurrency: int = 32
 ) -> tuple[list[bytes | ActionError], list[float]]:
     """The answers, and how long was waited between."""
     waits: list[float] = []
@@ -104,7 +104,7 @@ def test_a_write_that_rests_on_the_one_before_it_names_the_version_which_that_on
     second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
     writer = FakeWriter(lambda _: b'{"metadata": {"name": "c", "resourceVersion": "8"}}')
 
-    asyncio.run(Applier(writer, lambda: True).send([Job("Pod/p", first), Job("Pod/p", second)]))
+    asyncio.run(Applier(writer, lambda: True).send([WriteJob("Pod/p", first), WriteJob("Pod/p", second)]))
 
     assert [write.body for write in writer.sent] == [
         {"metadata": {"resourceVersion": "7"}},
@@ -117,7 +117,7 @@ def test_a_write_that_rests_on_an_answer_without_a_version_is_not_sent() -> None
     writer = FakeWriter(lambda _: b"[]")
 
     answers = asyncio.run(
-        Applier(writer, lambda: True).send([Job("Pod/p", Write("PATCH", "/c")), Job("Pod/p", second)])
+        Applier(writer, lambda: True).send([WriteJob("Pod/p", Write("PATCH", "/c")), WriteJob("Pod/p", second)])
     )
 
     assert isinstance(answers[1], ActionError)

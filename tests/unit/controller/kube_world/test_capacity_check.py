@@ -4,13 +4,13 @@ import pytest
 
 from cluster.actions import Action, Bind, Evict, Scale
 from cluster.errors import ActionError
-from controller.kube_world.handlers import HANDLERS, Account
+from controller.kube_world.handlers import HANDLERS, CapacityAccount
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types
 
 
-def account() -> Account:
-    return Account(
+def account() -> CapacityAccount:
+    return CapacityAccount(
         world(
             [node("a", gpus=2, cpu_milli=8000), node("closed", gpus=8, schedulable=False)],
             [pod("runs", gpus=1, on="a", devices=(0,)), pod("waits", gpus=1), pod("also", gpus=1), pod("wide", gpus=2)],
@@ -55,7 +55,7 @@ def test_what_was_charged_in_this_batch_counts() -> None:
 
 def test_cpu_is_counted_too() -> None:
     seen = world([node("a", cpu_milli=1500)], [pod("first", cpu_milli=1000), pod("second", cpu_milli=1000)])
-    books = Account(seen, HANDLERS)
+    books = CapacityAccount(seen, HANDLERS)
     books.charge(Bind("first", "a"))
 
     with pytest.raises(ActionError, match="CPU or memory"):

@@ -7,7 +7,7 @@ from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenDeployment
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.deployments import Instance, Instances, content_of
-from controller.placers import PlacementModes, Pool
+from controller.placers import NodePool, PlacementModes
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gpu_type, node, profile, service
 
@@ -26,7 +26,7 @@ def test_content_is_computed_once_for_each_type_until_the_template_changes() -> 
         return content_of(instance)
 
     view = CachedView(live.observer, Cache(DEPLOYMENTS))
-    pools = (Pool("bind", {"pool": "bind"}, shares=False), Pool("gate", {}, shares=False))
+    pools = (NodePool("bind", {"pool": "bind"}, shares=False), NodePool("gate", {}, shares=False))
     instances = Instances(view, PlacementModes(pools), {}, counted)
 
     def contents() -> set[str | None]:

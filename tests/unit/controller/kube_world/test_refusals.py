@@ -6,7 +6,7 @@ import pytest
 
 from controller.api.notation import instant
 from controller.api.structs import object_from
-from controller.kube_world.refusals import FIRST_S, LONGEST_S, FailedPod, Refusal, Refusals, held_back, refusal_of
+from controller.kube_world.refusals import FIRST_S, LONGEST_S, FailedPod, PodRefusal, Refusals, held_back, refusal_of
 
 CAUSE = "UnexpectedAdmissionError"
 
@@ -22,7 +22,7 @@ def failed(reason: str = CAUSE, uid: str = "1", asks: str = "nvidia.com/gpu", **
 
 def held_at(at_s: float, *refused_at_s: float) -> float:
     """How long node `a` is still held back at an instant, seconds."""
-    found = held_back([Refusal("a", CAUSE, each) for each in refused_at_s], at_s)
+    found = held_back([PodRefusal("a", CAUSE, each) for each in refused_at_s], at_s)
     return found[0].until_s - at_s if found else 0.0
 
 

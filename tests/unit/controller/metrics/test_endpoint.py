@@ -8,8 +8,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.errors import ConfigError
-from controller.metrics.endpoint import metrics_endpoint
-from controller.metrics.registry import Meter, Sample, count_request
+from controller.metrics.registry import Meter, Sample, count_request, metrics_endpoint
 from controller.metrics.table import METRICS, Metric
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.placers import Pool
+from controller.placers import NodePool
 from controller.queries import usage
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types, service
@@ -35,7 +35,7 @@ def test_types_without_nodes_are_shown_empty() -> None:
 
 
 def test_a_node_counts_in_the_first_pool_that_has_it() -> None:
-    pools = (Pool("bind", {"pool": "train"}), Pool("gate", {}))
+    pools = (NodePool("bind", {"pool": "train"}), NodePool("gate", {}))
 
     assert {each.name: each.nodes for each in usage.of_pools(NOW, pools)} == {
         "bind: pool=train": 1,
@@ -44,11 +44,11 @@ def test_a_node_counts_in_the_first_pool_that_has_it() -> None:
 
 
 def test_nodes_in_no_pool_are_told() -> None:
-    assert usage.of_pools(NOW, (Pool("bind", {"pool": "train"}),))[-1].name == "(in no pool)"
+    assert usage.of_pools(NOW, (NodePool("bind", {"pool": "train"}),))[-1].name == "(in no pool)"
 
 
 def test_every_way_of_counting_finds_the_same_devices() -> None:
-    ways = (usage.of_nodes(NOW), usage.of_types(NOW), usage.of_pools(NOW, (Pool("gate", {}),)))
+    ways = (usage.of_nodes(NOW), usage.of_types(NOW), usage.of_pools(NOW, (NodePool("gate", {}),)))
 
     assert len({usage.total(way).gpus for way in ways}) == 1
     assert [usage.total(way).used for way in ways] == pytest.approx([2.0] * 3)

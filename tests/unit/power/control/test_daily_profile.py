@@ -10,7 +10,7 @@ import pytest
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
-from controller.api.power_domain import Learned, LearnedHours
+from controller.api.power_domain import LearnedHours, LearnedStatus
 from controller.loops.power.control import LEARN_EVERY_S, ServiceProfiles
 from controller.loops.power.domain_tree import power_tree
 from controller.loops.power.loop import PowerLoopState, PowerView
@@ -212,7 +212,7 @@ def test_a_new_leader_knows_the_hours_of_the_one_before_where_the_fleet_fits(
     products: str, devices: int, is_believed: bool
 ) -> None:
     services = tuple(LearnedHours(service=name, hours=hours) for name, hours in packed(after(1.0)).items())
-    learned = Learned(
+    learned = LearnedStatus(
         time=DAY_S, products=products, devices=devices, spike_watts=1.0, excess_watts=1.0, services=services
     )
 

@@ -13,7 +13,7 @@ from simulator.controlplane.binaries import (
     CONTROL_PLANE,
     KUBERNETES,
     TOOLS,
-    Progress,
+    BuildProgress,
     build,
     cache_folder,
     in_words,
@@ -84,7 +84,7 @@ def test_a_build_that_broke_off_goes_on_with_what_is_missing(
         build([ETCD, KUBECTL])
     assert not (cache_folder(KUBERNETES) / "kubectl").exists()  # what failed left no half program behind
     use_go(tmp_path / "go", monkeypatch)
-    told: list[Progress] = []
+    told: list[BuildProgress] = []
 
     build([ETCD, KUBECTL], told.append)
 
@@ -102,7 +102,7 @@ def test_progress_names_the_tool_and_counts_packages(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_go(tmp_path / "go", monkeypatch)
-    told: list[Progress] = []
+    told: list[BuildProgress] = []
 
     build([ETCD, KUBECTL], told.append)
 
