@@ -74,7 +74,7 @@ def _logged() -> Iterator[str]:
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(call, ast.Call) or not call.args:
                 continue
-            repeated = isinstance(call.func, ast.Name) and call.func.id == "repeat"  # its last words are logged on errors
+            repeated = isinstance(call.func, ast.Name) and call.func.id == "repeat"  # logs its last words on errors
             if not repeated and not _is_of_a_log(call.func):
                 continue
             words = call.args[-1 if repeated else 0]
