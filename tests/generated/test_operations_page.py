@@ -68,13 +68,16 @@ def test_every_sentence_of_the_log_is_in_the_page_and_every_one_of_the_page_in_t
 
 
 def _logged() -> Iterator[str]:
-    """First words of every call of a log's method, in what runs on a cluster."""
+    """First words of every call of a log's method, and the words of every `repeat`, in what runs on a cluster."""
     files = [path for folder in ("controller", "nodeagent", "power") for path in (ROOT / folder).rglob("*.py")]
     for path in [*files, ROOT / "cli" / "verbs" / "operator.py"]:
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(call, ast.Call) or not call.args or not _is_of_a_log(call.func):
+            if not isinstance(call, ast.Call) or not call.args:
                 continue
-            words = call.args[0]
+            repeated = isinstance(call.func, ast.Name) and call.func.id == "repeat"  # logs its last words on errors
+            if not repeated and not _is_of_a_log(call.func):
+                continue
+            words = call.args[-1 if repeated else 0]
             yield from (each.value for each in ast.walk(words) if isinstance(each, ast.Constant) and each.value)
 
 

@@ -74,7 +74,7 @@ class DomainFacts:
     floors: str = ""
     """Reason why not even the floors of its devices fit; empty where they do."""
     is_braked: bool = False
-    """Whether a hardware brake seems to hold down what draws through it (power/watching/brake.py). Known for domains
+    """Whether a hardware brake seems to hold down what draws through it (power/watching.py). Known for domains
     with a budget."""
     short_w: Mapping[str, float] = field(default_factory=dict)
     """Class → watts that its devices need and do not get; every class in use."""
