@@ -88,7 +88,11 @@ class BlockingConnection(ApiServer):
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str
     ) -> http.client.HTTPResponse:
         """Response to a request; its body is not read yet."""
-        content = None if body is None else _encoded(body)
+        content = (
+            None
+            if body is None
+            else json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_as_text).encode()
+        )
         types = [("Accept", accept), ("Content-Type", content_type)]
         while True:
             line, is_used = self._kept or self._opened(self._limit_s()), self._kept is not None
@@ -179,10 +183,6 @@ def _proxy_headers(name: str | None, password: str | None) -> dict[str, str]:
 def serves(server: ApiServerAddress) -> bool:
     """Whether this client can reach a server: directly, or as HTTPS through a proxy that speaks plain HTTP."""
     return not server.proxy or (server.host.startswith("https://") and server.proxy.startswith("http://"))
-
-
-def _encoded(body: Body) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_as_text).encode()
 
 
 def _as_text(value: object) -> str:

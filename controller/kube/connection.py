@@ -77,7 +77,11 @@ class Connection(ApiServer):
                     async for line in each_line:
                         yield line
             finally:
-                _abort(answer)
+                # Abort the TCP connection of a watch.
+                connection = answer.connection
+                if connection is not None and connection.transport is not None:
+                    connection.transport.abort()
+                answer.close()
         except RefusedError as refused:
             raise KubeReadError(doing, refused.refusal) from refused.__cause__
         except _BROKEN as error:
@@ -167,18 +171,6 @@ def _session(tls: SSLContext) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER_BYTES,
     )
-
-
-def _abort(answer: aiohttp.ClientResponse) -> None:
-    """Abort the TCP connection of a watch.
-
-    A graceful close waits for the server's side of the shutdown, up to half a minute where it is busy. Nothing awaits
-    that, so the connection would outlive its event loop.
-    """
-    connection = answer.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-    answer.close()
 
 
 async def _check(answer: aiohttp.ClientResponse) -> None:

@@ -274,7 +274,18 @@ def credentials(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
     """
     try:
         if not access.kubeconfig and not access.context and "KUBERNETES_SERVICE_HOST" in os.environ:
-            return _of_pod(access, clock)
+            host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+            url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+            cluster = KubeconfigEntry({"server": url, "certificate-authority": f"{access.service_account}/ca.crt"})
+            try:
+                with open(POD_NAMESPACE_FILE, encoding="utf-8") as file:
+                    namespace = file.read().strip() or DEFAULT_NAMESPACE
+            except OSError:
+                namespace = DEFAULT_NAMESPACE
+            server = ApiServerAddress(
+                url, tls_of(KubeContext(cluster, KubeconfigEntry({}), "")), "", proxy_to(url), namespace
+            )
+            return Credentials(server, token_file(f"{access.service_account}/token"), clock)
         return _of_kubeconfig(access, clock)
     except (CredentialError, OSError, YAMLError, ValueError, TypeError, AttributeError) as error:
         # Files of people: a value of another type than expected shows as any of the last three.
@@ -313,16 +324,3 @@ def _of_kubeconfig(access: ApiAccess, clock: Callable[[], float]) -> Credentials
     name = context.cluster.text("tls-server-name")
     server = ApiServerAddress(host, tls_of(context), name, proxy, context.namespace)
     return Credentials(server, source_of(context.user), clock)
-
-
-def _of_pod(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    cluster = KubeconfigEntry({"server": url, "certificate-authority": f"{access.service_account}/ca.crt"})
-    try:
-        with open(POD_NAMESPACE_FILE, encoding="utf-8") as file:
-            namespace = file.read().strip() or DEFAULT_NAMESPACE
-    except OSError:
-        namespace = DEFAULT_NAMESPACE
-    server = ApiServerAddress(url, tls_of(KubeContext(cluster, KubeconfigEntry({}), "")), "", proxy_to(url), namespace)
-    return Credentials(server, token_file(f"{access.service_account}/token"), clock)

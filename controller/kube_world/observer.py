@@ -175,7 +175,21 @@ class Observer:
         """Present snapshot, with the objects that it leaves out; anew as in `observe`. Raises ObservationError."""
         with self._lock:
             at_s = self._clock()
-            observed_at_s = self._checked_ages(at_s)
+            # When each part was last observed; its cached objects are at least that new. Raises ObservationError.
+            missing = [cache for cache in self.caches.each if not cache.is_synced]
+            if missing:
+                words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
+                raise ObservationError(f"observing the cluster: not seen yet: {words}")
+            needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
+            ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
+            stale = "; ".join(
+                _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
+                for cache, age_s in ages_s.items()
+                if age_s > STALE_AFTER_S
+            )
+            if stale:
+                raise ObservationError(f"observing the cluster: nothing was heard of {stale}")
+            observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
             if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
                 return self._last
             try:
@@ -247,23 +261,6 @@ class Observer:
                 )
                 for name, claim in claims
             )
-
-    def _checked_ages(self, at_s: float) -> Mapping[str, float]:
-        """When each part was last observed; its cached objects are at least that new. Raises ObservationError."""
-        missing = [cache for cache in self.caches.each if not cache.is_synced]
-        if missing:
-            words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
-            raise ObservationError(f"observing the cluster: not seen yet: {words}")
-        needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
-        ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
-        stale = "; ".join(
-            _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
-            for cache, age_s in ages_s.items()
-            if age_s > STALE_AFTER_S
-        )
-        if stale:
-            raise ObservationError(f"observing the cluster: nothing was heard of {stale}")
-        return {cache.resource.part: cache.seen_at_s for cache in needed}
 
     def _take_changes(self) -> None:
         """Hand the changes of all caches to the builder."""

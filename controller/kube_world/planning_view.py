@@ -124,27 +124,26 @@ class PlanningView:
         restricted = self._modes.restricted(bounded, modes, requested, shares)
         released = [pod for pod in waiting if pod.name in held]
         unheeded = [pod.name for pod in waiting if pod.needs_affinity and requested[pod.name] is not None]
-        planned = replace(
-            restricted,
-            half_started_since_s=self._half_started.of(half_started(restricted) if restricted.gangs else (), seen.at_s),
-            released_at_s=self._released.of((pod.name for pod in released), seen.at_s),
-            recreated=tuple(pod.name for pod in released if pod.is_recreated),
-            idle_claims=self._idle_claims(seen.at_s),
-            left_out=(*restricted.left_out, *self._without_claims(), *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
-        )
-        allowed = within_quotas(planned, self.view.most_gpu_milli())
-        return with_held_back(allowed, self.view.held_back(seen.at_s))
-
-    def _idle_claims(self, at_s: float) -> tuple[IdleClaim, ...]:
-        """Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment."""
+        # Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment.
         claims = {
             f"{claim.name} {claim.uid}": claim  # a claim recreated under the same name is a different one
             for claim in self.view.half_made_claims()
             if not any(pod.node or pod.chosen_node for pod in map(self.view.pod, claim.pods) if pod)
         }
         self._written = {key: claim.placed_at_s for key, claim in claims.items()}
-        since_s = self._idle.of(claims, at_s)
-        return tuple(IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items())
+        since_s = self._idle.of(claims, seen.at_s)
+        planned = replace(
+            restricted,
+            half_started_since_s=self._half_started.of(half_started(restricted) if restricted.gangs else (), seen.at_s),
+            released_at_s=self._released.of((pod.name for pod in released), seen.at_s),
+            recreated=tuple(pod.name for pod in released if pod.is_recreated),
+            idle_claims=tuple(
+                IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items()
+            ),
+            left_out=(*restricted.left_out, *self._without_claims(), *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
+        )
+        allowed = within_quotas(planned, self.view.most_gpu_milli())
+        return with_held_back(allowed, self.view.held_back(seen.at_s))
 
     def _without_claims(self) -> list[LeftOut]:
         """Pods for Tonnage to place whose ResourceClaims cannot be allocated yet."""
