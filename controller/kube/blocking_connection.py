@@ -8,12 +8,21 @@ import http.client
 import json
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from ssl import SSLContext
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
-from controller.kube.api_server import ApiResponse, ApiServer, RefusedError, fixed_headers, no_connection, no_response
+from controller.kube.api_server import (
+    IGNORING,
+    ApiResponse,
+    ApiServer,
+    RefusedError,
+    RequestListener,
+    fixed_headers,
+    no_connection,
+    no_response,
+)
 from controller.kube.credentials import ApiAccess, ApiServerAddress, Credentials, credentials
 from controller.kube.kubeconfig import CredentialError
 from controller.kube.request import JSON, Body, KubeReadError, Query, refusal_of, warning_text
@@ -34,14 +43,14 @@ class BlockingConnection(ApiServer):
         self,
         own: Credentials,
         access: ApiAccess,
-        on_warning: Callable[[str], None] = lambda _: None,
+        listener: RequestListener = IGNORING,
         within_s: float | None = None,
     ) -> None:
         """within_s: time for all requests together, seconds; None: each has its own limit alone."""
         super().__init__(own.server.host, own.server.namespace)
         self._own = own
         self._access = access
-        self._on_warning = on_warning
+        self._listener = listener
         self._headers = fixed_headers(access)
         self._end_s = None if within_s is None else time.monotonic() + within_s
         self._kept: http.client.HTTPConnection | None = None
@@ -57,7 +66,7 @@ class BlockingConnection(ApiServer):
         try:
             response = self._response(method, path, query, body, content_type, accept)
             for warning in response.headers.get_all("Warning", ()):
-                self._on_warning(warning_text(warning))
+                self._listener.warned(warning_text(warning))
             content = response.read()
         except _BROKEN as error:
             self.close()
@@ -205,14 +214,14 @@ def _refused(error: BaseException, server: ApiServerAddress) -> RefusedError:
 
 
 def connect_blocking(
-    access: ApiAccess, on_warning: Callable[[str], None] = lambda _: None, within_s: float | None = None
+    access: ApiAccess, listener: RequestListener = IGNORING, within_s: float | None = None
 ) -> BlockingConnection | None:
     """A connection to the cluster that `access` names; None where only the asynchronous client can reach it.
 
-    Nothing is sent yet. on_warning: called with the text of each Warning header. Raises ConfigError.
+    Nothing is sent yet. listener: is told of warnings alone. Raises ConfigError.
     """
     own = credentials(access, time.monotonic)
-    return BlockingConnection(own, access, on_warning, within_s) if serves(own.server) else None
+    return BlockingConnection(own, access, listener, within_s) if serves(own.server) else None
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from yaml import YAMLError
 
+from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
 from controller.kube.kubeconfig import (
     DEFAULT_NAMESPACE,
@@ -233,7 +234,7 @@ class ApiServerAddress:
 class Credentials:
     """Server of an `Access`, and the credential that is current. Not for printing: it holds tokens."""
 
-    def __init__(self, server: ApiServerAddress, source: Sourced, clock: Callable[[], float]) -> None:
+    def __init__(self, server: ApiServerAddress, source: Sourced, clock: Clock) -> None:
         """clock: monotonic, seconds; decides when a credential is read again. Raises CredentialError, OSError."""
         self.server = server
         self._source = source
@@ -267,7 +268,7 @@ class Credentials:
         self._credential = credential
 
 
-def credentials(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
+def credentials(access: ApiAccess, clock: Clock) -> Credentials:
     """Credentials that `access` names. Raises ConfigError.
 
     clock: monotonic, seconds; decides when a token is read again.
@@ -310,7 +311,7 @@ def proxy_to(url: str) -> str | None:
     return found if found and not proxy_bypass(server.netloc) else None
 
 
-def _of_kubeconfig(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
+def _of_kubeconfig(access: ApiAccess, clock: Clock) -> Credentials:
     paths = access.kubeconfig or default_paths()
     files = files_of(paths)
     if not any(map(os.path.exists, files)):
