@@ -102,7 +102,7 @@ check: $(READY) ## Style, types, import contracts, size, generated files up to d
 
 .PHONY: bench
 bench: $(READY) ## Run a published measurement: make bench CASE=NAME; without CASE list them
-	$(BIN)/python -m benchmarks $(if $(CASE),run $(CASE) --jobs $(JOBS),list)
+	$(BIN)/python -m benchmarks $(if $(CASE),run $(CASE),list)
 
 .PHONY: generated crds chart dashboards
 generated crds chart dashboards: $(READY) ## Make again what is made from code: CRDs, reference of manifests, dashboards, the chart's files

@@ -1,208 +1,374 @@
 """Binding compared: Tonnage and kube-scheduler on one API server, and Tonnage with 10,000 running pods."""
 
 import asyncio
-import signal
+import re
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
-from types import FrameType
-from typing import Any, NoReturn
 
-import click
-from rich.console import Console
-from rich.table import Table
+import msgspec
+import numpy as np
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.binding_pods import Workload, crowd, fitting, overload
-from benchmarks.binding_round import arrival_round, backlog_round
-from benchmarks.binding_steady_state import running_record
-from benchmarks.binding_testbed import Rig, rig_on, server_with, without_kubelets
-from benchmarks.schedulers import CONTENDERS, Contender
-from cluster.errors import ConfigError, ControlPlaneError, Mistake
-from controller.kube.request import KubeReadError
+from benchmarks.cases import CONTROL_PLANE, Row, case
+from cluster.errors import ControlPlaneError
+from controller.kube.connection import Connection
+from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
+from simulator.controlplane import processes
 from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
-from simulator.controlplane.commands import Folder
-from simulator.controlplane.server import ControlPlane, down
+from simulator.controlplane.commands import API_SERVER, ETCD, Folder
+from simulator.controlplane.server import ControlPlane, down, process_of
 from simulator.openb.generator import generate
+from tests.builders.whole_gpu_pods import Workload, crowd, fitting, overload, pod_object
+from tests.controlplane.packed import packed
+from tests.controlplane.processes import cpu_s, resident_mb
+from tests.controlplane.schedulers import CONTENDERS, Contender, Running, cycles
+from tests.controlplane.testbed import (
+    Cpu,
+    Rig,
+    Tally,
+    create_pods,
+    delete_pods,
+    items,
+    pods_path,
+    rig_on,
+    server_with,
+    tallied,
+    without_kubelets,
+)
 
-Record = Mapping[str, object]
-Round = Callable[[Rig, Contender, Workload], Awaitable[Record]]
-
-PARTS = ("backlog", "arrival", "overload", "running")
-USUAL = ("backlog", "overload", "running")
-"""Default parts, which take eight minutes on two idle cores."""
-PAIR = ("tonnage", "kube-scheduler")
-SHOWN = {
-    "contender": "",
-    "bound": "bound",
-    "binds_with_events_per_s": "binds/s with Events",
-    "binds_per_s": "binds/s",
-    "bound_s": "last bound, s",
-    "told_s": "last Event, s",
-    "events": "Events",
-    "api_cpu_s": "API CPU s",
-    "etcd_cpu_s": "etcd CPU s",
-    "scheduler_cpu_s": "own CPU s",
-    "allocated_pct": "GPUs allocated, %",
-    "next_large": "8-GPU pods that still fit",
-    "stranded_gpus": "stranded GPUs",
-}
-"""Columns of the tables of rounds."""
-
-
-@dataclass(frozen=True, slots=True)
-class BindingSetup:
-    """Sizes and parts of a measurement."""
-
-    nodes: int
-    waiting: Workload
-    too_many: Workload
-    crowd: Workload
-    rounds: int
-    churn_s: int
-    churn: int
-    parts: Sequence[str]
-    seed: int
+QUIET_S = 8.0
+"""Time without a bind after which a scheduler is done, seconds: the remaining pods fit nowhere."""
+TOLD_S = 3.0
+"""Time without an Event after which its reports are done, once it is done with binding, seconds."""
+LIMIT_S = 240.0
+IDLE_SHARE = 0.1
+"""Fraction of a core below which a scheduler has processed what it observed."""
+US = "benchmark"
+"""Holder of the Lease until the scheduler may begin."""
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.IntRange(1), default=1000, help="Nodes, generated with the openb fleet's kinds.")
-@click.option("--pods", type=click.IntRange(1), default=4000, help="Pending pods, of one or two whole GPUs each.")
-@click.option("--rounds", type=click.IntRange(1), default=3, help="Rounds of each scheduler in `backlog`, alternating.")
-@click.option("--overload-share", type=click.FloatRange(0.1), default=1.1, help="Requested GPUs over existing GPUs.")
-@click.option("--running", type=click.IntRange(1), default=10_000, help="Running pods in the part `running`.")
-@click.option("--churn-s", type=click.IntRange(1), default=45, help="Duration of the churn then, s.")
-@click.option("--churn", type=click.IntRange(0), default=10, help="Pods created and deleted per second of churn.")
-@click.option("--parts", callback=arguments.words, default=",".join(USUAL), help=f"Of {', '.join(PARTS)}.")
-@click.option("--seed", type=click.IntRange(0), default=42, help="Seed of the fleet and of the pods.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(parts: tuple[str, ...], json_to: str | None, **given: Any) -> None:
-    """Starts its own control plane and lets schedulers place the same pods on it, one after the other.
+@case(
+    "binding",
+    "Binds a second, CPU time and packing of Tonnage and kube-scheduler by turns; 4,000 waiting pods on 1,000 nodes.",
+    quick={"nodes": 20, "pods": 40, "rounds": 1},
+    needs=(CONTROL_PLANE,),
+    by=("contender",),
+    middle="median",
+)
+@case(
+    "binding-overload",
+    "The same where pods of one to eight GPUs ask for 110 % of the GPUs, also with kube-scheduler's bin packing.",
+    given={"rounds": 1, "overload_share": 1.1, "contenders": tuple(CONTENDERS)},
+    quick={"nodes": 20, "contenders": ("tonnage",)},
+    needs=(CONTROL_PLANE,),
+    by=("contender",),
+    middle="median",
+)
+def binding(
+    *,
+    nodes: int = 1000,
+    pods: int = 4000,
+    rounds: int = 5,
+    overload_share: float = 0.0,
+    contenders: Sequence[str] = ("tonnage", "kube-scheduler"),
+    seeds: Sequence[int] = (42,),
+) -> Iterator[Row]:
+    """A row for each round and scheduler, which alternate, so that drift affects both; on a control plane of its own.
 
-    \b
-    backlog   all pods are pending and observed before the scheduler leads; time runs from its Lease
-    arrival   the scheduler leads, and pods are created as fast as the API server accepts them
-    overload  more GPUs are requested than exist; kube-scheduler also with its bin-packing strategy
-    running   pods run on simulated kubelets; then an idle phase; then churn
+    All pods are pending and observed before the scheduler leads; time runs from its Lease. Pods ask for one or two
+    GPUs, or for so much of all GPUs that not all can run, where overload_share is given.
     """
-    if unknown := [part for part in parts if part not in PARTS]:
-        raise ConfigError(tuple(Mistake(f"--parts {part}", f"choose of {', '.join(PARTS)}") for part in unknown))
-    signal.signal(signal.SIGTERM, _end)
-    records: list[Record] = []
-    failed: list[BaseException] = []
-    try:
-        for record in measured(_setup(parts, **given)):
-            records.append(record)
-            click.echo(" ".join(f"{key}={value}" for key, value in record.items()), err=True)
-    except* (ControlPlaneError, KubeReadError) as several:  # watches and writers run concurrently
-        failed += several.exceptions
-    finally:
-        if json_to:
-            write_lines(json_to, records)
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 160)
-    for part in parts:
-        console.print(table_of(part, [record for record in records if record["part"] == part]))
-    for error in failed:
-        click.echo(f"error: {error}", err=True)
-    if failed:
-        sys.exit(1)
+    for seed in seeds:
+        work = fitting(pods, seed)
+        if overload_share:
+            work = overload(generate(nodes, seed=seed).gpus, overload_share, seed)
+        with control_plane(nodes, seed) as (server, programs):
+            bare = without_kubelets(server, programs)
+            for _ in range(rounds):
+                for name in contenders:
+                    yield asyncio.run(
+                        _on(bare, programs, lambda rig, by=name, pods=work: backlog_round(rig, CONTENDERS[by], pods))
+                    )  # type: ignore[misc]
 
 
-def _setup(
-    parts: Sequence[str],
-    nodes: int,
-    pods: int,
-    rounds: int,
-    overload_share: float,
-    running: int,
-    churn_s: int,
-    churn: int,
-    seed: int,
-) -> BindingSetup:
-    too_many = overload(generate(nodes, seed=seed).gpus, overload_share, seed)
-    return BindingSetup(nodes, fitting(pods, seed), too_many, crowd(running, seed), rounds, churn_s, churn, parts, seed)
+@case(
+    "binding-running",
+    "Memory, cycles and writes of Tonnage with 10,000 running pods: full, at rest, and while pods come and go.",
+    quick={"nodes": 20, "pods": 40, "churn_s": 2, "churn": 2, "idle_s": 3.0},
+    needs=(CONTROL_PLANE,),
+)
+def binding_running(
+    *,
+    nodes: int = 1000,
+    pods: int = 10_000,
+    idle_s: float = 20.0,
+    churn_s: int = 45,
+    churn: int = 10,
+    seeds: Sequence[int] = (42,),
+) -> Iterator[Row]:
+    """A row a seed: pods run on simulated kubelets; then an idle phase; then churn, so many pods a second."""
+    for seed in seeds:
+        with control_plane(nodes, seed) as (server, programs):
+            yield asyncio.run(
+                _on(server, programs, lambda rig, s=seed: running_record(rig, crowd(pods, s), idle_s, churn_s, churn))
+            )  # type: ignore[misc]
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM handler: unwinds, so that the control plane is stopped."""
-    del number, frame
-    raise SystemExit(143)
-
-
-def measured(setup: BindingSetup) -> Iterator[Record]:
-    """One record per round. Raises ControlPlaneError."""
+@contextmanager
+def control_plane(nodes: int, seed: int) -> Iterator[tuple[ControlPlane, Programs]]:
+    """etcd and an API server with so many nodes and their kubelets. Raises ControlPlaneError."""
     programs = control_plane_programs(progress_on(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="tonnage-binding-", ignore_cleanup_errors=True) as path:
-        folder = Folder(Path(path))
         try:
-            with_nodes = server_with(folder, programs, setup.nodes, setup.seed)
-            bare = without_kubelets(with_nodes, programs)
-            for part, work in _rounds(setup):
-                yield {"part": part, **asyncio.run(_on(bare, programs, work))}
-            if "running" in setup.parts:
-                lively = server_with(folder, programs, setup.nodes, setup.seed)
-                run = _running(setup)
-                yield {"part": "running", "nodes": setup.nodes, **asyncio.run(_on(lively, programs, run))}
+            yield server_with(Folder(Path(path)), programs, nodes, seed), programs
         finally:
-            down(folder)
+            down(Folder(Path(path)))
 
 
-Work = Callable[[Rig], Awaitable[Record]]
-
-
-async def _on(server: ControlPlane, programs: Programs, work: Work) -> Record:
+async def _on(server: ControlPlane, programs: Programs, work: Callable[[Rig], Awaitable[Row]]) -> Row:
     async with rig_on(server, programs) as rig:
         return await work(rig)
 
 
-def _rounds(setup: BindingSetup) -> Iterator[tuple[str, Work]]:
-    """Rounds in order of execution: the schedulers alternate, so that drift affects both."""
-    if "backlog" in setup.parts:
-        for _ in range(setup.rounds):
-            for name in PAIR:
-                yield "backlog", _work(backlog_round, name, setup.waiting)
-    if "arrival" in setup.parts:
-        for name in PAIR:
-            yield "arrival", _work(arrival_round, name, setup.waiting)
-    if "overload" in setup.parts:
-        for name in CONTENDERS:
-            yield "overload", _work(backlog_round, name, setup.too_many)
+async def backlog_round(rig: Rig, contender: Contender, workload: Workload) -> Row:
+    """Round in which all pods are pending and observed before the scheduler leads, as after a change of leader."""
+    await hold(rig.api, contender.lease)
+    async with begun(rig, contender) as (running, namespace):
+        await create_pods(rig.api, workload, namespace, contender.scheduler)
+        await digested(running)
+        async with tallied(rig.api, *watches(namespace)) as (bound, events):
+            before = cpu_now(rig, running)
+            await release(rig.api, contender.lease)
+            start_s = await taken_at_s(rig.api, contender.lease)
+            await until_done(bound, events, len(workload.shapes), start_s)
+            used = cpu_now(rig, running).since(before)
+        return await record_of(rig, contender, workload, namespace, start_s, bound, events, used)
 
 
-def _work(measure: Round, name: str, workload: Workload) -> Work:
-    return lambda rig: measure(rig, CONTENDERS[name], workload)
+@asynccontextmanager
+async def begun(rig: Rig, contender: Contender) -> AsyncIterator[tuple[Running, str]]:
+    """The scheduler's process, and a namespace that is emptied afterwards."""
+    made = await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"generateName": "round-"}})
+    namespace = str(msgspec.json.decode(made)["metadata"]["name"])
+    async with started(rig, contender, {}) as running:
+        yield running, namespace
+    await delete_pods(rig.api, namespace)
 
 
-def _running(setup: BindingSetup) -> Work:
-    return lambda rig: running_record(rig, setup.crowd, setup.churn_s, setup.churn)
+@asynccontextmanager
+async def started(rig: Rig, contender: Contender, settings: Mapping[str, object]) -> AsyncIterator[Running]:
+    """The scheduler's process with these settings."""
+    running = await asyncio.to_thread(contender.start, rig.server, rig.programs, settings)
+    try:
+        yield running
+    finally:
+        await asyncio.to_thread(processes.stop, running.process)
 
 
-def table_of(part: str, records: Sequence[Record]) -> Table:
-    """Medians of each scheduler's rounds, by column."""
-    table = Table(title=part)
-    if part == "running":
-        table.add_column("figure")
-        table.add_column("tonnage", justify="right")
-        for key, value in (records[0] if records else {}).items():
-            table.add_row(key, str(value))
-        return table
-    for title in SHOWN.values():
-        table.add_column(title, justify="right")
-    for name in dict.fromkeys(str(record["contender"]) for record in records):
-        mine = [record for record in records if record["contender"] == name]
-        table.add_row(*(_middle([record[key] for record in mine]) for key in SHOWN))
-    return table
+def watches(namespace: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    """(path, query) of the watches for bound pods and Events."""
+    events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    return (pods_path(namespace), {"fieldSelector": "spec.nodeName!="}), (events, {})
 
 
-def _middle(values: Sequence[object]) -> str:
-    numbers = [value for value in values if isinstance(value, int | float)]
-    return f"{median(numbers):,g}" if len(numbers) == len(values) else str(values[0])
+async def until_done(bound: Tally, events: Tally, pods: int, start_s: float) -> None:
+    """Wait until the scheduler is done. Raises ControlPlaneError when nothing is bound, or after the time limit."""
+    while bound.count < pods and bound.quiet_s(start_s) < QUIET_S and time.time() - start_s < LIMIT_S:
+        await asyncio.sleep(0.05)
+    if not bound.count or time.time() - start_s >= LIMIT_S:
+        raise ControlPlaneError(f"{bound.count} of {pods} pods were bound in {time.time() - start_s:.0f} s")
+    while events.count < pods and events.quiet_s(bound.last_at_s) < TOLD_S:  # one per pod, placed or not
+        await asyncio.sleep(0.05)
 
 
-if __name__ == "__main__":
-    main()
+async def record_of(
+    rig: Rig,
+    contender: Contender,
+    workload: Workload,
+    namespace: str,
+    start_s: float,
+    bound: Tally,
+    events: Tally,
+    used: Cpu,
+) -> Row:
+    """Record of the counts, and of the packing according to the API server's objects."""
+    nodes, pods = await items(rig.api, "/api/v1/nodes"), await items(rig.api, pods_path(namespace))
+    found = packed(nodes, pods)
+    bound_s = bound.last_at_s - start_s
+    told_s = max(bound_s, events.last_at_s - start_s)
+    return {
+        "contender": contender.name,
+        "nodes": len(nodes),
+        "pods": len(workload.shapes),
+        "bound": found.bound,
+        "bound_s": round(bound_s, 2),
+        "told_s": round(told_s, 2),
+        "binds_per_s": round(found.bound / bound_s, 1),
+        "binds_with_events_per_s": round(found.bound / told_s, 1),
+        "events": events.count,
+        "api_cpu_s": round(used.api, 2),
+        "etcd_cpu_s": round(used.etcd, 2),
+        "scheduler_cpu_s": round(used.scheduler, 2),
+        "gpus": found.gpus,
+        "gpus_wanted": workload.gpus,
+        "allocated_pct": round(100 * found.allocated_share, 2),
+        "next_large": found.next_large,
+        "stranded_gpus": round(found.stranded_gpus, 1),
+        "over_committed": list(found.over_committed),
+    }
+
+
+def cpu_now(rig: Rig, running: Running) -> Cpu:
+    folder = rig.server.folder
+    return Cpu(
+        api=cpu_s(process_of(folder, API_SERVER).pid),
+        etcd=cpu_s(process_of(folder, ETCD).pid),
+        scheduler=cpu_s(running.process.pid),
+    )
+
+
+async def digested(running: Running) -> None:
+    """Wait until the scheduler is idle: it has observed the pods and may not act."""
+    before_s, pause_s = cpu_s(running.process.pid), 0.5
+    while True:
+        await asyncio.sleep(pause_s)
+        now_s = cpu_s(running.process.pid)
+        if now_s - before_s < IDLE_SHARE * pause_s:
+            return
+        before_s = now_s
+
+
+async def hold(api: Connection, lease: tuple[str, str]) -> None:
+    """Take a Lease for the benchmark, whichever process held it."""
+    await free(api, lease)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": lease[0], "name": lease[1]},
+        "spec": {"holderIdentity": US, "leaseDurationSeconds": 7200, "acquireTime": now, "renewTime": now},
+    }
+    await api.write("POST", leases_path(lease), body)
+
+
+async def free(api: Connection, lease: tuple[str, str]) -> None:
+    try:
+        await api.write("DELETE", f"{leases_path(lease)}/{lease[1]}")
+    except KubeWriteError as error:
+        if error.refusal.status != 404:
+            raise
+
+
+async def release(api: Connection, lease: tuple[str, str]) -> None:
+    """Release a Lease as an ending leader does."""
+    released = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+    await api.write("PATCH", f"{leases_path(lease)}/{lease[1]}", released, content_type=MERGE_PATCH)
+
+
+async def taken_at_s(api: Connection, lease: tuple[str, str]) -> float:
+    """Time at which a scheduler became the leader, according to its Lease, seconds since the epoch."""
+    over_at_s = time.time() + LIMIT_S
+    while time.time() < over_at_s:
+        try:
+            spec = msgspec.json.decode(await api.read(f"{leases_path(lease)}/{lease[1]}"))["spec"]
+        except KubeReadError as error:
+            if error.refusal.status != 404:
+                raise
+            spec = {}
+        if spec.get("holderIdentity") not in (None, "", US):
+            return datetime.fromisoformat(spec["acquireTime"]).timestamp()
+        await asyncio.sleep(0.05)
+    raise ControlPlaneError(f"no scheduler took the Lease {'/'.join(lease)}")
+
+
+def leases_path(lease: tuple[str, str]) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{lease[0]}/leases"
+
+
+NAMESPACE = "running"
+REST_S = 3.0
+"""Time without a write after which all reports of the last pod are done, seconds."""
+RESYNC_S = 2.0
+"""Interval of idle cycles, seconds; with the default of 30 s hardly any cycle would fall into the idle phase."""
+WRITES = re.compile(r'^apiserver_request_total\{([^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*)\} (\S+)$', re.M)
+
+
+async def running_record(rig: Rig, workload: Workload, idle_s: float, churn_s: int, churn: int) -> Row:
+    """Record of one run: Tonnage places pods, simulated kubelets start them; an idle phase; then churn."""
+    await free(rig.api, CONTENDERS["tonnage"].lease)
+    await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    async with (
+        started(rig, CONTENDERS["tonnage"], {"resync_s": RESYNC_S, "log_level": "debug"}) as running,
+        tallied(rig.api, (pods_path(NAMESPACE), {"fieldSelector": "status.phase=Running"})) as (runs,),
+    ):
+        await taken_at_s(rig.api, CONTENDERS["tonnage"].lease)
+        await create_pods(rig.api, workload, NAMESPACE, "tonnage")
+        await until_count(runs, len(workload.shapes))
+        await at_rest(rig)
+        filled_mb, since = resident_mb(running.process.pid), len(cycles(running))
+        before, cpu_before_s = await writes(rig), cpu_s(running.process.pid)
+        await asyncio.sleep(idle_s)
+        idle_cpu_s = cpu_s(running.process.pid) - cpu_before_s
+        idle_writes, idle_cycles = await writes(rig) - before, len(cycles(running)) - since
+        since, cpu_before_s = len(cycles(running)), cpu_s(running.process.pid)
+        await come_and_go(rig, workload, churn_s, churn)
+        churn_cpu_s = cpu_s(running.process.pid) - cpu_before_s
+        took_s = cycles(running)[since:]
+        return {
+            "contender": "tonnage",
+            "pods": len(workload.shapes),
+            "filled_mb": round(filled_mb, 1),
+            "rss_mb": round(resident_mb(running.process.pid), 1),
+            "peak_mb": round(resident_mb(running.process.pid, "VmHWM"), 1),
+            "idle_cycles": idle_cycles,
+            "idle_writes": idle_writes,
+            "idle_cpu_pct": round(100 * idle_cpu_s / idle_s, 1),
+            "churn_per_s": churn,
+            "churn_s": churn_s,
+            "churn_cycles": len(took_s),
+            "churn_cpu_pct": round(100 * churn_cpu_s / churn_s, 1),
+            "cycle_p50_s": round(float(np.median(took_s)), 3),
+            "cycle_p99_s": round(float(np.percentile(took_s, 99)), 3),
+            "cycle_max_s": round(max(took_s), 3),
+        }
+
+
+async def until_count(started: Tally, count: int) -> None:
+    begin_s = time.time()
+    while started.count < count:
+        if started.quiet_s(begin_s) > LIMIT_S:
+            raise ControlPlaneError(f"{started.count} of {count} pods run, and no more for {LIMIT_S:.0f} s")
+        await asyncio.sleep(0.1)
+
+
+async def at_rest(rig: Rig) -> None:
+    """Wait until nothing is written. Raises ControlPlaneError when writes do not end."""
+    over_at_s, before = time.monotonic() + LIMIT_S, -1
+    while (now := await writes(rig)) != before:
+        if time.monotonic() > over_at_s:
+            raise ControlPlaneError(f"after {LIMIT_S:.0f} s there are still writes although all pods run")
+        before = now
+        await asyncio.sleep(REST_S)
+
+
+async def come_and_go(rig: Rig, workload: Workload, churn_s: int, churn: int) -> None:
+    """Churn: each second the oldest pods are deleted and as many of the same shapes are created."""
+    shapes, count = workload.shapes, len(workload.shapes)
+    begin_s = time.monotonic()
+    for second in range(churn_s):
+        for number in range(second * churn, (second + 1) * churn):
+            old, new = number, number + count
+            await rig.api.write("DELETE", f"{pods_path(NAMESPACE)}/pod-{old:05d}")
+            pod = pod_object(new, shapes[old % count], NAMESPACE, "tonnage")
+            await rig.api.write("POST", pods_path(NAMESPACE), pod)
+        await asyncio.sleep(max(0.0, begin_s + second + 1 - time.monotonic()))
+
+
+async def writes(rig: Rig) -> int:
+    """Number of writes that the API server has accepted, without renewals of Leases."""
+    text = (await rig.api.read("/metrics")).decode()
+    return round(sum(float(count) for labels, count in WRITES.findall(text) if 'resource="leases"' not in labels))

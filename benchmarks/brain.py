@@ -1,226 +1,149 @@
-"""Cost of the brain (the planner process on Ray): handover, start, memory, time to a plan; and equality of plans."""
+"""The brain (the planner process on Ray): handover, start, memory, time to a plan, fits of forecasts, and faults."""
 
 import os
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from random import Random
-from threading import Event
-from typing import Any
+from threading import Event, Thread
 
-import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import arguments, observe
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.random_clusters import random_cluster
-from cluster.arrays import Names
+from benchmarks.cases import RAY, Row, case, say
+from benchmarks.observe import filled, took_ms
 from cluster.changes import without_pods
-from cluster.plans import Certificate, Plan
+from cluster.errors import ControlPlaneError
 from cluster.snapshot import PENDING, Snapshot
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
-from controller.brain.link import Link
-from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
-from controller.deciders.decisions import Decisions
+from controller.deciders.load_fits import ShardFits
 from controller.kube_world.observer import Observer, empty_caches, settle_heap
-from placement.mix.planner import MixSettings
+from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.loops.autoscaler.measured import Measured, Sample
+from simulator.scaling.traces import MINUTE_S, generated_trace
+from tests.builders.random_clusters import random_cluster
+from tests.chaos.recovery import outcomes
+from tests.ray.brains import DECISIONS, WITHIN_S, embedded, plans_alike
 
-Record = Mapping[str, object]
-
-WITHIN_S = 120.0
-"""Timeout of a brain's start on a busy machine, and deadline of compared plans, which must not depend on it,
-seconds."""
-DECISIONS = Decisions(mix=MixSettings(explain=False))
-
-
-@click.command(context_settings={"show_default": True})
-@click.option("--sizes", callback=arguments.seeds, default="10000", help="Pods to plan; a tenth as many nodes.")
-@click.option("--handover", callback=arguments.seeds, default="10000,60000", help="Pods to hand over; likewise.")
-@click.option("--compare", type=click.IntRange(0), default=200, help="Random clusters to plan on Ray and inline.")
-@click.option("--plans", type=click.IntRange(1), default=20, help="Timed plans for each size, after small changes.")
-@click.option("--planners", type=click.IntRange(1), default=2, help="Planners on Ray for the comparison.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(
-    sizes: tuple[int, ...], handover: tuple[int, ...], compare: int, plans: int, planners: int, json_to: str | None
-) -> None:
-    """Times a brain on its own embedded Ray, as the operator runs it.
-
-    The controller's side is realistic: its caches hold the objects of the snapshots. Exit status 1 when a plan on Ray
-    differs from the plan of this process.
-    """
-    handed: list[Record] = [handover_of(size) for size in handover]
-    planned: list[Record] = [costs(size, plans) for size in sizes]
-    alike = comparison(compare, planners) if compare else {}
-    if json_to:
-        write_lines(json_to, [*handed, *planned, *([alike] if alike else [])])
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 110)
-    console.print(table_of("Handing a snapshot over", handed))
-    console.print(table_of("Planning on an embedded Ray", planned))
-    if alike:
-        console.print(f"{alike['same']} of {alike['clusters']} random clusters: the same plan on Ray and inline")
-        sys.exit(alike["same"] != alike["clusters"])
+INTERVAL_S = 1.0
+"""Pause between plans, the operator's shortest."""
+VARIANTS = 25
+"""Generated traces; the series of a fit are these, scaled and shifted by hours."""
 
 
-def handover_of(pods: int) -> Record:
-    """Times of a handover: encoding a snapshot as a frame, sending and decoding it."""
-    snapshot = observer_of(pods).observe()
-    frame = snapshot_frame(snapshot)
-    make_ms, read_ms = median_ms(lambda: snapshot_frame(snapshot)), median_ms(lambda: snapshot_from_frame(frame))
-    send_ms = float(np.median([sent_ms(frame) for _ in range(20)]))
-    return {
-        "pods": pods,
-        "nodes": len(snapshot.nodes),
-        "frame_mb": round(len(frame) / 1e6, 1),
-        "make_ms": round(make_ms, 1),
-        "send_ms": round(send_ms, 1),
-        "read_ms": round(read_ms, 1),
-        "in_all_ms": round(make_ms + send_ms + read_ms, 1),
-    }
+@case(
+    "brain-handover",
+    "Making, sending and reading a snapshot of 10,000 and 60,000 pods, as the operator hands it to the brain.",
+    quick={"pods": (200,)},
+)
+def brain_handover(*, pods: Sequence[int] = (10_000, 60_000)) -> Iterator[Row]:
+    """A row for each size; a tenth as many nodes. The caches hold the objects of the snapshot, as in the operator."""
+    for count in pods:
+        snapshot = observer_of(count).observe()
+        frame = snapshot_frame(snapshot)
+        row: Row = {"pods": count, "nodes": len(snapshot.nodes), "frame_mb": round(len(frame) / 1e6, 1)}
+        row |= {"make_ms": round(median_ms(lambda seen=snapshot: snapshot_frame(seen)), 1)}  # type: ignore[misc]
+        row |= {"send_ms": round(float(np.median([_sent_ms(frame) for _ in range(20)])), 1)}
+        yield row | {"read_ms": round(median_ms(lambda sent=frame: snapshot_from_frame(sent)), 1)}  # type: ignore[misc]
 
 
 def observer_of(pods: int) -> Observer:
     """Observer with `pods` pods as objects in its caches, and a tenth as many nodes."""
     caches = empty_caches()
-    observe.fill(observe.lists_of(caches, pods // 10, pods))
+    filled(max(1, pods // 10), pods, caches)()
     return Observer(caches, lambda: 0.0, at_first_sight=settle_heap)
 
 
-def costs(pods: int, plans: int) -> Record:
-    observer = observer_of(pods)
-    snapshot = observer.observe()
-    inline = InlineBrain(DECISIONS, time.monotonic)
-    began_s = time.monotonic()
-    with embedded(DECISIONS, planners=1) as brain:
-        first = brain.plan(snapshot, WITHIN_S)
-        start_s = time.monotonic() - began_s
-        first_by_ray = brain.counts.plans["ray"] == 1
-        with_plan = plan_frame(first)
-        on_ray, here, framing = [], [], []
-        for turn in range(plans):
-            seen = changed(snapshot, turn)
-            on_ray.append(observe.took_ms(lambda seen=seen: brain.plan(seen, WITHIN_S)))  # type: ignore[misc]
-            framing.append(brain.counts.handover_s * 1e3)
-            here.append(observe.took_ms(lambda seen=seen: inline.plan(seen, WITHIN_S)))  # type: ignore[misc]
-        tree_mb = pss_mb(session_of(brain))
-        if not first_by_ray or brain.counts.fallbacks:
-            raise SystemExit(f"the brain on Ray did not plan: {brain.counts.fallbacks}, {brain.standing.why}")
-    return {
-        "pods": pods,
-        "pending": len(snapshot.pods.pending),
-        "make_frame_ms": round(float(np.median(framing)), 1),
-        "read_plan_ms": round(median_ms(lambda: plan_from_frame(with_plan)), 1),
-        "idle_cpu_ms": round(idle_cpu_ms(snapshot), 1),
-        "inline_p50_ms": round(float(np.median(here))),
-        "ray_p50_ms": round(float(np.median(on_ray))),
-        "ray_p95_ms": round(float(np.percentile(on_ray, 95))),
-        "start_to_plan_s": round(start_s, 1),
-        "ray_pss_mb": round(tree_mb),
-        "total_pss_mb": round(tree_mb + pss_mb([os.getpid()])),
-    }
+def median_ms(work: Callable[[], object]) -> float:
+    return float(np.median([took_ms(work) for _ in range(20)]))
 
 
-def idle_cpu_ms(snapshot: Snapshot, cycles: int = 9) -> float:
+def _sent_ms(frame: bytes) -> float:
+    """Milliseconds to send a frame to another process and receive its acknowledgement."""
+    mine, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        got = 0
+        while got < len(frame):
+            got += len(theirs.recv(1 << 20))
+        theirs.sendall(b"!")
+        os._exit(0)  # without the parent's exit handlers
+    theirs.close()
+    with mine:
+        took = took_ms(lambda: (mine.sendall(frame), mine.recv(1)))
+    os.waitpid(pid, 0)
+    return took
+
+
+@case(
+    "brain",
+    "Start, memory and time to a plan of a brain on its own embedded Ray beside planning inline; 10,000 pods.",
+    quick={"pods": (200,), "plans": 2},
+    needs=(RAY,),
+)
+def brain(*, pods: Sequence[int] = (10_000,), plans: int = 20) -> Iterator[Row]:
+    """A row for each size; a tenth as many nodes. plans: timed ones, after small changes."""
+    for count in pods:
+        snapshot = observer_of(count).observe()
+        inline = InlineBrain(DECISIONS, time.monotonic)
+        began_s = time.monotonic()
+        with embedded(DECISIONS, planners=1) as made:
+            first = made.plan(snapshot, WITHIN_S)
+            start_s = time.monotonic() - began_s
+            first_by_ray = made.counts.plans["ray"] == 1
+            frame = plan_frame(first)
+            on_ray, here, framing = [], [], []
+            for turn in range(plans):
+                seen = changed(snapshot, turn)
+                on_ray.append(took_ms(lambda now=seen: made.plan(now, WITHIN_S)))  # type: ignore[misc]
+                framing.append(made.counts.handover_s * 1e3)
+                here.append(took_ms(lambda now=seen, by=inline: by.plan(now, WITHIN_S)))  # type: ignore[misc]
+            tree_mb = pss_mb(session_of(made))
+            if not first_by_ray or made.counts.fallbacks:
+                raise ControlPlaneError(f"the brain on Ray did not plan: {made.counts.fallbacks}, {made.standing.why}")
+        yield {
+            "pods": count,
+            "pending": len(snapshot.pods.pending),
+            "make_frame_ms": round(float(np.median(framing)), 1),
+            "read_plan_ms": round(median_ms(lambda sent=frame: plan_from_frame(sent)), 1),  # type: ignore[misc]
+            "idle_cpu_ms": round(_idle_cpu_ms(snapshot), 1),
+            "inline_p50_ms": round(float(np.median(here))),
+            "ray_p50_ms": round(float(np.median(on_ray))),
+            "ray_p95_ms": round(float(np.percentile(on_ray, 95))),
+            "start_to_plan_s": round(start_s, 1),
+            "ray_pss_mb": round(tree_mb),
+            "total_pss_mb": round(tree_mb + pss_mb([os.getpid()])),
+        }
+
+
+def changed(snapshot: Snapshot, turn: int) -> Snapshot:
+    """The snapshot with 2 % of its running pods pending again."""
+    pods = snapshot.pods
+    gone = (np.random.default_rng(turn).random(len(pods)) < 0.02) & (pods.node != PENDING)
+    node, devices = np.where(gone, PENDING, pods.node), np.where(gone, 0, pods.devices)
+    return replace(snapshot, pods=replace(pods, node=node, devices=devices))
+
+
+def _idle_cpu_ms(snapshot: Snapshot, cycles: int = 9) -> float:
     """CPU of a plan where no pod waits and one has left since the plan before, milliseconds, median."""
-    brain, waits = InlineBrain(DECISIONS, time.monotonic), snapshot.pods.pending.tolist()
+    inline, waits = InlineBrain(DECISIONS, time.monotonic), snapshot.pods.pending.tolist()
     runs = np.setdiff1d(np.arange(len(snapshot.pods)), waits).tolist()
     spent_s = []
     for cycle in range(cycles):
         seen = replace(snapshot, pods=without_pods(snapshot.pods, [*waits, *runs[:cycle]]))
         began_s = time.process_time()
-        brain.plan(seen, WITHIN_S)
+        inline.plan(seen, WITHIN_S)
         spent_s.append(time.process_time() - began_s)
     return 1e3 * float(np.median(spent_s))
 
 
-def comparison(clusters: int, planners: int) -> dict[str, int]:
-    """Number of random clusters with the same plan on Ray and in this process. Half are divided into parts."""
-    same = 0
-    for half, shares in enumerate((1, 4)):
-        decisions = replace(DECISIONS, shares=shares)
-        inline = InlineBrain(decisions, time.monotonic)
-        with embedded(decisions, planners=planners) as brain:
-            for seed in range(half, clusters, 2):
-                seen = random_cluster(seed)
-                ours, theirs = inline.plan(seen, WITHIN_S), brain.plan(seen, WITHIN_S)
-                same += plans_alike(ours, theirs)
-            if brain.counts.fallbacks:
-                raise SystemExit(f"the brain on Ray did not plan: {brain.counts.fallbacks}")
-    return {"clusters": clusters, "same": same}
-
-
-@contextmanager
-def embedded(decisions: Decisions, *, planners: int) -> Iterator[RayBrain]:
-    """A running brain on Ray, with its child process."""
-    peer = ChildBrain(RayStart(folder="", planners=planners))
-    link = Link(peer, decisions, Random(0).random)  # noqa: S311 - spreads restarts, hides nothing
-    brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
-    brain.lead(leads=True)
-    try:
-        over_at_s, pause = time.monotonic() + WITHIN_S, Event()
-        while brain.standing.state != "up":
-            if time.monotonic() > over_at_s:
-                raise SystemExit(f"the brain on Ray did not start: {brain.standing.why}")
-            pause.wait(0.02)
-        yield brain
-    finally:
-        brain.close()
-
-
-def changed(snapshot: Snapshot, turn: int) -> Snapshot:
-    """The snapshot with 2 % of its running pods pending again."""
-    rng = np.random.default_rng(turn)
-    pods = snapshot.pods
-    gone = (rng.random(len(pods)) < 0.02) & (pods.node != PENDING)
-    node, devices = np.where(gone, PENDING, pods.node), np.where(gone, 0, pods.devices)
-    return replace(snapshot, pods=replace(pods, node=node, devices=devices))
-
-
-def sent_ms(frame: bytes) -> float:
-    """Milliseconds to send a frame to another process and receive its acknowledgement."""
-    mine, theirs = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        _swallow(theirs, len(frame))
-    theirs.close()
-    with mine:
-        took = observe.took_ms(lambda: _heard(mine, frame))
-    os.waitpid(pid, 0)
-    return took
-
-
-def _heard(stream: socket.socket, frame: bytes) -> bytes:
-    stream.sendall(frame)
-    return stream.recv(1)
-
-
-def _swallow(stream: socket.socket, size: int) -> None:
-    """In a forked child: receive `size` bytes, acknowledge, and exit without the parent's exit handlers."""
-    got = 0
-    while got < size:
-        got += len(stream.recv(1 << 20))
-    stream.sendall(b"!")
-    os._exit(0)
-
-
-def median_ms(work: Callable[[], object]) -> float:
-    return float(np.median([observe.took_ms(work) for _ in range(20)]))
-
-
-def session_of(brain: RayBrain) -> list[int]:
+def session_of(made: RayBrain) -> list[int]:
     """Pids of the brain's child and of all processes that it started; they share its temporary folder."""
-    peer = brain.link.peer
-    assert isinstance(peer, ChildBrain)  # noqa: S101 - made above
-    assert peer.process is not None  # noqa: S101
+    peer = made.link.peer
+    assert isinstance(peer, ChildBrain)  # noqa: S101 - as embedded makes it
     mark = f"TMPDIR={peer.folder}".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -241,35 +164,137 @@ def pss_mb(pids: list[int]) -> float:
     return total * 1024 / 1e6
 
 
-def plain(value: Any) -> Any:
-    """A plan as data that compares by content, without solver times."""
-    match value:
-        case np.ndarray():
-            return value.tolist()
-        case Names() | tuple():
-            return [plain(each) for each in value]
-        case Mapping():
-            return {key: plain(each) for key, each in value.items()}
-    if is_dataclass(value):
-        names = [f.name for f in fields(value) if not (isinstance(value, Certificate) and f.name == "seconds")]
-        return {name: plain(getattr(value, name)) for name in names}
-    return value
+@case(
+    "brain-equal",
+    "Plans of 200 random clusters on an embedded Ray and inline, half of them divided into parts: they must be equal.",
+    quick={"clusters": 4},
+    needs=(RAY,),
+)
+def brain_equal(*, clusters: int = 200, planners: int = 2) -> Iterator[Row]:
+    """A row for undivided and for divided plans."""
+    for half, shares in enumerate((1, 4)):
+        decisions = replace(DECISIONS, shares=shares)
+        inline = InlineBrain(decisions, time.monotonic)
+        with embedded(decisions, planners=planners) as made:
+            pairs = (
+                (inline.plan(seen, WITHIN_S), made.plan(seen, WITHIN_S))
+                for seen in map(random_cluster, range(half, clusters, 2))
+            )
+            same = [plans_alike(ours, theirs) for ours, theirs in pairs]
+            late = made.counts.fallbacks
+        is_wrong = not all(same) or late
+        wrong = f"{len(same) - sum(same)} plans differ, late: {late}" if is_wrong else ""
+        yield {"parts": shares, "clusters": len(same), "same": sum(same), "wrong": wrong}
 
 
-def table_of(title: str, records: list[Record]) -> Table:
-    table = Table(title=title)
-    table.add_column("")
-    for record in records:
-        table.add_column(f"{record['pods']:,} pods", justify="right")
-    for name in list(records[0])[1:]:
-        table.add_row(name, *(f"{record[name]:,}" for record in records))
-    return table
+@case(
+    "brain-fits",
+    "Minutes to fit forecasts of 2,000 services on the brain, and times of plans beside it and without it.",
+    quick={"series": 2, "pods": 200, "plans": 1, "days": 2},
+    needs=(RAY,),
+)
+def brain_fits(
+    *,
+    series: int = 2000,
+    slots: int = 2,
+    pods: int = 10_000,
+    plans: int = 40,
+    days: int = 14,
+    boosted: bool = True,
+    most_minutes: float = 30.0,
+) -> Iterator[Row]:
+    """One row. A plan a second; the operator's part runs too: it offers histories, and adopts what comes.
+
+    slots: background slots that fit. plans: without fits, before and after. days: of each series, at a minute.
+    """
+    snapshot = observer_of(pods).observe()
+    with embedded(replace(DECISIONS, fit_slots=slots), planners=1) as made:
+        made.plan(snapshot, WITHIN_S)
+        idle = Forecasts(Measured(), time.time)
+        before = _plan_ms(made, snapshot, plans, idle, Event())
+        forecasts = _offering(series, slots, days, boosted=boosted)
+        done, began_s = Event(), time.monotonic()
+        keeper = Thread(target=_adopt, args=(forecasts, done, began_s + 60 * most_minutes), daemon=True)
+        keeper.start()
+        beside = _plan_ms(made, snapshot, 10**9, forecasts, done)
+        minutes = (time.monotonic() - began_s) / 60
+        memory_mb = pss_mb(session_of(made))
+        without = before + _plan_ms(made, snapshot, plans, idle, Event())
+        failures = sum(made.background.counts.failures.values())
+    fitted = series - forecasts.waiting
+    yield {
+        "series": series,
+        "fitted": fitted,
+        "slots": slots,
+        "minutes": round(minutes, 1),
+        "plans_beside": len(beside),
+        **{
+            f"p50_ms_{name}": round(float(np.median(took))) for name, took in (("without", without), ("beside", beside))
+        },
+        **{
+            f"p95_ms_{name}": round(float(np.percentile(took, 95)))
+            for name, took in (("without", without), ("beside", beside))
+        },
+        "ray_pss_mb": round(memory_mb),
+        "failures": failures,
+        "wrong": f"{series - fitted} series are not fitted" if fitted < series else "",
+    }
 
 
-def plans_alike(one: Plan, other: Plan) -> bool:
-    """Whether two plans are equal."""
-    return bool(plain(one) == plain(other))
+def _plan_ms(made: RayBrain, snapshot: Snapshot, plans: int, forecasts: Forecasts, done: Event) -> list[float]:
+    """Milliseconds of each plan, one a second, with what is offered in its snapshot; until `done` or so many plans."""
+    took: list[float] = []
+    while len(took) < plans and not done.is_set():
+        seen = replace(changed(snapshot, len(took)), load_histories=forecasts.offered)
+        began_s = time.monotonic()
+        plan = made.plan(seen, 2.0)
+        took.append(1e3 * (time.monotonic() - began_s))
+        for shard in plan.fits:
+            if isinstance(shard, ShardFits):
+                forecasts.put_fits(shard.by_scaler())
+        if len(took) % 60 == 0:
+            say(f"{len(took)} plans, {len(forecasts.offered)} histories offered")
+        done.wait(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))
+    return took
 
 
-if __name__ == "__main__":
-    main()
+def _offering(series: int, slots: int, days: int, *, boosted: bool) -> Forecasts:
+    """Forecasts with the histories of all series, none of them fitted yet."""
+    traces = [generated_trace(seed, days).values / MINUTE_S for seed in range(min(VARIANTS, series))]
+    measured, wanted = Measured(), {}
+    forecasts = Forecasts(measured, time.time, slots)
+    start_s = time.time() - len(traces[0]) * MINUTE_S
+    for number in range(series):
+        name, load = f"default/s{number}", np.roll(traces[number % len(traces)], 60 * (number // len(traces)))
+        scaled = (load * (1 + number % 7)).tolist()
+        measured.put_history(name, "load", [Sample(start_s + n * MINUTE_S, each) for n, each in enumerate(scaled)])
+        wanted[name] = LoadSeries("load", days * 86_400.0, boosted=boosted)
+    while any(measured.waiting(name, "load") for name in wanted):
+        forecasts.turn(wanted)
+    return forecasts
+
+
+def _adopt(forecasts: Forecasts, done: Event, over_at_s: float) -> None:
+    """The autoscaler's part of the operator: takes the fits that come, and offers the next histories."""
+    pause = Event()
+    while time.monotonic() < over_at_s:
+        forecasts.take_fits()
+        if not forecasts.waiting:
+            break
+        pause.wait(INTERVAL_S)
+    done.set()
+
+
+@case(
+    "chaos",
+    "Recovery of planning when the brain, its planners, nodes and head of its Ray cluster are killed or frozen.",
+    quick={"faults": ("kill a planner",)},
+    needs=(RAY,),
+)
+def chaos(*, faults: Sequence[str] = ()) -> Iterator[Row]:
+    """A row for each fault; `wrong` where a plan took longer than its deadline plus a second, or recovery too long.
+
+    faults: words in their names; empty: all.
+    """
+    for found in outcomes(faults):
+        yield found | {"wrong": "" if found["held"] else f"{found['fault']}: too slow"}

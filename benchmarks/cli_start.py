@@ -20,9 +20,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
-import click
-
-from cli.printing.tables import table
+from benchmarks.cases import Row, case
 
 COMPLETED = {"_TONNAGE_COMPLETE": "bash_complete", "COMP_WORDS": "tonnage get modelservices ", "COMP_CWORD": "3"}
 """Environment with which bash asks for the names behind `tonnage get modelservices`."""
@@ -42,24 +40,29 @@ KUBECTL = {
 }
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--runs", type=click.IntRange(1), default=11, help="Runs of each command; the median counts.")
-def main(runs: int) -> None:
-    """CPU seconds per start: the interpreter alone, commands of Tonnage, and of kubectl where it is installed."""
+@case(
+    "cli-start",
+    "CPU time of whole processes of our commands, of kubectl where it is installed, and of the libraries alone.",
+    quick={"runs": 1, "commands": ("--help",), "alone": ("pass",)},
+)
+def cli_start(*, commands: Sequence[str] = tuple(OURS), alone: Sequence[str] = ALONE, runs: int = 11) -> Iterator[Row]:
+    """A row for each command. alone: code that runs without anything of ours. runs: of each; the median counts."""
     kubectl = shutil.which("kubectl")
     with TemporaryDirectory() as folder, api_server() as url:
         config = Path(folder, "kubeconfig")
         config.write_text(json.dumps(kubeconfig(url)), encoding="utf-8")
         plain = {**os.environ, "KUBECONFIG": str(config), "HOME": folder}
-        rows = []
-        for name, words in OURS.items():
-            environment = plain if words else {**plain, **COMPLETED}
-            ours = cpu_s((sys.executable, "-m", "tonnage", *words), environment, runs)
-            theirs = cpu_s((kubectl, *KUBECTL[name]), plain, runs) if kubectl and name in KUBECTL else None
-            rows.append((name, f"{ours:.3f}", "-" if theirs is None else f"{theirs:.3f}"))
-        alone = {code: cpu_s((sys.executable, "-c", code), plain, runs) for code in ALONE}
-        rows.extend((f"python -c '{code}'", f"{took:.3f}", "-") for code, took in alone.items())
-    click.echo(table(("COMMAND", "TONNAGE, S", "KUBECTL, S"), rows), nl=False)
+        for name in commands:
+            words = OURS[name]
+            row: Row = {"command": name}
+            ours = (sys.executable, "-m", "tonnage", *words)
+            row["tonnage_s"] = round(cpu_s(ours, plain if words else {**plain, **COMPLETED}, runs), 3)
+            if kubectl and name in KUBECTL:
+                row["kubectl_s"] = round(cpu_s((kubectl, *KUBECTL[name]), plain, runs), 3)
+            yield row
+        for code in alone:
+            alone_s = cpu_s((sys.executable, "-c", code), plain, runs)
+            yield {"command": f"python -c '{code}'", "tonnage_s": round(alone_s, 3)}
 
 
 def cpu_s(command: Sequence[str], environment: Mapping[str, str], runs: int) -> float:
@@ -144,7 +147,3 @@ def api_server() -> Iterator[str]:
         finally:
             server.shutdown()
             serving.join()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,115 +1,274 @@
-"""Forecast quality on load traces: CRPS, pinball loss and coverage of every model, beside naive and EWMA."""
+"""Forecasts of load: quality on traces, in the setting of HARMONY, and what other indicators would add."""
 
-import sys
-from collections import defaultdict
-from collections.abc import Iterable
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.forecast_fisher import fisher_records
-from benchmarks.forecast_runs import Record, Span, lead_steps_of, records_of
-from benchmarks.forecast_without import MECHANISMS, taken_out
-from simulator.scaling.traces import LoadTrace, generated_trace, read_trace
+from autoscaler.forecast.fits import fit
+from autoscaler.forecast.grid import LEVELS
+from autoscaler.forecast.linear import Course, course, fit_linear
+from autoscaler.forecast.online import OnlineForecaster
+from autoscaler.series import regular
+from benchmarks.cases import DATA, Row, Rows, case
+from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
+from benchmarks.tables import grouped
+from cluster.arrays import BoolArray, FloatArray
+from cluster.demand import Forecast
+from simulator.scaling.traces import LoadTrace, generated_trace, read_trace, value_columns
+
+_WINDOW = 1440
+"""Last errors that make a peer's distribution: a day at a minute, as many as a model's."""
+TRUSTED = "auto"
+"""The model that is trusted at each instant and lead: what the autoscaler uses."""
+_RIDGE = 0.01
+_SMOOTHING = (1.0, 0.3, 0.05)
+"""Weights of the newest error in what is known of a column's last errors."""
+
+DEMAND = DATA / "demand"
 
 
-@click.command(context_settings={"show_default": True})
-@click.option(
-    "--trace", "paths", type=click.Path(path_type=Path), multiple=True, help="Load trace, CSV; repeatable. [generated]"
+def _summary(rows: Sequence[Row]) -> Rows:
+    """Geometric mean of the ratios over traces and leads, and the range of coverage, by model."""
+    for (model,), own in grouped(rows, "model").items():
+        ratios = np.array([row["ratio"] for row in own])
+        line: Row = {"model": model, "crps ratio": float(np.exp(np.log(ratios).mean())), "largest": ratios.max()}
+        line["pinball 99 ratio"] = float(np.exp(np.log([row["ratio_99"] for row in own]).mean()))
+        for name in ("coverage_90", "coverage_99"):
+            found = [row[name] for row in own]
+            line[name] = f"{min(found):.3f} to {max(found):.3f}"
+        yield line
+
+
+@case(
+    "forecast",
+    "CRPS, pinball loss and coverage of our forecasts of load beside naive and EWMA, seven days ahead, on six traces.",
+    quick={"traces": (), "train_days": 2.0, "test_days": 0.1, "leads": (1.0, 5.0)},
+    summary=_summary,
 )
-@click.option("--column", default=None, help="Column of the traces that is forecast; the second without it.")
-@click.option("--lead", "leads", callback=arguments.fractions, default="1,2,5,10", help="Leads, minutes.")
-@click.option("--model", "models", callback=arguments.words, default="", help="Models that are shown; all without it.")
-@click.option("--start-day", type=click.IntRange(0), default=0, help="First day of the traces that is used.")
-@click.option("--without", default=None, type=click.Choice(tuple(MECHANISMS)), help="Mechanism that is taken out.")
-@click.option("--train-days", type=click.FloatRange(0, min_open=True), default=7.0, help="Days that are fitted.")
-@click.option("--test-days", type=click.FloatRange(0, min_open=True), default=7.0, help="Days that are forecast.")
-@click.option("--refit-hours", type=click.FloatRange(0), default=0.0, help="Hours between fits; 0: one fit.")
-@click.option("--seed", type=int, default=1, help="Seed of the generated trace.")
-@click.option("--fisher", type=click.Path(path_type=Path), default=None, help="Run HARMONY's split on this file.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(
-    paths: tuple[Path, ...],
-    column: str | None,
-    leads: tuple[float, ...],
-    models: tuple[str, ...],
-    start_day: int,
-    without: str | None,
-    train_days: float,
-    test_days: float,
-    refit_hours: float,
-    seed: int,
-    fisher: Path | None,
-    json_to: str | None,
-) -> None:
-    """Fits on the first days of each trace, then forecasts each point of the next ones from what came before it.
-
-    All models see the same samples in the same run. A trace that is shorter is split in the same proportion.
-    Losses are in units of the trace's mean; `ratio` is the CRPS over that of the better peer: naive or EWMA
-    with the quantiles of its last errors. Our own `naive` and `ewma` are those two with our calibration.
-    """
-    span = Span(train_days, test_days, refit_hours)
-    with taken_out(without):
-        if fisher is not None:
-            found = list(fisher_records(fisher))
-        else:
-            traces = [read_trace(path, column).days(start_day, 10_000) for path in paths] or [generated_trace(seed)]
-            found = [
-                record
-                for trace in traces
-                for record in records_of(trace, span_of(trace, span), lead_steps_of(trace, leads))
-            ]
-    records = [{**record, "without": without or ""} for record in found if not models or record["model"] in models]
-    if json_to:
-        write_lines(json_to, records)
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150)
-    console.print(table_of(records))
-    console.print(summary_of(records))
-
-
-def span_of(trace: LoadTrace, span: Span) -> Span:
-    """The span, in the same proportion where the trace is shorter, in whole days if there are any."""
-    days = len(trace.values) / trace.points_per_day
-    if days >= span.train_days + span.test_days:
-        return span
-    train = days * span.train_days / (span.train_days + span.test_days)
-    train = 5.0 if 7.0 <= days < 8.0 else train  # a week: five days and two (ServeGen m-mid)
-    return Span(train, days - train, span.refit_hours)
-
-
-def table_of(records: Iterable[Record]) -> Table:
-    columns = ("crps", "ratio", "pinball_50", "pinball_90", "pinball_99", "coverage_90", "coverage_99", "n")
-    table = Table("trace", "lead (min)", "model", *columns)
-    for record in records:
-        shown = [f"{record[name]:.4f}" if name != "n" else str(record[name]) for name in columns]
-        table.add_row(record["trace"], f"{record['lead_min']:g}", record["model"], *shown)
-    return table
-
-
-def summary_of(records: Iterable[Record]) -> Table:
-    """Geometric mean of the ratio over traces and leads, and the range of coverage, by model."""
-    by_model: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_model[record["model"]].append(record)
-    table = Table("model", "CRPS ratio, geometric mean", "largest", "pinball 99 ratio", "coverage 90", "coverage 99")
-    for model, found in by_model.items():
-        ratios = np.array([record["ratio"] for record in found])
-        spans = [[record[name] for record in found] for name in ("coverage_90", "coverage_99")]
-        table.add_row(
-            model,
-            f"{np.exp(np.log(ratios).mean()):.4f}",
-            f"{ratios.max():.4f}",
-            f"{np.exp(np.log([record['ratio_99'] for record in found]).mean()):.4f}",
-            *(f"{min(span):.3f} to {max(span):.3f}" for span in spans),
+def forecast(
+    *,
+    traces: Sequence[Path] = tuple(
+        DEMAND / f"{name}.csv"
+        for name in (
+            "nasa_http_1995_july_60s",
+            *(f"servegen_{name}_60s_resampled" for name in ("m-large", "m-small", "m-mid_week1")),
+            "nab_elb_request_count_300s",
+            "nab_nyc_taxi_1800s",
         )
-    return table
+    ),
+    leads: Sequence[float] = (1.0, 2.0, 5.0, 10.0),
+    without: str = "",
+    start_day: int = 0,
+    train_days: float = 7.0,
+    test_days: float = 7.0,
+    refit_hours: float = 0.0,
+    seeds: Sequence[int] = (1,),
+) -> Iterator[Row]:
+    """A row for each trace, lead and model; without traces one is generated for each seed. Leads are minutes.
+
+    Fitted on the first days of each trace; then each point of the next ones is forecast from what came before it. All
+    models see the same samples. A trace that is shorter is split in the same proportion. Losses are in units of the
+    trace's mean; `ratio` is the CRPS over that of the better peer: naive or EWMA with the quantiles of its last errors.
+    Our own `naive` and `ewma` are those two with our calibration. without: a mechanism that is taken out.
+    """
+    with taken_out(without or None):
+        for trace in [read_trace(path).days(start_day, 10_000) for path in traces] or map(generated_trace, seeds):
+            days = len(trace.values) / trace.points_per_day
+            train, test = train_days, test_days
+            if days < train_days + test_days:
+                # A week is split into five days and two (ServeGen m-mid).
+                train = 5.0 if 7.0 <= days < 8.0 else days * train_days / (train_days + test_days)
+                test = days - train
+            # A coarse trace is forecast by its first two steps in place of shorter leads.
+            steps = {round(lead * 60 / trace.step_s) for lead in leads if lead * 60 >= trace.step_s} or {1, 2}
+            first, end = (round(each * trace.points_per_day) for each in (train, train + test))
+            yield from forecast_rows(trace, first, end, sorted(steps), refit_hours)
 
 
-if __name__ == "__main__":
-    main()
+def forecast_rows(
+    trace: LoadTrace, first: int, end: int, leads: Sequence[int], refit_hours: float = 0.0
+) -> Iterator[Row]:
+    """A row for each lead and model: points before `first` are fitted, those up to `end` forecast. leads: in steps."""
+    values, per_day = trace.values[:end], trace.points_per_day
+    unit = float(np.nanmean(values))
+    quantiles, came, cost = _rolled(trace, first, end, leads, refit_hours)
+    for lead in leads:
+        by_model = {
+            model: scores(LEVELS, np.array(rows), np.array(came[model, at]), unit, per_day)
+            for (model, at), rows in quantiles.items()
+            if at == lead
+        }
+        for name, weight in PEERS.items():
+            rows = peer_quantiles(values, weight, lead, _WINDOW, first + lead)
+            known = ~np.isnan(values) & ~np.isnan(rows).any(-1)
+            by_model[name] = scores(LEVELS, rows[known], values[known], unit, per_day)
+        yield from (row | cost for row in _beside_peers(trace, lead, by_model))
+
+
+def _beside_peers(trace: LoadTrace, lead: int, by_model: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
+    """Scores of each model, with its losses over those of the better peer."""
+    best = {name: min(by_model[peer][name] for peer in PEERS) for name in ("crps", "pinball_99")}
+    for model, found in by_model.items():
+        row: Row = {"trace": trace.name, "lead_min": lead * trace.step_s / 60, "model": model, **found}
+        yield row | {"ratio": found["crps"] / best["crps"], "ratio_99": found["pinball_99"] / best["pinball_99"]}
+
+
+def _rolled(
+    trace: LoadTrace, first: int, end: int, leads: Sequence[int], refit_hours: float
+) -> tuple[dict[tuple[str, int], list[FloatArray]], dict[tuple[str, int], list[float]], Row]:
+    """Quantiles of each model and what came, by lead, at each point from `first`, and the CPU time of fit and point."""
+    quantiles: dict[tuple[str, int], list[FloatArray]] = {}
+    came: dict[tuple[str, int], list[float]] = {}
+    history = regular(trace.start_s, trace.step_s, trace.values[:first])
+    began_s = time.process_time()
+    forecaster = OnlineForecaster.of(history, fit(history))
+    fit_cpu_s = time.process_time() - began_s
+    refit_every = round(refit_hours * 3600 / trace.step_s)
+    given: dict[int, Mapping[str, Forecast]] = {}
+    began_s = time.process_time()
+    for now in range(first, end):
+        value, at_s = float(trace.values[now]), trace.start_s + now * trace.step_s
+        if refit_every and now > first and (now - first) % refit_every == 0:
+            forecaster.adopt(fit(forecaster.history.whole()))
+        forecaster.observe(at_s, value)
+        if not np.isnan(value):
+            for lead in leads:
+                for model, made in given.get(now - lead, {}).items():
+                    quantiles.setdefault((model, lead), []).append(made.at(lead * trace.step_s))
+                    came.setdefault((model, lead), []).append(value)
+            given[now] = _all_forecasts(forecaster, at_s)
+        given.pop(now - max(leads) - 1, None)
+    observe_cpu_ms = 1e3 * (time.process_time() - began_s) / max(1, end - first)
+    return quantiles, came, {"fit_cpu_s": fit_cpu_s, "observe_cpu_ms": observe_cpu_ms}
+
+
+def _all_forecasts(forecaster: OnlineForecaster, now_s: float) -> Mapping[str, Forecast]:
+    """Of each model, and of the one that is trusted."""
+    made, trusted = forecaster.rivals(now_s), forecaster.forecast(now_s)
+    return made if trusted is None else {**made, TRUSTED: trusted}
+
+
+@case(
+    "forecast-fisher",
+    "The same in the setting of HARMONY (arXiv 2408.01000): indicators of containers one step ahead, split 70/10/20.",
+    quick={"trace": None},
+    summary=_summary,
+)
+def forecast_fisher(*, trace: Path | None = DEMAND / "fisher_5containers_600s.csv") -> Iterator[Row]:
+    """A row for each indicator and model; losses on values scaled to 0..1 over the training part."""
+    if trace is None:
+        yield from fisher_rows(generated_trace(1, 4, 600.0))
+        return
+    for name in value_columns(trace):
+        yield from fisher_rows(read_trace(trace, name))
+
+
+def fisher_rows(trace: LoadTrace) -> Iterator[Row]:
+    """A row for each model."""
+    trained, first = round(0.7 * len(trace.values)), round(0.8 * len(trace.values))
+    span = float(np.nanmax(trace.values[:trained]) - np.nanmin(trace.values[:trained])) or 1.0
+    made = {name: peer_quantiles(trace.values, weight, 1, 1000, first) for name, weight in PEERS.items()}
+    history = regular(trace.start_s, trace.step_s, trace.values[:trained])
+    forecaster = OnlineForecaster.of(history, fit(history))
+    for row in range(trained, len(trace.values) - 1):
+        at_s = trace.start_s + row * trace.step_s
+        forecaster.observe(at_s, float(trace.values[row]))
+        for name, each in _all_forecasts(forecaster, at_s).items():
+            made.setdefault(name, np.full((len(trace.values), len(LEVELS)), np.nan))[row + 1] = each.at(trace.step_s)
+    known = ~np.isnan(trace.values) & (np.arange(len(trace.values)) >= first)
+    for quantiles in made.values():
+        known &= ~np.isnan(quantiles).any(-1)
+    judged = {
+        name: scores(LEVELS, rows[known], trace.values[known], span, trace.points_per_day)
+        for name, rows in made.items()
+    }
+    yield from _beside_peers(trace, 1, judged)
+
+
+@case(
+    "forecast-indicators",
+    "Error of the core explained from its own last errors, and from those of tokens or CPU beside the load as well.",
+    quick={"traces": ()},
+    columns=("trace", "lead_min", "own", "indicators", "n"),
+)
+def forecast_indicators(
+    *,
+    traces: Sequence[Path] = tuple(
+        DEMAND / f"{name}_600s.csv"
+        for name in ("servegen_m-large", "servegen_m-small", "servegen_m-mid_week1", "fisher_5containers")
+    ),
+    train_share: float = 0.5,
+    steps: int = 2,
+) -> Iterator[Row]:
+    """A row for each column and lead: mean absolute error over that of the core alone.
+
+    The numpy core is fitted on each column's training days. Its errors on the load are then explained, by ridge
+    regression on the same days, from its own last errors, and from these and the indicators' together; both are judged
+    on the days after. Columns whose names share their first word up to an underscore belong to one service; where none
+    does, all of a file belong to one. Without traces two generated ones are columns of a service. steps: longest lead.
+    """
+    made = {name: generated_trace(seed, 4, 600.0) for seed, name in enumerate(("load", "other"))}
+    files: list[Mapping[str, LoadTrace]] = [{name: read_trace(p, name) for name in value_columns(p)} for p in traces]
+    for columns in files or [made]:
+        for names in services_of(tuple(columns)):
+            fitted: dict[str, Course] = {}
+            for name in names:
+                trace = columns[name]
+                series = regular(trace.start_s, trace.step_s, trace.values)
+                first = regular(trace.start_s, trace.step_s, trace.values[: round(train_share * len(trace.values))])
+                if (found := fit_linear(first)) is not None:
+                    fitted[name] = course(found, series)
+            for name, own in fitted.items():
+                others = [each for other, each in fitted.items() if other != name]
+                if others:
+                    yield from _explained_rows(columns[name], own, others, train_share, steps)
+
+
+def _explained_rows(
+    trace: LoadTrace, of_load: Course, others: Sequence[Course], train_share: float, steps: int
+) -> Iterator[Row]:
+    own = last_errors(of_load)
+    both = np.concatenate([own, *(last_errors(other) for other in others)], axis=1)
+    is_trained = np.arange(len(own)) < round(train_share * len(own))
+    for n in range(min(steps, of_load.centre.shape[1])):
+        lead = n + 1
+        error = np.full(len(own), np.nan)
+        error[:-lead] = (of_load.roots[lead:] - of_load.centre[:-lead, n]) / of_load.scale[:-lead, n]
+        known = ~np.isnan(error) & ~np.isnan(both).any(1)
+        tested = known & ~is_trained
+        alone = float(np.abs(error[tested]).mean())
+        row: Row = {"trace": trace.name, "lead_min": lead * trace.step_s / 60, "n": int(tested.sum())}
+        for name, columns in (("own", own), ("indicators", both)):
+            left = np.abs(error[tested] - _explained(columns, error, known & is_trained)[tested]).mean()
+            row[name] = float(left) / alone
+        yield row
+
+
+def services_of(columns: Sequence[str]) -> list[list[str]]:
+    """Columns of each service."""
+    by_service: dict[str, list[str]] = {}
+    for name in columns:
+        by_service.setdefault(name.partition("_")[0], []).append(name)
+    return list(by_service.values()) if all(len(each) > 1 for each in by_service.values()) else [list(columns)]
+
+
+def last_errors(past: Course) -> FloatArray:
+    """Smoothed errors of one step that are known at each point, in units of their scale; shape (points, smoothings)."""
+    error = np.full(len(past.roots), np.nan)
+    error[1:] = (past.roots[1:] - past.centre[:-1, 0]) / past.scale[:-1, 0]
+    found = np.zeros((len(error), len(_SMOOTHING)))
+    state = np.zeros(len(_SMOOTHING))
+    weights = np.array(_SMOOTHING)
+    for row, value in enumerate(error):
+        if not np.isnan(value):
+            state = state + weights * (np.clip(value, -10.0, 10.0) - state)
+        found[row] = state
+    return found
+
+
+def _explained(columns: FloatArray, target: FloatArray, rows: BoolArray) -> FloatArray:
+    used = np.column_stack([np.ones(len(columns)), columns])
+    gram = used[rows].T @ used[rows] + _RIDGE * rows.sum() * np.eye(used.shape[1])
+    return np.asarray(used @ np.linalg.solve(gram, used[rows].T @ target[rows]))

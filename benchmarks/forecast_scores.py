@@ -1,9 +1,17 @@
-"""Scores of predictive distributions against what came: CRPS, pinball loss and coverage."""
+"""Judging forecasts of load: scores against what came, the peers to beat, and mechanisms that are taken out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import NormalDist
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from autoscaler.forecast import boosted, calibration, fits, linear, online, states
+from autoscaler.forecast.grid import LEVELS
+from autoscaler.forecast.linear import DAY_S, Season, seasons, smoothed
 from cluster.arrays import FloatArray
 
 _GRID: FloatArray = (np.arange(1, 100) - 0.5) / 99
@@ -60,3 +68,88 @@ def _loss(levels: FloatArray, quantiles: FloatArray, came: FloatArray) -> FloatA
 def _inside(levels: FloatArray, quantiles: FloatArray, came: FloatArray, share: float) -> FloatArray:
     low, high = np.searchsorted(levels, ((1 - share) / 2 - 1e-9, (1 + share) / 2 - 1e-9))
     return np.asarray((quantiles[:, low] <= came) & (came <= quantiles[:, high]), dtype=np.float64)
+
+
+PEERS = {"naive + conformal": 1.0, "ewma + conformal": 0.3}
+"""Weight of the newest value."""
+_EVERY = 10
+"""Points after which the quantiles of a window are taken again."""
+_FEWEST = 30
+
+
+def peer_quantiles(values: FloatArray, weight: float, lead: int, window: int, first: int) -> FloatArray:
+    """Quantiles for each point from `first` on that were known `lead` points before it, shape (points, levels).
+
+    The centre is the exponentially weighted mean; its distribution that of the last `window` errors at this lead, as
+    they are, cut off at zero. NaN before `first`, and where the point before was a gap.
+    """
+    means = smoothed(values, np.array([weight]))[:, 0]
+    means[np.isnan(values)] = np.nan
+    stated = np.concatenate([np.full(lead, np.nan), means[:-lead]])
+    errors = values - stated
+    found = np.full((len(values), len(LEVELS)), np.nan)
+    for start in range(first, len(values), _EVERY):
+        known = errors[: start - lead + 1]
+        last = known[~np.isnan(known)][-window:]
+        if len(last) >= _FEWEST:
+            rows = slice(start, start + _EVERY)
+            found[rows] = np.maximum(stated[rows, None] + np.quantile(last, LEVELS), 0.0)
+    return found
+
+
+_NORMAL: FloatArray = np.array([NormalDist().inv_cdf(level) for level in LEVELS.tolist()])
+"""Quantiles of the standard normal distribution."""
+
+
+def _flat_seasons(roots: FloatArray, at_s: FloatArray, step_s: float) -> tuple[Season, Season]:
+    one, other = seasons(roots, at_s, step_s)
+    return _flat(one), _flat(other)
+
+
+def _flat(found: Season) -> Season:
+    return Season(found.slot_s, np.full_like(found.table, found.table.mean()))
+
+
+def _gaussian_quantiles(errors: NDArray[np.float32]) -> FloatArray:
+    """Mean and deviation of the errors in place of their quantiles."""
+    count = (~np.isnan(errors)).sum(-1)
+    known = np.where(count[..., None] >= calibration.MIN_ERRORS, errors, np.nan)
+    with np.errstate(all="ignore"):
+        mean, deviation = np.nanmean(known, -1), np.nanstd(known, -1)
+    return np.asarray(mean[..., None] + deviation[..., None] * _NORMAL, dtype=np.float64)
+
+
+def _columns_without_clock(*arguments: Any) -> NDArray[np.float32]:
+    found = boosted_columns(*arguments)
+    found[..., -3:-1] = 0.0
+    return found
+
+
+boosted_columns: Callable[..., NDArray[np.float32]] = boosted.columns
+MECHANISMS: dict[str, tuple[tuple[ModuleType, str, Any], ...]] = {
+    "season": ((linear, "seasons", _flat_seasons),),
+    "week": ((linear, "DAY_S", 7 * DAY_S),),
+    "conformal": ((calibration, "conformal_quantiles", _gaussian_quantiles),),
+    "widths": ((calibration, "_RATES", np.zeros(2)),),
+    "error-scale": ((linear, "_DAMPING", (0.0,)),),
+    "damping": ((linear, "_DAMPING", (1.0,)),),
+    "trial": ((online, "_with_trial", lambda errors, tried, fitted: errors),),  # noqa: ARG005
+    "clock": tuple((room, "columns", _columns_without_clock) for room in (boosted, states, fits)),
+}
+"""What replaces what. season: no season. week: a season of the week instead of the day. conformal: a normal
+distribution. widths: the window of a day alone. error-scale: one scale at all times. damping: a scale without damping.
+trial: the fit's errors on its own history. clock: trees that do not know the minute."""
+
+
+@contextmanager
+def taken_out(name: str | None) -> Iterator[None]:
+    """Runs what is inside without this mechanism; None: with all."""
+    replaced = MECHANISMS[name] if name else ()
+    before = [(room, attribute, getattr(room, attribute)) for room, attribute, _ in replaced]
+    try:
+        for room, attribute, substitute in replaced:
+            setattr(room, attribute, substitute)
+        yield
+    finally:
+        for room, attribute, original in before:
+            setattr(room, attribute, original)

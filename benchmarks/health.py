@@ -1,135 +1,369 @@
-"""Health: precision, recall, culprit and latency of verdicts on generated cases and on recorded jobs."""
+"""Health: verdicts on generated cases and recorded jobs, our own limits, and costs of recorder and analyser."""
 
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+import resource
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from time import process_time
 
-import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.health_scores import VARIANTS, Score, scored, summary
+from benchmarks.cases import DATA, Row, Rows, case, numbers
+from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
+from benchmarks.tables import grouped
+from health.analysis.excess import TIERS
+from health.probing import Found
 from health.records.layout import layout_from
-from health.stream import Analyser
-from health.verdicts.verdict import Verdict
-from simulator.health.cases import SIZES, case
+from health.stream import Analyser, Options
+from health.verdicts.verdict import Cause, FactKind, Part, Syndrome, Verdict
+from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
+from simulator.health.cases import case as drawn_case
+from simulator.health.job import LIMITS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorded import recording
+from simulator.health.recorder_frames import TICK_S, arriving_frames, clocks_of
+from simulator.health.training_steps import Steps
+from tonnage.recorder import RING, Recorder
+from tonnage.records import Op
 
-SHOWN = (
-    "precision",
-    "recall",
-    "recall_decided",
-    "abstained",
-    "top1_rank",
-    "top1_nic",
-    "top1_link",
-    "false_alarms",
-    "limits_blamed",
-    "hang_p95_s",
-    "dead_p95_s",
-    "slow20_in_time",
-    "slow10_recall",
-    "probed",
-    "acquitted",
+VARIANTS: Mapping[str, Options] = {
+    "tonnage": Options(),
+    "simple": Options(clocks=False, tiers=TIERS[:1], points=False, causes=False, facts=False, limits=False),
+    "no clock alignment": Options(clocks=False),
+    "no short windows": Options(tiers=TIERS[-1:]),
+    "no long windows": Options(tiers=TIERS[:1]),
+    "no point pattern": Options(points=False),
+    "no negative verdicts": Options(causes=False),
+    "no hardware evidence": Options(facts=False),
+    "own limits hidden": Options(limits=False),
+    "with pair probes": Options(),
+    "probes pass another network": Options(),
+}
+"""`simple` is the first rule that worked: one window of four steps, nothing else."""
+PROBED, PROBED_ELSEWHERE = "with pair probes", "probes pass another network"
+"""Variants of the shipped analyser, whose suspicions of the network are confirmed by pair probes; in the second the
+fault is where they do not pass, so that what they say must be no accusation."""
+CAUSES = {
+    DisturbanceKind.CHECKPOINT: Cause.CHECKPOINT,
+    DisturbanceKind.EVALUATION: Cause.EVALUATION,
+    DisturbanceKind.COMPILATION: Cause.COMPILATION,
+    DisturbanceKind.UNEVEN_DATA: Cause.DATA_IMBALANCE,
+    DisturbanceKind.LONG_REPLICA: Cause.DATA_IMBALANCE,
+    DisturbanceKind.STAGE_LOAD: Cause.STAGE_IMBALANCE,
+    DisturbanceKind.ALL_SLOW: Cause.ALL_SLOW,
+    DisturbanceKind.POWER_CAP: Cause.POWER_CAP,
+    DisturbanceKind.CGROUP_LIMIT: Cause.THROTTLED,
+}
+
+
+def verdicts_on(drawn: Case, options: Options) -> list[Verdict]:
+    """All verdicts of a case, tick by tick as its frames arrive."""
+    analyser = Analyser(drawn.layout, options)
+    verdicts: list[Verdict] = []
+    for now_s, frames in drawn.transcript.ticks():
+        analyser.take(frames, now_s)
+        verdicts += analyser.judge(now_s, drawn.facts_at(now_s))
+    return verdicts
+
+
+def names(drawn: Case, verdict: Verdict | None) -> bool:
+    """Whether a verdict names the part at fault, or of a NIC its node: probes cannot tell which of its NICs."""
+    truth = drawn.truth
+    if verdict is None or truth is None:
+        return False
+    is_named = verdict.at_s >= truth.fault_s and (verdict.part, verdict.ranks) in truth.parts
+    return (is_named and verdict.syndrome is truth.syndrome) or _names_node(drawn, verdict)
+
+
+def _names_node(drawn: Case, verdict: Verdict) -> bool:
+    truth = drawn.truth
+    if truth is None or verdict.part is not Part.NIC or truth.parts[0][0] is not Part.NIC:
+        return False
+    nodes = set(drawn.job.node[list(verdict.ranks)].tolist())
+    return set(truth.parts[0][1]) <= set(verdict.ranks) and len(nodes) == 1
+
+
+def score(drawn: Case, variant: str) -> Row:
+    """Whether the verdicts on a case were right, when, and about what."""
+    began_s = process_time()
+    verdicts = verdicts_on(drawn, VARIANTS[variant])
+    cpu_s = process_time() - began_s
+    asking: Verdict | None = None
+    answer: Probed | None = None
+    if variant in (PROBED, PROBED_ELSEWHERE):
+        # The first verdict that pair probes are for: a job asks once in two minutes.
+        chance = np.random.default_rng([drawn.seed, 77])
+        network = SimulatedNetwork(drawn, chance, hidden=variant == PROBED_ELSEWHERE)
+        answers = ((each, probed(drawn, each, network)) for each in verdicts)
+        first_asked, answer = next(((each, made) for each, made in answers if made is not None), (None, None))
+        if answer is not None:
+            # What was blamed and is confirmed or narrowed stays; what was acquitted does not.
+            kept = [each for each in verdicts if each is not first_asked or answer.verdict.cause is None]
+            verdicts = sorted([*kept, answer.verdict], key=lambda each: each.at_s)
+            asking = first_asked if answer.found in (Found.NIC, Found.LINK) else None
+    truth = drawn.truth
+    fault_s = truth.fault_s if truth else np.inf
+    blames = [verdict for verdict in verdicts if verdict.blames]
+    first = next((verdict for verdict in blames if verdict.at_s >= fault_s), None)
+    last = answer.verdict if answer and answer.verdict.blames else first
+    right = truth is not None and first is not None and first.syndrome is truth.syndrome
+    # Narrowed: it names the link itself, not its group alone.
+    is_narrow = truth is not None and last is not None and (last.part, last.ranks) == truth.parts[0]
+    latency_s = float(first.at_s - fault_s) if first is not None else float("nan")
+    lines = (f"{v.at_s - (fault_s if truth else 0):.1f}s {v.syndrome} {v.part} {v.ranks[:4]}" for v in blames)
+    return {
+        "variant": variant,
+        "seed": drawn.seed,
+        "ranks": drawn.job.ranks,
+        "kind": drawn.disturbance.kind,
+        "share": round(drawn.share, 3),
+        "syndrome": truth.syndrome if truth else Syndrome.NONE,
+        "part": truth.parts[0][0] if truth else Part.NOTHING,
+        "class_right": right,
+        "part_right": right and names(drawn, last),
+        "narrowed": right and (is_narrow or (last is not None and _names_node(drawn, last))),
+        "abstained": first is None and any(each.abstains and each.at_s >= fault_s for each in verdicts),
+        "false_blames": sum(not names(drawn, each) for each in blames if each is not asking),
+        "cause_right": CAUSES.get(drawn.disturbance.kind) in {each.cause for each in verdicts},
+        "latency_s": latency_s,
+        "latency_steps": latency_s / (drawn.step_s * (1 + drawn.share)),
+        "cpu_s": cpu_s,
+        "records": drawn.transcript.records,
+        "verdict": "; ".join(lines),
+        "answer": str(answer.found) if answer else "",
+        "probes_s": answer.took_s if answer else 0.0,
+    }
+
+
+def summary(rows: Sequence[Row]) -> Rows:
+    """One row a variant.
+
+    Precision: verdicts of the right class over all that blame. Recall: faults found with the right class; an abstention
+    is no find. top1: of those of the right class, the right rank or node, NIC, link; what a group alone names is in no
+    share. slow20: faults of at least 20 % of a step, found within 10 steps or 5 s, whichever is later.
+    """
+    for (variant,), own in grouped(rows, "variant").items():
+        faults = [row for row in own if row["syndrome"] != Syndrome.NONE]
+        others = [row for row in own if row["syndrome"] == Syndrome.NONE]
+        right = [row for row in faults if row["class_right"]]
+        wrong_parts = sum(row["class_right"] and not row["part_right"] for row in faults)
+        false = max(sum(row["false_blames"] for row in own) - wrong_parts, 0)
+        told_apart = [row for row in right if row["narrowed"] or not row["part_right"]]
+        strong = [row for row in right if row["share"] >= 0.2]
+        weak = [row for row in faults if 0 < row["share"] < 0.2]
+        abstained = sum(row["abstained"] for row in faults)
+        yield {
+            "variant": variant,
+            "cases": len(own),
+            "faults": len(faults),
+            "precision": len(right) / max(len(right) + false, 1),
+            "recall": len(right) / max(len(faults), 1),
+            "recall_decided": len(right) / max(len(faults) - abstained, 1),
+            "abstained": abstained,
+            "top1_rank": _share(row["part_right"] for row in right if row["part"] in (Part.RANK, Part.NODE)),
+            "top1_nic": _share(row["narrowed"] for row in told_apart if row["part"] == Part.NIC),
+            "top1_link": _share(row["narrowed"] for row in told_apart if row["part"] == Part.LINK),
+            "by_group": len(right) - len(told_apart),
+            "false_alarms": sum(row["false_blames"] > 0 for row in others),
+            "causes_named": _share(row["cause_right"] for row in others if row["kind"] in CAUSES),
+            "limits_blamed": sum(row["false_blames"] > 0 for row in others if row["kind"] in LIMITS),
+            "hang_p95_s": _p95(row["latency_s"] for row in right if row["syndrome"].endswith("hang")),
+            "dead_p95_s": _p95(row["latency_s"] for row in right if row["kind"] == DisturbanceKind.DEAD_RANK),
+            "lost_node_p95_s": _p95(row["latency_s"] for row in right if row["kind"] == DisturbanceKind.DEAD_NODE),
+            "slow20_p95_s": _p95(row["latency_s"] for row in strong),
+            "slow20_in_time": _share(row["latency_s"] <= 5 or row["latency_steps"] <= 10 for row in strong),
+            "slow10_p95_s": _p95(row["latency_s"] for row in weak if row["class_right"]),
+            "slow10_recall": _share(row["class_right"] and row["latency_s"] <= 60 for row in weak),
+            "probed": sum(row["answer"] != "" for row in own),
+            "probes_s": max(row["probes_s"] for row in own),
+            "acquitted": sum(row["answer"] == "sound" and row["part"] in (Part.NIC, Part.LINK) for row in own),
+        }
+
+
+def _share(found: Iterable[bool]) -> float | None:
+    values = list(found)
+    return sum(values) / len(values) if values else None
+
+
+def _p95(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return float(np.quantile(found, 0.95)) if found else None
+
+
+@case(
+    "health",
+    "Precision, recall, culprit and latency of verdicts on 200 generated cases, half of them faults (simulated).",
+    quick={"seeds": (9001, 9002), "ranks": 32},
+    summary=summary,
 )
-
-
-@click.command(context_settings={"show_default": True})
-@click.option("--cases", type=click.IntRange(1), default=None, help="Cases from the first seed on, instead of --seeds.")
-@click.option("--seeds", callback=arguments.seeds, default="1-20", help="Seeds of cases: even ones are faults.")
-@click.option("--ranks", type=click.Choice([str(size) for size in SIZES]), default=None, help="One size for all cases.")
-@click.option(
-    "--variants", callback=arguments.words, default="tonnage,simple", help=f"Of {', '.join(VARIANTS)}; or `all`."
+@case(
+    "health-features",
+    "The same without each feature of the analyser, on 40 cases of 32 ranks (simulated).",
+    given={"seeds": numbers("9301-9340"), "ranks": 32, "variants": tuple(VARIANTS)},
+    quick={"seeds": (9302,), "variants": ("tonnage", "simple")},
+    summary=summary,
 )
-@click.option("--data", type=click.Path(path_type=Path, exists=True), default=None, help="Folder of recorded jobs.")
-@click.option("--mistakes", is_flag=True, help="Show each case that went wrong, on stderr.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(
-    cases: int | None,
-    seeds: tuple[int, ...],
-    ranks: str | None,
-    variants: tuple[str, ...],
-    data: Path | None,
-    mistakes: bool,
-    json_to: str | None,
-) -> None:
-    """Judge cases and print a table; `even` seeds are faults, odd ones disturbances that are none."""
-    if data is not None:
-        _recorded(data, json_to)
-        return
-    chosen = tuple(VARIANTS) if variants == ("all",) else variants
-    for name in chosen:
-        if name not in VARIANTS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(VARIANTS)}", param_hint="--variants")
-    drawn = tuple(range(seeds[0], seeds[0] + cases)) if cases else seeds
-    scores = list(_scores(drawn, chosen, int(ranks) if ranks else None, mistakes=mistakes))
-    summaries = [summary([score for score in scores if score.variant == name]) for name in chosen]
-    if json_to is not None:
-        rows: list[dict[str, object]] = [asdict(score) for score in scores] if json_to != "-" else []
-        write_lines(json_to, [*rows, *(each.record() for each in summaries)])
-    if json_to == "-":
-        return
-    table = Table("variant", *SHOWN, title=f"{len(drawn)} cases, seeds {drawn[0]}-{drawn[-1]}")
-    for each in summaries:
-        record = each.record()
-        table.add_row(
-            each.variant,
-            *(f"{record[name]:.3f}" if isinstance(record[name], float) else str(record[name]) for name in SHOWN),
-        )
-    Console(width=200).print(table)
+@case(
+    "health-probes",
+    "The same with pair probes that confirm what is suspected of the network, on 100 cases (simulated).",
+    given={"seeds": numbers("9601-9700"), "variants": ("tonnage", PROBED, PROBED_ELSEWHERE)},
+    quick={"seeds": (9602,), "ranks": 32},
+    summary=summary,
+)
+def health(
+    *, seeds: Sequence[int] = numbers("9001-9200"), ranks: int | None = None, variants: Sequence[str] = ("tonnage",)
+) -> Iterator[Row]:
+    """A row for each case and variant; even seeds are faults, odd ones disturbances. ranks: one size for all jobs."""
+    for seed in seeds:
+        drawn = drawn_case(seed, ranks=ranks)
+        yield from (score(drawn, variant) for variant in variants)
 
 
-def _scores(seeds: tuple[int, ...], variants: tuple[str, ...], ranks: int | None, *, mistakes: bool) -> Iterator[Score]:
-    for done, seed in enumerate(seeds):
-        drawn = case(seed, ranks=ranks)
-        for name in variants:
-            score = scored(drawn, name, VARIANTS[name])
-            if mistakes and (score.false_blames or (score.syndrome != "none" and not score.part_right)):
-                click.echo(
-                    f"{name}: seed {seed} {score.kind} {score.ranks} ranks {score.share:.2f}: {score.verdict}", err=True
-                )
-            yield score
-        if sys.stderr.isatty():
-            click.echo(f"\r{done + 1}/{len(seeds)}", nl=False, err=True)
-
-
-def _recorded(folder: Path, json_to: str | None) -> None:
-    rows: list[dict[str, object]] = []
+@case("health-recorded", "Verdicts on four recorded gloo jobs of eight ranks, three of them with a fault.")
+def health_recorded(*, folder: Path = DATA / "health") -> Iterator[Row]:
+    """A row for each job: the first verdict that blames."""
     for path in sorted(each for each in folder.iterdir() if (each / "truth.json").exists()):
         job = recording(path)
-        layout = layout_from(job.transcript.introductions, node=np.arange(job.ranks), nic=np.arange(job.ranks))
-        analyser = Analyser(layout)
+        ranks = np.arange(job.ranks)
+        analyser = Analyser(layout_from(job.transcript.introductions, node=ranks, nic=ranks))
         verdicts: list[Verdict] = []
         for now_s, frames in job.transcript.ticks():
             analyser.take(frames, now_s)
             verdicts += analyser.judge(now_s)
         first = next((verdict for verdict in verdicts if verdict.blames), None)
-        rows.append(
-            {
-                "job": job.name,
-                "fault": job.kind,
-                "rank": job.rank,
-                "syndrome": first.syndrome if first else "none",
-                "part": first.part if first else "nothing",
-                "ranks": first.ranks if first else (),
-                "latency_s": round(first.at_s - job.fault_s, 2) if first else float("nan"),
-                "blames": sum(verdict.blames for verdict in verdicts),
-                "evidence": first.evidence if first else (),
-            }
-        )
-    if json_to is not None:
-        write_lines(json_to, rows)
-        return
-    table = Table("job", "fault", "rank", "verdict", "part", "ranks", "latency s")
-    for row in rows:
-        table.add_row(*(str(row[key]) for key in ("job", "fault", "rank", "syndrome", "part", "ranks", "latency_s")))
-    Console().print(table)
+        yield {
+            "job": job.name,
+            "fault": job.kind,
+            "rank": job.rank,
+            "syndrome": first.syndrome if first else "none",
+            "part": first.part if first else "nothing",
+            "ranks": first.ranks if first else (),
+            "latency_s": round(first.at_s - job.fault_s, 2) if first else float("nan"),
+            "blames": sum(verdict.blames for verdict in verdicts),
+            "evidence": first.evidence if first else (),
+        }
 
 
-if __name__ == "__main__":
-    main()
+@case(
+    "health-limits",
+    "Nodes quarantined because Tonnage caps them, where analyser and remediation know it, and where not (simulated).",
+    quick={"seeds": (7101,), "hours": 0.5},
+    by=("limits_known_by",),
+    columns=("limits_known_by", "blamed", "quarantined", "runs"),
+)
+def health_limits(*, seeds: Sequence[int] = numbers("7101-7110"), ranks: int = 32, hours: float = 2.0) -> Iterator[Row]:
+    """A row for each seed, kind of limit and who knows of it: 1 where something is blamed, or a limited node taken out.
+
+    The verdicts go through the remediation that ships; the job goes on under its limit for so many hours, and the
+    verdict stands.
+    """
+    for seed in seeds:
+        for kind in LIMITS:
+            drawn = drawn_case(seed, kind=kind, ranks=ranks)
+            shown, hidden = verdicts_on(drawn, Options()), verdicts_on(drawn, Options(limits=False))
+            knowing = (("analyser and remediation", shown, True), ("remediation alone", hidden, True))
+            for known_by, verdicts, is_known in (*knowing, ("nobody", hidden, False)):
+                blames = [verdict for verdict in verdicts if verdict.blames]
+                facts = [fact for fact in drawn.facts if fact.kind in (FactKind.POWER_CAP, FactKind.CGROUP_LIMIT)]
+                job = SimulatedJob(drawn.layout, {fact.rank: fact.speed_share for fact in facts if is_known})
+                lost = drawn.disturbance.strength / (1 + drawn.disturbance.strength)
+                is_out = any(
+                    takes_out_a_node(job.decided([job.evidence(each, now_s, lost) for each in blames], now_s))
+                    for now_s in (START_S + np.arange(0.0, hours * 3600.0, 120.0)).tolist()
+                )
+                row: Row = {"seed": seed, "kind": kind, "limits_known_by": known_by}
+                yield row | {"blamed": int(bool(blames)), "quarantined": int(is_out)}
+
+
+@case(
+    "health-recorder",
+    "CPU time of the recorder per operation, in the job's thread and in its own; no collective library around it.",
+    quick={"rounds": 2},
+)
+def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
+    """One row: medians over the rounds."""
+    recorder = Recorder(lambda _: None, rank=0)
+    record_us, send_us = [], []
+    for _ in range(rounds):
+        began_s = process_time()
+        for _ in range(RING):
+            recorder.exit(recorder.enter(0, Op.ALL_REDUCE, 1 << 20))
+        recorded_s = process_time()
+        recorder.flush()
+        record_us.append((recorded_s - began_s) / RING * 1e6)
+        send_us.append((process_time() - recorded_s) / RING * 1e6)
+    jobs_us, own_us = (sorted(each)[rounds // 2] for each in (record_us, send_us))
+    row: Row = {"in_the_jobs_thread_us": round(jobs_us, 2), "in_the_recorders_thread_us": round(own_us, 2)}
+    yield row | {"share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6)}
+
+
+STEP_S = 0.212
+
+
+@case(
+    "health-scale",
+    "CPU time, memory and lag of the analyser for 10,240 ranks at 100 operations a second each (simulated records).",
+    quick={"ranks": 64, "seconds": 6.0},
+)
+def health_scale(*, ranks: int = 10_240, seconds: float = 14.0, seeds: Sequence[int] = (1,)) -> Iterator[Row]:
+    """A row a seed: a rank becomes slow after four fifths. ranks: a multiple of 64."""
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "frames"
+            # Another process makes the frames, so that this one's memory is the analyser's.
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+                fault_s = other.submit(write_job, ranks, seconds, seed, path).result()
+            job = job_of(ranks)
+            analyser = Analyser(layout_from(job.introductions(), node=job.node, nic=job.nic))
+            spent_s, records, blames = [], [], []
+            for tick, frames in enumerate(read_job(path), start=1):
+                began_s = process_time()
+                analyser.take(frames, tick * TICK_S)
+                found = analyser.judge(tick * TICK_S)
+                spent_s.append(process_time() - began_s)
+                records.append(len(frames) // 32)
+                blames += [(tick * TICK_S, verdict) for verdict in found if verdict.blames]
+        kept = slice(int(2.0 / TICK_S), None)  # numpy's first calls are over
+        for_s = len(spent_s[kept]) * TICK_S
+        yield {
+            "ranks": ranks,
+            "seed": seed,
+            "records": sum(records),
+            "records_per_s_of_job": round(sum(records[kept]) / for_s),
+            "records_per_cpu_s": round(sum(records[kept]) / sum(spent_s[kept])),
+            "cpu_s_per_s_of_job": round(sum(spent_s[kept]) / for_s, 3),
+            "longest_tick_cpu_s": round(max(spent_s[kept]), 3),
+            "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
+            "fault_to_verdict_s": round(blames[0][0] - fault_s, 2) if blames else None,
+            "verdicts": [f"{verdict.syndrome} {verdict.part} {verdict.ranks}" for _, verdict in blames],
+        }
+
+
+def job_of(ranks: int) -> TrainingJob:
+    """22 operations in steps of 0.21 s, 103 a second."""
+    return TrainingJob(
+        8, ranks // 64, 8, 8, microbatches=4, pass_s=0.0065, tensor_s=0.0004, pipeline_s=0.0006, data_s=0.05
+    )
+
+
+def write_job(ranks: int, seconds: float, seed: int, path: Path) -> float:
+    """Writes each tick as its length and its frames; returns the instant of the fault."""
+    job = job_of(ranks)
+    random = np.random.default_rng([seed, 20])
+    slow = Disturbance(
+        DisturbanceKind.SLOW_RANK, int(seconds / STEP_S * 0.8), (int(random.integers(ranks)),), strength=1.0
+    )
+    timeline = Steps(job, slow, random).run(int(seconds / STEP_S))
+    clocks = clocks_of(ranks, random, timeline.end_s, steps=False)
+    with path.open("wb") as file:
+        for _, frames in arriving_frames(job, slow, timeline, clocks, random, timeline.end_s).ticks():
+            file.write(len(frames).to_bytes(8, "little") + frames)
+    return timeline.fault_s
+
+
+def read_job(path: Path) -> Iterator[bytes]:
+    """Frames of each tick."""
+    with path.open("rb") as file:
+        while length := file.read(8):
+            yield file.read(int.from_bytes(length, "little"))

@@ -10,11 +10,10 @@ from functools import cached_property
 from time import process_time
 from typing import Any
 
-import click
 import numpy as np
 
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.health_remedies import START_S, PretendJob, takes_out_a_node
+from benchmarks.cases import Row, case, numbers
+from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from controller.loops.health.job_stream import PACE_STEPS, StepPace
 from controller.loops.health.stream import KEPT_S
@@ -47,47 +46,43 @@ SINGLE: np.dtype[Any] = np.dtype(np.float32)
 LONGEST = max(tier.steps for tier in TIERS)
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--gpu-days", type=click.FloatRange(1), default=10_000.0, help="Simulated GPU-days.")
-@click.option("--seed", type=int, default=1)
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(gpu_days: float, seed: int, json_to: str | None) -> None:
-    """Count what is blamed in clean jobs of 1,024 ranks with stalls, checkpoints, uneven data and congestion."""
-    job, layout, slim, used = job_looked_at()
-    random = np.random.default_rng([seed, 21])
-    per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
-    blocks = int(np.ceil(gpu_days / per_block))
-    started_s = process_time()
-    found: list[Verdict] = []
-    quarantined = 0
-    for _ in range(blocks):
-        block = block_of(job, slim, random)
-        seen = list(found_in(block, layout, slim, used))
-        firsts: dict[object, Verdict] = {}
-        for verdict in seen:
-            firsts.setdefault(verdict.subject, verdict)
-        found += firsts.values()
-        quarantined += is_quarantined(block, [verdict for verdict in seen if not verdict.cause], layout)
-    blames = [verdict for verdict in found if verdict.blames]
-    record: dict[str, object] = {
-        "gpu_days": round(blocks * per_block),
-        "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(TIERS) * (job.ranks + len(used)),
-        "blamed": len(blames),
-        "blamed_ranks_nodes_nics": sum(verdict.part in NODES for verdict in blames),
-        "nodes_quarantined": quarantined,
-        "abstained": sum(verdict.abstains for verdict in found),
-        "upper_bound_per_1000_gpu_days": round(
-            (sum(verdict.part in NODES for verdict in blames) + 3) / (blocks * per_block) * 1000, 4
-        ),
-        "cpu_s": round(process_time() - started_s),
-        "seed": seed,
-        "first": [f"{verdict.part} {verdict.ranks[:4]} {verdict.evidence}" for verdict in blames[:3]],
-    }
-    if json_to is not None:
-        write_lines(json_to, [record])
-    else:
-        click.echo("\n".join(f"{name:32} {value}" for name, value in record.items()))
+@case(
+    "health-clean",
+    "What is blamed, and whose node is taken out, in 312,330 GPU-days of clean jobs of 1,024 ranks (simulated).",
+    quick={"gpu_days": 1.0, "seeds": (4022,)},
+)
+def health_clean(*, gpu_days: float = 10_400.0, seeds: Sequence[int] = numbers("4001-4030")) -> Iterator[Row]:
+    """A row a seed. The jobs have stalls, checkpoints, uneven data and congestion."""
+    for seed in seeds:
+        job, layout, slim, used = job_looked_at()
+        random = np.random.default_rng([seed, 21])
+        per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
+        blocks = int(np.ceil(gpu_days / per_block))
+        began_s = process_time()
+        found: list[Verdict] = []
+        quarantined = 0
+        for _ in range(blocks):
+            block = block_of(job, slim, random)
+            seen = list(found_in(block, layout, slim, used))
+            firsts: dict[object, Verdict] = {}
+            for verdict in seen:
+                firsts.setdefault(verdict.subject, verdict)
+            found += firsts.values()
+            quarantined += is_quarantined(block, [verdict for verdict in seen if not verdict.cause], layout)
+        blames = [verdict for verdict in found if verdict.blames]
+        on_nodes = sum(verdict.part in NODES for verdict in blames)
+        yield {
+            "seed": seed,
+            "gpu_days": round(blocks * per_block),
+            "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(TIERS) * (job.ranks + len(used)),
+            "blamed": len(blames),
+            "blamed_ranks_nodes_nics": on_nodes,
+            "nodes_quarantined": quarantined,
+            "abstained": sum(verdict.abstains for verdict in found),
+            "upper_bound_per_1000_gpu_days": round((on_nodes + 3) / (blocks * per_block) * 1000, 4),
+            "cpu_s": round(process_time() - began_s),
+            "first": [f"{verdict.part} {verdict.ranks[:4]} {verdict.evidence}" for verdict in blames[:3]],
+        }
 
 
 def job_looked_at() -> tuple[TrainingJob, Layout, "InUse", IntArray]:
@@ -193,7 +188,7 @@ def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iter
 
 def is_quarantined(block: Block, found: Sequence[Verdict], layout: Layout) -> bool:
     """Whether remediation takes a node out for what was found; it hears each verdict in all steps where it stands."""
-    job = PretendJob(layout)
+    job = SimulatedJob(layout)
     step_s = block.compute_s.max(axis=1) + 0.3 * STEP_S
     at_s = START_S + np.cumsum(step_s, dtype=np.float64)
     heard: list[Evidence] = []
@@ -247,7 +242,3 @@ def _at(block: Block, baseline: Baseline, layout: Layout, step: int, full: Float
     spans = slow_spans(block.transfer_s[window], baseline, layout, TIERS, ranks)
     if spans is not None:
         yield named(spans, layout, float(step), 0.0, points=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,76 +12,90 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import numpy as np
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.cases import TORCH, Row, Rows, case
+from benchmarks.tables import grouped
+from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
 from health.verdicts.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]
-FAULTS = ("hang", "stop", "kill", "slow")
 TURN_S = 0.1
 """As often as the operator judges."""
 WARM_UP_STEPS = 45
 GIVEN_UP_S = 60.0
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--python", default=sys.executable, help="A Python that has torch.")
-@click.option("--ranks", type=click.IntRange(2), default=8, help="Processes of each job.")
-@click.option("--runs", type=click.IntRange(1), default=3, help="Jobs of each fault.")
-@click.option("--faults", callback=arguments.words, default=",".join(FAULTS), help=f"Of {', '.join(FAULTS)}.")
-@click.option("--step-s", type=click.FloatRange(0.01), default=0.25, help="Computing time of a step.")
-@click.option("--slow-by", type=click.FloatRange(0.05), default=0.5, help="Longer steps of a slow rank, as a share.")
-@click.option("--seed", type=int, default=1, help="Draws the ranks at fault.")
-@click.option("--identical", is_flag=True, help="Compare parameters of a job with and without the recorder instead.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(
-    python: str,
-    ranks: int,
-    runs: int,
-    faults: tuple[str, ...],
-    step_s: float,
-    slow_by: float,
-    seed: int,
-    identical: bool,
-    json_to: str | None,
-) -> None:
-    """Let a rank of each job fail and measure how soon it is named."""
-    draw = np.random.default_rng(seed)
-    rows: list[dict[str, object]] = []
-    if identical:
-        digests = [_digests(python, ranks, recorded=recorded) for recorded in (False, True)]
-        rows.append({"ranks": ranks, "identical": digests[0] == digests[1] and len(digests[0]) == ranks})
-    else:
+def _summary(rows: Sequence[Row]) -> Rows:
+    """Jobs in which the right rank was named, and the time it took, by fault."""
+    for (fault,), own in grouped(rows, "fault").items():
+        took_s = [row["latency_s"] for row in own if row["right"]]
+        line: Row = {"fault": fault, "jobs": len(own), "right": len(took_s)}
+        if took_s:
+            line |= {"p50_s": float(np.median(took_s)), "p95_s": float(np.quantile(took_s, 0.95)), "max_s": max(took_s)}
+        yield line | {"blamed_before": sum(row["blamed_before"] for row in own)}
+
+
+@case(
+    "health-live",
+    "Time from a fault to its verdict in real gloo jobs of eight ranks in which one hangs or is killed.",
+    quick={"runs": 1, "faults": ("kill",), "ranks": 2},
+    needs=(TORCH,),
+    summary=_summary,
+)
+@case(
+    "health-live-slow",
+    "The same where one rank computes longer by 30 %.",
+    given={"runs": 5, "faults": ("slow",), "slow_by": 0.3, "seeds": (6,)},
+    quick={"runs": 1, "ranks": 2, "slow_by": 1.0},
+    needs=(TORCH,),
+    summary=_summary,
+)
+def health_live(
+    *,
+    python: str = sys.executable,
+    ranks: int = 8,
+    runs: int = 6,
+    faults: Sequence[str] = ("hang", "kill"),
+    step_s: float = 0.25,
+    slow_by: float = 0.5,
+    seeds: Sequence[int] = (5,),
+) -> Iterator[Row]:
+    """A row for each seed, fault (hang, stop, kill or slow) and run. python: one that has torch.
+
+    step_s: computing time of a step. slow_by: longer steps of a slow rank, as a share.
+    """
+    _require_torch(python)
+    for seed in seeds:
+        draw = np.random.default_rng(seed)
         for fault in faults:
             for _ in range(runs):
-                rows.append(_run(Job(python, ranks, step_s), fault, int(draw.integers(ranks)), slow_by))
-                click.echo(json.dumps(rows[-1]), err=True)
-        rows += [_summary(fault, [row for row in rows if row["fault"] == fault]) for fault in faults]
-    write_lines(json_to or "-", rows)
+                yield _run(Job(python, ranks, step_s), fault, int(draw.integers(ranks)), slow_by)
 
 
-def _summary(fault: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:
-    """Jobs in which the right rank was named, and the time it took."""
-    taken = [float(str(row["latency_s"])) for row in rows if row["right"]]
-    return {
-        "summary": fault,
-        "jobs": len(rows),
-        "right": len(taken),
-        "p50_s": round(float(np.median(taken)), 2) if taken else None,
-        "p95_s": round(float(np.quantile(taken, 0.95)), 2) if taken else None,
-        "max_s": max(taken, default=None),
-        "blamed_before": sum(int(str(row["blamed_before"])) for row in rows),
-    }
+@case(
+    "health-identical",
+    "Parameters of a gloo job with the recorder, whose socket nobody reads, and without it: they must be the same.",
+    quick={"ranks": 2},
+    needs=(TORCH,),
+)
+def health_identical(*, python: str = sys.executable, ranks: int = 8) -> Iterator[Row]:
+    """One row. python: one that has torch."""
+    _require_torch(python)
+    bare, recorded = (_digests(python, ranks, recorded=recorded) for recorded in (False, True))
+    is_same = bare == recorded and len(bare) == ranks
+    yield {"ranks": ranks, "identical": is_same, "wrong": "" if is_same else "the recorder changed parameters"}
+
+
+def _require_torch(python: str) -> None:
+    if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:  # noqa: S603
+        raise ConfigError(Mistake("input python", f"{python} has no torch", "give --set python=PATH of one that has"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +113,7 @@ class Job:
             "step_s": self.step_s,
             "steps": self.steps,
         }
-        command = [self.python, "-m", "benchmarks.health_live_ranks", json.dumps(given)]
+        command = [self.python, "-m", "tests.agents.gloo_ranks", json.dumps(given)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)  # noqa: S603
 
@@ -191,7 +205,3 @@ def _until(done: Callable[[], bool], within_s: float) -> None:
     end_s = time.monotonic() + within_s
     while not done() and time.monotonic() < end_s:
         time.sleep(TURN_S)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,22 @@
-"""Remediation of one simulated job: its nodes, its facts, and verdicts as the controller hands them on."""
+"""Remediation: one simulated job that it decides on, and the effective training time of a large one under faults."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from time import process_time
 
+import numpy as np
+
+from benchmarks.cases import Row, Rows, case, numbers
+from benchmarks.tables import grouped
 from health.records.layout import Layout
+from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
 from health.remediation.decision import Decision, decide
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation
 from health.remediation.incidents import Incident, NodeDo, NodeIntent
 from health.verdicts.verdict import Syndrome, Verdict
+from simulator.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
+from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 JOB = "train/job"
 START_S = 1_000_000.0
@@ -15,7 +24,7 @@ START_S = 1_000_000.0
 CHECKPOINT_S = 600.0
 
 
-class PretendJob:
+class SimulatedJob:
     """A job with a pod on each of its nodes, one spare node, and the incidents that it has caused."""
 
     def __init__(self, layout: Layout, speed_share: Mapping[int, float] | None = None) -> None:
@@ -65,3 +74,103 @@ class PretendJob:
 
 def takes_out_a_node(decision: Decision) -> bool:
     return any(isinstance(each, NodeIntent) and each.do is NodeDo.TAINT for each in decision.intents)
+
+
+LIMITLESS = Policy(
+    job_quarantines=10**6, cluster_share=inf, out_share=inf, domain_share=inf, domain_suspects=10**6, restarts=10**6
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EttrVariant:
+    """One response, in a fleet that may differ from the others'."""
+
+    response: Callable[[], FaultResponse]
+    setup: Callable[[Setup], Setup] = lambda setup: setup
+
+
+RESPONSES = {
+    "tonnage": EttrVariant(Remediated),
+    "NCCL time-out + restart": EttrVariant(RestartOnTimeout),
+    "NCCL time-out + person": EttrVariant(Manual),
+    "slow: never move": EttrVariant(lambda: Remediated(without=Without(ski_rental="never"))),
+    "slow: move at once": EttrVariant(lambda: Remediated(without=Without(ski_rental="at once"))),
+    "no restart in place": EttrVariant(lambda: Remediated(without=Without(in_place=True))),
+    "no breakers": EttrVariant(lambda: Remediated(LIMITLESS)),
+    "no probation": EttrVariant(lambda: Remediated(Policy(probation_s=0.0))),
+    "spares 1 %": EttrVariant(Remediated, lambda setup: replace(setup, spares=round(setup.nodes * 0.01))),
+    "no spares": EttrVariant(Remediated, lambda setup: replace(setup, spares=0)),
+    "checkpoints twice as far apart": EttrVariant(
+        Remediated, lambda setup: replace(setup, interval_s=2 * setup.interval_s)
+    ),
+    "checkpoints half as far apart": EttrVariant(
+        Remediated, lambda setup: replace(setup, interval_s=setup.interval_s / 2)
+    ),
+}
+
+T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201, 16: 2.131}
+"""Student's t at 97.5 % for so many seeds."""
+SHOWN = ("down_share", "again_share", "checkpoints_share", "slow_share", "restarts_per_day")
+
+
+def _summary(rows: Sequence[Row]) -> Rows:
+    """Means over seeds; the interval of the mean ratio at 95 %, by Student's t over seeds."""
+    for (variant,), own in grouped(rows, "variant").items():
+        ratios = [100 * row["ettr"] for row in own]
+        half = T95.get(len(own), 2.0) * float(np.std(ratios, ddof=1)) / np.sqrt(len(own)) if len(own) > 1 else inf
+        mean = float(np.mean(ratios))
+        line: Row = {"variant": variant, "seeds": len(own), "ETTR %": mean, "worst": min(ratios)}
+        line |= {"95 % interval": f"{mean - half:.2f} to {mean + half:.2f}"}
+        yield line | {key: float(np.mean([row[key] for row in own])) for key in SHOWN}
+
+
+@case(
+    "health-ettr",
+    "Effective training time of a job of 10,000 GPUs under faults, with remediation and with restarts (simulated).",
+    quick={"seeds": (1,), "days": 1.0, "nodes": 64},
+    summary=_summary,
+)
+@case(
+    "health-ettr-mechanisms",
+    "The same without each mechanism of remediation (simulated).",
+    given={"seeds": numbers("1-8"), "variants": tuple(RESPONSES)},
+    quick={"seeds": (1,), "days": 1.0, "nodes": 64, "variants": ("tonnage", "no spares")},
+    summary=_summary,
+)
+def health_ettr(
+    *,
+    seeds: Sequence[int] = numbers("1-4"),
+    days: float = 30.0,
+    nodes: int = 1250,
+    save_s: float = 1.0,
+    variants: Sequence[str] = ("tonnage", "NCCL time-out + restart", "NCCL time-out + person"),
+) -> Iterator[Row]:
+    """A row for each variant and seed: the ratio of work that counts to time, and where the rest goes.
+
+    save_s: stall of the job per checkpoint. A hundredth of the time all spares may be in use.
+    """
+    rate_s = sum(STOPS_PER_1000_NODE_DAYS.values()) / 1000 / DAY_S
+    setup = Setup(
+        nodes=nodes,
+        spares=spares(nodes, rate_s, mean_out_s(repairs_s(), inf), miss_share=0.01, burst=CLUSTER),
+        days=days,
+        interval_s=advised_interval_s(save_s, mtbf_s(nodes, rate_s)),
+        save_s=save_s,
+        restart_s=150.0,
+        in_place_s=75.0,
+    )
+    for name in variants:
+        for seed in seeds:
+            began_s = process_time()
+            response = RESPONSES[name].response()
+            run = played(RESPONSES[name].setup(setup), response, seed)
+            row: Row = {
+                "variant": name,
+                "seed": seed,
+                "ettr": run.ettr,
+                "restarts_per_day": run.restarts / run.setup.days,
+            }
+            row |= {f"{what}_share": lost_s / run.now_s for what, lost_s in asdict(run.losses).items()}
+            if isinstance(response, Remediated):
+                row |= {each: float(count) for each, count in response.decided.items()}
+            yield row | {"cpu_s": process_time() - began_s}

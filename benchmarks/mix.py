@@ -1,245 +1,385 @@
-"""Cost, proven gap and time of the GPU mix, compared with the textbook model: `python -m benchmarks.mix --help`."""
+"""The GPU mix: cost, proof and time beside the textbook model, requests served with it, and an exact model.
 
-import json
+The textbook model is the published one: one binary per slice and type, on PuLP's CBC with its defaults. Source: Mélange
+(arXiv 2404.14527), section 5, written from the paper. It is more favourable than the published program in two points:
+slices of empty buckets and on types that cannot serve them are omitted instead of given tiny numbers.
+"""
+
 import math
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-from rich.console import Console
-from rich.table import Table
+import numpy as np
+import pulp
 
-from benchmarks.mix_cases import Case, Outcome, Terms, line_of, run_case, summary_of, with_peer
-from benchmarks.mix_replay import Replay, replay_case
-from benchmarks.profiles import ProfileSet, read_profiles
-from benchmarks.roofline import random_profiles, roofline_profiles
+from benchmarks.cases import DATA, Row, case, numbers, say
+from benchmarks.mix_profiles import ProfileSet, random_profiles, read_profiles, roofline_profiles
+from cli.inputs.planning import decider
+from cluster.demand import ThroughputProfile
 from cluster.errors import ConfigError, Mistake
-from placement.mix.problem import IDLE_SHARE
-from placement.stock import Stock
+from cluster.plans import Reason
+from controller.settings import settings_from
+from placement.budget import Budget
+from placement.mix.feasibility import violations
+from placement.mix.heuristics import best_single_type
+from placement.mix.optimizer import answer_mix, work_of
+from placement.mix.problem import IDLE_SHARE, MixAnswer, MixQuestion, Need, in_flight_at_slo, mix_cost
+from placement.mix.problem_builder import offer_of
+from placement.mix.pulp_solver import cbc
+from simulator.serving import ReplayedService, ServingPool, replay_serving
+from tests.builders.many_services import fleet_manifests, tight_manifests
+from tests.mix_exact.comparison import GAP, compare, observed
+from tests.mix_exact.fleets import Switches
 
-SLICES_PER_BUCKET = 20
-"""Slices per bucket of generated sizes: 12x2000 is 100 buckets of 20 slices."""
-
-
-@click.command(help=__doc__)
-@click.option(
-    "--profiles", type=click.Path(path_type=Path), help="Profile file; default: a roofline of four GPU types."
+PROFILES = DATA / "serving" / "synthetic_llama2_7b_4gpu.json"
+COLUMNS = (
+    *("workload", "slo", "rate", "cost_per_hour", "bound", "gap", "seconds", "instances", "infeasible"),
+    *("textbook.cost_per_hour", "textbook.proven", "textbook.seconds"),
 )
-@click.option("--workloads", help="Comma-separated; default: all of the file.")
-@click.option("--slos", help="Comma-separated, e.g. 40ms,120ms; default: all of the file.")
-@click.option("--rates", help="Requests per second, comma-separated; default: the file's, or 1,2,4,8,16,32.")
-@click.option("--slice-factor", type=click.IntRange(min=1), help="Slices per bucket; default: the file's, or 8.")
-@click.option("--continuous", is_flag=True, help="Split buckets in any proportion instead of in slices.")
-@click.option("--inventory", help="Limits per GPU type, e.g. A100=4,H100=2; others are unlimited.")
-@click.option("--prices", help="Other prices, $/h, e.g. H100=4.5.")
-@click.option("--deadline", "deadline_s", default=10.0, show_default=True, help="Work per case, in nominal seconds.")
-@click.option("--gap", default=0.0, show_default=True, help="Relative gap at which the solver stops.")
-@click.option("--headroom", default=None, help="Fraction kept free, or `auto` (for bursts). Default 0; replay: auto.")
-@click.option("--per-instance", is_flag=True, help="Keep slices whole on single instances. Default: the fluid model.")
-@click.option("--no-peer", is_flag=True, help="Do not run the textbook model (one binary per slice, CBC).")
-@click.option(
-    "--peer-limit", "peer_limit_s", default=15.0, show_default=True, help="Time limit of the textbook model, s."
-)
-@click.option("--size", help="Generated profiles instead, TYPESxSLICES, e.g. 12x2000.")
-@click.option("--replay", is_flag=True, help="Serve simulated requests with each mix and count those within the SLO.")
-@click.option("--replay-seconds", "for_s", default=1800.0, show_default=True, help="Measured simulated seconds.")
-@click.option("--idle-share", default=IDLE_SHARE, show_default=True, help="Replay: time per token of a lone request.")
-@click.option("--seed", default=42, show_default=True, help="Seed of the replay and of --size.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on stdout; the summary on stderr.")
-def main(**options: Any) -> None:
-    try:
-        run(options)
-    except ConfigError as wrong:
-        click.echo(f"error: {wrong}", err=True)
-        sys.exit(2)
+QUICK = {"profiles": None, "workloads": ("short",), "slos": ("40ms",), "rates": (2.0,)}
 
 
-def run(options: dict[str, Any]) -> None:
-    """Run all cases. The whole input is checked before the first case, so that bad input writes nothing."""
-    profiles = _profiles(options)
-    cases = _cases(profiles, options)
-    terms = _terms(profiles, options)
-    if options["replay"]:
-        replay = Replay(options["seed"], _above_0("--replay-seconds", options["for_s"]), _idle_share(options))
-        lines = [
-            _with_options(replay_case(case, profiles, terms, replay, time.perf_counter), options) for case in cases
-        ]
-        if not options["as_json"]:
-            Console(width=140).print(_replay_table(lines))
-        return
-    outcomes = []
-    for case in cases:
-        outcome = run_case(case, profiles, terms, time.perf_counter)
-        # The textbook model has no room for bursts, so it is compared only where both answer the same question.
-        if not options["no_peer"] and terms.headroom_share is not None:
-            outcome = with_peer(outcome, limit_s=options["peer_limit_s"], clock=time.perf_counter)
-        _with_options(line_of(outcome), options)
-        outcomes.append(outcome)
-    if not options["as_json"]:
-        Console(width=140).print(_mix_table(outcomes))
-    click.echo(json.dumps(summary_of(outcomes), indent=2), err=options["as_json"])
+@dataclass(frozen=True, slots=True)
+class TextbookAnswer:
+    cost_per_hour: float | None
+    """Cost of the mix; None when no integer solution was found within the limit."""
+    proven: bool
+    seconds: float
 
 
-def _with_options(line: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    if options["as_json"]:
-        click.echo(json.dumps(line))
-    return line
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """One workload at one SLO and rate, with its mix."""
+
+    about: Row
+    question: MixQuestion
+    answer: MixAnswer | Reason
+    seconds: float
+    """From the profile's tables to the verified answer."""
 
 
-def _profiles(options: dict[str, Any]) -> ProfileSet:
-    if options["size"]:
-        profiles = _made_up(options["size"], options["seed"])
-    else:
-        profiles = read_profiles(options["profiles"]) if options["profiles"] else roofline_profiles()
-    prices = _pairs("--prices", options["prices"], float, tuple(profiles.prices))
-    for name, price in prices.items():
-        _above_0(f"--prices {name}", price)
-    return replace(profiles, prices={**profiles.prices, **prices})
+def _profiles(file: Path | None, size: tuple[int, ...] | None, seed: int) -> ProfileSet:
+    """size: GPU types and buckets of generated profiles; None: those of the file, or of the roofline without one."""
+    if size:
+        return random_profiles(size[0], size[1], seed)
+    return read_profiles(file) if file else roofline_profiles()
 
 
-def _made_up(size: str, seed: int) -> ProfileSet:
-    types, _, slices = size.partition("x")
-    buckets = int(slices) // SLICES_PER_BUCKET if slices.isdigit() else 0
-    side = math.isqrt(buckets)
-    if not types.isdigit() or int(types) < 1 or side < 1 or side * side * SLICES_PER_BUCKET != int(slices):
-        remedy = f"give TYPESxSLICES with a square number of buckets of {SLICES_PER_BUCKET} slices, e.g. 12x2000"
-        raise ConfigError(Mistake("--size", f"{size!r}", remedy))
-    return random_profiles(int(types), (side, side), seed)
+def _solved(
+    profiles: ProfileSet,
+    workloads: Sequence[str],
+    slos: Sequence[str],
+    rates: Sequence[float],
+    *,
+    slice_factor: int | None,
+    headroom: float | None,
+    per_instance: bool = False,
+    deadline_s: float = 10.0,
+    gap: float = 0.0,
+) -> Iterator[Solved]:
+    """Every combination, empty sequences meaning all of the profiles'.
 
-
-def _cases(profiles: ProfileSet, options: dict[str, Any]) -> list[Case]:
-    workloads = _chosen("--workloads", options["workloads"], tuple(profiles.workloads))
-    slos = _chosen("--slos", options["slos"], tuple(profiles.tables))
-    rates = profiles.rates
-    if options["rates"]:
-        rates = tuple(_above_0("--rates", _number("--rates", text, float)) for text in options["rates"].split(","))
-    return [Case(w, slo, rate) for w in workloads for slo in slos for rate in rates]
-
-
-def _terms(profiles: ProfileSet, options: dict[str, Any]) -> Terms:
-    inventory = _pairs("--inventory", options["inventory"], int, tuple(profiles.prices))
-    for name, count in inventory.items():
-        if count < 0:
-            raise ConfigError(Mistake(f"--inventory {name}", f"is {count}", "give 0 or more devices"))
-    factor = None if options["continuous"] else options["slice_factor"] or profiles.slice_factor
-    if not 0 <= options["gap"] < 1:
-        raise ConfigError(Mistake("--gap", f"is {options['gap']}", "give 0 ≤ gap < 1"))
-    return Terms(
-        slice_factor=factor,
-        headroom_share=_headroom(options),
-        per_instance=options["per_instance"],
-        stock={name: Stock(count) for name, count in inventory.items()},
-        deadline_s=_above_0("--deadline", options["deadline_s"]),
-        gap=options["gap"],
+    deadline_s: nominal time that sets the amount of work per case; no case ends by the clock. Raises ConfigError, and
+    AssertionError when an answer fails its verification, which would be a bug.
+    """
+    for chosen, known in ((workloads, profiles.workloads), (slos, profiles.tables)):
+        if unknown := [name for name in chosen if name not in known]:
+            raise ConfigError(Mistake(", ".join(unknown), "is not in the profiles", f"they have {', '.join(known)}"))
+    cases = (
+        (workload, slo, rate)
+        for workload in workloads or profiles.workloads
+        for slo in slos or profiles.tables
+        for rate in rates or profiles.rates
     )
-
-
-def _headroom(options: dict[str, Any]) -> float | None:
-    text = options["headroom"] or ("auto" if options["replay"] else "0")
-    if text == "auto":
-        return None
-    share = float(_number("--headroom", text, float))
-    if not 0 <= share < 1:
-        raise ConfigError(Mistake("--headroom", f"is {text}", "give 0 ≤ share < 1, or auto"))
-    return share
-
-
-def _idle_share(options: dict[str, Any]) -> float:
-    share = float(options["idle_share"])
-    if not 0 < share < 1:
-        raise ConfigError(Mistake("--idle-share", f"is {share}", "give 0 < share < 1"))
-    return share
-
-
-def _above_0(place: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(Mistake(place, f"is {value}", "give a finite number above 0"))
-    return value
-
-
-def _number(place: str, text: str, kind: Callable[[str], Any]) -> Any:
-    try:
-        return kind(text)
-    except ValueError as wrong:
-        raise ConfigError(Mistake(place, f"is {text!r}", "give a number")) from wrong
-
-
-def _chosen(option: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    chosen = tuple(text.split(",")) if text else known
-    unknown = [name for name in chosen if name not in known]
-    if unknown:
-        raise ConfigError(Mistake(option, f"unknown: {', '.join(unknown)}", f"the profiles have {', '.join(known)}"))
-    return chosen
-
-
-def _pairs(option: str, text: str | None, kind: Callable[[str], Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """Mapping of an option such as `A100=4,H100=2`."""
-    pairs: dict[str, Any] = {}
-    mistakes = []
-    for part in text.split(",") if text else ():
-        name, _, value = part.partition("=")
-        if name not in known:
-            mistakes.append(Mistake(option, f"unknown GPU type {name!r}", f"the profiles have {', '.join(known)}"))
-        elif name in pairs:
-            mistakes.append(Mistake(option, f"{name} is given twice"))
-        else:
-            pairs[name] = _number(f"{option} {name}", value, kind)
-    if mistakes:
-        raise ConfigError(tuple(mistakes))
-    return pairs
-
-
-def _mix_table(outcomes: list[Outcome]) -> Table:
-    table = Table(title="Cheapest mix per case (dollars per hour)")
-    for name in ("workload", "slo", "rate", "cost", "bound", "gap", "seconds", "instances", "textbook", "its s"):
-        table.add_column(name, justify="left" if name in ("workload", "slo", "instances") else "right")
-    for line in map(line_of, outcomes):
-        peer = line.get("peer")
-        theirs = ("", "") if peer is None else (_dollars(peer), f"{peer['seconds']:.2f}")
-        head = (line["workload"], line["slo"], f"{line['rate']:g}")
-        if "infeasible" in line:
-            table.add_row(*head, "none", "", "", f"{line['seconds']:.3f}", line["infeasible"], *theirs)
-            continue
-        mix = ", ".join(f"{count} {name}" for name, count in line["instances"].items() if count)
-        figures = (f"{line['cost_per_hour']:.3f}", f"{line['bound']:.3f}", f"{line['gap']:.2%}")
-        table.add_row(*head, *figures, f"{line['seconds']:.3f}", mix, *theirs)
-    return table
-
-
-def _dollars(peer: dict[str, Any]) -> str:
-    cost = peer["cost_per_hour"]
-    return "none" if cost is None else f"{cost:.3f}" + ("" if peer["proven"] else " unproven")
-
-
-def _replay_table(lines: list[dict[str, Any]]) -> Table:
-    table = Table(
-        title="Requests within the SLO: our routing with headroom, random routing, our routing without headroom"
-    )
-    for name in ("workload", "slo", "rate", "$/h", "headroom", "ours", "p50", "p99", "random", "no headroom"):
-        table.add_column(name, justify="left" if name in ("workload", "slo") else "right")
-    for line in lines:
-        head = (line["workload"], line["slo"], f"{line['rate']:g}")
-        if "infeasible" in line:
-            table.add_row(*head, "none", line["infeasible"])
-            continue
-        extra = line["cost_per_hour"] - line["cost_without_headroom"]
-        ours = line["weights"]
-        table.add_row(
-            *head,
-            f"{line['cost_per_hour']:.2f}",
-            f"{extra:.2f} ({line['headroom_share_of_cost']:.0%})",
-            f"{ours['met_share']:.2%}",
-            f"{ours['stretch_p50']:.2f}",
-            f"{ours['stretch_p99']:.2f}",
-            f"{line['random']['met_share']:.2%}",
-            f"{line['weights_without_headroom']['met_share']:.2%}",
+    for workload, slo, rate in cases:
+        began_s = time.perf_counter()
+        share, limit = profiles.workloads[workload], profiles.slos[slo]
+        cells = tuple((int(i), int(j)) for i, j in np.argwhere(share > 0))
+        rate_per_s = np.array([share[cell] * rate for cell in cells])
+        offers = tuple(
+            offer_of(
+                ThroughputProfile(workload, name, limit, profiles.grid, profiles.tables[slo][name]),
+                *(price, profiles.grid, cells, rate_per_s),
+            )
+            for name, price in profiles.prices.items()
         )
-    return table
+        factor = slice_factor or profiles.slice_factor
+        need = Need(workload, limit, profiles.grid, cells, rate_per_s, offers, factor, headroom)
+        question = MixQuestion((need,), {}, per_instance=per_instance)
+        answer = answer_mix(question, Budget(work_of(deadline_s), time.perf_counter), gap=gap)
+        seconds = time.perf_counter() - began_s
+        about = {"workload": workload, "slo": slo, "rate": rate}
+        if isinstance(answer, MixAnswer) and (wrong := violations(question, answer.mixes)):
+            raise AssertionError(f"{about}: {'; '.join(wrong)}")
+        yield Solved(about, question, answer, seconds)
 
 
-if __name__ == "__main__":
-    main()
+def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[], float]) -> TextbookAnswer:
+    """Solution of a question with one service and without bursts, by the textbook model."""
+    began = clock()
+    (need,) = question.needs
+    parts = need.slice_factor or 1
+    model = pulp.LpProblem("textbook", pulp.LpMinimize)
+    y = [model.add_variable(f"y_{g}", 0, cat=pulp.LpInteger) for g in range(len(need.offers))]
+    x = {
+        (b, s, g): model.add_variable(f"x_{b}_{s}_{g}", cat=pulp.LpBinary)
+        for b in range(len(need.cells))
+        for s in range(parts)
+        for g, offer in enumerate(need.offers)
+        if np.isfinite(offer.load[b])
+    }
+    model += pulp.lpSum(offer.price_per_hour * count for offer, count in zip(need.offers, y, strict=True))
+    for b in range(len(need.cells)):
+        for s in range(parts):
+            model += pulp.lpSum(x[b, s, g] for g in range(len(need.offers)) if (b, s, g) in x) == 1
+    for g, offer in enumerate(need.offers):
+        load = pulp.lpSum(float(offer.load[b]) / parts * x[b, s, h] for b, s, h in x if h == g)
+        model += load <= (1 - (need.headroom_share or 0.0)) * y[g]
+        if offer.gpu_type in question.stock:
+            model += y[g] <= question.stock[offer.gpu_type].holds(offer.footprint)
+    model.solve(cbc(msg=False, timeLimit=limit_s))
+    seconds = clock() - began
+    # CBC reports "optimal" even when it stopped at the time limit; sol_status distinguishes the two.
+    found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+    cost = float(pulp.value(model.objective)) if found else None
+    return TextbookAnswer(cost, model.sol_status == pulp.LpSolutionOptimal, seconds)
+
+
+@case(
+    "mix",
+    "Cost, proven gap and time of the cheapest GPU mix beside the textbook model; 36 cases of synthetic profiles.",
+    columns=COLUMNS,
+    quick=QUICK,
+)
+@case(
+    "mix-large",
+    "Proven gap and time of the mix on 12 generated GPU types and 2,000 slices.",
+    columns=COLUMNS,
+    given={
+        "profiles": None,
+        "size": (12, 100),
+        "workloads": (),
+        "slos": (),
+        "rates": (),
+        "slice_factor": None,
+        "gap": 0.005,
+        "textbook_s": 0.0,
+    },
+    quick={"rates": (8.0,)},
+)
+def mix(
+    *,
+    profiles: Path | None = PROFILES,
+    size: tuple[int, ...] | None = None,
+    workloads: Sequence[str] = ("short", "long", "mixed"),
+    slos: Sequence[str] = ("40ms", "120ms"),
+    rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+    slice_factor: int | None = 8,
+    headroom: float | None = 0.0,
+    per_instance: bool = False,
+    gap: float = 0.0,
+    textbook_s: float = 15.0,
+    seed: int = 42,
+) -> Iterator[Row]:
+    """A row for each workload, SLO and rate. Costs are US dollars per hour.
+
+    size: GPU types and buckets of generated profiles, with 20 slices a bucket. headroom: fraction kept free; null: for
+    bursts. per_instance: keep slices whole on single instances. textbook_s: time limit of the textbook model; 0: it is
+    left out, as where headroom is for bursts, of which it knows nothing.
+    """
+    said = _profiles(profiles, size, seed)
+    terms: dict[str, Any] = {"slice_factor": slice_factor, "headroom": headroom, "per_instance": per_instance}
+    times: list[tuple[float, float]] = []
+    for each in _solved(said, workloads, slos, rates, **terms, gap=gap):
+        row, answer = dict(each.about), each.answer
+        if isinstance(answer, Reason):
+            row |= {"infeasible": answer.words, "code": answer.code, "figures": dict(answer.figures)}
+            row["seconds"] = round(each.seconds, 4)
+        else:
+            (need,), (found,) = each.question.needs, answer.mixes
+            single = best_single_type(need, each.question.stock)
+            counts = zip(need.offers, found.instances.tolist(), strict=True)
+            row |= {
+                "cost_per_hour": round(answer.cost_per_hour, 6),
+                "bound": round(answer.certificate.bound, 6),
+                "gap": answer.certificate.gap,
+                "seconds": round(each.seconds, 4),
+                "solver": answer.certificate.solver,
+                "instances": {offer.instance_type.name: count for offer, count in counts if count},
+                "fluid_cost_per_hour": round(answer.fluid_cost_per_hour, 6),
+                "single_type": None
+                if single is None
+                else {
+                    "gpu_type": need.offers[int(single.instances.argmax())].gpu_type,
+                    "cost_per_hour": round(mix_cost(need, single), 6),
+                },
+                "slice_factor": need.slice_factor,
+            }
+        # A bucket that no type serves leaves nothing to ask it.
+        if textbook_s and headroom is not None and row.get("code") != "BucketUnserved":
+            peer = solve_textbook(each.question, limit_s=textbook_s, clock=time.perf_counter)
+            row["textbook"] = {
+                "cost_per_hour": None if peer.cost_per_hour is None else round(peer.cost_per_hour, 6),
+                "proven": peer.proven,
+                "seconds": round(peer.seconds, 4),
+            }
+            times.append((peer.seconds, each.seconds))
+        yield row
+    if times:
+        ratios = sorted(theirs / ours for theirs, ours in times)
+        total = math.fsum(theirs for theirs, _ in times) / math.fsum(ours for _, ours in times)
+        say(f"time of the textbook model over ours: median {ratios[len(ratios) // 2]:.1f}, in total {total:.1f}")
+
+
+@case(
+    "mix-replay",
+    "Requests within their SLO under the mix: our routing beside random routing and no headroom (simulated requests).",
+    quick={"profiles": None, "workloads": ("mixed",), "slos": ("120ms",), "rates": (8.0,), "for_s": 600.0},
+    by=("workload", "slo", "rate"),
+    columns=(
+        *("workload", "slo", "rate", "cost_per_hour", "headroom_share_of_cost", "weights.met_share"),
+        *("weights.stretch_p99", "random.met_share", "weights_without_headroom.met_share"),
+    ),
+)
+def mix_replay(
+    *,
+    profiles: Path | None = PROFILES,
+    workloads: Sequence[str] = ("short", "long", "mixed"),
+    slos: Sequence[str] = ("40ms", "120ms"),
+    rates: Sequence[float] = (8.0, 32.0),
+    for_s: float = 1800.0,
+    seeds: Sequence[int] = (42, 7, 8),
+) -> Iterator[Row]:
+    """A row for each case and seed: the mix with headroom under both routers, and the mix without it under ours."""
+    said = _profiles(profiles, None, 0)
+    choice = (said, workloads, slos, rates)
+    both = zip(
+        _solved(*choice, slice_factor=None, headroom=None),
+        _solved(*choice, slice_factor=None, headroom=0.0),
+        strict=True,
+    )
+    for roomy, bare in both:
+        if isinstance(roomy.answer, Reason) or isinstance(bare.answer, Reason):
+            refused = roomy.answer if isinstance(roomy.answer, Reason) else bare.answer
+            yield {**roomy.about, "infeasible": refused.words if isinstance(refused, Reason) else ""}
+            continue
+        cost, least = roomy.answer.cost_per_hour, bare.answer.cost_per_hour
+        for seed in seeds:
+            row = {
+                **roomy.about,
+                "seed": seed,
+                "cost_per_hour": round(cost, 6),
+                "cost_without_headroom": round(least, 6),
+            }
+            row["headroom_share_of_cost"] = cost / least - 1
+            ways = (("weights", roomy, "weights"), ("random", roomy, "random"))
+            for name, solved, router in (*ways, ("weights_without_headroom", bare, "weights")):
+                service = _service(solved, said)
+                met = replay_serving(service, router=router, seed=seed, for_s=for_s, idle_share=IDLE_SHARE)  # type: ignore[arg-type]
+                row[name] = {
+                    "requests": met.requests,
+                    "met_share": met.met_share,
+                    "stretch_p50": met.stretch_p50,
+                    "stretch_p99": met.stretch_p99,
+                    "misrouted_share": met.misrouted_share,
+                }
+            yield row
+
+
+def _service(solved: Solved, profiles: ProfileSet) -> ReplayedService:
+    """Simulated service with the GPU mix of a solved case."""
+    assert isinstance(solved.answer, MixAnswer)  # noqa: S101 - asked before
+    (need,), (found,) = solved.question.needs, solved.answer.mixes
+    rows, columns = (np.array(places) for places in zip(*need.cells, strict=True))
+    tokens = np.array(profiles.grid.output_tokens, dtype=np.float64)[columns]
+    tables = profiles.tables[solved.about["slo"]]
+    pools = tuple(
+        ServingPool(
+            offer.gpu_type,
+            int(found.instances[g]),
+            in_flight_at_slo(tables[offer.gpu_type][rows, columns], need.slo.tpot_s, tokens),
+            found.share[:, g],
+        )
+        for g, offer in enumerate(need.offers)
+        if found.instances[g]
+    )
+    return ReplayedService(need.rate_per_s, tokens, need.slo.tpot_s, pools)
+
+
+@case(
+    "mix-exact",
+    "Plans of random fleets with services beside an exact model that gives every instance a seat.",
+    quick={"seeds": (1, 2)},
+    columns=("seed", "services", "served", "objective", "exact", "gap", "cpu_s"),
+)
+@case(
+    "mix-exact-all",
+    "The same with selectors, CPU and memory, several widths of a GPU type, and spot nodes.",
+    given={"options": ("selectors", "resources", "widths", "spot_nodes")},
+    quick={"seeds": (1, 2)},
+    columns=("seed", "services", "served", "objective", "exact", "gap", "cpu_s"),
+)
+def mix_exact(*, seeds: Sequence[int] = numbers("1-400"), options: Sequence[str] = ()) -> Iterator[Row]:
+    """A row for each fleet; `wrong` where the plan does not agree with the exact model."""
+    switches = replace(Switches(), **dict.fromkeys(options, True))
+    gaps = []
+    for seed in seeds:
+        found = compare(seed, switches)
+        gaps.append(found.gap)
+        yield {
+            "seed": seed,
+            "services": found.services,
+            "served": found.served,
+            "objective": found.objective,
+            "exact": found.exact,
+            "gap": found.gap,
+            "cpu_s": found.seconds,
+            "wrong": f"seed {seed}: {'; '.join(found.disagreements)}" if found.disagreements else "",
+        }
+    say(f"{sum(gap > GAP for gap in gaps)} of {len(gaps)} plans state a gap above {GAP:.1%}, at most {max(gaps):.1%}")
+
+
+@case(
+    "mix-services",
+    "Services served, gap and CPU time of plans for 12 services on a stock that one known solution uses up.",
+    quick={"seeds": (1,)},
+    by=("cycle",),
+)
+@case(
+    "mix-services-fleet",
+    "The same for 20 services on 1,000 nodes, three plans in a row, each of which is obeyed.",
+    given={"seeds": numbers("1-5"), "services": 20, "nodes": 1000, "cycles": 3},
+    quick={"seeds": (1,), "services": 4, "nodes": 40, "cycles": 2},
+    by=("cycle",),
+)
+def mix_services(
+    *,
+    seeds: Sequence[int] = numbers("1-50"),
+    services: int = 12,
+    nodes: int = 0,
+    cycles: int = 1,
+    deadline_s: float = 2.0,
+) -> Iterator[Row]:
+    """A row for each plan. nodes: of eight devices; 0: the stock of a known solution. deadline_s: nominal work each."""
+    decide = decider(settings_from({"plan_deadline_s": deadline_s}), awaits_pods=True)
+    for seed in seeds:
+        manifests = fleet_manifests(seed, services, nodes=nodes) if nodes else tight_manifests(seed, services)
+        snapshot = observed(manifests)
+        for cycle in range(1, cycles + 1):
+            began_s = time.process_time()
+            plan = decide(snapshot)
+            seconds = time.process_time() - began_s
+            certificate = plan.certificates.get("mix")
+            yield {
+                "seed": seed,
+                "cycle": cycle,
+                "served": sum(each.refusal is None for each in plan.services),
+                "services": len(plan.services),
+                "cost": sum(each.cost_per_hour for each in plan.services),
+                "gap": certificate.gap if certificate else 0.0,
+                "cpu_s": seconds,
+            }
+            snapshot = snapshot.after(plan.actions)

@@ -1,77 +1,167 @@
-"""Time to observe the cluster in a cycle, and memory of the caches."""
+"""Time to observe the cluster in a cycle, and memory of the caches, on objects as an API server sends them."""
 
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
+import msgspec
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import api_objects, arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.cases import Row, case
 from controller.api import gpu_type
-from controller.kube.cache import Cache
+from controller.api.labels import API_VERSION
 from controller.kube_world.observer import Caches, Observer, empty_caches, settle_heap
 
-Record = Mapping[str, object]
+Object = dict[str, Any]
+GPU_TYPES = {"a100": "NVIDIA-A100-SXM4-80GB", "h100": "NVIDIA-H100-80GB-HBM3", "l4": "NVIDIA-L4"}
+ASKS = ((1, ""), (2, ""), (8, ""), (1, "300"), (0, ""))
+"""GPU requests as (whole devices, thousandths of one device or "")."""
+
+
+def gpu_type_object(name: str) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUType",
+        "metadata": {"name": name, "uid": f"type-{name}", "resourceVersion": "1", "generation": 1},
+        "spec": {
+            "nodeLabel": {"key": "nvidia.com/gpu.product", "values": [GPU_TYPES[name]]},
+            "resourceName": "nvidia.com/gpu",
+            "memory": "80Gi",
+            "pricePerHour": {"onDemand": 3.0},
+        },
+    }
+
+
+def node_object(number: int) -> Object:
+    """Node with 8 GPUs, as reported by a kubelet with a device plugin and feature discovery."""
+    product = tuple(GPU_TYPES.values())[number % len(GPU_TYPES)]
+    name = f"gpu-{number:05d}"
+    have = {"cpu": "128", "memory": "1056Gi", "ephemeral-storage": "3455Gi", "pods": "110", "nvidia.com/gpu": "8"}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "node_object.kubernetes.io/instance-type": "gpu-8x",
+        "topology.kubernetes.io/zone": f"zone-{number % 3}",
+        "topology.kubernetes.io/rack": f"rack-{number // 16}",
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.count": "8",
+        "nvidia.com/gpu.memory": "81559",
+    }
+    conditions = [
+        {"type": kind, "status": status, "reason": f"Kubelet{kind}", "message": "as it should be " * 3}
+        for kind, status in (("MemoryPressure", "False"), ("DiskPressure", "False"), ("Ready", "True"))
+    ]
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"node_object-{number:032d}",
+            "resourceVersion": str(number),
+            "labels": labels,
+        },
+        "spec": {"providerID": f"cloud:///{name}"},
+        "status": {
+            "capacity": have,
+            "allocatable": {**have, "memory": "1040Gi"},
+            "conditions": conditions,
+            "images": [{"names": [f"registry.example/image-{n}@sha256:{n:064d}"], "sizeBytes": n} for n in range(20)],
+        },
+    }
+
+
+def pod_object(number: int, *, on: str = "", version: int = 1) -> Object:
+    """Pod of a Deployment with one container and a sidecar, 3 KB."""
+    gpus, milli = ASKS[number % len(ASKS)]
+    name = f"worker-{number:06d}"
+    whole = {"nvidia.com/gpu": str(gpus)} if gpus and not milli else {}
+    resources = {"requests": {"cpu": "4", "memory": "16Gi", **whole}, "limits": {"memory": "16Gi", **whole}}
+    annotations = {"kubernetes.io/config.source": "api", "prometheus.io/scrape": "true"}
+    mount = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": f"team-{number % 20}",
+            "uid": f"pod_object-{number:032d}",
+            "resourceVersion": str(version),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "worker", "pod_object-template-hash": f"{number % 500:010d}"},
+            "annotations": {**annotations, **({"tonnage.dev/gpu-milli": milli} if milli else {})},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "worker", "uid": "0" * 36}],
+            "managedFields": [{"manager": "kube-controller-manager", "fieldsV1": {"f:spec": {"f:x": {}}}}] * 3,
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/trainer:1.2.3",
+                    "env": [{"name": f"SETTING_{n}", "value": "x" * 20} for n in range(8)],
+                    "resources": resources,
+                    "volumeMounts": [mount],
+                },
+                {
+                    "name": "proxy",
+                    "image": "registry.example/proxy:1",
+                    "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+                    "volumeMounts": [mount],
+                },
+            ],
+            "nodeName": on,
+            "priority": number % 3,
+            "schedulerName": "default-scheduler",
+            "tolerations": [
+                {"key": f"node_object.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
+                for what in ("not-ready", "unreachable")
+            ],
+        },
+        "status": {
+            "phase": "Running" if on else "Pending",
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+        },
+    }
+
+
+def daemon_object(on: int, which: int) -> Object:
+    """Pod of a DaemonSet on a node_object, pinned to it by name as the DaemonSet controller does."""
+    name, number = f"daemon-{which}", which * 1_000_000 + on
+    made = pod_object(number, on=f"gpu-{on:05d}")
+    metadata, spec = made["metadata"], made["spec"]
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": "0" * 36, "controller": True}
+    metadata.update(name=f"{name}-{on:05d}", namespace="kube-system", uid=f"{name}-{on:025d}", ownerReferences=[owner])
+    metadata["annotations"].pop("tonnage.dev/gpu-milli", None)
+    by_name = {"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}
+    required = {"nodeSelectorTerms": [{"matchFields": [by_name]}]}
+    spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    requests = {"cpu": f"{100 * (which + 1)}m", "memory": "128Mi"}
+    spec["containers"] = [{"name": "main", "image": f"registry.example/{name}:1", "resources": {"requests": requests}}]
+    spec["priority"] = 2_000_001_000
+    spec["tolerations"] = [{"operator": "Exists"}]
+    return made
+
+
+def list_page(objects: Iterable[Object], continue_: str = "") -> bytes:
+    """List, or one list_page of it."""
+    more = {"continue": continue_} if continue_ else {}
+    return msgspec.json.encode({"metadata": {"resourceVersion": "1", **more}, "items": list(objects)})
+
+
+def list_pages(objects: Iterable[Object], size: int) -> list[bytes]:
+    """List in list_pages of `size` objects, at least one list_page."""
+    every = list(objects)
+    starts = range(0, max(len(every), 1), size)
+    return [list_page(every[at : at + size], f"from {at + size}" if at + size < len(every) else "") for at in starts]
+
+
+def watch_event(kind: str, obj: Mapping[str, Any]) -> bytes:
+    """Watch watch_event, one line of a watch."""
+    return msgspec.json.encode({"type": kind, "object": obj})
+
 
 DAEMONS = 5
 """DaemonSets of a made-up cluster: network, monitoring, logs, the device plugin and its node features."""
-
-
-@click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.IntRange(1), default=1000, help="Nodes with 8 GPUs each.")
-@click.option("--pods", callback=arguments.seeds, default="10000", help="Numbers of pods, nine in ten of them bound.")
-@click.option("--changed", type=click.IntRange(0), default=10, help="Pods that change between two snapshots.")
-@click.option("--looks", type=click.IntRange(1), default=50, help="Timed snapshots.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(nodes: int, pods: tuple[int, ...], changed: int, looks: int, json_to: str | None) -> None:
-    """Feeds lists and watch events of generated objects to the caches, as bytes, and times the snapshots.
-
-    Before each snapshot a few pods change: some are bound, some deleted, some created, and one node has a heartbeat.
-    The memory is the growth of the process from the empty caches to the first snapshot, at rest.
-    """
-    records = [timed(nodes, count, changed, looks) for count in pods]
-    if json_to:
-        write_lines(json_to, records)
-    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 110).print(table_of(records))
-
-
-def timed(nodes: int, pods: int, changed: int, looks: int) -> Record:
-    caches, now_s = empty_caches(), 0.0
-    observer = Observer(caches, lambda: now_s, at_first_sight=settle_heap)
-    lists = lists_of(caches, nodes, pods)
-    before_bytes = resident_bytes()
-    list_ms = took_ms(lambda: fill(lists))
-    listed_bytes = resident_bytes()
-    first_ms = took_ms(observer.observe)
-    seen_bytes = resident_bytes()
-    look_ms, look_cpu_ms = [], []
-    for look in range(looks):
-        disturb(caches, nodes, pods, changed, look)
-        cpu_s = time.process_time()
-        look_ms.append(took_ms(observer.observe))
-        look_cpu_ms.append((time.process_time() - cpu_s) * 1e3)
-    idle_ms = [took_ms(observer.observe) for _ in range(looks)]
-    return {
-        "nodes": nodes,
-        "pods": pods,
-        "daemon_pods": nodes * DAEMONS,
-        "changed": changed,
-        "list_ms": round(list_ms),
-        "first_ms": round(first_ms),
-        "look_p50_ms": round(float(np.median(look_ms)), 1),
-        "look_p99_ms": round(float(np.percentile(look_ms, 99)), 1),
-        "look_cpu_p50_ms": round(float(np.median(look_cpu_ms)), 1),
-        "idle_p50_ms": round(float(np.median(idle_ms)), 2),
-        "caches_mb": round((listed_bytes - before_bytes) / 1e6, 1),
-        "with_picture_mb": round((seen_bytes - before_bytes) / 1e6, 1),
-    }
 
 
 def took_ms(work: Callable[[], object]) -> float:
@@ -80,63 +170,89 @@ def took_ms(work: Callable[[], object]) -> float:
     return (time.perf_counter() - start_s) * 1e3
 
 
-Lists = list[tuple[Cache[Any], list[bytes]]]
-
-
-def lists_of(caches: Caches, nodes: int, pods: int, daemons: int = DAEMONS) -> Lists:
-    """Pages of the first list of each resource, as a server sends them.
-
-    daemons: number of DaemonSets, each with a pod on every node, beside the `pods`.
-    """
-    types = [api_objects.gpu_type(name) for name in api_objects.GPU_TYPES]
-    fleet = (api_objects.node(n) for n in range(nodes))
-    every_pod = [
-        *(api_objects.pod(n, on=seat(n, nodes)) for n in range(pods)),
-        *(api_objects.daemon_pod(n, which) for n in range(nodes) for which in range(daemons)),
-    ]
-    own = [(cache, [api_objects.page(types if kind is gpu_type.KIND else ())]) for kind, cache in caches.own.items()]
-    return [*own, (caches.nodes, [api_objects.page(fleet)]), (caches.pods, api_objects.pages(every_pod, 2000))]
-
-
-def fill(lists: Lists) -> None:
-    for cache, bodies in lists:
-        for n, body in enumerate(bodies):
-            cache.take_page(body, 0.0, is_first=n == 0)
-
-
-def seat(number: int, nodes: int) -> str:
-    return "" if number % 10 == 9 else f"gpu-{number % nodes:05d}"
-
-
-def disturb(caches: Caches, nodes: int, pods: int, changed: int, look: int) -> None:
-    """Typical changes of one second."""
-    rng = np.random.default_rng(look)
-    for number, deed in zip(rng.integers(0, pods, changed).tolist(), rng.integers(0, 3, changed), strict=True):
-        if deed == 0:
-            lines = [api_objects.event("DELETED", api_objects.pod(number))]
-            lines.append(api_objects.event("ADDED", api_objects.pod(number, version=look + 2)))
-        else:
-            on = f"gpu-{(number + look) % nodes:05d}"
-            lines = [api_objects.event("MODIFIED", api_objects.pod(number, on=on, version=look + 2))]
-        for line in lines:
-            caches.pods.take_line(line, 0.0)
-    caches.nodes.take_line(api_objects.event("MODIFIED", api_objects.node(look % nodes)), 0.0)
-
-
 def resident_bytes() -> int:
     """Resident set of this process. Linux only: /proc."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
 
-def table_of(records: list[Record]) -> Table:
-    table = Table(title="Observing the cluster")
-    for name in records[0]:
-        table.add_column(name, justify="right")
-    for record in records:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in record.values()))
-    return table
+def filled(nodes: int, pods: int, caches: Caches) -> Callable[[], None]:
+    """Fills the caches with so many nodes and pods, and a pod of each DaemonSet on every node, when called.
+
+    The lists are made before: as bytes, in the pages that a server sends.
+    """
+    types = [gpu_type_object(name) for name in GPU_TYPES]
+    every_pod = [
+        *(pod_object(n, on="" if n % 10 == 9 else f"gpu-{n % nodes:05d}") for n in range(pods)),
+        *(daemon_object(n, which) for n in range(nodes) for which in range(DAEMONS)),
+    ]
+    # Kinds without an object have an empty list: what was never listed is not seen yet.
+    lists = {id(cache): [list_page(())] for cache in caches.each}
+    lists[id(caches.own[gpu_type.KIND])] = [list_page(types)]
+    lists[id(caches.nodes)] = [list_page(node_object(n) for n in range(nodes))]
+    lists[id(caches.pods)] = list_pages(every_pod, 2000)
+
+    def fill() -> None:
+        for cache in caches.each:
+            for n, body in enumerate(lists[id(cache)]):
+                cache.take_page(body, 0.0, is_first=n == 0)
+
+    return fill
 
 
-if __name__ == "__main__":
-    main()
+@case(
+    "observe",
+    "Time of each observation of generated objects fed to the caches as bytes, and their memory; 1,000 nodes.",
+    quick={"nodes": (20,), "looks": 2},
+)
+def observe(*, nodes: Sequence[int] = (1000, 10_000), looks: int = 100, changed: int = 10) -> Iterator[Row]:
+    """A row for each number of nodes, with ten pods each (six on 10,000), nine in ten of them bound.
+
+    Before each observation a few pods change: some are bound, some deleted, some created, and one node has a heartbeat.
+    The memory is the growth of the process from the empty caches to the first snapshot, at rest. changed: pods.
+    """
+    for count in nodes:
+        pods = 10 * count if count < 10_000 else 6 * count
+        caches = empty_caches()
+        observer = Observer(caches, lambda: 0.0, at_first_sight=settle_heap)
+        fill = filled(count, pods, caches)
+        before_bytes = resident_bytes()
+        list_ms = took_ms(fill)
+        listed_bytes = resident_bytes()
+        first_ms = took_ms(observer.observe)
+        seen_bytes = resident_bytes()
+        look_ms, look_cpu_ms = [], []
+        for look in range(looks):
+            _disturb(caches, count, pods, changed, look)
+            cpu_s = time.process_time()
+            look_ms.append(took_ms(observer.observe))
+            look_cpu_ms.append((time.process_time() - cpu_s) * 1e3)
+        idle_ms = [took_ms(observer.observe) for _ in range(looks)]
+        yield {
+            "nodes": count,
+            "pods": pods,
+            "daemon_pods": count * DAEMONS,
+            "list_ms": round(list_ms),
+            "first_ms": round(first_ms),
+            "look_p50_ms": round(float(np.median(look_ms)), 1),
+            "look_p99_ms": round(float(np.percentile(look_ms, 99)), 1),
+            "look_cpu_p50_ms": round(float(np.median(look_cpu_ms)), 1),
+            "idle_p50_ms": round(float(np.median(idle_ms)), 2),
+            "caches_mb": round((listed_bytes - before_bytes) / 1e6, 1),
+            "with_snapshot_mb": round((seen_bytes - before_bytes) / 1e6, 1),
+        }
+
+
+def _disturb(caches: Caches, nodes: int, pods: int, changed: int, look: int) -> None:
+    """Typical changes of one second."""
+    rng = np.random.default_rng(look)
+    for number, deed in zip(rng.integers(0, pods, changed).tolist(), rng.integers(0, 3, changed), strict=True):
+        if deed == 0:
+            lines = [watch_event("DELETED", pod_object(number))]
+            lines.append(watch_event("ADDED", pod_object(number, version=look + 2)))
+        else:
+            on = f"gpu-{(number + look) % nodes:05d}"
+            lines = [watch_event("MODIFIED", pod_object(number, on=on, version=look + 2))]
+        for line in lines:
+            caches.pods.take_line(line, 0.0)
+    caches.nodes.take_line(watch_event("MODIFIED", node_object(look % nodes)), 0.0)

@@ -1,196 +1,266 @@
-"""GPU allocation of each packing policy on a trace, and its decision time."""
+"""Packing on a public trace: GPUs that policies allocate as pods arrive, and as they come and go. Simulated."""
 
 import csv
-from collections.abc import Mapping, Sequence
-from functools import partial
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
-from rich.table import Table
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input
-from benchmarks.packing_runs import Record, Setup, play
-from benchmarks.trace_sweeps import NODES, finish, output_options, pods_option
-from cluster.errors import ConfigError, Mistake
-from placement.policies import POLICIES
-from simulator.openb.trace_reader import read_trace
-from simulator.packing.replay import POINTS_PCT
-from simulator.sweep.runner import PolicyRun, SweepProgress, WorkerProcesses, runs_of, sweep
+from benchmarks.cases import DATA, RAY, Row, Rows, case, numbers, spread
+from benchmarks.tables import grouped, with_error
+from cluster.errors import ConfigError, ControlPlaneError, Mistake
+from cluster.snapshot import Snapshot
+from placement.engine.packer import Packer, content_rank
+from placement.engine.policy import Knowledge
+from placement.policies import policy_named
+from simulator.openb.generator import generate, trace_of
+from simulator.openb.trace_reader import OPENB_PRICES, read_trace
+from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
+from simulator.packing.policy_comparison import ReplayRules, bound_pct, check_contest, play
+from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay
+from simulator.sweep.on_ray import SweepOnRay
+from simulator.sweep.runner import Executor, WorkerProcesses, one_by_one, runs_of, sweep
 
+NODES = DATA / "openb" / "openb_node_list_gpu_node.csv"
+PODS = tuple(
+    DATA / "openb" / f"openb_pod_list_{name}.csv" for name in ("default", "gpuspec33", "multigpu20", "gpushare100")
+)
+PUBLISHED = DATA / "openb" / "published_allocation_pct.csv"
 PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
 """Names of two policies in the published results."""
+SMALL: Mapping[str, Any] = {"nodes": None, "pods": (), "seeds": (42,)}
+"""Inputs without data: a generated fleet of twelve nodes."""
 
 
-@click.command(context_settings={"show_default": True})
-@NODES
-@pods_option("Pods")
-@click.option("--policies", callback=arguments.words, default=",".join(POLICIES), help="Policies, in this order.")
-@click.option(
-    "--seeds", callback=arguments.seeds, default="42-51", help="Seeds of arrivals, order of equal nodes, and policy."
-)
-@click.option("--rename-nodes", is_flag=True, help="Permute the nodes' names at random for every seed.")
-@click.option(
-    "--move-share", type=click.FloatRange(0, 1), default=0.0, help="Maximum fraction of placed pods that are moved."
-)
-@click.option(
-    "--shares", type=click.Choice(["trace", "learned"]), default="trace", help="Source of the class fractions."
-)
-@click.option(
-    "--prices",
-    callback=arguments.prices,
-    default="",
-    help="US dollars per hour of each GPU type, for the cost of the used GPUs.",
-)
-@click.option("--published", type=click.Path(path_type=Path), help="CSV of published means for comparison.")
-@click.option("--bound/--no-bound", default=True, help="Compute the proven bound for each.")
-@output_options("Processes; times are measured within each.")
-@refusing_bad_input
-def main(
-    nodes: Path,
-    pods: tuple[Path, ...],
-    policies: tuple[str, ...],
-    seeds: tuple[int, ...],
-    rename_nodes: bool,
-    move_share: float,
-    shares: str,
-    prices: Mapping[str, float],
-    published: Path | None,
-    bound: bool,
-    jobs: int,
-    json_to: str | None,
-) -> None:
-    """Replays a trace under each policy and seed, as the FGD paper does.
-
-    Arrivals: the shuffled trace, then samples of it until 130 % of the fleet's GPUs are requested; no departures; a pod
-    that does not fit is dropped. Mean allocations are percent of all GPUs, at each percentage of arrived GPU requests.
-    """
-    setup = Setup(
-        nodes=nodes,
-        traces=tuple((path.stem, path) for path in pods),
-        prices=tuple(sorted(prices.items())),
-        tell_shares=shares == "trace",
-        rename_nodes=rename_nodes,
-        move_share=move_share,
-        with_bound=bound,
-        jobs=jobs,
-    )
-    reference = read_published(published) if published else {}
-    check_inputs(nodes, pods, policies)
-    names = [name for name, _ in setup.traces]
-    runs = runs_of(names, policies, seeds)
-    swept = sweep(runs, partial(play, setup=setup), way=WorkerProcesses(jobs), on_done=_tell)
-    finish(
-        swept,
-        json_to,
-        lambda records: [means_table(name, [r for r in records if r["pods"] == name], reference) for name in names],
-    )
+def traces_of(nodes: Path | None, pods: Sequence[Path]) -> dict[str, Snapshot]:
+    """The fleet with each list of pods, by the list's name. Raises ConfigError."""
+    if nodes is None:
+        return {"generated": trace_of(generate(12, seed=1), {})}
+    return {path.stem: read_trace(nodes, path) for path in pods}
 
 
-def check_inputs(nodes: Path, pods: Sequence[Path], policies: Sequence[str]) -> None:
-    """Raises ConfigError with the errors of policies and of all files, before the first run."""
-    known = ", ".join(POLICIES)
-    mistakes = [
-        Mistake(f"--policies {name}", "is not a policy", f"choose of {known}")
-        for name in policies
-        if name not in POLICIES
-    ]
-    for path in pods:
-        try:
-            read_trace(nodes, path)
-        except ConfigError as error:
-            mistakes.extend(error.mistakes)
-    if mistakes:
-        raise ConfigError(tuple(dict.fromkeys(mistakes)))
-
-
-def read_published(path: Path) -> dict[tuple[str, str, str], float]:
-    """Published mean allocation by (trace, policy, percent arrived)."""
-    needed = ("workload", "sc_policy", "mean", "arrived_pct")
-    try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            reader = csv.DictReader(lines)
-            if missing := [name for name in needed if name not in (reader.fieldnames or ())]:
-                raise ConfigError(
-                    tuple(Mistake(f"{path.name}, line 1, column {name}", "is missing") for name in missing)
-                )
-            return {
-                (row["workload"], _policy_of(row["sc_policy"]), row["arrived_pct"]): float(row["mean"])
-                for row in reader
+def _summary(rows: Sequence[Row]) -> Rows:
+    """Means over the seeds by list and policy; the part of the way from FGD to the proven bound that a policy comes."""
+    for (pods,), own in grouped(rows, "pods").items():
+        base = [row["allocation_pct"]["100"] for row in own if row["policy"] == "fgd"]
+        for (policy,), mine in grouped(own, "policy").items():
+            at_100 = np.array([row["allocation_pct"]["100"] for row in mine])
+            line: Row = {"pods": pods, "policy": policy, "seeds": len(mine)}
+            for pct in POINTS_PCT:
+                line[f"{pct} %"] = float(np.mean([row["allocation_pct"][str(pct)] for row in mine]))
+            line |= {"least": at_100.min(), "most": at_100.max()}
+            published, bounds = mine[0]["published"], [row["bound_pct"]["100"] for row in mine if row["bound_pct"]]
+            line |= {"published": published, "over it": None if published is None else float(at_100.mean()) - published}
+            if bounds:
+                bound = float(np.mean(bounds))
+                line |= {"bound": bound}
+                line |= {"gap closed": float((at_100.mean() - np.mean(base)) / (bound - np.mean(base)))} if base else {}
+            line |= {
+                f"ms {part}": float(np.mean([row["decision_ms"][part] for row in mine])) for part in ("mean", "p99")
             }
-    except OSError as error:
-        raise ConfigError(Mistake(str(path), f"cannot be read ({error.strerror})", "check the path")) from error
-    except ValueError as error:
-        raise ConfigError(Mistake(str(path), f"contains a mean that is not a number ({error})")) from error
+            yield line | {"moved": float(np.mean([row["moved"] for row in mine]))}
 
 
-def _policy_of(published: str) -> str:
-    name = published.rpartition("-")[2].lower()
-    return PUBLISHED_NAMES.get(name, name)
+@case(
+    "packing-fidelity",
+    "Our implementations of six published policies beside their published results, on the openb trace (simulated).",
+    given={"policies": ("random", "dotprod", "clustering", "packing", "bestfit", "fgd"), "bound": False},
+    quick={**SMALL, "published": None},
+    summary=_summary,
+)
+@case(
+    "packing-quality",
+    "GPUs allocated by Tonnage, its shares known or learned, beside FGD and a proven bound, on openb (simulated).",
+    given={"published": None},
+    quick=SMALL,
+    summary=_summary,
+)
+@case(
+    "packing-renamed",
+    "Tonnage on openb with the nodes' names permuted at random, so that no order of names helps (simulated).",
+    given={"policies": ("tonnage",), "published": None, "rename": True},
+    quick=SMALL,
+    summary=_summary,
+)
+@case(
+    "packing-moves",
+    "Tonnage on openb where up to 2 % of the placed pods may be moved (simulated).",
+    given={"policies": ("tonnage",), "published": None, "move_share": 0.02},
+    quick=SMALL,
+    summary=_summary,
+)
+def packing(
+    *,
+    nodes: Path | None = NODES,
+    pods: Sequence[Path] = PODS,
+    policies: Sequence[str] = ("fgd", "tonnage", "tonnage-learning"),
+    seeds: Sequence[int] = numbers("42-51"),
+    rename: bool = False,
+    move_share: float = 0.0,
+    published: Path | None = PUBLISHED,
+    bound: bool = True,
+    jobs: int = 1,
+) -> Iterator[Row]:
+    """A row for each list of pods, seed and policy, as in the FGD paper. Allocations are percent of all GPUs.
+
+    Arrivals: the shuffled list, then samples of it until 130 % of the fleet's GPUs are requested; no departures; a pod
+    that does not fit is dropped. Times are measured within each process.
+    """
+    traces = traces_of(nodes, pods)
+    check_contest(traces, tuple(policies))
+    reference = _published(published) if published else {}
+
+    @cache
+    def bound_of(trace: str, seed: int) -> float:
+        return bound_pct(traces[trace], published_stream(traces[trace], seed))
+
+    rules = ReplayRules(rename_nodes=rename, move_share=move_share)
+    runs = runs_of(tuple(traces), policies, seeds)
+    for run, played in spread(runs, partial(play, traces=traces, rules=rules), jobs):
+        times_ms = played.decision_s * 1000.0
+        yield {
+            "pods": run.trace,
+            "policy": run.policy,
+            "seed": run.seed,
+            "allocation_pct": _points(played, played.curve.allocation_pct),
+            "fragmentation_pct": _points(played, played.curve.fragmentation_pct),
+            "stranded_pct": _points(played, played.curve.stranded_pct),
+            "decision_ms": {
+                "mean": round(float(times_ms.mean()), 4),
+                "p50": round(float(np.quantile(times_ms, 0.5)), 4),
+                "p99": round(float(np.quantile(times_ms, 0.99)), 4),
+            },
+            "moved": played.moved,
+            "unplaced": sum(played.unplaced.values()),
+            "upkeep_s": round(played.upkeep_s, 3),
+            "bound_pct": {"100": round(bound_of(run.trace, run.seed), 3)} if bound else None,
+            "published": reference.get((run.trace.removeprefix("openb_pod_list_"), run.policy)),
+        }
 
 
-def means_table(trace: str, records: Sequence[Record], reference: Mapping[tuple[str, str, str], float]) -> Table:
-    """Means over seeds for each policy with the published mean, and the closed fraction of the gap to the bound."""
-    table = Table(title=f"{trace}: GPU allocation %, means over seeds")
-    for heading in (
-        "policy",
-        "seeds",
-        *(f"{pct} %" for pct in POINTS_PCT),
-        "sd",
-        "publ.",
-        "diff",
-        "bound",
-        "gap closed",
-    ):
-        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
-    for heading in ("frag % of idle", "ms mean", "p50", "p99", "moved", "upkeep s"):
-        table.add_column(heading, justify="right")
-    groups: dict[str, list[Any]] = {}
-    for record in records:
-        groups.setdefault(str(record["policy"]), []).append(record)
-    base = reference.get((trace, "fgd", "100"))
-    if "fgd" in groups:
-        base = _mean(groups["fgd"], "allocation_pct", "100")
-    for policy, mine in groups.items():
-        at_100 = [one["allocation_pct"]["100"] for one in mine]
-        published = reference.get((trace, policy, "100"))
-        bound = _mean(mine, "bound_pct", "100") if mine[0]["bound_pct"] else None
-        closed = (np.mean(at_100) - base) / (bound - base) if bound is not None and base is not None else None
-        table.add_row(
-            policy,
-            str(len(mine)),
-            *(f"{_mean(mine, 'allocation_pct', str(pct)):.2f}" for pct in POINTS_PCT),
-            f"{np.std(at_100, ddof=1):.2f}" if len(mine) > 1 else "",
-            _shown(published),
-            _shown(None if published is None else float(np.mean(at_100)) - published, sign="+"),
-            _shown(bound),
-            "" if closed is None or closed < 0 else f"{closed:.0%}",
-            f"{_mean(mine, 'fragmentation_pct', '100'):.1f}",
-            *(f"{_mean(mine, 'decision_ms', part):.3f}" for part in ("mean", "p50", "p99")),
-            f"{np.mean([one['moved'] for one in mine]):.0f}",
-            f"{np.mean([one['upkeep_s'] for one in mine]):.1f}",
-        )
-    return table
+def _points(played: Replay, values: "np.typing.NDArray[np.float64]") -> dict[str, float]:
+    return {str(pct): round(played.curve.at(pct, values), 3) for pct in POINTS_PCT}
 
 
-def _mean(records: Sequence[Any], field: str, part: str) -> float:
-    return float(np.mean([record[field][part] for record in records]))
+def _published(path: Path) -> dict[tuple[str, str], float]:
+    """Published mean allocation at 100 % arrived by list and policy. Raises ConfigError."""
+    with path.open(newline="", encoding="utf-8") as lines:
+        try:
+            rows = [row for row in csv.DictReader(lines) if row["arrived_pct"] == "100"]
+            names = [row["sc_policy"].rpartition("-")[2].lower() for row in rows]
+            return {
+                (row["workload"].removeprefix("openb_pod_list_"), PUBLISHED_NAMES.get(name, name)): float(row["mean"])
+                for row, name in zip(rows, names, strict=True)
+            }
+        except (KeyError, ValueError) as error:
+            needed = "give the columns workload, sc_policy, mean and arrived_pct"
+            raise ConfigError(Mistake(str(path), f"cannot be read ({error})", needed)) from error
 
 
-def _shown(value: float | None, sign: str = "") -> str:
-    return "" if value is None else f"{value:{sign}.2f}"
+@dataclass(frozen=True, slots=True)
+class ChurnRun:
+    """One replay of a list whose pods leave."""
+
+    trace: str
+    load: float
+    seed: int
+    policy: str
 
 
-def _tell(progress: SweepProgress[PolicyRun, Record]) -> None:
-    record: Any = progress.result
-    click.echo(
-        f"[{progress.done}/{progress.total}] {record['pods']} {record['policy']} seed {record['seed']}: "
-        f"{record['allocation_pct']['100']} % at 100 %, {record['decision_ms']['mean']} ms a decision",
-        err=True,
-    )
+def _churn_summary(rows: Sequence[Row]) -> Rows:
+    """Means over the seeds by list and load, and the last policy's paired difference from each of the others."""
+    for (pods, load), own in grouped(rows, "pods", "load").items():
+        of = {
+            policy: {row["seed"]: row["allocation_pct"] for row in mine}
+            for (policy,), mine in grouped(own, "policy").items()
+        }
+        seeds = sorted(set.intersection(*(set(each) for each in of.values())))
+        found = {policy: np.array([each[seed] for seed in seeds]) for policy, each in of.items()}
+        *others, ours = found
+        line: Row = {"pods": pods, "load": load, "seeds": len(seeds)}
+        line |= {policy: float(values.mean()) for policy, values in found.items()}
+        yield line | {f"{ours} - {other}": with_error(found[ours] - found[other]) for other in others}
 
 
-if __name__ == "__main__":
-    main()
+@case(
+    "packing-churn",
+    "GPUs allocated by Tonnage beside BestFit and FGD while pods come and go at three loads, on openb (simulated).",
+    quick={**SMALL, "loads": (0.9,)},
+    summary=_churn_summary,
+)
+def packing_churn(
+    *,
+    nodes: Path | None = NODES,
+    pods: Sequence[Path] = PODS,
+    loads: Sequence[float] = (0.9, 1.0, 1.05),
+    policies: Sequence[str] = ("bestfit", "fgd", "tonnage-learning"),
+    stays: str = "exponential",
+    seeds: Sequence[int] = numbers("42-45"),
+    jobs: int = 1,
+) -> Iterator[Row]:
+    """A row for each list, load, seed and policy: mean allocation over two mean stays after three, percent of all GPUs.
+
+    Pods are drawn from a list with replacement; a pod that does not fit is dropped. As many pods as run in the mean at
+    the offered load are placed first, with the rest of their stays. All policies meet the same arrivals and stays.
+    """
+    traces = traces_of(nodes, pods)
+    check_contest(traces, tuple(policies))
+    runs = [ChurnRun(*parts) for parts in product(traces, loads, seeds, policies)]
+    for run, figures in spread(runs, partial(play_churn, traces=traces, stays=stays), jobs):
+        yield {"pods": run.trace, "load": run.load, "stays": stays, "policy": run.policy, "seed": run.seed, **figures}
+
+
+def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "exponential") -> Row:
+    """Figures of one replay. Arrivals and stays depend on list, load and seed alone."""
+    trace = traces[run.trace]
+    expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
+    # FGD knows the pods of the list, as in the published runs; `tonnage-learning` knows only past arrivals.
+    policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
+    stream = churning_stream(trace, run.seed, Churn(run.load, stays, 3.0, 2.0))
+    packer = Packer.of(trace, policy, content_rank(trace, run.seed))
+    played = replay(trace, stream.pods, packer, time.process_time, run.seed, Conditions(stay=stream.stay))
+    return {
+        "allocation_pct": round(mean_allocation_pct(played, stream), 4),
+        "arrivals": len(stream.pods),
+        "unplaced": sum(played.unplaced.values()),
+        "decision_cpu_ms": round(float(played.decision_s.mean()) * 1000.0, 4),
+        "upkeep_cpu_s": round(played.upkeep_s, 3),
+    }
+
+
+@case(
+    "sweep",
+    "Seconds for 200 replays one by one, in two processes and on an embedded Ray, with the same results (simulated).",
+    quick={"runs": 4, "nodes": 12},
+    needs=(RAY,),
+)
+def sweeps(*, runs: int = 200, nodes: int = 100, jobs: int = 2, seeds: Sequence[int] = (1,)) -> Iterator[Row]:
+    """A row for each executor; the times include the start and stop of workers or Ray.
+
+    runs: a multiple of 4, one for each policy and seed.
+    """
+    trace, policies = f"generated-{nodes}", ("bestfit", "fgd", "tonnage", "tonnage-learning")
+    traces = {trace: trace_of(generate(nodes), OPENB_PRICES)}
+    asked = runs_of((trace,), policies, range(seeds[0], seeds[0] + runs // len(policies)))
+    ways: dict[str, Executor] = {
+        "one by one": one_by_one,
+        "processes": WorkerProcesses(jobs),
+        "ray": SweepOnRay(jobs=jobs),
+    }
+    first: list[Any] = []
+    for name, way in ways.items():
+        began_s = time.perf_counter()
+        swept = sweep(asked, partial(play, traces=traces, rules=ReplayRules()), way=way)
+        took_s = time.perf_counter() - began_s
+        if swept.stopped:
+            raise ControlPlaneError(f"{name}: {swept.stopped}")
+        placed = [(each.curve.allocation_pct.tolist(), each.unplaced) for _, each in swept.done]
+        first = first or [placed, took_s]
+        same = placed == first[0]
+        row = {"executor": name, "runs": len(swept.done), "seconds": round(took_s, 2), "speed_up": first[1] / took_s}
+        yield row | {"same": same, "wrong": "" if same else f"{name} placed other pods"}

@@ -1,143 +1,55 @@
-"""Planning of batches: cost above the proven bound and time, cold, warm and best-fit only, by size and with
-baselines."""
+"""Planning of batches: cost above the proven bound and time, beside rivals, with more time, when late, and on Ray.
 
-import sys
+One process, one core, unless a case says otherwise. Every plan is verified by code that is independent of the planner.
+"""
+
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
-import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.plan_baselines import Outcome, best_fit_decreasing, direct_model
-from benchmarks.plan_cases import ASKS, Ask, churned, fleet, odd_asks, with_batch
-from benchmarks.plan_check import Seat, usd_per_hour, wrongs
+from benchmarks.cases import DATA, RAY, Row, case, numbers
+from benchmarks.plan_rivals import Outcome, best_fit_decreasing, direct_model
+from cluster.actions import Bind
+from cluster.arrays import IntArray
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
-from cluster.snapshot import Snapshot
-from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
+from cluster.snapshot import PENDING, Snapshot
+from controller.brain.on_ray.ray_start import EMBEDDED, joined
+from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import PlanRequest, planned
+from placement.batch.ladder import BatchPlan, BatchSettings, Pools, Rung, one_pool, plan_batch, seated
 from placement.batch.lp.columns import Memory
-from placement.batch.problem import batch_of
+from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
+from placement.batch.problem import SYSTEM_PRIORITY, Batch, batch_of
 from placement.batch.proposal import proposed, reason_of
+from tests.builders.plan_check import Seat, usd_per_hour, wrongs
+from tests.builders.plan_fleets import (
+    ASKS,
+    HeavyCase,
+    churned,
+    fleet,
+    heavy_batch,
+    odd_asks,
+    openb_batch,
+    random_case,
+    with_batch,
+)
 
 PODS_PER_NODE = 10
 CHURN_SHARE = 0.02
+"""Fraction of the pods that are others before each warm plan."""
 RIVALS: Mapping[str, Callable[[Snapshot, float], Outcome]] = {
     "bfd": lambda seen, _: best_fit_decreasing(batch_of(seen)),
     "cbc": lambda seen, limit_s: direct_model(batch_of(seen), "CBC", limit_s),
     "highs": lambda seen, limit_s: direct_model(batch_of(seen), "HiGHS", limit_s),
 }
-
-Record = dict[str, Any]
 T = TypeVar("T")
-
-
-@click.command(context_settings={"show_default": True})
-@click.option("--pods", callback=arguments.seeds, default="1000,2000,5000,10000,20000,50000", help="Batch sizes.")
-@click.option(
-    "--mixes", callback=arguments.words, default="even,odd", help="Requests that divide servers evenly, or not."
-)
-@click.option("--seeds", callback=arguments.seeds, default="1", help="Seeds of the cases.")
-@click.option(
-    "--churns", type=click.IntRange(0), default=40, help="Number of warm plans, each after 2 % of the pods changed."
-)
-@click.option(
-    "--rivals", callback=arguments.words, default="", help="Baselines: bfd, cbc, highs; they take seconds to minutes."
-)
-@click.option(
-    "--limit-s", type=click.FloatRange(0.1), default=10.0, help="Time limit of solvers, without building the model."
-)
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(
-    pods: tuple[int, ...],
-    mixes: tuple[str, ...],
-    seeds: tuple[int, ...],
-    churns: int,
-    rivals: tuple[str, ...],
-    limit_s: float,
-    json_to: str | None,
-) -> None:
-    """One process, one core. Ten pods per node, eight GPU types and CPU servers, gangs, some of them within a rack.
-
-    Every plan is verified by code that is independent of the planner; an invalid one ends the run. A plan's time is CPU
-    time from the snapshot to the assignment of pods; `as plan` adds the binds with their reasons.
-    """
-    unknown = [f"--mixes {m}" for m in mixes if m not in ("even", "odd")] + [
-        f"--rivals {r}" for r in rivals if r not in RIVALS
-    ]
-    if unknown:
-        raise ConfigError(tuple(Mistake(each, "is unknown") for each in unknown))
-    records: list[Record] = []
-    for mix in mixes:
-        for count in pods:
-            for seed in seeds:
-                asks = ASKS if mix == "even" else odd_asks(seed)
-                records.append(measured(mix, count, seed, asks, churns, rivals, limit_s))
-                click.echo(f"{mix} {count} pods, seed {seed}: {records[-1]['cold']}", err=True)
-    if json_to:
-        write_lines(json_to, records)
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 130)
-    for table in (table_of(records), *([rivals_of(records)] if rivals else [])):
-        console.print(table)
-
-
-def measured(
-    mix: str, pods: int, seed: int, asks: Sequence[Ask], churns: int, rivals: Sequence[str], limit_s: float
-) -> Record:
-    """Record of one case: best-fit only, cold, warm, and by baselines."""
-    first = with_batch(fleet(pods // PODS_PER_NODE, asks), pods, seed, asks)
-    haste_s, hasty = _timed(first, Memory(), "best-fit", times=7)
-    cold_s, cold = _timed(first, Memory(), "columns")
-    as_plan_s, _ = timed(lambda: proposed(first, cold.seats, reason_of(cold)))
-    warm_s, gaps, seen, memory = [], [], first, cold.memory
-    for turn in range(churns):
-        seen = churned(seen, CHURN_SHARE, 1000 * seed + turn, asks)
-        took_s, plan = _timed(seen, memory, "columns")
-        warm_s.append(took_s)
-        gaps.append(plan.gap)
-        memory = plan.memory
-    record: Record = {
-        "mix": mix,
-        "pods": pods,
-        "nodes": len(first.nodes),
-        "gangs": len(first.gangs),
-        "seed": seed,
-        "best_fit": {"ms": round(haste_s * 1e3, 1), "gap_pct": _pct(hasty.usd_per_hour, cold.bound_usd)},
-        "cold": _figures(cold, cold_s) | {"as_plan_s": round(cold_s + as_plan_s, 3)},
-    }
-    if churns:
-        record["warm"] = {
-            "p50_ms": round(float(np.quantile(warm_s, 0.5)) * 1e3, 1),
-            "p95_ms": round(float(np.quantile(warm_s, 0.95)) * 1e3, 1),
-            "mean_gap_pct": round(float(np.mean(gaps)) * 100, 3),
-            "worst_gap_pct": round(float(np.max(gaps)) * 100, 3),
-        }
-    for rival in rivals:
-        # Solvers may run in processes of their own, so their seconds are elapsed time.
-        took_s, outcome = timed(lambda name=rival: RIVALS[name](first, limit_s), time.perf_counter)  # type: ignore[misc]
-        record[rival] = {"seconds": round(took_s, 2), "status": outcome.status, "usd_per_hour": outcome.usd_per_hour}
-        if outcome.usd_per_hour is not None:
-            record[rival]["gap_pct"] = _pct(outcome.usd_per_hour, cold.bound_usd)
-    return record
-
-
-def _timed(seen: Snapshot, memory: Memory, rung: Rung, times: int = 1) -> tuple[float, BatchPlan]:
-    """(median seconds of `times` runs, plan), after verification."""
-    took = [timed(lambda: plan_batch(seen, memory, BatchSettings(), rung=rung)) for _ in range(times)]
-    plan = took[0][1]
-    columns = (plan.seats.row.tolist(), plan.seats.node.tolist(), plan.seats.devices.tolist())
-    seats: list[Seat] = list(zip(*columns, strict=True))
-    wrong = wrongs(seen, seats)
-    if not len(plan.waiting) and abs(usd_per_hour(seen, seats) - plan.usd_per_hour) > 0.01:
-        wrong.append(f"it costs {usd_per_hour(seen, seats):.2f} $ per hour and reports {plan.usd_per_hour:.2f}")
-    if wrong:
-        raise ConfigError(Mistake("the plan", "; ".join(wrong[:5]), "this is a bug of the planner: please report it"))
-    return float(np.median([seconds for seconds, _ in took])), plan
 
 
 def timed(work: Callable[[], T], clock: Clock = time.process_time) -> tuple[float, T]:
@@ -147,14 +59,111 @@ def timed(work: Callable[[], T], clock: Clock = time.process_time) -> tuple[floa
     return clock() - began, done
 
 
-def _figures(plan: BatchPlan, seconds: float) -> Record:
+def verified(seen: Snapshot, plan: BatchPlan) -> BatchPlan:
+    """The plan. Raises AssertionError for one that is not feasible, which would be a bug of the planner."""
+    columns = (plan.seats.row.tolist(), plan.seats.node.tolist(), plan.seats.devices.tolist())
+    seats: list[Seat] = list(zip(*columns, strict=True))
+    if wrong := wrongs(seen, seats):
+        raise AssertionError("; ".join(wrong[:5]))
+    if not len(plan.waiting) and not seen.pods.node.max(initial=-1) >= 0:
+        cost = usd_per_hour(seen, seats)
+        if abs(cost - plan.usd_per_hour) > 0.01:
+            raise AssertionError(f"it costs {cost:.2f} $ per hour and reports {plan.usd_per_hour:.2f}")
+    return plan
+
+
+@case(
+    "plan",
+    "Cost above the proven bound and time of batches of 1,000 to 20,000 pods: cold, warm, and by best fit alone.",
+    quick={"pods": (200,), "mixes": ("odd",), "churns": 1},
+)
+@case(
+    "plan-rivals",
+    "The same batches planned by best-fit decreasing and by CBC and HiGHS on the direct model, within 10 s each.",
+    given={"pods": (1000, 10_000), "churns": 0, "rivals": tuple(RIVALS)},
+    quick={"pods": (200,), "mixes": ("odd",), "rivals": ("bfd", "highs"), "limit_s": 1.0},
+)
+@case(
+    "plan-seeds",
+    "Cost and time of cold plans of 1,000 to 50,000 pods with three seeds.",
+    given={"pods": (1000, 2000, 5000, 10_000, 20_000, 50_000), "seeds": numbers("1-3"), "churns": 0},
+    quick={"pods": (200,), "mixes": ("even",), "seeds": (1,)},
+)
+def plan(
+    *,
+    pods: Sequence[int] = (1000, 10_000, 20_000),
+    mixes: Sequence[str] = ("even", "odd"),
+    seeds: Sequence[int] = (1,),
+    churns: int = 40,
+    rivals: Sequence[str] = (),
+    limit_s: float = 10.0,
+) -> Iterator[Row]:
+    """A row for each mix, size and seed. Ten pods a node, eight GPU types and CPU servers, gangs, some within a rack.
+
+    mixes: requests that divide servers evenly, or odd ones. churns: warm plans, each after 2 % of the pods changed. A
+    plan's time is CPU time from the snapshot to the assignment of pods; `as_plan_s` adds the binds with their reasons.
+    Solvers may run in processes of their own, so the seconds of rivals are elapsed time.
+    """
+    if unknown := {*mixes} - {"even", "odd"} | {*rivals} - {*RIVALS}:
+        raise ConfigError(tuple(Mistake(name, "is no mix and no rival") for name in sorted(unknown)))
+    for mix in mixes:
+        for count in pods:
+            for seed in seeds:
+                asks = ASKS if mix == "even" else odd_asks(seed)
+                first = with_batch(fleet(count // PODS_PER_NODE, asks), count, seed, asks)
+                haste = [timed(lambda seen=first: _planned(seen, Memory(), "best-fit")) for _ in range(7)]  # type: ignore[misc]
+                cold_s, cold = timed(lambda seen=first: _planned(seen, Memory(), "columns"))  # type: ignore[misc]
+                as_plan_s, _ = timed(lambda seen=first, by=cold: proposed(seen, by.seats, reason_of(by)))  # type: ignore[misc]
+                verified(first, haste[0][1])
+                verified(first, cold)
+                row: Row = {
+                    "mix": mix,
+                    "pods": count,
+                    "nodes": len(first.nodes),
+                    "gangs": len(first.gangs),
+                    "seed": seed,
+                    "best_fit": {
+                        "ms": round(float(np.median([seconds for seconds, _ in haste])) * 1e3, 1),
+                        "gap_pct": _pct(haste[0][1].usd_per_hour, cold.bound_usd),
+                    },
+                    "cold": {
+                        "s": round(cold_s, 3),
+                        "usd_per_hour": round(cold.usd_per_hour, 2),
+                        "bound_usd_per_hour": round(cold.bound_usd, 2),
+                        "gap_pct": round(cold.gap * 100, 3),
+                        "rounds": cold.rounds,
+                        "left_out": len(cold.waiting),
+                        "as_plan_s": round(cold_s + as_plan_s, 3),
+                    },
+                }
+                if churns:
+                    row["warm"] = _warm(first, cold.memory, [1000 * seed + turn for turn in range(churns)], asks)
+                for rival in rivals:
+                    took_s, found = timed(lambda by=rival, seen=first: RIVALS[by](seen, limit_s), time.perf_counter)  # type: ignore[misc]
+                    usd = found.usd_per_hour
+                    row[rival] = {"seconds": round(took_s, 2), "status": found.status, "usd_per_hour": usd}
+                    row[rival] |= {} if usd is None else {"gap_pct": _pct(usd, cold.bound_usd)}
+                yield row
+
+
+def _planned(seen: Snapshot, memory: Memory, rung: Rung) -> BatchPlan:
+    return plan_batch(seen, memory, BatchSettings(), rung=rung)
+
+
+def _warm(seen: Snapshot, memory: Memory, seeds: Sequence[int], asks: Sequence[Any]) -> Row:
+    """Times and gaps of warm plans, one after another."""
+    warm_s, gaps = [], []
+    for seed in seeds:
+        seen = churned(seen, CHURN_SHARE, seed, asks)
+        took_s, found = timed(lambda now=seen, known=memory: _planned(now, known, "columns"))  # type: ignore[misc]
+        warm_s.append(took_s)
+        gaps.append(verified(seen, found).gap)
+        memory = found.memory
     return {
-        "s": round(seconds, 3),
-        "usd_per_hour": round(plan.usd_per_hour, 2),
-        "bound_usd_per_hour": round(plan.bound_usd, 2),
-        "gap_pct": round(plan.gap * 100, 3),
-        "rounds": plan.rounds,
-        "left_out": len(plan.waiting),
+        "p50_ms": round(float(np.quantile(warm_s, 0.5)) * 1e3, 1),
+        "p95_ms": round(float(np.quantile(warm_s, 0.95)) * 1e3, 1),
+        "mean_gap_pct": round(float(np.mean(gaps)) * 100, 3),
+        "worst_gap_pct": round(float(np.max(gaps)) * 100, 3),
     }
 
 
@@ -162,44 +171,218 @@ def _pct(usd: float, bound_usd: float) -> float:
     return round((usd - bound_usd) / usd * 100, 2) if usd else 0.0
 
 
-def table_of(records: Sequence[Record]) -> Table:
-    table = Table(title="Planning a batch")
-    for heading in ("mix", "pods", "nodes", "seed", "best fit, ms (gap)", "cold, s (gap)", "left out"):
-        table.add_column(heading, justify="left" if heading == "mix" else "right")
-    for heading in ("warm p50, p95, ms", "warm gap, mean (worst)"):
-        table.add_column(heading, justify="right")
-    for r in records:
-        warm = r.get("warm")
-        table.add_row(
-            *(r["mix"], f"{r['pods']:,}", f"{r['nodes']:,}", str(r["seed"])),
-            f"{r['best_fit']['ms']:.0f} ({r['best_fit']['gap_pct']:.1f} %)",
-            f"{r['cold']['s']:.2f} ({r['cold']['gap_pct']:.2f} %)",
-            str(r["cold"]["left_out"]),
-            f"{warm['p50_ms']:.0f}, {warm['p95_ms']:.0f}" if warm else "",
-            f"{warm['mean_gap_pct']:.2f} % ({warm['worst_gap_pct']:.2f} %)" if warm else "",
-        )
-    return table
+HEAVY: Mapping[str, HeavyCase] = {
+    "heavy-30-classes": HeavyCase(200, 1_200, 30),
+    "heavy-60-classes": HeavyCase(1_000, 8_000, 60),
+    "heavy-140-classes": HeavyCase(1_000, 6_000, 140),
+    "heavy-large": HeavyCase(3_000, 20_000, 40),
+    "in-use-small": HeavyCase(100, 900, 25, 0.5),
+    "in-use-30-classes": HeavyCase(500, 4_000, 30, 0.5),
+    "in-use-60-classes": HeavyCase(1_000, 9_000, 60, 0.5),
+    "in-use-large": HeavyCase(2_000, 18_000, 60, 0.5),
+}
+ODD, OPENB = "generated-odd", "openb"
 
 
-def rivals_of(records: Sequence[Record]) -> Table:
-    table = Table(title="The same batches by baselines (without gangs and single devices)")
-    table.add_column("mix")
-    for heading in ("pods", "seed", "Tonnage cold", *RIVALS):
-        table.add_column(heading, justify="right")
-    for r in records:
-        others = [r.get(name) for name in RIVALS]
-        cells = [
-            ""
-            if o is None
-            else f"{o['gap_pct']:.2f} %, {o['seconds']:.1f} s"
-            if "gap_pct" in o
-            else f"none, {o['seconds']:.1f} s"
-            for o in others
-        ]
-        cold = f"{r['cold']['gap_pct']:.2f} %, {r['cold']['s']:.1f} s"
-        table.add_row(r["mix"], f"{r['pods']:,}", str(r["seed"]), cold, *cells)
-    return table
+@case(
+    "plan-unseen",
+    "Plans of batches with heavy tails, on fleets in use and of openb's requests, within 2 s and within 20 s.",
+    quick={"batches": ("in-use-small",), "within_s": (0.5,), "openb": None},
+)
+def plan_unseen(
+    *,
+    batches: Sequence[str] = (ODD, *HEAVY, OPENB),
+    seeds: Sequence[int] = (1,),
+    within_s: Sequence[float] = (2.0, 20.0),
+    openb: Path | None = DATA / "openb",
+) -> Iterator[Row]:
+    """A row for each batch, seed and time (the operator's default, and a long one): a cold plan, and a warm one."""
+    for name in batches:
+        for seed in seeds:
+            if name in HEAVY:
+                seen = heavy_batch(HEAVY[name], seed)
+            elif name == OPENB and openb is not None:
+                seen = openb_batch(openb, 3_000, seed)
+            elif name == ODD:
+                seen = with_batch(fleet(1000, odd_asks(seed)), 10_000, seed, odd_asks(seed))
+            else:
+                raise ConfigError(Mistake(f"batch {name}", "is unknown or has no data"))
+            for limit_s in within_s:
+                settings = BatchSettings(within_s=limit_s)
+                cold_s, cold = timed(lambda by=settings, now=seen: plan_batch(now, Memory(), by))  # type: ignore[misc]
+                warm_s, warm = timed(lambda by=settings, now=seen, at=cold: plan_batch(now, at.memory, by))  # type: ignore[misc]
+                verified(seen, cold)
+                verified(seen, warm)
+                hasty = plan_batch(seen, Memory(), settings, rung="best-fit")
+                batch = batch_of(seen, among=cold.startable)
+                yield {
+                    "case": name,
+                    "seed": seed,
+                    "pods": len(seen.pods.pending),
+                    "nodes": len(seen.nodes),
+                    "in_use": int(batch.in_use.sum()),
+                    "classes": len(batch.shapes),
+                    "kinds": len(batch.kinds),
+                    "within_s": limit_s,
+                    "rung": cold.rung,
+                    "rounds": cold.rounds,
+                    "cold_cpu_s": round(cold_s, 2),
+                    "warm_cpu_s": round(warm_s, 2),
+                    "gap_pct": round(cold.gap * 100, 2),
+                    "warm_gap_pct": round(warm.gap * 100, 2),
+                    "node_usd": round(cold.cost.node_usd, 2),
+                    "best_fit_node_usd": round(hasty.cost.node_usd, 2),
+                    "short": int(cold.startable[cold.waiting].sum()),
+                    "best_fit_short": int(hasty.startable[hasty.waiting].sum()),
+                    "impossible": int((~cold.startable[cold.waiting]).sum()),
+                }
 
 
-if __name__ == "__main__":
-    main()
+TIMES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
+"""Planning times, from the lowest stage to the highest."""
+
+
+@case(
+    "plan-growth",
+    "Plans of 200 random batches with heavy tails, each with seven planning times: the price must never rise.",
+    quick={"seeds": (1,)},
+)
+def plan_growth(*, seeds: Sequence[int] = numbers("1-200")) -> Iterator[Row]:
+    """A row for each batch; `wrong` where a plan with more time leaves out pods of a higher price, or starts dearer
+    nodes and leaves out as much."""
+    for seed in seeds:
+        seen = heavy_batch(random_case(seed), seed)
+        cpu_s, plans = timed(lambda now=seen: plans_of(now))  # type: ignore[misc]
+        is_worse = any(later.cost.rank > earlier.cost.rank for earlier, later in pairwise(plans))
+        yield {
+            "seed": seed,
+            "pods": len(seen.pods.pending),
+            "nodes": len(seen.nodes),
+            "rungs": [each.rung for each in plans],
+            "rounds": [each.rounds for each in plans],
+            "left_out_usd": [round(each.cost.left_out_usd, 6) for each in plans],
+            "node_usd": [round(each.cost.node_usd, 6) for each in plans],
+            "cpu_s": round(cpu_s, 2),
+            "wrong": f"seed {seed}: a plan is worse with more time" if is_worse else "",
+        }
+
+
+def plans_of(seen: Snapshot) -> list[BatchPlan]:
+    """Plan at each time, each from a cold start. Raises AssertionError for one that is not feasible."""
+    return [verified(seen, plan_batch(seen, Memory(), BatchSettings(within_s=within_s))) for within_s in TIMES_S]
+
+
+PLANNERS: Mapping[str, Decisions] = {
+    "fallback": late_decisions(Decisions()),
+    "columns": Decisions(planner="columns", within_s=LATE_S, batch=BatchSettings(within_s=LATE_S)),
+    "packing": Decisions(policy=LATE_POLICY, within_s=LATE_S),
+}
+"""fallback: what the operator takes past the deadline. columns, packing: the planners of these names, in the same time;
+packing by best fit."""
+
+
+@case(
+    "plan-late",
+    "Pods that the operator places itself past the deadline, beside the whole planner and packing with as much work.",
+    quick={"pods": (1000,)},
+)
+def plan_late(
+    *, pods: Sequence[int] = (10_000, 50_000, 200_000), waiting: float = 0.2, seeds: Sequence[int] = (1,)
+) -> Iterator[Row]:
+    """A row for each size, seed and planner; CPU seconds from the snapshot to the plan with its reasons.
+
+    waiting: fraction of the pods that are pending.
+    """
+    for count in pods:
+        for seed in seeds:
+            seen = partly_running(count, waiting, seed)
+            for name, decisions in PLANNERS.items():
+                request = PlanRequest(decisions, LATE_S, time.process_time)
+                took_s, found = timed(lambda now=seen, by=request: planned(now, by))  # type: ignore[misc]
+                yield {
+                    "pods": len(seen.pods),
+                    "nodes": len(seen.nodes),
+                    "waiting": len(seen.pods.pending),
+                    "planner": name,
+                    "placed": sum(isinstance(action, Bind) for action in found.actions),
+                    "cpu_s": round(took_s, 3),
+                    "cut_short": [reason.code for reason in found.cut_short],
+                }
+
+
+def partly_running(pods: int, waiting: float, seed: int) -> Snapshot:
+    """A fleet on which all pods of a batch run but the fraction `waiting`, whole gangs of it."""
+    asks = odd_asks(seed)
+    seen = with_batch(fleet(pods // PODS_PER_NODE, asks), pods, seed, asks)
+    after = seated(seen, plan_batch(seen, Memory(), BatchSettings(), rung="best-fit").seats)
+    chance = np.random.default_rng([seed, pods])
+    gang_waits = np.append(chance.random(len(seen.gangs)) < waiting, False)
+    waits = np.where(seen.pods.gang >= 0, gang_waits[seen.pods.gang], chance.random(pods) < waiting)
+    node, devices = np.where(waits, PENDING, after.pods.node), np.where(waits, 0, after.pods.devices)
+    priority = np.where(waits, 0, min(1, SYSTEM_PRIORITY - 1))
+    return replace(after, pods=replace(after.pods, node=node, devices=devices, priority=priority))
+
+
+class PricerActor:
+    """Ray actor that prices node kinds."""
+
+    def price(self, task: PricingTask) -> PricingAnswer:
+        return price_pool(task)
+
+
+@case(
+    "plan-pricing",
+    "Cold and warm plans with kinds of nodes priced in turn and by two actors on Ray: seconds, and the same plans.",
+    quick={"pods": (500,), "seeds": (1,)},
+    needs=(RAY,),
+)
+def plan_pricing(
+    *, pods: Sequence[int] = (1000, 10_000), seeds: Sequence[int] = (1, 2), workers: int = 2
+) -> Iterator[Row]:
+    """A row for each size and seed: seconds of both plans and of pricing in them, by both methods."""
+
+    def dealt(batch: Batch) -> Sequence[IntArray]:
+        # In turn, because neighbouring kinds are similar: about equal work.
+        kinds = np.arange(len(batch.kinds))
+        return [kinds[n::workers] for n in range(min(workers, len(kinds)))]
+
+    with joined(EMBEDDED, cores=workers) as ray:
+        actors = [ray.remote(num_cpus=1)(PricerActor).remote() for _ in range(workers)]
+
+        def price_on_ray(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
+            calls = [actors[n % workers].price.remote(task) for n, task in enumerate(tasks)]
+            answers: Sequence[PricingAnswer] = ray.get(calls, timeout=60.0)
+            return answers
+
+        ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=60.0)
+        for count in pods:
+            for seed in seeds:
+                asks = odd_asks(seed)
+                first = with_batch(fleet(count // PODS_PER_NODE, asks), count, seed, asks)
+                both = (first, churned(first, CHURN_SHARE, seed, asks))
+                here, in_turn = _priced(both, one_pool, price_in_turn)
+                there, on_ray = _priced(both, dealt, price_on_ray)
+                row: Row = {"pods": count, "seed": seed, "in_turn": here, "ray": there, "same": in_turn == on_ray}
+                yield row | {"wrong": "" if in_turn == on_ray else f"{count} pods, seed {seed}: other plans on Ray"}
+
+
+def _priced(both: Sequence[Snapshot], dealt: Pools, pricers: Pricers) -> tuple[Row, list[Any]]:
+    """Seconds of a cold and a warm plan and of pricing in them, and the contents of both plans."""
+    spent_s = [0.0]
+
+    def priced(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
+        began_s = time.perf_counter()
+        answers = pricers(tasks)
+        spent_s[0] += time.perf_counter() - began_s
+        return answers
+
+    seconds: Row = {}
+    contents: list[Any] = []
+    memory = Memory()
+    for name, seen in zip(("cold", "warm"), both, strict=True):
+        spent_s[0], began_s = 0.0, time.perf_counter()
+        found = plan_batch(seen, memory, BatchSettings(), rung="columns", dealt=dealt, pricers=priced)
+        seconds |= {f"{name}_s": round(time.perf_counter() - began_s, 3), f"{name}_pricing_s": round(spent_s[0], 3)}
+        contents.append((found.usd_per_hour, found.bound_usd, found.seats.row.tolist(), found.seats.node.tolist()))
+        memory = found.memory
+    return seconds, contents

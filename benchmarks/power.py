@@ -1,101 +1,147 @@
-"""Number of additional servers in a row under its breaker with each power policy, and the slowdown. Simulated."""
+"""Servers of a row under its breaker: policies, the allocator's mechanisms, and placement by profiles. Simulated."""
 
-import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import click
-from rich.console import Console
+import numpy as np
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from cli.printing.power_study_output import in_words, record_of, table_of
+from benchmarks.cases import DATA, Row, Rows, case, numbers, spread
+from benchmarks.tables import grouped
+from cli.printing.power_study_output import record_of
+from cluster.arrays import FloatArray
+from cluster.errors import ConfigError, Mistake
+from placement.policies.published import BestFit, Random
+from power.rules import PowerRules
 from simulator.power.agents import faults_from
-from simulator.power.requests import SHAPES
-from simulator.power.study import ComparedRun, Study, check_study, label_of, play
-from simulator.sweep.runner import PolicyRun, SweepProgress, WorkerProcesses, runs_of, sweep
+from simulator.power.machine import DGX_A100 as MACHINE
+from simulator.power.requests import CLASSES, RowLoad, made_up_rates, read_rates
+from simulator.power.row_fleet import draws_w, expected_course, fleet_of, place, zones
+from simulator.power.study import Study, check_study, label_of, play
+from simulator.sweep.runner import PolicyRun, runs_of
+
+LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
+SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"
+LENGTHS = DATA / "power" / "azure_llm_2023_code.csv.gz"
+RIVALS = ("no-cap", "polca", "two-clocks", "tonnage")
+QUICK = {
+    "rate": None,
+    "lengths": None,
+    "days": 1,
+    "above": 0.95,
+    "servers": 8,
+    "extra": (0.4,),
+    "seeds": (1,),
+    "policies": ("no-cap", "tonnage"),
+}
+SHIPPED = PowerRules()
+NONE = 1e-9
+"""In place of 0, where a rule must be above it."""
+MECHANISMS: Mapping[str, Mapping[str, float]] = {
+    "nothing": {},
+    "bursts": {"burst_share": 0.0},
+    "reserve for spikes": {"reserve_spikes": NONE},
+    "bounds on bursts": {
+        "low_bursts_room": 2 * NONE,
+        "low_floor_room": NONE,
+        "bursts_room": 2 * NONE,
+        "floor_room": NONE,
+    },
+    "degrees of bounds": {
+        "low_floor_room": SHIPPED.low_bursts_room - NONE,
+        "floor_room": SHIPPED.bursts_room - NONE,
+    },
+    "a week's memory of spikes": {"spike_memory_s": 86_400.0},
+    "a guess before the first spike": {"first_spike_share": 0.0},
+    "waiting while calm": {"calm_look_share": NONE},
+    "sooner credit while calm": {"calm_credit_back_s": SHIPPED.credit_back_s},
+    "deadband of caps": {"band_share": NONE},
+    "margin above the draw": {"margin_share": NONE},
+    "mean of draws": {"mean_s": NONE},
+    "check for stuck readings": {"stuck_s": 0.0},
+}
+"""Settings of `power/rules.py` by the mechanism that they take out."""
 
 
-def shares(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
-    """Fractions separated by commas: `0.3,0.4`."""
-    try:
-        found = tuple(float(word) for word in value.split(","))
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not a list of numbers; write 0.3,0.4", param=parameter) from error
-    if not all(0 <= share <= 4 for share in found):
-        raise click.BadParameter("fractions of additional servers are between 0 and 4", param=parameter)
-    return found
+def _worst(rows: Sequence[Row], by: str) -> Rows:
+    """The worst of the seeds in each figure by itself: for a breaker, the mean is no safeguard."""
+    for (extra, name), own in grouped(rows, "extra_share", by).items():
+        line: Row = {"more": f"{extra:+.0%}", by: name, "seeds": len(own)}
+        for key in ("brakes", "over_s", "longest_over_s", "peak_share"):
+            line[key] = max(row[key] for row in own)
+        for of in CLASSES:
+            p50, p99 = (max(row["classes"][of][f"{p}_slower_pct"] for row in own) for p in ("p50", "p99"))
+            line |= {f"{of} P50 / P99 %": f"{p50:+.2f} / {p99:+.2f}"}
+            line |= {f"{of} held": max(row["classes"][of]["held_share"] for row in own)}
+        yield line | {
+            "goals met": sum(not row["missed_goals"] for row in own),
+            "cpu_s": max(row["cpu_s"] for row in own),
+        }
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--rate", type=click.Path(path_type=Path), help="Request rates, CSV with t_s and req_per_s. [generated]")
-@click.option("--shape", type=click.Choice(list(SHAPES)), help="A synthetic course of hours instead of rates.")
-@click.option("--days", type=click.IntRange(1), help="Number of days of them. [all]")
-@click.option("--worst-day", is_flag=True, help="Only the day with the highest rate.")
-@click.option("--above", type=click.FloatRange(0, 1), default=0.0, help="Only periods of at least this fraction of it.")
-@click.option("--servers", type=click.IntRange(4), default=40, help="Planned servers of the row.")
-@click.option("--peak", type=click.FloatRange(0.1, 1), default=0.79, help="Peak of the planned row over its budget.")
-@click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="Budget, instead of --peak.")
-@click.option("--extra", callback=shares, default="0.3", help="Additional servers, as fractions of those planned.")
-@click.option("--policy", callback=arguments.words, default="no-cap,polca,tonnage", help="Which policies.")
-@click.option("--seeds", callback=arguments.seeds, default="1-5", help="Seeds of the arrivals.")
-@click.option("--delay", type=click.FloatRange(0), help="Control delay of every policy, s. [2 in band, 40 out of band]")
-@click.option(
-    "--telemetry", type=click.FloatRange(0), help="Delay of readings, s, in steps of 2. [0 in band, 2 of meters]"
+@case(
+    "power",
+    "Brakes, watts over the budget and latency of a row with 30 and 40 % more servers by policy, 14 days (simulated).",
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
 )
-@click.option("--batch", type=click.IntRange(1, 32), default=1, help="Requests that a server serves together.")
-@click.option("--mix", type=click.Choice(["chat", "code"]), default="chat", help="Kind of the requests.")
-@click.option("--lengths", type=click.Path(path_type=Path), help="CSV of lengths for --mix code. [built-in quantiles]")
-@click.option(
-    "--busy", type=click.FloatRange(0.05, 1.0), default=0.8, help="Utilisation of the servers at the highest rate."
+@case(
+    "power-small-load",
+    "The same under the load of a smaller model (simulated).",
+    given={"rate": SMALL_LOAD},
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
 )
-@click.option("--burstiness", type=click.FloatRange(0, 10), default=1.0, help="1 is Poisson, below is smoother.")
-@click.option(
-    "--low-share", type=click.FloatRange(0.02, 0.98), default=0.5, help="Fraction of the servers of low class."
+@case(
+    "power-short-requests",
+    "The same with the short requests of a public trace of code (simulated).",
+    given={"mix": "code", "lengths": LENGTHS},
+    quick={**QUICK, "lengths": None},
+    summary=partial(_worst, by="policy"),
 )
-@click.option("--faults", default="", help="Such as lying:0.25@3600-7200,killed@100-900 (seconds).")
-@click.option(
-    "--noise",
-    type=click.FloatRange(0, 0.2),
-    default=0.01,
-    help="Errors of readings as a fraction of the draw, beside 5 W; 0 for none.",
+@case(
+    "power-batching",
+    "The same with continuous batching of 16 requests a server, seven days (simulated).",
+    given={"mix": "code", "batch": 16, "days": 7, "extra": (0.3,)},
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
 )
-@click.option("--rule", "rules", multiple=True, help="A setting of power/rules.py for Tonnage: reserve_spikes=1.0.")
-@click.option("--no-brake", is_flag=True, help="Without the hardware brake, to count seconds above the budget.")
-@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(
-    rate: Path | None,
-    shape: str | None,
-    days: int | None,
-    worst_day: bool,
-    above: float,
-    servers: int,
-    peak: float,
-    budget_w: float | None,
-    extra: tuple[float, ...],
-    policy: tuple[str, ...],
-    seeds: tuple[int, ...],
-    delay: float | None,
-    telemetry: float | None,
-    batch: int,
-    mix: str,
-    lengths: Path | None,
-    busy: float,
-    burstiness: float,
-    low_share: float,
-    faults: str,
-    noise: float,
-    rules: tuple[str, ...],
-    no_brake: bool,
-    jobs: int,
-    json_to: str | None,
-) -> None:
-    """Serves the same requests under each policy, beside a row without limits.
+@case(
+    "power-hottest-hours",
+    "The same in the hours of at least 62 % of the highest rate alone (simulated).",
+    given={"above": 0.62, "extra": (0.3, 0.4, 0.5), "policies": ("no-cap", "polca", "tonnage")},
+    quick=QUICK,
+    summary=partial(_worst, by="policy"),
+)
+def power(
+    *,
+    rate: Path | None = LARGE,
+    shape: str | None = None,
+    days: int | None = None,
+    worst_day: bool = False,
+    above: float = 0.0,
+    servers: int = 40,
+    extra: Sequence[float] = (0.3, 0.4),
+    policies: Sequence[str] = RIVALS,
+    seeds: Sequence[int] = numbers("1-5"),
+    telemetry_s: float | None = None,
+    batch: int = 1,
+    mix: str = "chat",
+    lengths: Path | None = None,
+    burstiness: float = 1.0,
+    faults: str = "",
+    noise: float = 0.01,
+    rules: Sequence[str] = (),
+    brake: bool = True,
+    jobs: int = 1,
+) -> Iterator[Row]:
+    """A row for each share of more servers, seed and policy: the same requests beside a row without limits.
 
-    For each seed the budget is computed so that the planned row peaks at --peak of it.
+    For each seed the budget is computed so that the planned row peaks at 79 % of it. rate: CSV; null: generated. shape:
+    a synthetic course of hours instead. above: only periods of at least this fraction of the highest rate. telemetry_s:
+    delay of readings; null: 0 in band, 2 of meters. lengths: of the mix `code`. faults: such as
+    `lying:0.25@3600-7200,killed@100-900`. noise: errors of readings beside 5 W. rules: such as reserve_spikes=1.0.
     """
     study = Study(
         rates=rate,
@@ -106,43 +152,113 @@ def main(
         mix=mix,
         lengths=lengths,
         base_servers=servers,
-        base_peak_share=peak,
-        budget_w=budget_w,
-        delay_s=delay,
-        telemetry_s=telemetry,
+        telemetry_s=telemetry_s,
         batch=batch,
-        peak_busy_share=busy,
         burstiness=burstiness,
-        low_share=low_share,
-        brake=not no_brake,
+        brake=brake,
         noise_share=noise,
-        rules=tuple(_rule(each) for each in rules),
+        rules=tuple((name, float(value)) for name, _, value in (rule.partition("=") for rule in rules)),
     )
-    check_study(study, policy)
+    check_study(study, tuple(policies))
     study = replace(study, faults=faults_from(faults, study.curve().for_s))
-    runs = runs_of([label_of(share) for share in extra], policy, seeds)
-    swept = sweep(runs, partial(play, study=study), way=WorkerProcesses(jobs), on_done=_tell)
-    if json_to:
-        write_lines(json_to, (record_of(run, compared) for run, compared in swept.done))
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 170)
-    for label in dict.fromkeys(run.trace for run, _ in swept.done):
-        console.print(table_of(label, [(run, compared) for run, compared in swept.done if run.trace == label]))
-    if swept.stopped:
-        click.echo(f"stopped early ({swept.stopped}): {len(swept.missing)} runs are missing", err=True)
-        sys.exit(1)
+    for run, compared in spread(
+        runs_of([label_of(share) for share in extra], policies, seeds), partial(play, study=study), jobs
+    ):
+        yield record_of(run, compared)
 
 
-def _rule(written: str) -> tuple[str, float]:
-    name, _, value = written.partition("=")
-    try:
-        return name, float(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{written!r} is not NAME=NUMBER", param_hint="--rule") from error
+@case(
+    "power-ablation",
+    "Brakes and latency of the row without each mechanism of the allocator, in the hottest hours (simulated).",
+    quick={**{key: QUICK[key] for key in ("rate", "extra", "seeds")}, "above": 0.98, "without": ("nothing", "bursts")},
+    summary=partial(_worst, by="without"),
+)
+def power_ablation(
+    *,
+    rate: Path | None = LARGE,
+    above: float = 0.62,
+    extra: Sequence[float] = (0.3, 0.4, 0.5),
+    without: Sequence[str] = tuple(MECHANISMS),
+    seeds: Sequence[int] = (1, 3),
+    jobs: int = 1,
+) -> Iterator[Row]:
+    """A row for each mechanism, share of more servers and seed."""
+    if unknown := [name for name in without if name not in MECHANISMS]:
+        raise ConfigError(
+            tuple(Mistake(f"mechanism {name}", f"is none of {', '.join(MECHANISMS)}") for name in unknown)
+        )
+    study = Study(rates=rate, above_share=above)
+    check_study(study, ("tonnage",))
+    runs = [PolicyRun(label_of(share), "tonnage", seed) for share in extra for seed in seeds]
+    for name in without:
+        changed = replace(study, rules=tuple(MECHANISMS[name].items()))
+        for run, compared in spread(runs, partial(play, study=changed), jobs):
+            yield {"without": name, **record_of(run, compared)}
 
 
-def _tell(progress: SweepProgress[PolicyRun, ComparedRun]) -> None:
-    click.echo(f"[{progress.done}/{progress.total}] {in_words(progress.run, progress.result)}", err=True)
+PLACEMENTS = ("packed", "random", "even", "aware")
+"""Best fit in order of the services; any free server; each service spread evenly over the rows; best fit with the least
+expected peak."""
 
 
-if __name__ == "__main__":
-    main()
+def _placement_summary(rows: Sequence[Row]) -> Rows:
+    """Highest draw of any row, its lower bound, and how many more servers fit into the packed rows' draw."""
+    packed = {row["seed"]: row["peak_w"] for row in rows if row["placement"] == "packed" and not row["extra"]}
+    for (placement,), own in grouped(rows, "placement").items():
+        first = [row for row in own if not row["extra"]]
+        lower = [1 - row["peak_w"] / packed[row["seed"]] for row in first]
+        line: Row = {"placement": placement, "mean kW": float(np.mean([row["peak_w"] for row in first])) / 1000}
+        line |= {"worst kW": max(row["peak_w"] for row in first) / 1000}
+        line |= {"lower than packed": f"{np.mean(lower):.1%} ({min(lower):.1%} to {max(lower):.1%})"}
+        # The fleet's highest draw divided evenly: some row has at least that in every placement.
+        line |= {"least kW": float(np.mean([row["least_w"] for row in first])) / 1000}
+        for (extra,), more in grouped(own, "extra").items():
+            line[f"{extra:+d} servers"] = f"{max(row['peak_w'] / packed[row['seed']] for row in more):.1%}"
+        yield line
+
+
+@case(
+    "power-placement",
+    "Peaks of rows and servers that fit where placement knows the services' daily profiles, and where not (simulated).",
+    quick={"rate": None, "rows": 2, "servers": 4, "more": (), "learn_days": 1, "days": 2, "seeds": (1,)},
+    summary=_placement_summary,
+)
+def power_placement(
+    *,
+    rate: Path | None = LARGE,
+    services: int = 4,
+    rows: int = 4,
+    servers: int = 40,
+    more: Sequence[int] = (2, 4),
+    learn_days: int = 7,
+    days: int = 14,
+    seeds: Sequence[int] = numbers("1-3"),
+) -> Iterator[Row]:
+    """A row for each seed, number of more servers and placement; the same services get the same requests.
+
+    servers: of each row; all are used. more: additional ones a row. learn_days: for learning the profiles; the rest of
+    the days is evaluated.
+    """
+    curve, load = (read_rates(rate, days) if rate else made_up_rates(days)), RowLoad()
+    for seed in seeds:
+        for extra in (0, *more):
+            each = servers + extra
+            offered = zones(curve, services, rows * each)
+            for how in PLACEMENTS:
+                known: dict[str, FloatArray] = {}
+                if how == "aware":
+                    known = {one.name: expected_course(MACHINE, one.curve, load, learn_days) for one in offered}
+                # Power per server in the budget for placement, as in a row without oversubscription.
+                fleet = fleet_of(MACHINE, rows, each, each * MACHINE.highest_w, known)
+                policy = Random(seed) if how == "random" else BestFit()
+                placed = place(offered, rows, each, policy, fleet=fleet, spread=how == "even", settled_share=0.0)
+                draw_w = draws_w(MACHINE, offered, placed, load, learn_days, days - learn_days, seed)
+                yield {
+                    "placement": how,
+                    "seed": seed,
+                    "extra": extra,
+                    "peak_w": float(draw_w.max()),
+                    "peaks_w": draw_w.max(axis=1).tolist(),
+                    "least_w": float(draw_w.sum(axis=0).max() / rows),
+                    "placed": placed.tolist(),
+                }

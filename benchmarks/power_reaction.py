@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from time import monotonic
+from typing import Any
 
-import click
 import numpy as np
-import yaml
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.power_reaction_fleet import (
+from benchmarks.cases import MINUTES, Row, case
+from cluster.errors import ConfigError, ControlPlaneError, Mistake
+from tests.agents.agent_process import settings_file
+from tests.agents.power_speakers import (
     FLOOR_W,
     MOST_W,
     NODES_PER_RACK,
@@ -31,17 +29,70 @@ from benchmarks.power_reaction_fleet import (
     node_name,
     rack_budget_w,
 )
-from benchmarks.power_reaction_timeline import (
-    NEVER,
-    Change,
-    Order,
-    allowed_by,
-    answered,
-    at_floor_after,
-    lowered_after,
-    orders_of,
-)
-from cluster.errors import ConfigError, Mistake
+from tests.controlplane.processes import cpu_s, resident_mb
+
+Change = tuple[float, float]
+"""(time, total power that the devices of a node may draw from then on, watts)."""
+Order = tuple[float, str, float]
+"""(time, device, watts) of a limit that an agent set."""
+NEVER = float("inf")
+
+
+def orders_of(path: Path) -> tuple[Order, ...]:
+    """All limits of an agent's simulated devices, in order."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple((each["at_s"], each["uuid"], each["limit_w"]) for each in map(json.loads, lines))
+
+
+def allowed_by(orders: Iterable[Order], highest_w: Mapping[str, float]) -> tuple[Change, ...]:
+    """Allowed power of a node as its agent set it. highest_w: limit of each device before the first order, watts."""
+    limit_w, found = dict(highest_w), []
+    for at_s, uuid, watts in orders:
+        limit_w[uuid] = watts
+        found.append((at_s, sum(limit_w.values())))
+    return tuple(found)
+
+
+def answered(
+    changes: Mapping[str, Sequence[Change]], highest_w: float, fits_w: float, breach_at_s: float
+) -> tuple[float, float]:
+    """Seconds from the breach to the first reduction of a node's power, and until all nodes together fit the budget.
+
+    changes: by node, for all nodes that can be reduced. highest_w: limit of each node before the first order, watts.
+    """
+    now_w = dict.fromkeys(changes, highest_w)
+    first_s = enough_s = NEVER
+    for at_s, node, watts in sorted((at_s, node, watts) for node, each in changes.items() for at_s, watts in each):
+        is_lower, now_w[node] = watts < now_w[node], watts
+        if at_s <= breach_at_s:
+            continue
+        if is_lower:
+            first_s = min(first_s, at_s - breach_at_s)
+        if sum(now_w.values()) <= fits_w:
+            enough_s = min(enough_s, at_s - breach_at_s)
+    return first_s, enough_s
+
+
+def lowered_after(orders: Iterable[Order], at_s: float) -> float:
+    """Seconds until the first limit was lowered; NEVER if none was."""
+    held: dict[str, float] = {}
+    for order_s, uuid, limit_w in orders:
+        if order_s >= at_s and limit_w < held.get(uuid, 0.0) - 1.0:
+            return order_s - at_s
+        held[uuid] = limit_w
+    return NEVER
+
+
+def at_floor_after(orders: Iterable[Order], floor_w: float, at_s: float) -> float:
+    """Seconds until every device stayed at its floor; NEVER if one did not."""
+    last: dict[str, tuple[float, float]] = {}
+    for order_s, uuid, limit_w in orders:
+        if uuid not in last or abs(last[uuid][1] - limit_w) > 1.0:
+            last[uuid] = (order_s, limit_w)
+    return max(
+        (order_s - at_s if limit_w <= floor_w + 1.0 else NEVER for order_s, limit_w in last.values()), default=NEVER
+    )
+
 
 PERIOD_S, LEASE_S = 0.5, 10.0
 BREACH_S = 2.5
@@ -50,8 +101,6 @@ DISTRUST_S = 8.0
 """Duration of distrust, seconds, instead of an hour, so that a rack has recovered before its next breach."""
 REST_S = 25.0
 """Time between two breaches of one rack, seconds: distrust, its end, and some periods in which caps rise again."""
-
-Record = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,38 +112,34 @@ class Breach:
     at_s: float
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.IntRange(16), default=200, help="Nodes in total, 8 per rack.")
-@click.option("--gpus", type=click.IntRange(1, 16), default=8, help="Devices of each node.")
-@click.option("--agents", type=click.IntRange(1), default=20, help="Nodes that are real agent processes.")
-@click.option("--rounds", type=click.IntRange(1), default=4, help="Breaches of each rack.")
-@click.option("--seed", default=1, help="Seed of draws and of report times.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(nodes: int, gpus: int, agents: int, rounds: int, seed: int, json_to: str | None) -> None:
-    """A controller, agents with simulated devices, and simulated nodes with the same protocol for the rest.
+@case(
+    "power-reaction",
+    "Time from a report of a breach to lower leases and limits; 200 nodes of 8 fake devices on loopback, 20 agents.",
+    quick={"nodes": 16, "gpus": 2, "agents": 1, "rounds": 1},
+    needs=(MINUTES,),
+)
+def power_reaction(
+    *, nodes: int = 200, gpus: int = 8, agents: int = 20, rounds: int = 4, seeds: Sequence[int] = (1,)
+) -> Iterator[Row]:
+    """A row a seed: a controller, agents with simulated devices, and simulated nodes for the rest.
 
     Every device needs more than its lease. In one rack after the other, all devices of one node exceed their limits:
     their next report shows the rack over its budget. Measured by one clock, from sending that report: to the first
-    lower
-    lease that another node of the rack receives; to the lease with which the rack fits its budget again, with the
+    lower lease that another node of the rack receives; to the lease with which the rack fits its budget again, with the
     breaching node at its highest limits; to the first lower limit that an agent sets. Then the agents' devices become
-    unreadable, and at last the controller is killed: time until their limits are at the floor.
+    unreadable, and at last the controller is killed: time until their limits are at the floor. agents: at most one of
+    each rack of eight nodes.
     """
-    racks = -(-nodes // NODES_PER_RACK)
+    racks = nodes // NODES_PER_RACK
     if agents > racks or nodes % NODES_PER_RACK:
-        mistake = Mistake(
-            "--agents, --nodes", f"{agents} agents, {nodes} nodes", "at most one agent a rack, whole racks"
-        )
-        raise ConfigError(mistake)
-    with tempfile.TemporaryDirectory() as folder:
-        record = measured(Path(folder), racks, gpus, agents, rounds, seed)
-    if json_to:
-        write_lines(json_to, [record])
-    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 110).print(table_of_results(record))
+        problem = f"{agents} agents, {nodes} nodes"
+        raise ConfigError(Mistake("agents, nodes", problem, "at most one agent a rack, whole racks of eight"))
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            yield measured(Path(folder), racks, gpus, agents, rounds, seed)
 
 
-def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed: int) -> Record:
+def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed: int) -> Row:
     keys = folder / "keys"
     keys.mkdir()
     (keys / "k").write_bytes(b"a key of the benchmark's, and of nothing else")
@@ -107,8 +152,8 @@ def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed
 
 @contextmanager
 def controller(keys: Path, racks: int, gpus: int) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    command = [sys.executable, "-m", "benchmarks.power_reaction_controller", "--keys", str(keys)]
-    command += ["--racks", str(racks), "--gpus", str(gpus), "--distrust", str(DISTRUST_S)]
+    """The power loop as a process, and its port."""
+    command = [sys.executable, "-m", "tests.agents.power_speakers", str(keys), str(racks), str(gpus), str(DISTRUST_S)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
     assert process.stdout is not None  # noqa: S101 - made with a pipe
     try:
@@ -123,25 +168,23 @@ def controller(keys: Path, racks: int, gpus: int) -> Iterator[tuple["subprocess.
 def agent_processes(
     folder: Path, nodes: Sequence[str], port: int, gpus: int
 ) -> Iterator[Mapping[str, "subprocess.Popen[bytes]"]]:
+    """Agents with simulated devices that want more than they get, by node."""
     running = {}
     try:
         for node in nodes:
             here = folder / node
             here.mkdir()
             wants(here, WANTED_W)
-            settings = {
-                "node": node,
-                "backend": "pretend",
-                "pretend": {"devices": gpus, "folder": str(here)},
-                "controller": {"host": "127.0.0.1", "port": port},
-                "keys": str(folder / "keys"),
-                "record": str(here / "power.record"),
-                "period": PERIOD_S,
-                "metrics_host": "127.0.0.1",
-                "metrics_port": 0,
-            }
-            (here / "agent.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-            command = [sys.executable, "-m", "nodeagent", "run", "--config", str(here / "agent.yaml")]
+            settings = settings_file(
+                here,
+                node=node,
+                backend="pretend",
+                pretend={"devices": gpus, "folder": str(here)},
+                controller={"host": "127.0.0.1", "port": port},
+                keys=str(folder / "keys"),
+                period=PERIOD_S,
+            )
+            command = [sys.executable, "-m", "nodeagent", "run", "--config", str(settings)]
             running[node] = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
         yield running
     finally:
@@ -176,15 +219,15 @@ class Story:
 
     async def run(
         self, controlling: "subprocess.Popen[str]", running: Mapping[str, "subprocess.Popen[bytes]"], rounds: int
-    ) -> Record:
+    ) -> Row:
         living = [asyncio.create_task(speaker.live()) for speaker in self.speakers.values()]
         await self._settled()
-        before, before_agents = usage(controlling.pid), usage_of_all(running.values())
+        before, before_agents = used([controlling]), used(running.values())
         began_s = monotonic()
         for _ in range(rounds):
             await self._round()
         for_s = monotonic() - began_s
-        after, after_agents = usage(controlling.pid), usage_of_all(running.values())
+        after, after_agents = used([controlling]), used(running.values())
         blind_s = await self._blinded()
         controlling.send_signal(signal.SIGTERM)
         counted = json.loads(controlling.stdout.readline()) if controlling.stdout else {}
@@ -213,9 +256,9 @@ class Story:
             "blind_to_floor_max_s": round(max(blind_s), 2),
             "killed_to_floor_max_s": round(max(dead_s), 2),
             "controller_cpu_share": round((after[0] - before[0]) / for_s, 3),
-            "controller_rss_mb": round(after[1] / 1e6, 1),
+            "controller_rss_mb": round(after[1], 1),
             "agent_cpu_share": round((after_agents[0] - before_agents[0]) / for_s / len(self.real), 4),
-            "agent_rss_mb": round(after_agents[1] / 1e6 / len(self.real), 1),
+            "agent_rss_mb": round(after_agents[1] / len(self.real), 1),
             **counted,
         }
 
@@ -226,7 +269,7 @@ class Story:
             (self.folder / node / "orders.jsonl").exists() for node in self.real
         ):
             if monotonic() > until_s:
-                raise click.ClickException("not every node had a lease within 90 s")
+                raise ControlPlaneError("not every node had a lease within 90 s")
             await asyncio.sleep(0.2)
         await asyncio.sleep(25.0)
 
@@ -246,7 +289,7 @@ class Story:
         await asyncio.sleep(PERIOD_S + BREACH_S)
         culprit.breaks_limits = False
         if culprit.broke_at_s is None:
-            raise click.ClickException(f"{culprit.node} sent no report for {PERIOD_S + BREACH_S} s")
+            raise ControlPlaneError(f"{culprit.node} sent no report for {PERIOD_S + BREACH_S} s")
         self.broken.append(Breach(rack, culprit.node, culprit.broke_at_s))
 
     async def _blinded(self) -> list[float]:
@@ -282,36 +325,18 @@ class Story:
         return orders_of(self.folder / node / "orders.jsonl")
 
 
-def usage(pid: int) -> tuple[float, int]:
-    """(CPU seconds so far, resident bytes) of a process (Linux: /proc)."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def usage_of_all(processes: Iterable["subprocess.Popen[bytes]"]) -> tuple[float, int]:
-    """Sum of (CPU seconds, resident bytes) of agents, each with the child process of its devices."""
-    cpu_s, resident = 0.0, 0
-    for process in processes:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-        for pid in (process.pid, *map(int, children)):
-            used_s, held = usage(pid)
-            cpu_s, resident = cpu_s + used_s, resident + held
-    return cpu_s, resident
-
-
 def spread(values: Sequence[float]) -> Mapping[str, float]:
     """Percentiles without interpolation, so that an infinite value (an event that never came) is not averaged."""
     found = np.percentile(values, (50, 99, 100), method="higher")
     return {name: round(float(value), 3) for name, value in zip(("p50", "p99", "max"), found, strict=True)}
 
 
-def table_of_results(record: Record) -> Table:
-    table = Table("what", "figure", title="Power: from a breach to a limit")
-    for name, value in record.items():
-        table.add_row(name, str(value))
-    return table
-
-
-if __name__ == "__main__":
-    main()
+def used(processes: Iterable["subprocess.Popen[Any]"]) -> tuple[float, float]:
+    """Sum of (CPU seconds so far, resident MB) of processes, each with its children (an agent's devices)."""
+    found = [0.0, 0.0]
+    for process in processes:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        for pid in (process.pid, *map(int, children)):
+            found[0] += cpu_s(pid)
+            found[1] += resident_mb(pid)
+    return found[0], found[1]

@@ -1,200 +1,364 @@
-"""Replays of load traces under scaling policies: replica-hours, shortfall and direction changes beside foresight."""
+"""Scaling policies on load traces beside perfect foresight, tuners of concurrency, and CPU time of deciding."""
 
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import arguments
-from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.scaling_ablation import ablated
-from benchmarks.scaling_idle import idle_records, idle_table
-from benchmarks.scaling_speed import decided_services
-from simulator.scaling.replay import Leads, LoadScenario, scenario_of
+from autoscaler.concurrency.safe_bandit import SafeBandit
+from autoscaler.concurrency.tuner import Rules, Tuner
+from autoscaler.decision.decide import WEIGHING, decide
+from autoscaler.decision.expected_cost import Weighing
+from autoscaler.forecast.fits import fit
+from autoscaler.forecast.online import OnlineForecaster
+from autoscaler.series import regular
+from benchmarks.cases import DATA, Row, Rows, case, numbers
+from benchmarks.forecast_scores import taken_out
+from benchmarks.tables import grouped
+from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
+from simulator.scaling.concurrency import FAMILIES, best_static, course, workload
+from simulator.scaling.concurrency import score as score_course
+from simulator.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
+from simulator.scaling.replay import (
+    MISS_COST,
+    Leads,
+    LoadScenario,
+    Outlook,
+    Policy,
+    ReplaySettings,
+    missed_load,
+    replay,
+    scenario_of,
+    score,
+)
+from simulator.scaling.rival_rules import IdleTimer, oracle_replicas
 from simulator.scaling.study import (
     CONTENDERS,
     NAMES,
-    Record,
+    TONNAGE,
+    ReplayedPolicy,
+    TonnageScaling,
     check_policies,
-    figure,
     forecasts_of,
+    of_the_richest,
     outlook_of,
     record_of,
     replayed,
     tuned_in_hindsight,
 )
-from simulator.scaling.traces import generated_trace, read_trace
+from simulator.scaling.traces import NIGHTS, generated_trace, idle_trace, read_trace
 
-BASELINE = "hpa"
-SEED = 1
-"""Seed of the generated loads."""
-Ablation = tuple[str, float, str]
+SPREAD = 0.5
+"""Deviation of the logarithm of the random lead times on which the mechanisms of lead times are measured."""
 
 
-@click.command(context_settings={"show_default": True})
-@click.option(
-    "--trace",
-    "traces",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Load over time, CSV; repeatable. [default: a generated one]",
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The autoscaler with one mechanism taken out."""
+
+    weighing: Weighing = WEIGHING
+    settings: ReplaySettings = field(default_factory=ReplaySettings)
+    forecasts: str = "whole"
+    random_leads: bool = False
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "nothing": Variant(),
+    "switching cost": Variant(replace(WEIGHING, start_s=0.0, stop_s=0.0)),
+    "reactive floor": Variant(replace(WEIGHING, floor=False)),
+    "cost of a return": Variant(replace(WEIGHING, returns=False)),
+    "stabilization": Variant(settings=ReplaySettings(behavior=UNLIMITED)),
+    "season": Variant(forecasts="season"),
+    "conformal": Variant(forecasts="conformal"),
+    "self-demotion": Variant(forecasts="self-demotion"),
+    "boosting": Variant(forecasts="boosting"),
+    "nothing, random leads": Variant(random_leads=True),
+    "learned lead time": Variant(settings=ReplaySettings(learned_lead=False), random_leads=True),
+    "lead time's spread": Variant(replace(WEIGHING, lead_points=1), random_leads=True),
+}
+FIRST = 60
+"""Decisions within which a tuner should be near the best static limit."""
+KNATIVE_DEFAULT = 100
+"""Target concurrency of a Knative revision that names none (container-concurrency-target-default)."""
+TUNERS: Mapping[str, Callable[[Rules], Tuner[Any]]] = {
+    "safe-bandit": SafeBandit,
+    "hill-climb": HillClimb,
+    "aimd": Aimd,
+    "q-learning": QLearning,
+    "q-learning-tuned": partial(QLearning, step=4, epsilon=0.3),
+    "static-start": lambda rules: Static(rules.start),
+    "static-knative": lambda _rules: Static(KNATIVE_DEFAULT),
+}
+"""By name. q-learning: as in its paper; q-learning-tuned: the step and epsilon with the most goodput on seeds 1-10."""
+
+TRACES = tuple(
+    DATA / "demand" / f"{name}_60s{more}.csv"
+    for name, more in (
+        ("nasa_http_1995_july", ""),
+        *((f"servegen_{name}", "_resampled") for name in ("m-large", "m-small", "m-mid_week1")),
+    )
 )
-@click.option("--lead", "leads", callback=arguments.fractions, default="2,5,10", help="Minutes from order to ready.")
-@click.option("--lead-spread", type=click.FloatRange(0), default=0.0, help="Deviation of the logarithm of lead times.")
-@click.option("--policy", "policies", callback=arguments.words, default=",".join(NAMES), help="Policies to replay.")
-@click.option("--tuned", is_flag=True, help="Each policy with its best parameter in hindsight, too.")
-@click.option("--ablate", is_flag=True, help="J of tonnage without each of its mechanisms instead.")
-@click.option("--idle", is_flag=True, help="A service with idle nights, with and without scale to zero, instead.")
-@click.option("--services", type=click.IntRange(1), help="CPU time of deciding this number of services instead.")
-@click.option("--train-days", type=click.IntRange(1), default=7, help="Days before the replay.")
-@click.option("--days", type=click.IntRange(1), default=7, help="Days of the replay.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-@refusing_bad_input
-def main(
-    traces: tuple[Path, ...],
-    leads: tuple[float, ...],
-    lead_spread: float,
-    policies: tuple[str, ...],
-    tuned: bool,
-    ablate: bool,
-    idle: bool,
-    services: int | None,
-    train_days: int,
-    days: int,
-    json_to: str | None,
-) -> None:
-    """Replays each trace minute by minute under each policy and lead time. Simulated.
-
-    The scale is 40 replicas at the 99.5th percentile of the training days. Replica-hours are billed from the order, and
-    their ratio is to an oracle that knows the load. J = ratio + 99 × shortfall.
-    """
-    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150)
-    if services is not None:
-        _emit([record := decided_services(services)], json_to)
-        console.print(record)
-        return
-    if idle:
-        found = [*idle_records(SEED, leads, train_days, days)]
-        console.print(idle_table(found))
-        _emit(found, json_to)
-        return
-    check_policies(policies)
-    scenarios = _scenarios(traces, train_days, days)
-    all_leads = [_leads(lead, lead_spread) for lead in leads]
-    if ablate:
-        records = [record for scenario in scenarios for record in _told(ablated(scenario, all_leads))]
-        console.print(ablation_table(records))
-    else:
-        records = [
-            record for scenario in scenarios for record in _told(_runs(scenario, all_leads, policies, tuned=tuned))
-        ]
-        for table in (runs_table(records), summary_table(records)):
-            console.print(table)
-    _emit(records, json_to)
+BESIDE = "at least one"
+"""The decision without scale to zero."""
 
 
-def _scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[LoadScenario]:
-    loads = [read_trace(path) for path in traces] or [generated_trace(SEED, train_days + days)]
+def scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[LoadScenario]:
+    """The traces' days; without traces, those of a generated one."""
+    loads = [read_trace(path) for path in traces] or [generated_trace(1, train_days + days)]
     return [scenario_of(load, train_days, days) for load in loads]
 
 
-def _leads(minutes: float, spread: float) -> Leads:
-    return Leads.lognormal(60.0 * minutes, spread) if spread else Leads((60.0 * minutes,))
-
-
-def _runs(
-    scenario: LoadScenario, all_leads: Sequence[Leads], policies: Sequence[str], *, tuned: bool
-) -> Iterator[Record]:
-    """Records of one scenario: all leads and policies meet the same load and the same forecasts."""
-    outlook = outlook_of(forecasts_of(scenario))
-    for leads in all_leads:
-        for name in policies:
-            started_s = time.process_time()
-            yield record_of(scenario, leads, replayed(scenario, name, leads, outlook)) | {
-                "cpu_s": round(time.process_time() - started_s, 2)
-            }
-            if tuned and name in CONTENDERS:
-                yield record_of(scenario, leads, tuned_in_hindsight(scenario, name, leads, outlook))
-
-
-def _told(records: Iterator[Record]) -> Iterator[Record]:
-    for record in records:
-        click.echo(f"{record['trace']} lead {record['lead_min']} {record['policy']}: J {record['j']:.3f}", err=True)
-        yield record
-
-
-def _emit(records: Sequence[Record], json_to: str | None) -> None:
-    if json_to:
-        write_lines(json_to, records)
-
-
-def runs_table(records: Sequence[Record]) -> Table:
-    """Every run."""
-    columns = ("trace", "lead", "policy", "ratio", "J", "violations %", "changes/day")
-    table = Table(*columns, title="Replays beside perfect foresight (simulated)")
-    for record in records:
-        name = _label(record)
-        table.add_row(
-            str(record["trace"]),
-            f"{record['lead_min']:g}",
-            name,
-            f"{record['gpu_hours_ratio']:.3f}",
-            f"{record['j']:.3f}",
-            f"{record['violation_minutes_pct']:.2f}",
-            f"{record['direction_changes_per_day']:.0f}",
-        )
-    return table
-
-
-def summary_table(records: Sequence[Record]) -> Table:
+def _summary(rows: Sequence[Row]) -> Rows:
     """J of each policy over that of HPA at 70 %, over traces and leads."""
-    table = Table("policy", "J / HPA, geometric mean", "highest", "mean ratio", title="Beside HPA at 70 %")
-    baseline = {_case(record): figure(record, "j") for record in records if _label(record) == BASELINE}
-    for name in dict.fromkeys(map(_label, records)):
-        mine = [record for record in records if _label(record) == name and _case(record) in baseline]
-        if mine:
-            relative = np.array([figure(record, "j") / baseline[_case(record)] for record in mine])
-            ratio = np.mean([figure(record, "gpu_hours_ratio") for record in mine])
-            table.add_row(name, f"{np.exp(np.log(relative).mean()):.3f}", f"{relative.max():.3f}", f"{ratio:.3f}")
-    return table
+    base = {
+        (row["trace"], row["lead_min"]): row["j"] for row in rows if row["policy"] == "hpa" and row["tuned"] is None
+    }
+    for (policy, is_tuned), own in grouped(
+        [{**row, "is": row["tuned"] is not None} for row in rows], "policy", "is"
+    ).items():
+        line: Row = {"policy": f"{policy} tuned" if is_tuned else policy}
+        relative = [
+            row["j"] / base[row["trace"], row["lead_min"]] for row in own if (row["trace"], row["lead_min"]) in base
+        ]
+        if relative:
+            line |= {"J / HPA": float(np.exp(np.log(relative).mean())), "highest": max(relative)}
+        for key in ("gpu_hours_ratio", "j", "violation_minutes_pct", "direction_changes_per_day"):
+            line[key] = float(np.mean([row[key] for row in own]))
+        yield line
 
 
-def ablation_table(records: Sequence[Record]) -> Table:
-    """J without each mechanism, over J with all of them, percent more, by case."""
-    cases = list(dict.fromkeys((str(record["trace"]), figure(record, "lead_min")) for record in records))
-    table = Table(
-        "without", *(f"{trace[:16]} {lead:g}" for trace, lead in cases), title="J without a mechanism, % more"
-    )
-    whole = {(*_case(record), str(record["leads"])): record for record in records if record["without"] == "nothing"}
-    for name in dict.fromkeys(str(record["without"]) for record in records if record["without"] != "nothing"):
-        cells = {_case(record): record for record in records if record["without"] == name}
-        table.add_row(name, *(_more(cells.get(case), whole) for case in cases))
-    return table
+@case(
+    "scaling",
+    "Replica-hours and missed load of scaling policies, also tuned in hindsight, beside perfect foresight (simulated).",
+    quick={
+        "traces": (),
+        "leads": (10.0,),
+        "policies": ("tonnage", "hpa", "oracle"),
+        "train_days": 1,
+        "days": 1,
+        "tuned": False,
+    },
+    summary=_summary,
+)
+def scaling(
+    *,
+    traces: Sequence[Path] = TRACES,
+    leads: Sequence[float] = (2.0, 5.0, 10.0),
+    lead_spread: float = 0.0,
+    policies: Sequence[str] = NAMES,
+    tuned: bool = True,
+    train_days: int = 7,
+    days: int = 7,
+) -> Iterator[Row]:
+    """A row for each trace, lead time and policy, minute by minute; without traces, of a generated one.
+
+    The scale is 40 replicas at the 99.5th percentile of the training days. Replica-hours are billed from the order, and
+    their ratio is to an oracle that knows the load. J = ratio + 99 × shortfall. leads: minutes from order to ready, of
+    which lead_spread is the deviation of the logarithm. tuned: each policy with its best parameter in hindsight, too.
+    """
+    check_policies(tuple(policies))
+    for scenario in scenarios(traces, train_days, days):
+        outlook = outlook_of(forecasts_of(scenario))
+        for minutes in leads:
+            drawn = Leads.lognormal(60.0 * minutes, lead_spread) if lead_spread else Leads((60.0 * minutes,))
+            for name in policies:
+                began_s = time.process_time()
+                row: Row = dict(record_of(scenario, drawn, replayed(scenario, name, drawn, outlook)))
+                yield row | {"cpu_s": round(time.process_time() - began_s, 2)}
+                if tuned and name in CONTENDERS:
+                    yield dict(record_of(scenario, drawn, tuned_in_hindsight(scenario, name, drawn, outlook)))
 
 
-def _more(record: Record | None, whole: Mapping[Ablation, Record]) -> str:
-    if record is None:
-        return ""
-    return f"{100 * (figure(record, 'j') / figure(whole[_ablation(record)], 'j') - 1):+.1f}"
+def _ablation_summary(rows: Sequence[Row]) -> Rows:
+    """J without each mechanism, over J with all of them, percent more, by trace and lead."""
+    whole = {(r["trace"], r["lead_min"], r["leads"]): r["j"] for r in rows if r["without"] == "nothing"}
+    for (without,), own in grouped([row for row in rows if row["without"] != "nothing"], "without").items():
+        more = {
+            row["trace"]: (row["lead_min"], row["j"] / whole[row["trace"], row["lead_min"], row["leads"]] - 1)
+            for row in own
+        }
+        yield {"J without": without} | {
+            f"{trace[:16]} {lead:g}": f"{100 * part:+.1f} %" for trace, (lead, part) in more.items()
+        }
 
 
-def _ablation(record: Record) -> Ablation:
-    """Case of an ablation; that of random lead times is another one."""
-    return (*_case(record), str(record["leads"]))
+@case(
+    "scaling-ablation",
+    "J of the autoscaler without each of its mechanisms, on the same load, forecasts and lead times (simulated).",
+    quick={"traces": (), "leads": (10.0,), "train_days": 1, "days": 1, "without": ("stabilization",)},
+    summary=_ablation_summary,
+)
+def scaling_ablation(
+    *,
+    traces: Sequence[Path] = TRACES,
+    leads: Sequence[float] = (5.0,),
+    without: Sequence[str] = tuple(VARIANTS),
+    train_days: int = 7,
+    days: int = 7,
+) -> Iterator[Row]:
+    """A row for each trace, lead time and variant; those of lead times are on random ones."""
+    chosen = {name: each for name, each in VARIANTS.items() if name.startswith("nothing") or name in without}
+    for scenario in scenarios(traces, train_days, days):
+        outlooks = {name: _outlook(scenario, name) for name in {each.forecasts for each in chosen.values()}}
+        for minutes in leads:
+            fixed = Leads((60.0 * minutes,))
+            for name, variant in chosen.items():
+                drawn = Leads.lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
+                policy = TonnageScaling(weighing=variant.weighing)
+                run = replay(scenario, policy, drawn, outlooks[variant.forecasts], variant.settings)
+                found = ReplayedPolicy(TONNAGE, None, run, score(scenario, run, drawn.mean_s))
+                about = {"without": name.partition(",")[0], "leads": "random" if variant.random_leads else "fixed"}
+                yield dict(record_of(scenario, fixed, found)) | about
 
 
-def _label(record: Record) -> str:
-    return str(record["policy"]) + (" tuned" if record["tuned"] is not None else "")
+def _outlook(scenario: LoadScenario, forecasts: str) -> Outlook:
+    """Forecasts without a mechanism."""
+    match forecasts:
+        case "whole":
+            return outlook_of(forecasts_of(scenario))
+        case "self-demotion":
+            return outlook_of(forecasts_of(scenario, asked=of_the_richest))
+        case "boosting":
+            return outlook_of(forecasts_of(scenario, fitted=partial(fit, boosted=False)))
+    with taken_out(forecasts):
+        return outlook_of(forecasts_of(scenario))
 
 
-def _case(record: Record) -> tuple[str, float]:
-    return str(record["trace"]), figure(record, "lead_min")
+def idle_summary(rows: Sequence[Row]) -> Rows:
+    """Rows with their cost over that of the decision that keeps a replica."""
+    beside = {(row["trace"], row["lead_min"]): row["cost_per_day"] for row in rows if row["policy"] == BESIDE}
+    yield from (row | {"over": row["cost_per_day"] / beside[row["trace"], row["lead_min"]]} for row in rows)
 
 
-if __name__ == "__main__":
-    main()
+@case(
+    "scaling-idle",
+    "Cost of a service with idle nights with scale to zero, without it, and under an idle timer (simulated).",
+    quick={"leads": (5.0,), "train_days": 1, "days": 1},
+    summary=idle_summary,
+)
+def scaling_idle(
+    *, leads: Sequence[float] = (2.0, 5.0), train_days: int = 7, days: int = 7, seeds: Sequence[int] = (1,)
+) -> Iterator[Row]:
+    """A row for each kind of night, lead time and policy. Hours are those of replicas from order to stop; missed load
+    counts 99 times. Up to three replicas in office hours."""
+    for seed in seeds:
+        for nights in NIGHTS:
+            scenario = scenario_of(idle_trace(nights, seed, train_days + days), train_days, days, replica_load=1.0)
+            outlook = outlook_of(forecasts_of(scenario))
+            day = len(scenario.load) * scenario.step_s / 86_400
+            for minutes in leads:
+                oracle = oracle_replicas(scenario.demand, round(60 * minutes / scenario.step_s)).sum()
+                # Made for each replay, since the timer remembers.
+                ways: dict[str, tuple[Policy, int]] = {"tonnage": (TonnageScaling(), 0), BESIDE: (TonnageScaling(), 1)}
+                for name, (policy, fewest) in {**ways, "idle timer": (IdleTimer(), 0)}.items():
+                    settings = ReplaySettings(min_replicas=fewest)
+                    run = replay(scenario, policy, Leads((60.0 * minutes,)), outlook, settings)
+                    hours, missed, least = (
+                        float(each) * scenario.step_s / 3600 / day
+                        for each in (run.wanted.sum(), missed_load(scenario, run).sum(), oracle)
+                    )
+                    yield {
+                        "trace": scenario.trace,
+                        "lead_min": minutes,
+                        "policy": name,
+                        "replica_hours_per_day": round(hours, 3),
+                        "oracle_hours_per_day": round(least, 3),
+                        "missed_hours_per_day": round(missed, 4),
+                        "cost_per_day": round(hours + MISS_COST * missed, 3),
+                        "seed": seed,
+                    }
+
+
+@case(
+    "scaling-speed",
+    "CPU time of one core for taking a sample of 500 services, forecasting and deciding.",
+    quick={"services": 20, "histories": 1},
+)
+def scaling_speed(*, services: int = 500, histories: int = 10, seeds: Sequence[int] = (1,)) -> Iterator[Row]:
+    """A row a seed. The services share so many histories, each at a scale of its own."""
+    step_s = 60.0
+    for seed in seeds:
+        chance = np.random.default_rng(seed)
+        forecasters = []
+        for number in range(histories):
+            trace = generated_trace(seed + number, days=2)
+            series = regular(trace.start_s, trace.step_s, np.asarray(trace.values))
+            forecasters.append((OnlineForecaster.of(series, fit(series)), float(trace.at_s[-1])))
+        sizes = chance.integers(1, 60, services).tolist()
+        leads = tuple(np.sort(chance.lognormal(np.log(300.0), 0.5, 20)).tolist())
+        forecast_s = decide_s = 0.0
+        replicas = 0
+        for number, size in enumerate(sizes):
+            forecaster, last_s = forecasters[number % histories]
+            began_s = time.process_time()
+            at_s = last_s + (1 + number // histories) * step_s
+            forecaster.observe(at_s, 20.0 * step_s)
+            forecast = forecaster.forecast(at_s)
+            forecast_s += time.process_time() - began_s
+            began_s = time.process_time()
+            name = f"bench/{number}"
+            scaler = Scaler(
+                name=name,
+                target=ScaleTarget("apps/v1", "Deployment", name),
+                mode="Auto",
+                replicas=Replicas(size, size),
+                min_replicas=0,
+                max_replicas=1000,
+                replica_load=20.0 * step_s / size,
+                objective=ScalingObjective(),
+                behavior=Behavior(),
+                load=20.0 * step_s,
+                observed_at_s=at_s,
+                max_age_s=180.0,
+                forecast=forecast,
+                lead_time=LeadTime(leads, 50),
+            )
+            decision = decide(scaler, at_s)
+            decide_s += time.process_time() - began_s
+            replicas += 0 if decision is None else decision.replicas
+        row = {"services": services, "cpu_s": round(forecast_s + decide_s, 3), "forecast_cpu_s": round(forecast_s, 3)}
+        yield row | {"decide_cpu_s": round(decide_s, 3), "replicas": replicas}
+
+
+@case(
+    "concurrency",
+    "Goodput of tuners of a replica's concurrency over that of the best static limit, on unseen workloads (simulated).",
+    quick={"seeds": (201,), "workloads": ("peaked",), "decisions": 120},
+    by=("policy",),
+    columns=(
+        "policy",
+        "goodput_ratio",
+        "later_ratio",
+        "near_after",
+        "breach_share",
+        "first_breach_share",
+        "changes_share",
+    ),
+)
+def concurrency(
+    *,
+    seeds: Sequence[int] = numbers("201-220"),
+    workloads: Sequence[str] = tuple(FAMILIES),
+    policies: Sequence[str] = tuple(TUNERS),
+    decisions: int = 240,
+    start: int = 8,
+) -> Iterator[Row]:
+    """A row for each workload, seed and policy. Developed on seeds 1-20 and 101-120.
+
+    Each workload is drawn from its family and a seed. Goodput counts the requests of intervals that kept the guard on
+    p95. decisions: intervals of each run. start: limit at its start.
+    """
+    for family in workloads:
+        for seed in seeds:
+            drawn = workload(family, seed, decisions)
+            best = best_static(drawn)
+            for policy in policies:
+                tuner = TUNERS[policy](Rules(drawn.guard_s, start=start))
+                begin = tuner.limit if isinstance(tuner, Static) else start
+                run = course(tuner, drawn, begin)
+                row: Row = {"workload": family, "seed": seed, "best_limit": int(best.limit[0]), "policy": policy}
+                yield row | {"start": begin, **asdict(score_course(run, best, FIRST))}

@@ -1,21 +1,15 @@
-"""Traffic of gangs over a tree of switches: what rank order saves, on generated fleets. Simulated.
+"""Traffic of gangs over a tree of switches: what rank order saves, and what gangs that come and go share. Simulated."""
 
-python -m benchmarks.traffic
-"""
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-
-import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import arguments
-from benchmarks.arguments import write_lines
+from benchmarks.cases import Row, case, numbers
 from cluster.actions import Bind
-from cluster.arrays import Names
+from cluster.arrays import FloatArray, IntArray, Names
 from cluster.nodes import NodeTable
 from cluster.plans import Plan
 from cluster.snapshot import PENDING, PodTable, Snapshot
@@ -23,7 +17,10 @@ from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
 from controller.deciders import edits
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
+from placement.engine.packer import Packer
 from placement.network_tree import natural
+from placement.packing.planner import pack
+from placement.policies.published import BestFit
 
 SPINE, LEAF = "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"
 LEAVES, NODES_PER_LEAF, GPUS = 16, 16, 8
@@ -32,11 +29,8 @@ GIB = 2**30
 SIZES, WIDTHS = (8, 16, 24, 32, 64), (1, 2, 4, 8)
 """Members of a gang, and GPUs of a member."""
 ORDERS = ("random", "as packed", "rank order")
-KEYS = ("uplinks_per_gang", "uplinks_at_least", "busiest_uplink", "ring_speed", "slowest_ring")
-"""Figures of a record, in the order of the table's columns."""
 Order = list[str]
 """Node of each rank of a gang."""
-Record = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,54 +42,56 @@ class Fleet:
     """GPUs of a member of each gang."""
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--seeds", callback=arguments.seeds, default="1-10", help="Seeds of the fleets and gangs.")
-@click.option("--gangs", type=click.IntRange(1, 200), default=20, help="Gangs that come at once.")
-@click.option("--near", type=click.FloatRange(0, 1), default=0.5, help="Share of gangs that prefer to share a leaf.")
-@click.option("--held", type=click.FloatRange(0, 0.95), default=0.4, help="Share of nodes that hold other pods.")
-@click.option("--oversubscribed", type=click.FloatRange(1), default=4.0, help="NICs of a leaf over its uplinks.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-def main(
-    seeds: tuple[int, ...], gangs: int, near: float, held: float, oversubscribed: float, json_to: str | None
-) -> None:
-    """Plans gangs on 256 nodes below 16 leaves, and counts what their rings send over uplinks in three rank orders.
+@case(
+    "traffic",
+    "Uplinks that rings of gangs cross in rank order, as packed and at random; 256 nodes below 16 leaves (simulated).",
+    quick={"seeds": (1,), "gangs": 6},
+    by=("order",),
+)
+def traffic(
+    *,
+    seeds: Sequence[int] = numbers("1-10"),
+    gangs: int = 20,
+    near: float = 0.5,
+    held: float = 0.4,
+    oversubscribed: float = 4.0,
+) -> Iterator[Row]:
+    """One row a seed and order.
 
     Each gang reduces over rings through its ranks, one for each GPU of a member, each with a NIC of its own. An edge of
     a ring between two leaves crosses both their uplinks, where all edges share alike, and a ring is as fast as its
-    slowest edge, at most one NIC. Nodes are named without
-    regard to leaves, as where machines came one after another.
+    slowest edge, at most one NIC. Nodes are named without regard to leaves, as where machines came one after another.
+
+    near: share of gangs that prefer to share a leaf. held: of nodes that hold other pods. oversubscribed: NICs of a
+    leaf over its uplinks.
     """
-    records = [record for seed in seeds for record in records_of(seed, gangs, near, held, oversubscribed)]
-    if json_to:
-        write_lines(json_to, records)
-    Console(stderr=bool(json_to)).print(table_of(records))
-
-
-def records_of(seed: int, gangs: int, near: float, held: float, oversubscribed: float) -> Iterator[Record]:
-    """One record an order."""
-    rng = np.random.default_rng(seed)
-    fleet = fleet_of(rng, gangs, near, held)
-    asked = PlanRequest(Decisions(), 600.0, float)
-    packed = planned(fleet.snapshot, asked)
-    ordered = edits.order_ranks(fleet.snapshot, packed, asked.decisions)
-    shuffled = {gang: list(rng.permutation(nodes)) for gang, nodes in rings_of(packed).items()}
-    for name, rings in zip(ORDERS, (shuffled, rings_of(packed), rings_of(ordered)), strict=True):
-        crossing = {gang: _uplinks(fleet, ring) for gang, ring in rings.items()}
-        load = Counter[str]()
-        for gang, own in crossing.items():
-            load.update({leaf: edges * fleet.gpus[gang] for leaf, edges in own.items()})
-        capacity = NODES_PER_LEAF * GPUS / oversubscribed
-        speeds = [min([1.0, *(capacity / load[leaf] for leaf in own)]) for own in crossing.values()]
-        yield {
-            "seed": seed,
-            "order": name,
-            "gangs": len(rings),
-            "uplinks_per_gang": round(float(np.mean([sum(own.values()) for own in crossing.values()])), 2),
-            "uplinks_at_least": round(float(np.mean([_least(fleet, ring) for ring in rings.values()])), 2),
-            "busiest_uplink": max(load.values(), default=0),
-            "ring_speed": round(float(np.mean(speeds)), 3),
-            "slowest_ring": round(min(speeds), 3),
-        }
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        fleet = fleet_of(rng, gangs, near, held)
+        asked = PlanRequest(Decisions(), 600.0, float)
+        packed = planned(fleet.snapshot, asked)
+        ordered = edits.order_ranks(fleet.snapshot, packed, asked.decisions)
+        shuffled = {gang: list(rng.permutation(nodes)) for gang, nodes in rings_of(packed).items()}
+        for name, rings in zip(ORDERS, (shuffled, rings_of(packed), rings_of(ordered)), strict=True):
+            leaves = {gang: [fleet.leaf[node] for node in ring] for gang, ring in rings.items()}
+            crossing = {gang: _uplinks(own) for gang, own in leaves.items()}
+            load = Counter[str]()
+            for gang, own in crossing.items():
+                load.update({leaf: edges * fleet.gpus[gang] for leaf, edges in own.items()})
+            capacity = NODES_PER_LEAF * GPUS / oversubscribed
+            speeds = [min([1.0, *(capacity / load[leaf] for leaf in own)]) for own in crossing.values()]
+            # A ring through several leaves crosses the uplink of each once at least.
+            least = [len(set(own)) if len(set(own)) > 1 else 0 for own in leaves.values()]
+            yield {
+                "seed": seed,
+                "order": name,
+                "gangs": len(rings),
+                "uplinks_per_gang": round(float(np.mean([own.total() for own in crossing.values()])), 2),
+                "uplinks_at_least": round(float(np.mean(least)), 2),
+                "busiest_uplink": max(load.values(), default=0),
+                "ring_speed": round(float(np.mean(speeds)), 3),
+                "slowest_ring": round(min(speeds), 3),
+            }
 
 
 def fleet_of(rng: np.random.Generator, gangs: int, near: float, held: float) -> Fleet:
@@ -151,33 +147,164 @@ def rings_of(plan: Plan) -> dict[str, Order]:
     return rings
 
 
-def _uplinks(fleet: Fleet, ring: Order) -> Counter[str]:
-    """Edges of one ring over the uplink of each leaf, out of it."""
-    leaves = [fleet.leaf[node] for node in ring]
+def _uplinks(leaves: Sequence[str]) -> Counter[str]:
+    """Edges of one ring over the uplink of each leaf, out of it. leaves: of the ranks in order."""
     return Counter(one for one, other in zip(leaves, (*leaves[1:], leaves[0]), strict=True) if one != other)
 
 
-def _least(fleet: Fleet, ring: Order) -> int:
-    """Fewest uplinks that a ring through these nodes crosses."""
-    leaves = {fleet.leaf[node] for node in ring}
-    return len(leaves) if len(leaves) > 1 else 0
+CHURNED_SIZES = (1, 2, 4, 8, 12, 20, 24, 40)
+"""Members of a gang. A leaf has 16 nodes, so three sizes in eight cannot but span leaves."""
+OVERSUBSCRIBED = (4, 8, 16)
+"""NICs of a leaf over its uplinks."""
+WARM_UP_SHARE = 0.25
+"""Fraction of the arrivals before the measurement."""
 
 
-def table_of(records: list[Record]) -> Table:
-    """Means over the seeds, with the range."""
-    table = Table(title="traffic of gangs, simulated")
-    for column in ("order", "uplinks a ring crosses", "at least", "busiest uplink", "ring's speed", "slowest ring"):
-        table.add_column(column)
-    for order in ORDERS:
-        own = [record for record in records if record["order"] == order]
-        for_keys = ([float(str(record[key])) for record in own] for key in KEYS)
-        table.add_row(order, *map(_range, for_keys))
-    return table
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Gangs in the order in which they come; times in mean stays. Each of shape (gangs,)."""
+
+    at: FloatArray
+    stay: FloatArray
+    size: IntArray
+    gpus: IntArray
+    """GPUs of a member."""
 
 
-def _range(values: list[float]) -> str:
-    return f"{np.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+@dataclass(slots=True)
+class Tally:
+    """Sums over time, and over the gangs that started, after the warm-up."""
+
+    time: float = 0.0
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    leaves: list[int] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
 
 
-if __name__ == "__main__":
-    main()
+@case(
+    "traffic-churn",
+    "Uplinks that large gangs share while gangs come and go on 256 nodes below 16 leaves, by offered load (simulated).",
+    quick={"seeds": (201,), "gangs": 30, "loads": (0.8,)},
+    by=("load",),
+)
+def traffic_churn(
+    *,
+    seeds: Sequence[int] = numbers("201-232"),
+    gangs: int = 500,
+    loads: Sequence[float] = (0.7, 0.8, 0.9),
+    gpus: Sequence[int] = (8,),
+) -> Iterator[Row]:
+    """One row a load and seed: means over time, or over the gangs that started, after a quarter of the arrivals.
+
+    All prefer to share a leaf; those that fit nowhere wait. Ranks are in the order of the network, so a ring crosses
+    the uplink of each of its leaves once, and a gang has a ring for each GPU of a member. Rings are those of gangs that
+    span leaves, beside leaves with 4, 8 or 16 NICs an uplink. gpus: of a member, drawn from these.
+    """
+    for load in loads:
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            nodes = fleet_of(rng, gangs=0, near=0.0, held=0.0).snapshot
+            yield {"seed": seed, "load": load, **figures_of(played(nodes, arrivals_of(rng, gangs, load, gpus)))}
+
+
+def arrivals_of(rng: np.random.Generator, gangs: int, load: float, gpus: Sequence[int]) -> Arrivals:
+    """Poisson arrivals at an offered load, with exponential stays."""
+    size, width = rng.choice(CHURNED_SIZES, gangs), rng.choice(gpus, gangs)
+    stay = rng.exponential(1.0, gangs)
+    gap = float(np.mean(size * width)) / (load * LEAVES * NODES_PER_LEAF * GPUS)
+    return Arrivals(np.cumsum(rng.exponential(gap, gangs)), stay, size, width)
+
+
+def played(fleet: Snapshot, coming: Arrivals) -> Tally:
+    """Plans after each arrival and each end, until the last of them before the last arrival."""
+    leaf, tally = fleet.nodes.domain(LEAF), Tally()
+    running: dict[int, tuple[IntArray, IntArray]] = {}  # nodes and devices of the members
+    waiting: list[int] = []
+    events = [(at, "comes", gang) for gang, at in enumerate(coming.at.tolist())]
+    now = measured_from = float(coming.at[int(WARM_UP_SHARE * len(coming.at))])
+    while events[0][0] < coming.at[-1]:
+        at, what, gang = heapq.heappop(events)
+        if at > now:
+            _count(tally, coming, {each: leaf[nodes] for each, (nodes, _) in running.items()}, at - now)
+            now = at
+        if what == "comes":
+            waiting.append(gang)
+        else:
+            del running[gang]
+        if not waiting:
+            continue
+        for each, seat in _started(fleet, coming, running, waiting).items():
+            running[each] = seat
+            waiting.remove(each)
+            heapq.heappush(events, (at + float(coming.stay[each]), "ends", each))
+            if at > measured_from:
+                tally.leaves.append(len(np.unique(leaf[seat[0]])))
+                tally.waits.append(at - float(coming.at[each]))
+    return tally
+
+
+def _started(
+    fleet: Snapshot,
+    coming: Arrivals,
+    running: dict[int, tuple[IntArray, IntArray]],
+    waiting: Sequence[int],
+) -> dict[int, tuple[IntArray, IntArray]]:
+    """The waiting gangs that a plan starts, with nodes and devices of their members."""
+    gangs = [*running, *waiting]
+    sizes = coming.size[gangs]
+    idle = [(np.full(coming.size[gang], PENDING), np.zeros(coming.size[gang], dtype=np.int64)) for gang in waiting]
+    nodes, devices = zip(*running.values(), *idle, strict=True)
+    pods = PodTable(
+        names=Names(f"gang-{gang}-{rank}" for gang in gangs for rank in range(coming.size[gang])),
+        shape=np.repeat(coming.gpus[gangs] - 1, sizes),
+        shapes=fleet.pods.shapes,
+        node=np.concatenate(nodes),
+        devices=np.concatenate(devices),
+        priority=np.zeros(sizes.sum(), dtype=np.int64),
+        gang=np.repeat(np.arange(len(gangs)), sizes),
+        owner=("",) * int(sizes.sum()),
+        movable=np.zeros(sizes.sum(), dtype=np.bool_),
+    )
+    wanted = tuple(Gang(f"gang-{gang}", int(coming.size[gang]), prefer_within=LEAF) for gang in gangs)
+    seen = Snapshot(0.0, fleet.gpu_types, fleet.nodes, pods, wanted)
+    after = seen.after(pack(seen, Packer.of(seen, BestFit())).actions).pods
+    members = {gang: pods.gang == number for number, gang in enumerate(gangs) if gang not in running}
+    return {gang: (after.node[own], after.devices[own]) for gang, own in members.items() if after.node[own][0] >= 0}
+
+
+def _count(tally: Tally, coming: Arrivals, leaves: dict[int, IntArray], for_time: float) -> None:
+    """Adds what the running gangs did in this time. leaves: of each member."""
+    parts = {gang: set(own.tolist()) for gang, own in leaves.items()}
+    spanning = {gang: own for gang, own in parts.items() if len(own) > 1}
+    gangs_on = Counter(leaf for own in spanning.values() for leaf in own)
+    edges = Counter[int]()
+    for gang, own in spanning.items():
+        edges.update(dict.fromkeys(own, int(coming.gpus[gang])))
+    sums: dict[str, float] = {
+        "spanning": len(spanning),
+        "uplinks": gangs_on.total(),
+        "shared": sum(gangs for gangs in gangs_on.values() if gangs > 1),
+        "busiest": max(edges.values(), default=0),
+    }
+    for ratio in OVERSUBSCRIBED:
+        capacity = NODES_PER_LEAF * GPUS / ratio
+        speeds = [min(1.0, *(capacity / edges[leaf] for leaf in own)) for own in spanning.values()]
+        sums |= {f"speed_{ratio}": sum(speeds), f"slowest_{ratio}": min(speeds, default=1.0)}
+    tally.time += for_time
+    for key, value in sums.items():
+        tally.sums[key] += value * for_time
+
+
+def figures_of(tally: Tally) -> Row:
+    """Means over time and over the gangs that started."""
+    sums, time = tally.sums, tally.time
+    return {
+        "started": len(tally.leaves),
+        "wait": float(np.mean(tally.waits)),
+        "leaves_per_gang": float(np.mean(tally.leaves)),
+        "spanning_gangs": sums["spanning"] / time,
+        "shared_uplinks_share": sums["shared"] / max(sums["uplinks"], 1e-9),
+        "busiest_uplink": sums["busiest"] / time,
+        **{f"ring_speed_{ratio}": sums[f"speed_{ratio}"] / max(sums["spanning"], 1e-9) for ratio in OVERSUBSCRIBED},
+        **{f"slowest_ring_{ratio}": sums[f"slowest_{ratio}"] / time for ratio in OVERSUBSCRIBED},
+    }

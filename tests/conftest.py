@@ -32,12 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def public_data() -> Path:
+def data_folder() -> Path:
+    """Where public data sets are, if they are anywhere."""
+    return Path(os.environ.get("TONNAGE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def public_data(data_folder: Path) -> Path:
     """The folder of public data sets, or a skip that says how to get them."""
-    folder = Path(os.environ.get("TONNAGE_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no public data at {folder}: set TONNAGE_DATA (docs/benchmarks.md tells where to get it)")
-    return folder
+    if not data_folder.is_dir():
+        pytest.skip(f"no public data at {data_folder}: set TONNAGE_DATA (docs/benchmarks.md tells where to get it)")
+    return data_folder
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Evidence of a broken node to its taint, on a real API server: percentiles over many.
 
-    python -m tests.controlplane.health_taints --verdicts 30
+    python -m benchmarks run health-taints
 
 Three nodes under three switches break and are repaired in turn, beside an operator and the agents of twelve simulated
 nodes. Counted from the instant at which a node's agent sends the evidence to the operator's word that the taint is set.
@@ -13,11 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import click
-import numpy as np
 import yaml
 
-from benchmarks.arguments import write_lines
 from simulator.controlplane.binaries import control_plane_programs, progress_on
 from simulator.controlplane.commands import ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
@@ -25,11 +22,8 @@ from tests.controlplane.operators import until
 from tests.controlplane.test_health import NODES, Stage, administrator, fleet_manifest, staged, xid
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--verdicts", type=click.IntRange(3), default=30, help="Taints to measure, a multiple of 3.")
-@click.option("--json", "json_to", default="-", help="JSON lines to this file, or to stdout.")
-def main(verdicts: int, json_to: str) -> None:
-    """Break nodes, and measure how soon each is tainted."""
+def taints_s(count: int) -> list[float]:
+    """Seconds from evidence to taint of so many broken nodes, a multiple of 3."""
     programs = control_plane_programs(progress_on(sys.stderr))
     with TemporaryDirectory(prefix="taints") as name, ExitStack() as stack:
         folder = Path(name)
@@ -40,9 +34,7 @@ def main(verdicts: int, json_to: str) -> None:
         stack.callback(lambda: down(kept))
         (folder / "operator").mkdir()
         stage = stack.enter_context(staged(administrator(server, programs), folder / "operator"))
-        took_s = [each for _ in range(verdicts // 3) for each in _round(stage)]
-    row = {name: round(float(np.quantile(took_s, level)), 2) for name, level in (("p50_s", 0.5), ("p95_s", 0.95))}
-    write_lines(json_to, [{"verdicts": len(took_s), **row, "max_s": round(max(took_s), 2)}])
+        return [each for _ in range(count // 3) for each in _round(stage)]
 
 
 def _round(stage: Stage) -> list[float]:
@@ -66,7 +58,3 @@ def _tainted_s(stage: Stage, node: str, known: int) -> float:
     done = (line for line in list(stage.operator.lines)[known:] if line.get("event") == "action done")
     found = next((line for line in done if line.get("node") == node), None)
     return datetime.fromisoformat(found["timestamp"]).timestamp() if found else 0.0
-
-
-if __name__ == "__main__":
-    main()

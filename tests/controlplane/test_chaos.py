@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
-from benchmarks.chaos_nodes import ray_nodes
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
 from simulator.controlplane.server import ControlPlane
+from tests.chaos.faults import FAULTS, Fault, Scene, brain_server
+from tests.chaos.nodes import ray_nodes
 from tests.controlplane.auditor import audit
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod

@@ -1,26 +1,16 @@
 """Tool calls of one pod, timed by the guest's clock while another pod attacks the node agent.
 
-`python -m tests.kernel.attacks` boots one guest and repeats, in turn, each attack and two references: `calm`, where the
-other pod does nothing, and `busy`, where it computes. The guest has one CPU, of which the other pod may take its share
-without any attack: what an attack does beyond that is the difference from `busy`.
+`python -m benchmarks run sandbox-attacks` goes through each attack and two references: `calm`, where the other pod does
+nothing, and `busy`, where it computes. The guest has one CPU, of which the other pod may take its share without any
+attack: what an attack does beyond that is the difference from `busy`.
 """
 
-import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-import click
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks import arguments
-from benchmarks.arguments import write_lines
-from cluster.errors import GuestError
-from simulator.kernel.guest import booted
 from tests.kernel.node import FOLDER, Node, begin_in_pod, hog, in_pod, result_of, running_node
 from tests.kernel.test_sandbox_attacks import BOMB, FORGED
 from tonnage import sandbox
@@ -133,67 +123,3 @@ def _timed(made: Node, kind: str, calls: int) -> list[float]:
 
     seconds: list[float] = in_pod(made, "b", neighbour)
     return seconds
-
-
-@click.command(context_settings={"show_default": True})
-@click.option("--rounds", type=click.IntRange(1), default=3, help="Times that all attacks are gone through.")
-@click.option("--calls", type=click.IntRange(1), default=40, help="The neighbour's calls beside each, a round.")
-@click.option("--attacks", callback=arguments.words, default=",".join(ATTACKS), help="Attacks and references.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
-def main(rounds: int, calls: int, attacks: tuple[str, ...], json_to: str | None) -> None:
-    """Prints percentiles of the neighbour's calls beside each attack."""
-    found: dict[tuple[str, str], list[float]] = {(kind, attack): [] for kind in CALLS for attack in attacks}
-    failure = ""
-    try:
-        with booted() as guest:
-            for number in range(rounds):
-                for kind, attack in found:
-                    found[kind, attack] += guest.call(f"{__spec__.name}:beside", attack, kind, calls)
-                    click.echo(f"round {number + 1} {kind} {attack}: done", err=True)
-    except GuestError as error:  # what was timed before is not lost
-        failure = f"error: {error}"
-    if json_to:
-        write_lines(
-            json_to,
-            [{"call": kind, "attack": attack, "seconds": each} for (kind, attack), each in found.items()],
-        )
-    if json_to != "-":
-        Console().print(table(found))
-    if failure:
-        click.echo(failure, err=True)
-        sys.exit(1)
-
-
-def table(found: Mapping[tuple[str, str], list[float]]) -> Table:
-    made = Table(
-        "call",
-        "beside",
-        "calls",
-        "p50 ms",
-        "p95 ms",
-        "p95 / calm",
-        "p95 / busy",
-        title=f"load {os.getloadavg()[0]:.1f}",
-    )
-    for (kind, attack), seconds in found.items():
-        if seconds:
-            p50, p95 = np.percentile(seconds, [50, 95]) * 1e3
-            ratios = [_ratio(seconds, found.get((kind, reference), [])) for reference in ("calm", "busy")]
-            made.add_row(kind, attack, str(len(seconds)), f"{p50:.0f}", f"{p95:.0f}", *ratios)
-    return made
-
-
-def _ratio(seconds: list[float], reference: list[float]) -> str:
-    """Ratio of the 95th percentiles, with the 95 % interval of a bootstrap of both."""
-    if not reference:
-        return "-"
-    chance = np.random.default_rng(0)
-    above, below = (
-        np.percentile(chance.choice(np.array(each), (2000, len(each))), 95, axis=1) for each in (seconds, reference)
-    )
-    low, high = np.percentile(above / below, [2.5, 97.5])
-    return f"{np.percentile(seconds, 95) / np.percentile(reference, 95):.2f} [{low:.2f}, {high:.2f}]"
-
-
-if __name__ == "__main__":
-    main()

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 from hypothesis import strategies as st
 
-from benchmarks.plan_check import Seat
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import Gang
 from placement.batch.ladder import BatchPlan
 from placement.batch.problem import Batch
 from tests.builders.fleet import Node, Pod, node, pod, world
+from tests.builders.plan_check import Seat
 
 PRICES = {"A100": 2.0, "L4": 0.5}
 RACK = "topology.tonnage.dev/rack"

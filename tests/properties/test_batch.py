@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.plan_check import wrongs
 from cluster.actions import Bind
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
@@ -21,6 +20,7 @@ from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.packing.planner import pack
 from placement.policies import policy_named
+from tests.builders.plan_check import wrongs
 from tests.properties.batches import batches, cheapest, seats_of, tiny_batches
 
 RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns", "polish")

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.textbook_mix import solve_textbook
+from benchmarks.mix import solve_textbook
 from cluster.plans import Reason
 from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.budget import stopped

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.mix_exact import compare
-from benchmarks.mix_instances import Switches
+from tests.mix_exact.comparison import compare
+from tests.mix_exact.fleets import Switches
 
 
 @pytest.mark.parametrize("seed", range(1, 21))

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pytest
 
-from benchmarks.brain import DECISIONS, embedded
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
 from controller.brain.frames import SlotOutcome, plan_from_frame, proposal_from_frame, snapshot_frame
@@ -19,6 +18,7 @@ from controller.deciders.decider import PROPOSE_S
 from controller.deciders.decisions import Decisions
 from placement.moves import MovePrice
 from tests.builders.fleet import node, pod, world
+from tests.ray.brains import DECISIONS, embedded
 from tests.unit.controller.deciders.fake_background import DIES, FAILS, STALLS, Counting, snapshot_that
 from tests.until import until
 

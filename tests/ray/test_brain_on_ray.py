@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.brain import DECISIONS, embedded, plans_alike
-from benchmarks.chaos_nodes import parents
-from benchmarks.random_clusters import random_cluster
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
 from controller.brain.remote import RayBrain
 from tests import until as waiting
+from tests.builders.random_clusters import random_cluster
+from tests.chaos.nodes import parents
+from tests.ray.brains import DECISIONS, embedded, plans_alike
 
 LONG_S = 60.0
 SHORT_S = 2.0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos_nodes import parents, tree_of
 from cluster.errors import ConfigError, Mistake
 from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import PolicyRun, SweepProgress, Swept, runs_of, sweep
+from tests.chaos.nodes import parents, tree_of
 from tests.until import until
 
 RUNS = runs_of(("a", "b"), ("bestfit", "fgd"), (42, 43))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.random_clusters import random_cluster
 from cli.printing.bundle_output import plan_lines
 from cli.verbs.bundle import brain_with
 from cluster.plans import Plan
@@ -24,6 +23,7 @@ from controller.settings import OperatorSettings
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.day.simulation import DaySettings, live
 from simulator.world import SimulatedWorld
+from tests.builders.random_clusters import random_cluster
 from tests.builders.recordings import recording_of
 
 HERE = Path(__file__).parent

@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from benchmarks.binding import SHOWN, main, table_of
-from benchmarks.binding_pods import GPU, fitting, overload, pod_object
-from benchmarks.packing_quality import Packed, packed
+from benchmarks.tables import joined
 from cluster.workloads import PodShape
+from tests.builders.whole_gpu_pods import GPU, fitting, overload, pod_object
+from tests.controlplane.packed import Packed, packed
 
 GIB = 2**30
 
@@ -77,15 +76,5 @@ def test_an_overload_asks_for_just_more_than_its_share() -> None:
 
 def test_the_table_shows_the_median_of_the_rounds() -> None:
     rounds = [{"contender": "tonnage", "binds_per_s": rate} for rate in (100.0, 900.0, 300.0)]
-    every = [{**dict.fromkeys(SHOWN, 0), **each} for each in rounds]
 
-    (rates,) = (column for column in table_of("backlog", every).columns if column.header == "binds/s")
-
-    assert list(rates.cells) == ["300"]
-
-
-def test_an_unknown_part_is_refused() -> None:
-    result = CliRunner().invoke(main, ["--parts", "nothing"])
-
-    assert result.exit_code == 2
-    assert "choose of" in result.output
+    assert joined(rounds, ("contender",), "median") == [{"contender": "tonnage", "binds_per_s": 300.0, "runs": 3}]

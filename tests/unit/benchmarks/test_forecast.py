@@ -1,14 +1,13 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from autoscaler.forecast import linear
 from autoscaler.forecast.grid import LEVELS
-from benchmarks.forecast import span_of
-from benchmarks.forecast_peers import PEERS, peer_quantiles
-from benchmarks.forecast_runs import Span, lead_steps_of, records_of
-from benchmarks.forecast_scores import scores
-from benchmarks.forecast_without import taken_out
-from simulator.scaling.traces import LoadTrace, generated_trace
+from benchmarks.forecast import forecast, forecast_rows
+from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
+from simulator.scaling.traces import generated_trace
 
 
 def test_the_crps_of_a_certain_forecast_is_its_absolute_error() -> None:
@@ -37,20 +36,22 @@ def test_the_crps_of_a_normal_forecast_is_the_known_one() -> None:
 
 def test_every_model_is_scored_on_the_same_samples() -> None:
     trace = generated_trace(seed=3, days=3)
-    records = list(records_of(trace, Span(2.0, 0.2), lead_steps_of(trace, (1.0, 5.0))))
+    records = list(forecast_rows(trace, 2880, 2880 + 288, (1, 5)))
     assert {record["model"] for record in records} == {"naive", "ewma", "core", "boosted", "auto", *PEERS}
     for lead in (1.0, 5.0):
         assert len({record["n"] for record in records if record["lead_min"] == lead}) == 1
 
 
-def test_a_coarse_trace_is_forecast_by_its_steps() -> None:
-    coarse = LoadTrace("taxi", 1800.0, 0.0, np.ones(100))
-    assert lead_steps_of(coarse, (1.0, 5.0)) == (1, 2)
+def test_a_coarse_trace_is_forecast_by_its_steps_and_a_week_is_five_days_and_two(tmp_path: Path) -> None:
+    load = generated_trace(seed=2, days=7, step_s=1800.0).values
+    week = tmp_path / "week.csv"
+    week.write_text("t_s,rides\n" + "".join(f"{1800 * n},{value:g}\n" for n, value in enumerate(load)))
 
+    records = list(forecast(traces=(week,), leads=(1.0, 5.0)))
 
-def test_a_week_is_five_days_and_two() -> None:
-    week = LoadTrace("week", 600.0, 0.0, np.ones(7 * 144))
-    assert span_of(week, Span(7.0, 7.0)) == Span(5.0, 2.0)
+    assert {record["lead_min"] for record in records} == {30.0, 60.0}
+    # Two days of half hours, less the lead before the first that can be judged.
+    assert {record["n"] for record in records if record["lead_min"] == 60.0} == {2 * 48 - 2}
 
 
 def test_a_mechanism_that_was_taken_out_is_back_afterwards() -> None:

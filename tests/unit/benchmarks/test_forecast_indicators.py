@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.forecast_indicators import records_of, services_of
+from benchmarks.forecast import forecast_indicators, services_of
 from cluster.arrays import FloatArray
 
 MINUTE_S = 60
@@ -27,7 +27,7 @@ def load() -> FloatArray:
 
 def gain(path: Path) -> float:
     """Error with indicators over that without, one step ahead, for the column `requests`."""
-    found = next(each for each in records_of(path, 0.5, 1) if each["trace"].endswith(":requests"))
+    found = next(each for each in forecast_indicators(traces=(path,), steps=1) if each["trace"].endswith(":requests"))
     return float(found["indicators"] / found["own"])
 
 

@@ -2,7 +2,7 @@
 
 from prometheus_client import generate_latest
 
-from benchmarks.operator.size import told_apart, written_in
+from benchmarks.operator_size import told_apart, written_in
 from controller.metrics.registry import Meter, count_request
 
 

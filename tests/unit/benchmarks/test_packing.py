@@ -1,122 +1,97 @@
-"""The packing benchmark's border: its JSON lines, its table, and what it refuses."""
+"""The packing benchmark: what its rows say, that names and processes change nothing, and what it refuses."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from benchmarks.packing import main as packing
-from benchmarks.scale import main as scale
+from benchmarks.cases import Row, case_named
+from benchmarks.packing import packing, packing_churn
+from benchmarks.tables import text_of
+from cluster.errors import ConfigError
 from placement.policies import POLICIES
 from simulator.openb.generator import generate, write_openb_csv
 
+Inputs = dict[str, Any]
+
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     """A generated fleet of twelve nodes and its pods, as files."""
     folder = tmp_path_factory.mktemp("trace")
     nodes, pods = folder / "nodes.csv", folder / "pods_small.csv"
     write_openb_csv(generate(12, seed=1), nodes, pods)
-    return str(nodes), str(pods)
+    return {"nodes": nodes, "pods": (pods,)}
 
 
-def run(trace: tuple[str, str], *more: str) -> Result:
-    return CliRunner().invoke(packing, ["--nodes", trace[0], "--pods", trace[1], *more])
+def without_times(rows: list[Row]) -> list[Row]:
+    times = ("decision_ms", "upkeep_s", "decision_cpu_ms", "upkeep_cpu_s")
+    return [{key: value for key, value in row.items() if key not in times} for row in rows]
 
 
-def without_times(line: str) -> dict[str, object]:
-    return {key: value for key, value in json.loads(line).items() if key not in ("decision_ms", "upkeep_s")}
+def test_each_run_is_a_row_whose_allocation_is_at_most_the_bound(trace: Inputs) -> None:
+    rows = list(packing(**trace, policies=("bestfit", "fgd"), seeds=(42, 43), published=None))
 
-
-def test_each_run_is_a_json_line_on_stdout_and_words_go_to_stderr(trace: tuple[str, str]) -> None:
-    done = run(trace, "--policies", "bestfit,fgd", "--seeds", "42-43", "--json", "-")
-
-    assert done.exit_code == 0, done.output
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(r["policy"], r["seed"]) for r in records] == [("bestfit", 42), ("fgd", 42), ("bestfit", 43), ("fgd", 43)]
-    for record in records:
-        assert record["pods"] == "pods_small"
-        assert set(record["allocation_pct"]) == set(record["fragmentation_pct"]) == {"80", "90", "100", "110", "130"}
-        assert set(record["decision_ms"]) == {"mean", "p50", "p99"}
-        assert record["moved"] == 0
-        assert record["allocation_pct"]["100"] <= record["bound_pct"]["100"] + 1e-6 <= 100.0 + 1e-5
-    assert "GPU allocation %" in done.stderr
+    assert [(r["policy"], r["seed"]) for r in rows] == [("bestfit", 42), ("fgd", 42), ("bestfit", 43), ("fgd", 43)]
+    for row in rows:
+        assert row["pods"] == "pods_small"
+        assert set(row["allocation_pct"]) == set(row["fragmentation_pct"]) == {"80", "90", "100", "110", "130"}
+        assert row["allocation_pct"]["100"] <= row["bound_pct"]["100"] + 1e-6 <= 100.0 + 1e-5
 
 
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - {"random"}))  # lots are drawn in the order of the table
-def test_dealing_names_out_anew_changes_nothing(trace: tuple[str, str], name: str) -> None:
-    arguments = ("--policies", name, "--seeds", "42", "--no-bound", "--json", "-")
+def test_dealing_names_out_anew_changes_nothing(trace: Inputs, name: str) -> None:
+    given: Inputs = {**trace, "policies": (name,), "seeds": (42,), "bound": False, "published": None}
 
-    plain, renamed = run(trace, *arguments), run(trace, *arguments, "--rename-nodes")
-
-    assert {**without_times(plain.stdout), "renamed": True} == without_times(renamed.stdout)
+    assert without_times(list(packing(**given))) == without_times(list(packing(**given, rename=True)))
 
 
-def test_the_number_of_processes_changes_nothing_but_times(trace: tuple[str, str], tmp_path: Path) -> None:
-    arguments = ("--policies", "packing,fgd", "--seeds", "42", "--no-bound", "--json")
+def test_the_number_of_processes_changes_nothing_but_times(trace: Inputs) -> None:
+    given: Inputs = {**trace, "policies": ("packing", "fgd"), "seeds": (42,), "bound": False, "published": None}
 
-    one = run(trace, *arguments, str(tmp_path / "one.jsonl"))
-    two = run(trace, *arguments, str(tmp_path / "two.jsonl"), "--jobs", "2")
+    one, two = (without_times(list(packing(**given, jobs=jobs))) for jobs in (1, 2))
 
-    assert one.exit_code == two.exit_code == 0, two.output
-    lines_one, lines_two = ((tmp_path / f"{n}.jsonl").read_text().splitlines() for n in ("one", "two"))
-    assert [{**without_times(line), "jobs": 2} for line in lines_one] == [without_times(line) for line in lines_two]
+    assert one == sorted(two, key=lambda row: str(row["policy"]), reverse=True)
 
 
-def test_published_means_are_set_beside(trace: tuple[str, str], tmp_path: Path) -> None:
+def test_published_means_are_set_beside(trace: Inputs, tmp_path: Path) -> None:
     published = tmp_path / "published.csv"
     published.write_text("workload,sc_policy,mean,std,arrived_pct\npods_small,05-BestFit,12.345,0.1,100\n")
 
-    done = run(trace, "--policies", "bestfit", "--seeds", "42", "--no-bound", "--published", str(published))
+    rows = list(packing(**trace, policies=("bestfit",), seeds=(42,), bound=False, published=published))
 
-    assert done.exit_code == 0, done.output
-    assert "12.35" in done.stdout or "12.34" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--policies", "bestfit,worstfit"), "--policies worstfit: is not a policy"),
-        (("--seeds", "42-"), "'42-' is neither a number nor a range"),
-        (("--prices", "T4=cheap"), "'T4=cheap' is not a price"),
-        (("--prices", "T4=-1"), "a price is finite and not negative"),
-        (("--published", "nowhere.csv"), "nowhere.csv: cannot be read"),
-    ],
-)
-def test_wrong_use_ends_with_status_2_and_writes_nothing(
-    trace: tuple[str, str], tmp_path: Path, arguments: tuple[str, ...], told: str
-) -> None:
-    done = run(trace, *arguments, "--json", str(tmp_path / "out.jsonl"))
-
-    assert done.exit_code == 2
-    assert told in done.stderr
-    assert done.stdout == ""
-    assert not (tmp_path / "out.jsonl").exists()
+    assert rows[0]["published"] == 12.345
+    assert "12.3" in text_of(case_named("packing-fidelity"), rows)
 
 
-def test_mistakes_of_several_files_are_told_once_each(trace: tuple[str, str], tmp_path: Path) -> None:
-    nodes = tmp_path / "nodes.csv"
-    nodes.write_text("sn,cpu_milli,memory_mib,model\n")
+def test_a_file_of_published_means_without_them_is_refused(trace: Inputs, tmp_path: Path) -> None:
+    published = tmp_path / "published.csv"
+    published.write_text("workload,sc_policy,std,arrived_pct\npods_small,05-BestFit,0.1,100\n")
 
-    done = CliRunner().invoke(packing, ["--nodes", str(nodes), "--pods", trace[1], "--pods", trace[1]])
-
-    assert done.exit_code == 2
-    assert done.stderr.count("column gpu: is missing") == 1
+    with pytest.raises(ConfigError, match="mean"):
+        next(packing(**trace, published=published))
 
 
-def test_scale_times_each_policy_on_each_size(tmp_path: Path) -> None:
-    out = tmp_path / "scale.jsonl"
+def test_an_unknown_policy_is_refused(trace: Inputs) -> None:
+    with pytest.raises(ConfigError, match="worstfit"):
+        next(packing(**trace, policies=("bestfit", "worstfit"), published=None))
+    with pytest.raises(ConfigError, match="worstfit"):
+        next(packing_churn(**trace, policies=("worstfit",)))
 
-    done = CliRunner().invoke(
-        scale,
-        [
-            *("--policies", "bestfit", "--sizes", "100,1300", "--loads", "30"),
-            *("--warm-up", "5", "--decisions", "20", "--json", str(out)),
-        ],
-    )
 
-    assert done.exit_code == 0, done.output
-    records = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [record["nodes"] for record in records] == [100, 1300]
-    assert all(record["decision_ms"]["mean"] > 0 for record in records)
+def test_each_run_under_churn_is_a_row_and_the_table_shows_paired_differences(trace: Inputs) -> None:
+    rows = list(packing_churn(**trace, policies=("bestfit", "fgd"), loads=(0.8, 1.0), seeds=(1, 2)))
+
+    assert [(r["load"], r["seed"], r["policy"]) for r in rows] == [
+        (load, seed, policy) for load in (0.8, 1.0) for seed in (1, 2) for policy in ("bestfit", "fgd")
+    ]
+    assert all(0 < row["allocation_pct"] <= 100 for row in rows)
+    assert "±" in text_of(case_named("packing-churn"), rows)
+
+
+def test_all_policies_meet_the_same_arrivals(trace: Inputs) -> None:
+    one, two = packing_churn(**trace, policies=("bestfit", "packing"), loads=(0.1,), seeds=(1,))
+
+    # A nearly empty fleet refuses no pod, so the policies differ in nothing that is counted.
+    assert (one["unplaced"], two["unplaced"]) == (0, 0)
+    assert one["allocation_pct"] == two["allocation_pct"]

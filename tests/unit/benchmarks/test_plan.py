@@ -1,18 +1,13 @@
 """The benchmark of batch planning: its cases are what they say, its check finds what is wrong, and it runs."""
 
-import json
-from pathlib import Path
-
 import pytest
-from click.testing import CliRunner
 
-from benchmarks.plan import main
-from benchmarks.plan_cases import ASKS, churned, fleet, odd_asks, with_batch
-from benchmarks.plan_check import Seat, usd_per_hour, wrongs
-from benchmarks.plan_heavy_cases import HeavyCase, heavy_batch
-from benchmarks.plan_unseen import main as unseen
+from benchmarks.plan import plan
+from cluster.errors import ConfigError
 from cluster.workloads import Gang
 from tests.builders.fleet import node, pod, world
+from tests.builders.plan_check import Seat, usd_per_hour, wrongs
+from tests.builders.plan_fleets import ASKS, HeavyCase, churned, fleet, heavy_batch, odd_asks, with_batch
 
 RACK = "topology.tonnage.dev/rack"
 
@@ -66,22 +61,16 @@ def test_churn_changes_some_pods_and_breaks_no_gang(asks: tuple[object, ...]) ->
     assert members == [gang.min_members for gang in after.gangs]
 
 
-def test_the_benchmark_runs_and_tells_in_lines() -> None:
-    arguments = ["--pods", "200", "--mixes", "odd", "--churns", "1", "--rivals", "bfd", "--json"]
+def test_no_rival_is_below_the_proven_bound() -> None:
+    (row,) = plan(pods=(200,), mixes=("odd",), churns=1, rivals=("bfd",))
 
-    result = CliRunner().invoke(main, arguments)
-
-    assert result.exit_code == 0, result.output
-    record = json.loads(result.stdout.splitlines()[0])
-    assert record["cold"]["gap_pct"] >= 0
-    assert record["bfd"]["usd_per_hour"] >= record["cold"]["bound_usd_per_hour"]
+    assert row["cold"]["gap_pct"] >= 0
+    assert row["bfd"]["usd_per_hour"] >= row["cold"]["bound_usd_per_hour"]
 
 
 def test_a_mix_that_is_none_is_refused() -> None:
-    result = CliRunner().invoke(main, ["--mixes", "strange"])
-
-    assert result.exit_code == 2
-    assert "strange" in result.stderr
+    with pytest.raises(ConfigError, match="strange"):
+        next(plan(mixes=("strange",)))
 
 
 def test_cases_with_heavy_tails_are_whole_and_the_same_for_the_same_seed() -> None:
@@ -96,13 +85,3 @@ def test_cases_with_heavy_tails_are_whole_and_the_same_for_the_same_seed() -> No
         members = seen.pods.node[seen.pods.gang == number]
         assert len(members) == gang.min_members
         assert len({node >= 0 for node in members.tolist()}) == 1, "a gang runs or waits as a whole"
-
-
-def test_unseen_cases_run_and_a_missing_trace_is_reported(tmp_path: Path) -> None:
-    result = CliRunner().invoke(unseen, ["--cases", "in-use-small", "--data", str(tmp_path), "--json"])
-
-    assert result.exit_code == 0, result.output
-    records = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [record["within_s"] for record in records] == [2.0, 20.0]
-    assert all(0 <= record["gap_pct"] <= 100 for record in records)
-    assert "openb's requests are skipped" in result.stderr

@@ -2,12 +2,12 @@
 
 import pytest
 
-from benchmarks.power_ablation import SETTINGS, WHOLE
+from benchmarks.power import MECHANISMS, SHIPPED
 from power.rules import PowerRules
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "nothing"])
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "nothing"])
 def test_each_mechanism_is_taken_out_by_settings_that_differ(name: str) -> None:
-    changed = PowerRules(**SETTINGS[name])  # type: ignore[arg-type]  # numbers for fields by name
+    changed = PowerRules(**MECHANISMS[name])  # type: ignore[arg-type]  # numbers for fields by name
 
-    assert all(getattr(changed, field) != getattr(WHOLE, field) for field in SETTINGS[name])
+    assert all(getattr(changed, field) != getattr(SHIPPED, field) for field in MECHANISMS[name])

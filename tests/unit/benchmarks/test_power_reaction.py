@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks.power_reaction import spread
-from benchmarks.power_reaction_timeline import NEVER, allowed_by, answered, at_floor_after, lowered_after
+from benchmarks.power_reaction import NEVER, allowed_by, answered, at_floor_after, lowered_after, spread
 
 BREACH_S = 10.0
 TWO = {"a": [(1.0, 400.0), (10.2, 300.0)], "b": [(2.0, 500.0), (10.5, 350.0), (10.9, 300.0)]}

@@ -1,10 +1,10 @@
 """Benchmark of gangs' traffic: rank order crosses the least, and all orders are over the same nodes."""
 
-from benchmarks.traffic import ORDERS, records_of
+from benchmarks.traffic import ORDERS, traffic
 
 
 def test_rank_order_crosses_as_few_uplinks_as_its_nodes_allow() -> None:
-    random, packed, ordered = records_of(1, gangs=6, near=0.0, held=0.4, oversubscribed=4.0)
+    random, packed, ordered = traffic(seeds=(1,), gangs=6, near=0.0)
 
     assert [random["order"], packed["order"], ordered["order"]] == list(ORDERS)
     assert ordered["uplinks_per_gang"] == ordered["uplinks_at_least"] == packed["uplinks_at_least"]

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.traffic import fleet_of
-from benchmarks.traffic_churn import Arrivals, figures_of, played, record_of
+from benchmarks.traffic import Arrivals, figures_of, fleet_of, played, traffic_churn
 
 
 def test_two_gangs_that_must_span_leaves_are_counted_while_both_run() -> None:
@@ -23,7 +22,7 @@ def test_two_gangs_that_must_span_leaves_are_counted_while_both_run() -> None:
 
 
 def test_a_seed_gives_the_same_figures_again() -> None:
-    one, other = (record_of(3, 30, 0.8, (8,)) for _ in range(2))
+    (one,), (other,) = (traffic_churn(seeds=(3,), gangs=30, loads=(0.8,)) for _ in range(2))
 
     assert one == other
     assert float(str(one["started"])) > 10

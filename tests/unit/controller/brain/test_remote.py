@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.plan_cases import fleet, odd_asks, with_batch
 from cluster.actions import Bind, Scale
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
@@ -28,6 +27,7 @@ from simulator.world import SimulatedWorld
 from tests.builders.fake_brain import INSTANCES, FakeBrain, Mood
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
+from tests.builders.plan_fleets import fleet, odd_asks, with_batch
 from tests.builders.snapshot_content import plain
 from tests.clock import RunningClock
 from tests.until import until

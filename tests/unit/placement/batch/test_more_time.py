@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.plan_growth import plans_of
-from benchmarks.plan_heavy_cases import HeavyCase, heavy_batch, random_case
+from benchmarks.plan import plans_of
+from tests.builders.plan_fleets import HeavyCase, heavy_batch, random_case
 
 SEEDS = (4, 14, pytest.param(20, marks=pytest.mark.slow), 25)
-"""A few instances of `python -m benchmarks.plan_growth`, which runs two hundred. Each of these once got worse."""
+"""A few instances of `python -m benchmarks run plan-growth, which runs two hundred. Each of these once got worse."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.plan_cases import fleet, odd_asks, with_batch, with_pods
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.batch.ladder import BatchPlan, BatchSettings, plan_batch
 from placement.batch.lp.columns import Memory
 from tests.builders.fleet import node, pod, shape, world
+from tests.builders.plan_fleets import fleet, odd_asks, with_batch, with_pods
 
 RACK = "topology.tonnage.dev/rack"
 

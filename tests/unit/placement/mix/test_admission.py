@@ -4,9 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.mix_exact import compare, observed
-from benchmarks.mix_instances import Switches
-from benchmarks.mix_services import tight_manifests
 from placement.budget import Budget
 from placement.mix.admission import answer_shared
 from placement.mix.memory import SearchMemory
@@ -14,6 +11,9 @@ from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, _question, _valid_needs, plan_mix
 from placement.mix.problem import MixQuestion, Need
 from placement.mix.pulp_solver import Terms
+from tests.builders.many_services import tight_manifests
+from tests.mix_exact.comparison import compare, observed
+from tests.mix_exact.fleets import Switches
 
 
 @pytest.mark.parametrize("seed", [3, 5])

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from benchmarks.mix_exact import observed
-from benchmarks.operator.many_services import GPUS_PER_NODE, definitions, fleet, services
 from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -12,7 +10,9 @@ from placement.mix.memory import SearchMemory
 from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, plan_mix
 from tests.builders.fleet import node, world
+from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
 from tests.builders.mix import profile, service
+from tests.mix_exact.comparison import observed
 
 SETTINGS = MixSettings(explain=False, change_price_per_hour=0.05)
 STOPPED: Clock = lambda: 0.0  # noqa: E731 - no plan here ends by time

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.mix_exact import observed
-from benchmarks.operator.many_services import definitions, fleet
 from cluster.snapshot import Snapshot
 from placement.mix.memory import MOST_RESTED, FoundMixes, SearchMemory, StandingMixes
 from placement.mix.problem import MixQuestion
 from tests.builders.fleet import node, pod, world
+from tests.builders.many_services import definitions, fleet
+from tests.mix_exact.comparison import observed
 from tests.unit.placement.mix.test_search_memory import SETTINGS, cluster, gap, planned
 
 WITHIN_S = 0.2

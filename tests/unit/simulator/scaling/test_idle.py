@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.scaling_idle import BESIDE, idle_table
+from benchmarks.scaling import BESIDE, idle_summary
 from simulator.scaling.replay import Leads, ReplaySettings, replay, scenario_of
 from simulator.scaling.rival_rules import IdleTimer, Recommendation
 from simulator.scaling.study import TonnageScaling
@@ -49,4 +49,4 @@ def test_the_table_compares_with_the_service_that_keeps_one_replica() -> None:
     known = {"trace": "silent nights", "lead_min": 2.0, "replica_hours_per_day": 1.0, "missed_hours_per_day": 0.0}
     records = [{**known, "policy": name, "cost_per_day": cost} for name, cost in (("tonnage", 3.0), (BESIDE, 4.0))]
 
-    assert [*idle_table(records).columns[-1].cells] == ["0.750", "1.000"]
+    assert [row["over"] for row in idle_summary(records)] == [0.75, 1.0]

@@ -1,0 +1,372 @@
+"""The operator as the chart installs it, on a real API server: its first cycles, and pods that come and go."""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.cases import CONTROL_PLANE, DATA, Row, case, say
+from cli.verbs.bundle import bundle_at
+from cluster.arrays import IntArray
+from cluster.errors import ControlPlaneError, ObservationError
+from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
+from controller.api.labels import GPU_TYPES_ANNOTATION, PLACEMENT_GATE
+from controller.brain.inline import InlineBrain
+from controller.deciders.decisions import Decisions
+from controller.kube.connection import Connection, connect
+from controller.kube.credentials import ApiAccess
+from controller.recording.bundle import RecordedCycle
+from placement.budget import stopped
+from placement.engine.packer import Packer, content_rank
+from placement.engine.policy import Knowledge
+from placement.policies import policy_named
+from simulator.controlplane.binaries import control_plane_programs, progress_on
+from simulator.controlplane.commands import HOST, ControlPlaneSettings, Folder
+from simulator.controlplane.server import down, up
+from simulator.openb.generator import MIB, generate, trace_of
+from simulator.openb.trace_reader import read_trace
+from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
+from simulator.packing.replay import Conditions, gpu_milli_of, replay
+from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
+from tests.builders.whole_gpu_pods import GPU, gpu_type_objects, pod_object
+from tests.controlplane.installation import Site, chart_settings, installed_on, operator_of, until
+from tests.controlplane.testbed import ANSWER_WITHIN_S, IN_FLIGHT, LEASE_S, items, pods_path
+
+Object = Mapping[str, Any]
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def _examples() -> list[Object]:
+    texts = (path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.yaml")) if path.stem != "nodes")
+    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
+    return [each for document in documents for each in document.get("items", [document])]
+
+
+BINDING = "validatingadmissionpolicybinding/tonnage-marks"
+APPLIED_WITHIN_S = 60.0
+CYCLES_WITHIN_S = 600.0
+"""Time for the cycles to happen, seconds; quiet ones come every 30 s."""
+
+
+NAMESPACE = "default"
+QUIET_S = 4.0
+"""Time without a bind after which the remaining pods of a batch count as unplaced, seconds: several cycles."""
+
+
+@contextmanager
+def site_with(nodes: Iterable[Object] | str, values: Mapping[str, Any] | None = None) -> Iterator[Site]:
+    """The chart with these values on a control plane of its own with these nodes. Raises ControlPlaneError."""
+    programs = control_plane_programs(progress_on(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="tonnage-operator-", ignore_cleanup_errors=True) as path:
+        folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
+        text = nodes if isinstance(nodes, str) else yaml.dump_all(nodes, Dumper=yaml.CSafeDumper)
+        manifests.write_text(text, encoding="utf-8")
+        try:
+            yield installed_on(
+                up(folder, ControlPlaneSettings(manifests=str(manifests), lease_s=LEASE_S), programs), programs, values
+            )
+        finally:
+            if folder.state.exists():
+                down(folder, delete=True)
+
+
+@case(
+    "operator-first-cycles",
+    "Gap to the cheapest mix and cost in the installed operator's first cycles, for the examples and for 20 services.",
+    quick={"parts": ("services",), "count": 2, "nodes": 10, "cycles": 1},
+    needs=(CONTROL_PLANE,),
+)
+def operator_first_cycles(
+    *,
+    parts: Sequence[str] = ("examples", "services"),
+    count: int = 20,
+    nodes: int = 1000,
+    load: float = 0.4,
+    cycles: int = 6,
+    seeds: Sequence[int] = (42,),
+) -> Iterator[Row]:
+    """A row for each part and cycle: the repository's examples, and services on a fleet of five GPU types.
+
+    count: of services, which need about `load` of the fleet of so many nodes of eight GPUs.
+    """
+    for seed in seeds:
+        for part in parts:
+            if part == "examples":
+                machines: Iterable[Object] | str = (EXAMPLES / "nodes.yaml").read_text(encoding="utf-8")
+                objects = _examples()
+            else:
+                machines, objects = fleet(nodes), [*definitions(), *services(count, nodes * GPUS_PER_NODE, seed, load)]
+            with site_with(machines) as site:
+                yield from ({"part": part, **each} for each in first_cycles(site, objects, cycles))
+
+
+@case(
+    "operator-churn",
+    "GPUs that the installed operator allocates while openb's pods come and go, beside its loop and policy alone.",
+    quick={"nodes": None, "fleet_nodes": 20, "batch": 20, "measured": 0.05},
+    needs=(CONTROL_PLANE,),
+)
+def operator_churn(
+    *,
+    nodes: Path | None = DATA / "openb" / "openb_node_list_gpu_node.csv",
+    pods: Path = DATA / "openb" / "openb_pod_list_default.csv",
+    fleet_nodes: int = 1213,
+    load: float = 1.0,
+    measured: float = 0.1,
+    batch: int = 200,
+    placer: str = "gate",
+    seeds: Sequence[int] = (42,),
+) -> Iterator[Row]:
+    """A row for the operator, its loop in one process, and the replay of its policy, on the same arrivals.
+
+    A fleet is filled; then pods leave and as many arrive, `batch` at a time, for so many mean stays. A pod that has no
+    place a few cycles after it arrived is deleted, as a replay drops it. Without nodes a fleet is generated.
+    """
+    for seed in seeds:
+        trace = read_trace(nodes, pods) if nodes else trace_of(generate(fleet_nodes, seed=seed), {})
+        stream = churning_stream(trace, seed, Churn(load, "exponential", 0.0, measured))
+        with site_with(node_objects(trace)) as site:
+            site.kubectl("apply", "--server-side", "-f", "-", stdin=_list(gpu_type_objects(trace.gpu_type_names)))
+            # Lists have shares of GPUs, which the chart's pool does not place: its nodes may have another scheduler.
+            overrides = {"pools": [{"placer": placer, **({"shares": True} if placer == "gate" else {})}]}
+            say(f"settings: {chart_settings() | overrides}")
+            with operator_of(site, overrides):
+                allocated_pct = asyncio.run(_churn(site, trace, stream, batch, placer))
+        for name, pct in (("operator", allocated_pct), *compared(trace, stream, batch, seed)):
+            yield {"measured": name, "load": load, "pods": len(stream.pods), "allocation_pct": round(pct, 2)}
+
+
+@asynccontextmanager
+async def api_of(site: Site) -> AsyncIterator[Connection]:
+    """A connection as administrator."""
+    access = ApiAccess(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
+    async with await connect(access, time.monotonic) as api:
+        yield api
+
+
+def first_cycles(site: Site, manifests: Sequence[Mapping[str, Any]], cycles: int) -> Iterator[Mapping[str, object]]:
+    """One record for each of the first cycles that see these objects, and one for what the services' status shows then.
+
+    The objects are there before the operator starts, and running pods are where it once placed them. Raises
+    ControlPlaneError.
+    """
+    with marks_by_anybody(site):
+        objects = {"apiVersion": "v1", "kind": "List", "items": [*manifests]}
+        until(lambda: _is_applied(site, objects), "the objects are applied", APPLIED_WITHIN_S)
+    with operator_of(site) as (_, probes):
+        address = f"http://{HOST}:{probes}"
+        until(lambda: _count(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0)
+        yield from islice(_records(_recorded(address)), cycles)
+        yield {"cycle": "status", **_status(site)}
+
+
+@contextmanager
+def marks_by_anybody(site: Site) -> Iterator[None]:
+    """Lets the administrator make pods that bear Tonnage's marks, as a cluster has them whose operator was away."""
+    found = json.loads(site.kubectl("get", BINDING, "-o", "json"))
+    kept = {name: value for name, value in found["metadata"].items() if name in ("name", "labels", "annotations")}
+    site.kubectl("delete", BINDING)
+    yield
+    site.kubectl("create", "-f", "-", stdin={**found, "metadata": kept})
+
+
+def _is_applied(site: Site, objects: Mapping[str, Any]) -> bool:
+    """Whether the server took them all; it goes by a deleted binding for a moment."""
+    try:
+        site.kubectl("apply", "--server-side", "-f", "-", stdin=objects)
+    except ControlPlaneError as error:
+        if "ValidatingAdmissionPolicy" not in str(error):
+            raise
+        return False
+    return True
+
+
+def _recorded(address: str) -> list[RecordedCycle]:
+    """Recorded cycles with at least one service."""
+    try:
+        return [each for each in bundle_at(address, 30.0).cycles() if each.snapshot.services]
+    except ObservationError as error:
+        raise ControlPlaneError(str(error)) from error
+
+
+def _count(cycles: Sequence[RecordedCycle]) -> int:
+    return sum(1 + each.entry.repeats for each in cycles)
+
+
+def _records(cycles: Sequence[RecordedCycle]) -> Iterator[Mapping[str, object]]:
+    """A record per cycle; cycles that repeat one exactly are counted in the bundle, and repeated here."""
+    numbers = count(1)
+    for cycle in cycles:
+        for _ in range(1 + cycle.entry.repeats):
+            yield {"cycle": next(numbers), **_figures(cycle)}
+
+
+def _figures(cycle: RecordedCycle) -> Mapping[str, object]:
+    """Figures of one recorded cycle. Gaps are fractions of the cost."""
+    plan = cycle.guarded
+    gaps = [each.certificate.gap for each in plan.services if each.certificate is not None]
+    whole = plan.certificates.get("mix")
+    return {
+        "services": len(plan.services),
+        "planned": len(gaps),
+        "refused": sorted({each.refusal.code for each in plan.services if each.refusal is not None}),
+        "cost_per_hour": round(sum(each.cost_per_hour for each in plan.services), 4),
+        "gap": None if whole is None else round(whole.gap, 6),
+        "widest_gap": round(max(gaps, default=0.0), 6),
+        "plan_s": round(cycle.entry.stage_s.get("plan", 0.0), 3),
+        "cut_short": sorted(reason.code for reason in plan.cut_short),
+    }
+
+
+def _status(site: Site) -> Mapping[str, object]:
+    """The same figures from the services' status, as users see it."""
+    seen = [each.get("status", {}) for each in site.items("modelservices", "--all-namespaces")]
+    gaps = [float(each["gap"]) for each in seen if "gap" in each]
+    return {
+        "services": len(seen),
+        "planned": len(gaps),
+        "cost_per_hour": round(sum(float(each.get("costPerHour", 0.0)) for each in seen), 4),
+        "widest_gap": round(max(gaps, default=0.0), 6),
+    }
+
+
+BATCH_WITHIN_S = 120.0
+
+
+def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> Iterable[tuple[str, float]]:
+    """Mean allocation of the loop in this process, and of the replay of its policy alone, percent."""
+    brain = InlineBrain(Decisions(awaits_pods=True), stopped)
+    loop = operated(trace, stream.pods, brain, stopped, per_cycle=batch, stay=stream.stay)
+    yield "loop in process", loop.mean_allocation_pct(stream.measured_from_pct)
+    policy = policy_named("tonnage-learning", Knowledge(trace, seed=seed))
+    packer = Packer.of(trace, policy, content_rank(trace, seed))
+    played = replay(trace, stream.pods, packer, stopped, seed, Conditions(stay=stream.stay))
+    yield "replay", mean_allocation_pct(played, stream)
+
+
+def node_objects(trace: Snapshot) -> Iterable[Object]:
+    """Node manifests of a fleet."""
+    nodes = trace.nodes
+    for row, name in enumerate(nodes.names):
+        gpus, kind = int(nodes.gpus[row]), int(nodes.gpu_type[row])
+        labels = {"nvidia.com/gpu.product": trace.gpu_type_names[kind]} if gpus else {}
+        has = {"cpu": f"{nodes.cpu_milli[row]}m", "memory": f"{nodes.memory_bytes[row] // MIB}Mi"}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+            "status": {"allocatable": has | ({GPU: str(gpus)} if gpus else {})},
+        }
+
+
+def pod_of(number: int, shape: PodShape, placer: str) -> Object:
+    """Pod as a user writes it for this placement mode."""
+    pod = dict(pod_object(number, shape, NAMESPACE, "tonnage" if placer == "bind" else "default-scheduler"))
+    types = {GPU_TYPES_ANNOTATION: ",".join(kind.lower() for kind in shape.gpu_types)} if shape.gpu_types else {}
+    pod["metadata"] = {**pod["metadata"], "annotations": pod["metadata"]["annotations"] | types}
+    if placer == "gate":
+        pod["spec"] = {**pod["spec"], "schedulingGates": [{"name": PLACEMENT_GATE}]}
+    return pod
+
+
+@dataclass(slots=True)
+class _ChurnedPods:
+    """Pods of the run on the API server."""
+
+    api: Connection
+    trace: Snapshot
+    placer: str
+    running: dict[str, PodShape] = field(default_factory=dict)
+    """Shapes of the pods with a node, by name."""
+    leaving: dict[int, list[str]] = field(default_factory=dict)
+    """Names of running pods, by the position in the stream at which they leave."""
+
+    async def arrive(self, positions: range, shapes: IntArray) -> dict[str, PodShape]:
+        """Creates pods; returns those that got a node. The others are deleted."""
+        made = {_pod_name(n): self.trace.pods.shapes[int(shapes[n])] for n in positions}
+        objects = [pod_of(n, self.trace.pods.shapes[int(shapes[n])], self.placer) for n in positions]
+        await _each(objects, lambda each: self.api.write("POST", pods_path(NAMESPACE), each))
+        bound = await self._bound(set(made))
+        await self.delete(made.keys() - bound)
+        placed = {name: shape for name, shape in made.items() if name in bound}
+        self.running |= placed
+        return placed
+
+    async def _bound(self, names: set[str]) -> set[str]:
+        """Pods that have a node, once all do or none got one for a while."""
+        bound: set[str] = set()
+        last_at_s = began_s = time.monotonic()
+        while len(bound) < len(names):
+            found = await items(self.api, pods_path(NAMESPACE), {"fieldSelector": "status.phase!=Running"})
+            waits = {each["metadata"]["name"] for each in found if not each["spec"].get("nodeName")}
+            now_bound = names - waits
+            if len(now_bound) > len(bound):
+                bound, last_at_s = now_bound, time.monotonic()
+            if time.monotonic() - last_at_s > QUIET_S:
+                break
+            if time.monotonic() - began_s > BATCH_WITHIN_S:
+                raise ControlPlaneError(f"a batch was not placed within {BATCH_WITHIN_S:g} s")
+            await asyncio.sleep(0.2)
+        return bound
+
+    async def delete(self, names: Iterable[str]) -> None:
+        now = {"gracePeriodSeconds": 0}
+        await _each(list(names), lambda name: self.api.write("DELETE", f"{pods_path(NAMESPACE)}/{name}", now))
+        for name in names:
+            self.running.pop(name, None)
+
+    @property
+    def gpu_milli(self) -> int:
+        return sum(shape.total_gpu_milli for shape in self.running.values())
+
+
+async def _churn(site: Site, trace: Snapshot, stream: ChurningStream, batch: int, placer: str) -> float:
+    """Mean allocation over the batches after the fill, percent of the fleet's GPUs."""
+    capacity_milli, readings = 1000 * int(trace.nodes.gpus.sum()), []
+    requested_milli = np.cumsum(gpu_milli_of(trace.pods)[1][stream.pods])
+    async with api_of(site) as api:
+        cluster = _ChurnedPods(api, trace, placer)
+        for first in range(0, len(stream.pods), batch):
+            positions = range(first, min(first + batch, len(stream.pods)))
+            await cluster.delete([name for n in positions for name in cluster.leaving.pop(n, ())])
+            placed = await cluster.arrive(positions, stream.pods)
+            for n in positions:
+                if _pod_name(n) in placed:
+                    cluster.leaving.setdefault(max(n + int(stream.stay[n]), positions[-1] + 1), []).append(_pod_name(n))
+            allocated_pct = 100.0 * cluster.gpu_milli / capacity_milli
+            say(f"{positions[-1] + 1}/{len(stream.pods)}: {allocated_pct:.2f} %")
+            if 100.0 * requested_milli[positions[-1]] >= stream.measured_from_pct * capacity_milli:
+                readings.append(allocated_pct)
+    return float(np.mean(readings))
+
+
+async def _each(what: Iterable[Any], call: Any) -> None:
+    """Calls several at a time."""
+    queue = iter(what)
+
+    async def worker() -> None:
+        for each in queue:
+            await call(each)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(worker())
+
+
+def _pod_name(number: int) -> str:
+    return f"pod-{number:05d}"
+
+
+def _list(objects: Iterable[Object]) -> Object:
+    return {"apiVersion": "v1", "kind": "List", "items": [*objects]}

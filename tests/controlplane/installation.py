@@ -1,0 +1,112 @@
+"""The operator as the chart installs it: its CRDs, its account's rights and its settings, on a local control plane."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from cluster.errors import ControlPlaneError
+from controller.api.kinds import OWN_KINDS
+from deploy import release_files
+from simulator.controlplane import processes
+from simulator.controlplane.binaries import Programs
+from simulator.controlplane.commands import HOST
+from simulator.controlplane.server import SOURCES, ControlPlane
+from tests.controlplane.schedulers import Running, free_ports, fresh_log, says_ok, wait_until
+
+ACCOUNT = "tonnage"
+"""Service account that the chart creates for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Control plane with the chart installed; no operator runs yet."""
+
+    server: ControlPlane
+    programs: Programs
+
+    def kubectl(self, *arguments: str, stdin: object = None) -> str:
+        """kubectl as administrator. Raises ControlPlaneError with its message."""
+        command = [str(self.programs["kubectl"]), "--kubeconfig", str(self.server.kubeconfig), *arguments]
+        text = "" if stdin is None else json.dumps(stdin)
+        done = subprocess.run(command, input=text, capture_output=True, check=False, text=True)  # noqa: S603
+        if done.returncode:
+            raise ControlPlaneError(f"kubectl {' '.join(arguments[:3])}: {done.stderr.strip()}")
+        return str(done.stdout)
+
+    def items(self, *arguments: str) -> list[dict[str, Any]]:
+        """Objects that `kubectl get` lists."""
+        found: list[dict[str, Any]] = msgspec.json.decode(self.kubectl("get", *arguments, "-o", "json"))["items"]
+        return found
+
+
+def installed_on(server: ControlPlane, programs: Programs, values: Mapping[str, Any] | None = None) -> Site:
+    """The chart on a server, with its default values besides these. Raises ControlPlaneError."""
+    site = Site(server, programs)
+    site.kubectl("create", "namespace", release_files.NAMESPACE)
+    try:
+        release_files.install(server.kubeconfig, values)
+    except (release_files.NoHelmError, release_files.HelmRefusedError) as error:
+        raise ControlPlaneError(f"installing the chart: {error}") from error
+    for kind in OWN_KINDS:
+        site.kubectl("wait", "--for=condition=Established", f"crd/{kind.definition}", "--timeout=60s")
+    return site
+
+
+@contextmanager
+def operator_of(site: Site, overrides: Mapping[str, object] | None = None) -> Iterator[tuple[Running, int]]:
+    """The operator's process, once it is ready, and the port of its probes.
+
+    It has the chart's account and default settings; only its address and ports are those of this machine.
+    overrides: settings that a benchmark changes, to be named beside its figures.
+    """
+    folder = site.server.folder
+    probes, metrics = free_ports(2)
+    own = {"kubeconfig": str(_account(site)), "host": HOST, "probe_port": probes, "metrics_port": metrics}
+    settings = {**chart_settings(), **own, "log_format": "json", **(overrides or {})}
+    config = folder.path / "operator.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    log = fresh_log(folder, "operator")
+    command = [sys.executable, "-m", "cli.main", "operator", "run", "--config", str(config)]
+    process = processes.start("operator", command, log, {**os.environ, "PYTHONPATH": str(SOURCES)})
+    try:
+        wait_until(lambda: says_ok(probes, "/readyz"), process, log)
+        yield Running(process, log, metrics), probes
+    finally:
+        processes.stop(process)
+
+
+def chart_settings() -> dict[str, Any]:
+    """Settings of the operator that the chart writes at its default values."""
+    objects = release_files.rendered()
+    found: dict[str, Any] = yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"]) or {}
+    return found
+
+
+def _account(site: Site) -> Path:
+    """Kubeconfig of the operator's service account."""
+    config = yaml.safe_load(site.server.kubeconfig.read_text(encoding="utf-8"))
+    token = site.kubectl("create", "token", ACCOUNT, "--namespace", release_files.NAMESPACE, "--duration=8h").strip()
+    config["users"][0]["user"] = {"token": token}
+    path = site.server.folder.path / "account.kubeconfig"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def until(claim: Callable[[], bool], what: str, within_s: float, pause_s: float = 0.5) -> None:
+    """Wait until the claim holds. Raises ControlPlaneError with `what` when it does not in time."""
+    over_at_s = time.monotonic() + within_s
+    while not claim():
+        if time.monotonic() > over_at_s:
+            raise ControlPlaneError(f"not within {within_s:g} s: {what}")
+        time.sleep(pause_s)

@@ -1,0 +1,15 @@
+"""Cases of the benchmarks in a booted guest kernel: each runs at its smallest size."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cases import GUEST, Case
+from tests.benchmarks_quick import cases_that_need, runs_at_its_smallest
+from tests.conftest import guest_of
+
+
+@pytest.mark.parametrize("case", cases_that_need(GUEST))
+def test_a_case_runs_at_its_smallest_size(case: Case, data_folder: Path) -> None:
+    guest_of("uml")  # skips where there is none
+    runs_at_its_smallest(case, data_folder)
