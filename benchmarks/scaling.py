@@ -254,7 +254,8 @@ def scaling_idle(
                 oracle = oracle_replicas(scenario.demand, round(60 * minutes / scenario.step_s)).sum()
                 # Made for each replay, since the timer remembers.
                 ways: dict[str, tuple[Policy, int]] = {"tonnage": (TonnageScaling(), 0), BESIDE: (TonnageScaling(), 1)}
-                for name, (policy, fewest) in {**ways, "idle timer": (IdleTimer(), 0)}.items():
+                ways["idle timer"] = (IdleTimer(), 0)
+                for name, (policy, fewest) in ways.items():
                     settings = ReplaySettings(min_replicas=fewest)
                     run = replay(scenario, policy, Leads((60.0 * minutes,)), outlook, settings)
                     hours, missed, least = (
