@@ -15,8 +15,8 @@ from health.remediation.decision import decide
 from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
 from health.remediation.incidents import Phase
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.cases import Case, SimulatedNetwork, case
 from simulator.health.job import DisturbanceKind
+from tests.rigs.health.cases import Case, SimulatedNetwork, case
 from tonnage import records
 
 JOB, START_S = "ns/train", 1_000_000.0

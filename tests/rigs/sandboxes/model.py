@@ -15,8 +15,8 @@ from isolation.ledger import MIB, Ledger, Sandbox
 from isolation.settings import Settings
 from isolation.state import Asked, Ended, Event, ReachedLease, Request, SandboxEnded, SandboxStarted, State, Used
 from nodeagent.sandboxes.enforcer import SHORTAGE_TICK_S
-from simulator.sandboxes.runs import OURS, AgentResult, SandboxPolicyName, SandboxResult, SandboxRun
-from simulator.sandboxes.traces import AgentTrace, CallTrace
+from tests.rigs.sandboxes.runs import OURS, AgentResult, SandboxPolicyName, SandboxResult, SandboxRun
+from tests.rigs.sandboxes.traces import AgentTrace, CallTrace
 
 RELEASE_S = 0.02
 """From a kill until the kernel has the memory back: measured in the guest, 10 to 30 ms."""
