@@ -18,12 +18,12 @@ from health.probing import AnswerKind
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
-from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
-from simulator.health.cases import case as drawn_case
 from simulator.health.job import LIMITS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorded import recording
 from simulator.health.recorder_frames import TICK_S, arriving_frames, clocks_of
 from simulator.health.training_steps import Steps
+from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, probed
+from tests.rigs.health.cases import case as drawn_case
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
 

@@ -15,8 +15,8 @@ from health.remediation.decision import HealthDecision, decide
 from health.remediation.facts import FaultEvidence, JobFacts, NodeFacts, NodeKey, PodFacts, RemedyPolicy, Situation
 from health.remediation.incidents import Incident, NodeDo, NodeIntent
 from health.verdicts.verdict import JobVerdict, Syndrome
-from simulator.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
-from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
+from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
+from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 JOB = "train/job"
 START_S = 1_000_000.0

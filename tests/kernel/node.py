@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import run_in
 from isolation.ledger import MIB
 from isolation.orders import IsolationReport, Orders, SandboxOrder
 from isolation.settings import Settings
 from isolation.tree import pod_groups
 from nodeagent.sandboxes import process, server
 from nodeagent.sandboxes.process import ProcessSettings, serve
+from tests.rigs.launcher import run_in
 from tonnage import sandbox
 
 ROOT = Path("/sys/fs/cgroup")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import run_in
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
 from isolation.state import CallDemand
 from nodeagent.sandboxes.enforcer import Enforcer
 from simulator.kernel.guest import Guest
-from simulator.sandboxes.runs import SandboxPolicyName, SandboxRun, as_json
-from simulator.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
+from tests.rigs.launcher import run_in
+from tests.rigs.sandboxes.runs import SandboxPolicyName, SandboxRun, as_json
+from tests.rigs.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
 
 
 def agent(name: str, *peaks_mib: float, base_mib: float = 40.0) -> AgentTrace:
@@ -42,7 +42,7 @@ def run_of(policy: SandboxPolicyName, *agents: AgentTrace, budget_mib: float, hi
 
 
 def replayed(guest: Guest, run: SandboxRun) -> dict[str, Any]:
-    result: dict[str, Any] = guest.call("simulator.sandboxes.replay:run_in_guest", as_json(run))
+    result: dict[str, Any] = guest.call("tests.rigs.sandboxes.replay:run_in_guest", as_json(run))
     return result
 
 

@@ -23,7 +23,7 @@ from health.remediation.facts import (
 )
 from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent, Page
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
+from tests.rigs.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
 
 TIMEOUT_S = 600.0
 """Default time-out of NCCL's watchdog in PyTorch."""
@@ -119,7 +119,7 @@ class Manual:
     """The job ends by itself or by a time-out; a person finds the node, replaces it and restarts."""
 
     def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
-        assert run.stopped is not None  # noqa: S101 - the protocol says so
+        assert run.stopped is not None
         stop = run.stopped
         timeline.at(run.now_s + _noticed_s(stop) + run.setup.person_s, lambda: by_hand(run, timeline, self, stop))
 
@@ -134,7 +134,7 @@ class RestartOnTimeout:
     tries: int = 0
 
     def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
-        assert run.stopped is not None  # noqa: S101 - the protocol says so
+        assert run.stopped is not None
         stop, noticed_s = run.stopped, _noticed_s(run.stopped)
         if self.tries < TRIES:
             self.tries += 1
@@ -153,7 +153,7 @@ class RestartOnTimeout:
             return
         restart(run, timeline, self, seats, run.setup.restart_s if gone else run.setup.in_place_s)
 
-    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:  # noqa: ARG002 - the protocol's
+    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:
         if run.stopped is None and run.down_until_s is None:
             self.tries = 0
 
@@ -232,7 +232,7 @@ class Remediated:
 
     def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
         self._know(run)
-        assert run.stopped is not None  # noqa: S101 - the protocol says so
+        assert run.stopped is not None
         stop, setup = run.stopped, run.setup
         dies = stop.kind in (NodeFaultKind.CRASH, NodeFaultKind.NODE_LOST, NodeFaultKind.PROGRAM)
         seen_s = run.now_s + (setup.death_seen_s if dies else setup.hang_seen_s)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import fork_into, run_in
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
 from isolation.state import CallDemand
 from isolation.tree import CONTROLLERS, Limits
 from nodeagent.sandboxes.enforcer import Enforcer
-from simulator.sandboxes.runs import pressure_of
+from tests.rigs.launcher import fork_into, run_in
+from tests.rigs.sandboxes.runs import pressure_of
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "costs"

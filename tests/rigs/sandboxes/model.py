@@ -25,8 +25,8 @@ from isolation.state import (
     Used,
 )
 from nodeagent.sandboxes.enforcer import SHORTAGE_TICK_S
-from simulator.sandboxes.runs import OURS, AgentResult, SandboxPolicyName, SandboxResult, SandboxRun
-from simulator.sandboxes.traces import AgentTrace, CallTrace
+from tests.rigs.sandboxes.runs import OURS, AgentResult, SandboxPolicyName, SandboxResult, SandboxRun
+from tests.rigs.sandboxes.traces import AgentTrace, CallTrace
 
 RELEASE_S = 0.02
 """From a kill until the kernel has the memory back: measured in the guest, 10 to 30 ms."""
