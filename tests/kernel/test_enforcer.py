@@ -13,7 +13,7 @@ import pytest
 from isolation.cgroupfs import CgroupFs
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
-from isolation.state import Request
+from isolation.state import CallDemand
 from nodeagent.sandboxes.enforcer import Enforcer
 from simulator.kernel.guest import Guest
 from tests.rigs.launcher import run_in
@@ -92,7 +92,7 @@ def freeze_a_writer() -> list[str]:
     enforcer.add_sandbox(Sandbox("s", 512 * MIB))
     read, write = os.pipe()
     for call, keeps in (("frozen-writer", write), ("reader", read), ("other", -1)):
-        enforcer.ask(Request(call, "s", time.monotonic(), 32 * MIB))
+        enforcer.ask(CallDemand(call, "s", time.monotonic(), 32 * MIB))
         run_in(below.folder(enforcer.tree.call_group("s", call)), functools.partial(_sleep, {read, write} - {keeps}))
     os.close(read)
     os.close(write)
@@ -129,7 +129,7 @@ def end_a_frozen_call(adopted: bool) -> tuple[bool, list[str]]:
         enforcer.adopt(Sandbox("s", 512 * MIB), "pod")
     else:
         enforcer.add_sandbox(Sandbox("s", 512 * MIB))
-    enforcer.ask(Request("c", "s", 0.0, 32 * MIB))
+    enforcer.ask(CallDemand("c", "s", 0.0, 32 * MIB))
     group = enforcer.tree.call_group("s", "c")
     pid, _ = run_in(below.folder(group), functools.partial(_sleep, set()))
     frozen = replace(enforcer.state.calls["c"], frozen="WAITS_FOR_MEMORY", wants_more=True)
@@ -155,12 +155,12 @@ def admit_without_room() -> tuple[list[str], list[str], list[str]]:
     enforcer.tree.prepare()
     enforcer.add_sandbox(Sandbox("s", 512 * MIB))
     below.write("s", "cgroup.max.descendants", "2")  # as where the kernel's 65,535 memory cgroups are used up
-    enforcer.ask(Request("first", "s", time.monotonic(), 32 * MIB))
+    enforcer.ask(CallDemand("first", "s", time.monotonic(), 32 * MIB))
     enforcer.abandon("first")  # no process came to it
     enforcer.wait(0.01)
     sandboxes, calls = list(enforcer.state.ledger.sandboxes), list(enforcer.state.calls)
     below.write("s", "cgroup.max.descendants", "max")
-    enforcer.ask(Request("second", "s", time.monotonic(), 32 * MIB))
+    enforcer.ask(CallDemand("second", "s", time.monotonic(), 32 * MIB))
     return sandboxes, calls, list(enforcer.state.calls)
 
 
