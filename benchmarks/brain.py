@@ -72,8 +72,13 @@ def _sent_ms(frame: bytes) -> float:
         theirs.sendall(b"!")
         os._exit(0)  # without the parent's exit handlers
     theirs.close()
+
+    def exchange() -> None:
+        mine.sendall(frame)
+        mine.recv(1)
+
     with mine:
-        took = took_ms(lambda: (mine.sendall(frame), mine.recv(1)))
+        took = took_ms(exchange)
     os.waitpid(pid, 0)
     return took
 

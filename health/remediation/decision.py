@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 from health.remediation import breakers, folding
 from health.remediation.breakers import Harm, places
-from health.remediation.facts import Evidence, JobFacts, NodeKey, Policy, Situation, is_relevant
+from health.remediation.facts import FaultEvidence, JobFacts, NodeKey, RemedyPolicy, Situation, is_relevant
 from health.remediation.incidents import (
     Act,
     Incident,
+    IncidentPhase,
     Intent,
     JobDo,
     JobIntent,
     NodeDo,
     NodeIntent,
     Page,
-    Phase,
     Remedy,
     Run,
 )
@@ -66,22 +66,22 @@ def _on_nodes(incident: Incident, around: Around) -> Iterator[NodeIntent]:
 
 
 def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) -> NodeDo | None:
-    if incident.phase is Phase.CLOSED:
+    if incident.phase is IncidentPhase.CLOSED:
         return NodeDo.UNTAINT if ours else None
     if incident.remedy is not Remedy.QUARANTINE:
         return None
-    if incident.phase in (Phase.ACTING, Phase.QUARANTINED) and (not tainted or (ours and not current)):
+    if incident.phase in (IncidentPhase.ACTING, IncidentPhase.QUARANTINED) and (not tainted or (ours and not current)):
         return NodeDo.TAINT
-    if incident.phase is Phase.QUARANTINED:
+    if incident.phase is IncidentPhase.QUARANTINED:
         return NodeDo.TEST
-    return NodeDo.PROBATION if incident.phase is Phase.PROBATION else None
+    return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
 
 
 def _on_jobs(incidents: Sequence[Incident], around: Around) -> Iterator[JobIntent]:
     """One intent per run, the strongest, which avoids the nodes of all."""
     wanted: dict[str, list[JobIntent]] = {}
     for incident in incidents:
-        if incident.phase in (Phase.SUSPECTED, Phase.ACTING):
+        if incident.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING):
             for job in live_jobs(incident, around.situation):
                 found = _on_job(incident, job, around)
                 if found is not None:
@@ -105,7 +105,7 @@ def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | No
         incident.waits_for,
         alternatives=prices,
     )
-    if incident.phase is Phase.SUSPECTED:
+    if incident.phase is IncidentPhase.SUSPECTED:
         return None if incident.stops else made
     why = incident.shown[0] if incident.shown else str(incident.syndrome)
     if incident.remedy is Remedy.IN_PLACE:
@@ -127,10 +127,10 @@ def _patience_s(incident: Incident, job: JobFacts) -> float:
 
 def _pages(incident: Incident) -> Iterator[Page]:
     waits = incident.waits_for != "" and not is_open_question(incident)
-    stuck = incident.phase is Phase.SUSPECTED and incident.stops and waits
-    limited = incident.phase is Phase.ACTING and incident.waits_for != ""
+    stuck = incident.phase is IncidentPhase.SUSPECTED and incident.stops and waits
+    limited = incident.phase is IncidentPhase.ACTING and incident.waits_for != ""
     domain = incident.domain != "" and incident.is_open
-    if incident.phase is Phase.PAGED or stuck or limited or domain:
+    if incident.phase is IncidentPhase.PAGED or stuck or limited or domain:
         yield Page(incident.id, incident.generation, incident.waits_for or f"{incident.domain}", incident.probe)
 
 
@@ -144,7 +144,7 @@ only when a further pass changes nothing. Two passes are the rule."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class HealthDecision:
     """What to do, and what to remember."""
 
     incidents: tuple[Incident, ...]
@@ -167,8 +167,8 @@ class Decision:
 
 
 def decide(
-    situation: Situation, incidents: Sequence[Incident], evidence: Sequence[Evidence], policy: Policy
-) -> Decision:
+    situation: Situation, incidents: Sequence[Incident], evidence: Sequence[FaultEvidence], policy: RemedyPolicy
+) -> HealthDecision:
     """Next state of all incidents, and what is to be done now.
 
     incidents: as last written, or older: a lost write is rebuilt from evidence and from taints.
@@ -189,7 +189,7 @@ def decide(
         for _, each in sorted(after.items())
         if each.id in tainted or not is_forgotten(each, situation.now_s, policy)
     )
-    return Decision(kept, tuple(intents(kept, _around(kept, situation, policy))))
+    return HealthDecision(kept, tuple(intents(kept, _around(kept, situation, policy))))
 
 
 def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[str, Incident]:
@@ -202,7 +202,7 @@ def _with_lost(incidents: Mapping[str, Incident], situation: Situation) -> dict[
     return known
 
 
-def _advanced(incidents: dict[str, Incident], situation: Situation, policy: Policy) -> dict[str, Incident]:
+def _advanced(incidents: dict[str, Incident], situation: Situation, policy: RemedyPolicy) -> dict[str, Incident]:
     """Oldest suspicion first, each seeing what those before it have decided."""
     after = dict(incidents)
     for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
@@ -210,12 +210,12 @@ def _advanced(incidents: dict[str, Incident], situation: Situation, policy: Poli
     return after
 
 
-def _around(incidents: tuple[Incident, ...], situation: Situation, policy: Policy) -> Around:
+def _around(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> Around:
     spares = _free_spares(incidents, situation, policy)
     return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
 
 
-def _free_spares(incidents: tuple[Incident, ...], situation: Situation, policy: Policy) -> int:
+def _free_spares(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> int:
     """Spare nodes that no incident speaks against."""
     left = {key.name for key in avoided(incidents, situation.now_s, policy)}
     suspected = left | {key.name for each in incidents if each.is_open for key in each.nodes}

@@ -7,7 +7,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from health.analysis.excess import Baseline, Tier, standing, transfer_excess
 from health.records.layout import Layout
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
 
 LEAST_RATIO = 1.2
 """Slow-down from which a path counts as slow."""
@@ -116,7 +116,7 @@ class Named:
     probe: str = ""
 
 
-def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, points: bool) -> Verdict:
+def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, points: bool) -> JobVerdict:
     """The one part that explains the slow paths.
 
     points: False knows no point pattern, only rows and columns: every excess is some NIC's.
@@ -126,7 +126,7 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
     shown = (
         f"{int(slow.out.sum())} paths transfer {total:.0%} of a step longer than before, over {slow.tier.steps} steps"
     )
-    return Verdict(
+    return JobVerdict(
         at_s,
         Syndrome.NONE if found.cause else Syndrome.COMMUNICATION_SLOW,
         found.part,

@@ -18,8 +18,8 @@ import structlog
 from cluster.clock import Clock
 from isolation import state as act
 from isolation.admission import bytes_from, claim_bytes, command_class
-from isolation.orders import Verdict, ended, refused
-from isolation.state import ADVICE, Reason, Request
+from isolation.orders import CallVerdict, ended, refused
+from isolation.state import ADVICE, CallDemand, Reason
 from isolation.tree import CALL_PREFIX, is_below
 from nodeagent.process_files import visible_group_in
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
@@ -278,7 +278,9 @@ class SandboxServer:
         client.call = self._new_name()
         self._calls[client.call] = number
         enforcer.ask(
-            Request(client.call, client.sandbox, self._clock(), claim, kind, declared=hint is not None, wait_s=wait_s)
+            CallDemand(
+                client.call, client.sandbox, self._clock(), claim, kind, declared=hint is not None, wait_s=wait_s
+            )
         )
 
     def _resume(self, number: int, client: ClientConnection, pidfd: int) -> None:
@@ -376,7 +378,7 @@ class SandboxServer:
             return
         if client.call is None:
             outcome: Literal["signalled", "exited"] = "signalled" if code < 0 else "exited"
-            self._conclude_with(number, Verdict(outcome, 128 - code if code < 0 else code, None, 0, None, None, ""))
+            self._conclude_with(number, CallVerdict(outcome, 128 - code if code < 0 else code, None, 0, None, None, ""))
             return
         end = client.end or self._enforcer.facts_of(client.call)
         if end is None:
@@ -407,7 +409,7 @@ class SandboxServer:
         if (number := self._calls.get(call)) is not None:
             self._connections[number].send(state_packet(state, reason, **figures))
 
-    def _conclude_with(self, number: int, verdict: Verdict) -> None:
+    def _conclude_with(self, number: int, verdict: CallVerdict) -> None:
         self._connections[number].send(verdict_packet(verdict))
         self._end(number)
 
