@@ -5,27 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from ssl import SSLError
-from typing import Protocol
 
 from cluster.version import VERSION
 from controller.kube.credentials import ApiAccess
 from controller.kube.request import JSON, ApiRequest, Body, KubeReadError, KubeWriteError, Query, Refusal
-
-
-class Transport(Protocol):
-    """Part of a connection that reading a cluster needs."""
-
-    async def read(self, path: str, query: Query) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
-
-    def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:
-        """Lines of a watch, one JSON event each, until the server ends it.
-
-        Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`. Close it (`aclosing`) when
-        done.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +60,10 @@ class ApiServer(ABC):
 
     @abstractmethod
     def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
-        """Lines of a watch. Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`."""
+        """Lines of a watch, one JSON event each, until the server ends it. Close it (`aclosing`) when done.
+
+        Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`.
+        """
 
     async def read(self, path: str, query: Query | None = None, accept: str = JSON) -> bytes:
         """Response body of a GET. Raises KubeReadError."""

@@ -15,7 +15,7 @@ import structlog
 
 from cluster.clock import Clock
 from controller.api.structs import DEEPEST, Event, ListMeta, ListPage, Meta, Slim, shallow
-from controller.kube.api_server import Transport
+from controller.kube.api_server import ApiServer
 from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_version_lost, refusal_in
 
 Item = TypeVar("Item", bound=Slim)
@@ -324,7 +324,7 @@ class WatchSurroundings:
     chance: Random
 
 
-async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, around: WatchSurroundings) -> Never:
+async def reflect(cache: Cache[Item], transport: ApiServer, times: WatchTimes, around: WatchSurroundings) -> Never:
     """Keep the cache current until cancelled. Every failed read is logged, counted and retried."""
     failures, failed_at_s = 0, 0.0
     while True:
@@ -358,7 +358,7 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
             await around.pause(wait_s)
 
 
-async def list_all(cache: Cache[Item], transport: Transport, clock: Clock) -> None:
+async def list_all(cache: Cache[Item], transport: ApiServer, clock: Clock) -> None:
     """List the resource page by page; the cache changes with the last page. Raises KubeReadError."""
     continue_, is_first = "", True
     while is_first or continue_:
@@ -368,7 +368,7 @@ async def list_all(cache: Cache[Item], transport: Transport, clock: Clock) -> No
     log.info("listed", part=cache.resource.part, objects=len(cache))
 
 
-async def watch_once(cache: Cache[Item], transport: Transport, times: WatchTimes, around: WatchSurroundings) -> None:
+async def watch_once(cache: Cache[Item], transport: ApiServer, times: WatchTimes, around: WatchSurroundings) -> None:
     """Follow one watch to its end. Raises KubeReadError when it breaks, or ends at once without an event."""
     start_s, events = around.clock(), cache.events
     query = cache.watch_query(around.chance.uniform(*times.watch_for_s))

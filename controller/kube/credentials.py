@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ssl import SSLContext
 from threading import Lock
 from typing import Any
@@ -72,16 +73,16 @@ class Sourced:
 def source_of(user: KubeconfigEntry) -> Sourced:
     """Source of a kubeconfig's user, in the order in which kubectl looks. Raises CredentialError."""
     if user.fields.get("exec"):
-        return Sourced(lambda: _from_plugin(user), changes=True, survives_failure=True)
+        return Sourced(partial(_from_plugin, user), changes=True, survives_failure=True)
     if user.fields.get("auth-provider"):
         return _of_provider(user.fields["auth-provider"])
     if token := user.text("token"):
-        return Sourced(lambda: Credential(f"Bearer {token}"))
+        return Sourced(partial(Credential, f"Bearer {token}"))
     if path := user.path("tokenFile"):
         return token_file(path)
     if name := user.text("username"):
         pair = base64.b64encode(f"{name}:{user.text('password')}".encode()).decode()
-        return Sourced(lambda: Credential(f"Basic {pair}"))
+        return Sourced(partial(Credential, f"Basic {pair}"))
     return Sourced(Credential)
 
 

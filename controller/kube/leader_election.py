@@ -12,8 +12,8 @@ import structlog
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError, ObservationError
 from controller.api.structs import LeaseObject
+from controller.kube.api_server import ApiServer
 from controller.kube.request import KubeReadError, KubeWriteError, Sleep
-from controller.kube.sender import Writer
 
 KEPT = 16
 """Number of own renewals that are remembered. Each round writes one, and without an answer no more than five of them
@@ -131,7 +131,7 @@ class Leadership:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: ApiServer,
         *,
         namespace: str,
         name: str,
