@@ -74,7 +74,8 @@ class Cache(Generic[Item]):
         self._lock = Lock()
         self._version = ""
         """Newest resourceVersion received; opaque."""
-        self._wants_list = True
+        self.wants_list = True
+        """Whether the next request is a list, and not a watch."""
         self._is_version_lost = False
         self._pages: dict[str, Item] = {}
         self._page_decoder = msgspec.json.Decoder(ListPage[resource.item])  # type: ignore[name-defined]
@@ -124,14 +125,10 @@ class Cache(Generic[Item]):
         with self._lock:
             self._dirty |= self._items.keys()
             self._items, self._version = {}, ""
-        self._wants_list, self.is_absent, self.trouble = True, True, refusal.words
+        self.wants_list, self.is_absent, self.trouble = True, True, refusal.words
         self.synced.set()
         self._changed()
         return False
-
-    @property
-    def wants_list(self) -> bool:
-        return self._wants_list
 
     def list_query(self, continue_: str = "") -> dict[str, str]:
         """Query of the next page.
@@ -163,7 +160,7 @@ class Cache(Generic[Item]):
             changed = {name for name, item in self._items.items() if before.get(name) != item}
             self._dirty |= changed | (before.keys() - self._items.keys())
         self._version = page.metadata.resource_version
-        self._wants_list = self._is_version_lost = self.is_absent = False
+        self.wants_list = self._is_version_lost = self.is_absent = False
         self.seen_at_s, self.lists = at_s, self.lists + 1
         self.trouble = ""
         self.synced.set()
@@ -212,7 +209,7 @@ class Cache(Generic[Item]):
         self.trouble = refusal.words
         self._pages = {}
         if is_version_lost(refusal):
-            self._wants_list = self._is_version_lost = True
+            self.wants_list = self._is_version_lost = True
 
     def name_of(self, item: Item) -> str:
         meta: Meta = item.metadata  # type: ignore[attr-defined]  # every struct that is listed has it

@@ -129,6 +129,12 @@ class PlanningView:
         since_s = self._idle.of({key: claim.placed_at_s for key, claim in claims.items()}, seen.at_s)
         partial = half_started(restricted) if restricted.gangs else ()
         partial_since_s = {gang: self.view.half_started_since_s(gang) for gang in partial}
+        # Pods whose ResourceClaims cannot be allocated yet.
+        without = tuple(
+            LeftOut(name, why.code, why.words)
+            for name, why in sorted(self.view.unallocated().items())
+            if (pod := self.view.pod(name)) and requested_mode(pod)
+        )
         planned = replace(
             restricted,
             half_started_since_s=self._half_started.of(partial_since_s, seen.at_s),
@@ -137,18 +143,10 @@ class PlanningView:
             idle_claims=tuple(
                 IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items()
             ),
-            left_out=(*restricted.left_out, *self._without_claims(), *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
+            left_out=(*restricted.left_out, *without, *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
         )
         allowed = within_quotas(planned, self.view.most_gpu_milli())
         return with_held_back(allowed, self.view.held_back(seen.at_s))
-
-    def _without_claims(self) -> list[LeftOut]:
-        """Pods for Tonnage to place whose ResourceClaims cannot be allocated yet."""
-        reasons = sorted(self.view.unallocated().items())
-        pods = {name: self.view.pod(name) for name, _ in reasons}
-        return [
-            LeftOut(name, why.code, why.words) for name, why in reasons if (pod := pods[name]) and requested_mode(pod)
-        ]
 
     def _deployed(self, present: Snapshot, seen: Snapshot, deployments: Iterable[SeenDeployment]) -> Snapshot:
         """The present snapshot with each service's replicas read from its Deployments.
