@@ -28,12 +28,14 @@ from controller.api.structs import (
     SchedulingGate,
 )
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
-from controller.dra.feasibility import MOST_KNOWN, Feasibility, in_turns
 from controller.dra.objects import DeviceClass, ResourceClaim
 from controller.dra.requests import (
+    MOST_KNOWN,
     ClaimRequests,
     DeviceInventory,
+    Feasibility,
     UnsupportedClaimError,
+    in_turns,
     inventory_from,
     requests_as_written,
     requests_of_claim,

@@ -23,8 +23,7 @@ from controller.kube.api_server import (
     no_connection,
     no_response,
 )
-from controller.kube.credentials import ApiAccess, ApiServerAddress, Credentials, credentials
-from controller.kube.kubeconfig import CredentialError
+from controller.kube.credentials import ApiAccess, ApiServerAddress, CredentialError, Credentials, credentials
 from controller.kube.request import JSON, Body, KubeReadError, Query, refusal_of, warning_text
 
 T = TypeVar("T")

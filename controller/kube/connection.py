@@ -20,8 +20,7 @@ from controller.kube.api_server import (
     no_connection,
     no_response,
 )
-from controller.kube.credentials import ApiAccess, Credentials, credentials
-from controller.kube.kubeconfig import CredentialError
+from controller.kube.credentials import ApiAccess, CredentialError, Credentials, credentials
 from controller.kube.request import (
     JSON,
     ApiRequest,
