@@ -249,4 +249,4 @@ def lease_from(record: LeaseRecord, namespace: str, name: str) -> Mapping[str, A
         "renewTime": record.renewed,
         "leaseTransitions": record.transitions,
     }
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseObject", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
