@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -91,8 +92,8 @@ def binding(
             for _ in range(rounds):
                 for name in contenders:
                     yield asyncio.run(
-                        _on(bare, programs, lambda rig, by=name, pods=work: backlog_round(rig, CONTENDERS[by], pods))
-                    )  # type: ignore[misc]
+                        _on(bare, programs, partial(backlog_round, contender=CONTENDERS[name], workload=work))
+                    )
 
 
 @case(
@@ -114,8 +115,12 @@ def binding_running(
     for seed in seeds:
         with control_plane(nodes, seed) as (server, programs):
             yield asyncio.run(
-                _on(server, programs, lambda rig, s=seed: running_record(rig, crowd(pods, s), idle_s, churn_s, churn))
-            )  # type: ignore[misc]
+                _on(
+                    server,
+                    programs,
+                    partial(running_record, workload=crowd(pods, seed), idle_s=idle_s, churn_s=churn_s, churn=churn),
+                )
+            )
 
 
 @contextmanager

@@ -40,6 +40,11 @@ MEMORY_SHARE = 0.9
 """Fraction of the memory for weights and cache, the default of serving engines."""
 
 
+RATES: tuple[float, ...] = (1, 2, 4, 8, 16, 32)
+SLICES = 8
+"""Requests per second, and slices of a bucket, where a file names none."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileSet:
     """Inputs of GPU mixes for several workloads and SLOs."""
@@ -52,8 +57,8 @@ class ProfileSet:
     slos: Mapping[str, Slo]
     workloads: Mapping[str, FloatArray]
     """Fraction per bucket by workload, shape of the grid."""
-    rates: tuple[float, ...] = (1, 2, 4, 8, 16, 32)
-    slice_factor: int = 8
+    rates: tuple[float, ...] = RATES
+    slice_factor: int = SLICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +195,8 @@ def read_profiles(path: Path) -> ProfileSet:
     """Profiles of a file in the full or the short form. Raises ConfigError with the errors of the file."""
     try:
         content = path.read_bytes()
-        read = msgspec.json.decode(content, type=_Short if b'"gpu_info"' in content else _Full)
+        form: type[_Short] | type[_Full] = _Short if b'"gpu_info"' in content else _Full
+        read: _Short | _Full = msgspec.json.decode(content, type=form)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(Mistake(str(path), f"cannot be read as profiles: {error}")) from error
     if isinstance(read, _Short):
@@ -200,11 +206,12 @@ def read_profiles(path: Path) -> ProfileSet:
         prices = {name: each.cost for name, each in read.gpu_info.items()}
         tables = {GIVEN: {name: each.tputs for name, each in read.gpu_info.items()}}
         slos, shares = {GIVEN: Slo(1.0)}, {GIVEN: read.workload_distribution}
-        rates, factor = (read.total_request_rate,), read.slice_factor
+        rates: tuple[float, ...] = (read.total_request_rate,)
+        factor = read.slice_factor
     else:
         grid = LengthGrid(tuple(read.input_buckets), tuple(read.output_buckets))
         prices, tables, shares = read.cost_per_hour, read.profiles, read.distributions
-        slos, rates, factor = {label: _slo(label) for label in tables}, ProfileSet.rates, ProfileSet.slice_factor
+        slos, rates, factor = {label: _slo(label) for label in tables}, RATES, SLICES
     if mistakes := list(_mistakes(grid, prices, tables, shares)):
         raise ConfigError(tuple(Mistake(f"{path}, {place}", problem) for place, problem in mistakes))
     arrays = {label: {name: np.array(of[name], dtype=float) for name in prices} for label, of in tables.items()}

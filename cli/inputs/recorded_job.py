@@ -16,7 +16,7 @@ from cluster.arrays import Array, FloatArray, IntArray
 from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
 from health.records.frames import decoded
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import JobVerdict
 from simulator.health.recorded import recording
 from tonnage import records
 from tonnage.records import Kind, Op, Phase, role_of
@@ -208,7 +208,7 @@ class TimedVerdict:
     """Verdict, and when it was made, in seconds since the first record."""
 
     at_s: float
-    verdict: Verdict
+    verdict: JobVerdict
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -73,10 +73,12 @@ class _NotPlanned(Exception):  # noqa: N818 - never leaves this file
 class ClaimTranslation:
     """Translated nodes and pods of all slices and claims, and the writes that allocate devices. Not thread-safe."""
 
-    def __init__(self, drivers: Mapping[str, str], is_offered: Callable[[Mapping[str, str]], bool]) -> None:
+    def __init__(
+        self, drivers: Mapping[str, str], is_offered: Callable[[Mapping[str, str]], bool] = lambda _: False
+    ) -> None:
         """drivers: driver → extended resource as which its devices are counted.
 
-        is_offered: whether Tonnage allocates claims on a node with these labels.
+        is_offered: whether Tonnage allocates claims on a node with these labels; by default, on none.
         """
         self._drivers = drivers
         self._is_offered = is_offered
@@ -91,6 +93,10 @@ class ClaimTranslation:
         self._reasons: dict[str, Reason] = {}
         self._mistakes: dict[str, tuple[Mistake, ...]] = {}
         """Errors by node."""
+
+    def emptied(self) -> "ClaimTranslation":
+        """Translation by the same rules, without any object."""
+        return ClaimTranslation(self._drivers, self._is_offered)
 
     def settle(self) -> Translated:
         """Translated nodes and pods that changed since the last call."""

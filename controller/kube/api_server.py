@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cluster.version import VERSION
 from controller.kube.credentials import ApiAccess
-from controller.kube.request import JSON, Body, KubeReadError, KubeWriteError, Query, Refusal
+from controller.kube.request import JSON, ApiRequest, Body, KubeReadError, KubeWriteError, Query, Refusal
 
 
 class Transport(Protocol):
@@ -44,6 +44,18 @@ class RefusedError(Exception):
         super().__init__(refusal.words)
         self.refusal = refusal
 
+
+class RequestListener:
+    """Receives what a connection notices; this one ignores it."""
+
+    def requested(self, request: ApiRequest) -> None:
+        """Called after each request, in the event loop, so it must return quickly."""
+
+    def warned(self, text: str) -> None:
+        """Called with the text of each Warning header in a response."""
+
+
+IGNORING = RequestListener()
 
 _VERBS = {"POST": "creating", "PUT": "replacing", "PATCH": "patching", "DELETE": "deleting"}
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -13,9 +13,10 @@ from typing import Any, Generic, Never, TypeVar
 import msgspec
 import structlog
 
+from cluster.clock import Clock
 from controller.api.structs import DEEPEST, Event, ListMeta, ListPage, Meta, Slim, shallow
 from controller.kube.api_server import Transport
-from controller.kube.request import ABSENT, KubeReadError, Refusal, is_version_lost, refusal_in
+from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_version_lost, refusal_in
 
 Item = TypeVar("Item", bound=Slim)
 
@@ -317,10 +318,9 @@ class WatchTimes:
 class WatchSurroundings:
     """Clock, sleep and random numbers of a reflector, which tests replace."""
 
-    clock: Callable[[], float]
+    clock: Clock
     """Current time, seconds since the epoch."""
-    pause: Callable[[float], Awaitable[None]]
-    """Waits for a number of seconds: `asyncio.sleep`."""
+    pause: Sleep
     chance: Random
 
 
@@ -358,7 +358,7 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
             await around.pause(wait_s)
 
 
-async def list_all(cache: Cache[Item], transport: Transport, clock: Callable[[], float]) -> None:
+async def list_all(cache: Cache[Item], transport: Transport, clock: Clock) -> None:
     """List the resource page by page; the cache changes with the last page. Raises KubeReadError."""
     continue_, is_first = "", True
     while is_first or continue_:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from yaml import YAMLError
 
+from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
 from controller.kube.kubeconfig import (
     DEFAULT_NAMESPACE,
@@ -233,7 +234,7 @@ class ApiServerAddress:
 class Credentials:
     """Server of an `Access`, and the credential that is current. Not for printing: it holds tokens."""
 
-    def __init__(self, server: ApiServerAddress, source: Sourced, clock: Callable[[], float]) -> None:
+    def __init__(self, server: ApiServerAddress, source: Sourced, clock: Clock) -> None:
         """clock: monotonic, seconds; decides when a credential is read again. Raises CredentialError, OSError."""
         self.server = server
         self._source = source
@@ -267,14 +268,25 @@ class Credentials:
         self._credential = credential
 
 
-def credentials(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
+def credentials(access: ApiAccess, clock: Clock) -> Credentials:
     """Credentials that `access` names. Raises ConfigError.
 
     clock: monotonic, seconds; decides when a token is read again.
     """
     try:
         if not access.kubeconfig and not access.context and "KUBERNETES_SERVICE_HOST" in os.environ:
-            return _of_pod(access, clock)
+            host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+            url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+            cluster = KubeconfigEntry({"server": url, "certificate-authority": f"{access.service_account}/ca.crt"})
+            try:
+                with open(POD_NAMESPACE_FILE, encoding="utf-8") as file:
+                    namespace = file.read().strip() or DEFAULT_NAMESPACE
+            except OSError:
+                namespace = DEFAULT_NAMESPACE
+            server = ApiServerAddress(
+                url, tls_of(KubeContext(cluster, KubeconfigEntry({}), "")), "", proxy_to(url), namespace
+            )
+            return Credentials(server, token_file(f"{access.service_account}/token"), clock)
         return _of_kubeconfig(access, clock)
     except (CredentialError, OSError, YAMLError, ValueError, TypeError, AttributeError) as error:
         # Files of people: a value of another type than expected shows as any of the last three.
@@ -299,7 +311,7 @@ def proxy_to(url: str) -> str | None:
     return found if found and not proxy_bypass(server.netloc) else None
 
 
-def _of_kubeconfig(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
+def _of_kubeconfig(access: ApiAccess, clock: Clock) -> Credentials:
     paths = access.kubeconfig or default_paths()
     files = files_of(paths)
     if not any(map(os.path.exists, files)):
@@ -313,16 +325,3 @@ def _of_kubeconfig(access: ApiAccess, clock: Callable[[], float]) -> Credentials
     name = context.cluster.text("tls-server-name")
     server = ApiServerAddress(host, tls_of(context), name, proxy, context.namespace)
     return Credentials(server, source_of(context.user), clock)
-
-
-def _of_pod(access: ApiAccess, clock: Callable[[], float]) -> Credentials:
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    cluster = KubeconfigEntry({"server": url, "certificate-authority": f"{access.service_account}/ca.crt"})
-    try:
-        with open(POD_NAMESPACE_FILE, encoding="utf-8") as file:
-            namespace = file.read().strip() or DEFAULT_NAMESPACE
-    except OSError:
-        namespace = DEFAULT_NAMESPACE
-    server = ApiServerAddress(url, tls_of(KubeContext(cluster, KubeconfigEntry({}), "")), "", proxy_to(url), namespace)
-    return Credentials(server, token_file(f"{access.service_account}/token"), clock)

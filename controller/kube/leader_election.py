@@ -1,7 +1,7 @@
 """Leader election: reads and writes the Lease on an API server by the rules in `lease.py`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError, ObservationError
 from controller.api.structs import LeaseObject
-from controller.kube.request import KubeReadError, KubeWriteError
+from controller.kube.request import KubeReadError, KubeWriteError, Sleep
 from controller.kube.sender import Writer
 
 KEPT = 16
@@ -135,8 +136,8 @@ class Leadership:
         namespace: str,
         name: str,
         identity: str,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
+        clock: Clock,
+        wall_clock: Clock,
         times: LeaseTimes = DEFAULT_TIMES,
     ) -> None:
         """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease."""
@@ -159,7 +160,7 @@ class Leadership:
     def may_write(self) -> bool:
         return self._candidate.may_write(self._clock())
 
-    async def campaign(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    async def campaign(self, sleep: Sleep = asyncio.sleep) -> None:
         """Take the Lease when it is free and renew it while it is held, until cancelled."""
         while True:
             led = self.may_write()
@@ -249,4 +250,4 @@ def lease_from(record: LeaseRecord, namespace: str, name: str) -> Mapping[str, A
         "renewTime": record.renewed,
         "leaseTransitions": record.transitions,
     }
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseObject", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}

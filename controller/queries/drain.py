@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
-from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
+from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError, Sleep
 from controller.queries.explain import PackerOf
 from placement.packing.planner import pack
 
@@ -173,7 +173,6 @@ def _concerned(now: Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPl
         yield f"ModelService/{service} {meanwhile}; {again} of {count} can start elsewhere"
 
 
-Pause = Callable[[float], Awaitable[None]]
 Tell = Callable[[NodePod, str], None]
 """Called with a pod and its progress: `evicting`, `waits: ...`, `evicted`, `failed: ...`."""
 
@@ -208,7 +207,7 @@ async def evict_all(
     *,
     grace_s: int | None = None,
     dry_run: bool = False,
-    pause: Pause = asyncio.sleep,
+    pause: Sleep = asyncio.sleep,
 ) -> bool:
     """Evict these pods and wait until they are gone; returns whether all are. A failure does not stop the others.
 
@@ -230,7 +229,7 @@ async def _evict(
     grace_s: int | None,
     *,
     dry_run: bool,
-    pause: Pause,
+    pause: Sleep,
 ) -> bool:
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     options: Object = {"preconditions": {"uid": pod.uid}}
