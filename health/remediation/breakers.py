@@ -167,11 +167,32 @@ def merged(incidents: Mapping[str, Incident], situation: Situation, policy: Reme
     """
     after = dict(incidents)
     for domain in _smallest_first(situation):
-        found = [each for each in _suspects(after) if _lies_in(each, domain, situation)]
+        members = {name for name, node in situation.nodes.items() if domain in node.domains}
+        found = [
+            each
+            for each in after.values()
+            if each.phase in _BEFORE_REPAIR and each.nodes and not each.domain and not each.program_error
+            if all(key.name in members for key in each.nodes)
+        ]
         known = after.get(domain_subject(domain))
         together = _together(found, known, policy)
         if together:
-            after[domain_subject(domain)] = _of_domain(domain, together, known, situation.now_s)
+            first = replace(
+                together[0],
+                id=domain_subject(domain),
+                generation=known.generation + 1 if known is not None else 1,
+                phase=IncidentPhase.SUSPECTED,
+                domain=domain,
+                remedy=Remedy.NONE,
+                acted_s=float("inf"),
+                phase_since_s=situation.now_s,
+                closed_s=known.closed_s if known is not None else float("-inf"),
+                strikes=known.strikes if known is not None else 0,
+                waits_for="",
+            )
+            after[domain_subject(domain)] = reduce(
+                united, together, known if known is not None and known.is_open else first
+            )
             for each in together:
                 after[each.id] = closed(each, situation.now_s, f"part of {domain_subject(domain)}")
     return after
@@ -186,18 +207,6 @@ def _smallest_first(situation: Situation) -> Iterator[str]:
     return iter(sorted(telling, key=lambda domain: (sizes[domain], domain)))
 
 
-def _suspects(incidents: Mapping[str, Incident]) -> list[Incident]:
-    return [
-        each
-        for each in incidents.values()
-        if each.phase in _BEFORE_REPAIR and each.nodes and not each.domain and not each.program_error
-    ]
-
-
-def _lies_in(incident: Incident, domain: str, situation: Situation) -> bool:
-    return all(key.name in situation.nodes and domain in situation.nodes[key.name].domains for key in incident.nodes)
-
-
 def _together(found: list[Incident], known: Incident | None, policy: RemedyPolicy) -> list[Incident]:
     """Suspects that belong to one fault: close in time to the open domain incident, or enough of them to each other."""
     if known is not None and known.is_open:
@@ -210,20 +219,3 @@ def _together(found: list[Incident], known: Incident | None, policy: RemedyPolic
         if len(near) >= policy.domain_suspects <= len(nodes) and len(near) > len(best):
             best = near
     return best
-
-
-def _of_domain(domain: str, together: list[Incident], known: Incident | None, now_s: float) -> Incident:
-    first = replace(
-        together[0],
-        id=domain_subject(domain),
-        generation=known.generation + 1 if known is not None else 1,
-        phase=IncidentPhase.SUSPECTED,
-        domain=domain,
-        remedy=Remedy.NONE,
-        acted_s=float("inf"),
-        phase_since_s=now_s,
-        closed_s=known.closed_s if known is not None else float("-inf"),
-        strikes=known.strikes if known is not None else 0,
-        waits_for="",
-    )
-    return reduce(united, together, known if known is not None and known.is_open else first)

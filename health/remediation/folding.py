@@ -100,37 +100,26 @@ def _with(known: Incident, evidence: FaultEvidence, situation: Situation) -> Inc
     if known.phase is IncidentPhase.CLOSED:
         return known if evidence.over else _reopened(known, evidence, situation)
     if evidence.over:
-        return _ended(known, evidence, situation.now_s)
+        # A disturbance that went away by itself, before the job was stopped for it.
+        waits = (
+            known.phase is IncidentPhase.SUSPECTED
+            or (known.phase is IncidentPhase.ACTING and known.at_checkpoint and not known.stops)
+            or (known.phase is IncidentPhase.PAGED and not known.stops and not known.domain)
+        )
+        if not waits or evidence.at_s < known.seen_s:
+            return known
+        return closed(known, situation.now_s, "; ".join(evidence.shown) or "it ended by itself")
     if known.phase in (IncidentPhase.QUARANTINED, IncidentPhase.PROBATION):
-        return _reopened(known, evidence, situation) if _is_relapse(known, evidence, situation) else known
-    return _joined(known, evidence, situation)
-
-
-def _is_relapse(known: Incident, evidence: FaultEvidence, situation: Situation) -> bool:
-    """Whether a node that is out disturbs a job anew, or shows a fault after it passed its test."""
-    by_itself = known.phase is IncidentPhase.PROBATION and evidence.source is not Origin.JOB
-    return evidence.at_s > known.phase_since_s and (by_itself or _runs(evidence, situation) != ())
+        # A relapse: a node that is out disturbs a job anew, or shows a fault after it passed its test.
+        by_itself = known.phase is IncidentPhase.PROBATION and evidence.source is not Origin.JOB
+        relapse = evidence.at_s > known.phase_since_s and (by_itself or _runs(evidence, situation) != ())
+        return _reopened(known, evidence, situation) if relapse else known
+    return united(known, _opened(known.id, evidence, situation, generation=known.generation))
 
 
 def _reopened(known: Incident, evidence: FaultEvidence, situation: Situation) -> Incident:
     fresh = _opened(known.id, evidence, situation, generation=known.generation + 1)
     return replace(fresh, strikes=known.strikes, closed_s=known.closed_s, nodes=fresh.nodes or known.nodes)
-
-
-def _ended(known: Incident, evidence: FaultEvidence, now_s: float) -> Incident:
-    """A disturbance that went away by itself, before the job was stopped for it."""
-    waits = (
-        known.phase is IncidentPhase.SUSPECTED
-        or (known.phase is IncidentPhase.ACTING and known.at_checkpoint and not known.stops)
-        or (known.phase is IncidentPhase.PAGED and not known.stops and not known.domain)
-    )
-    if not waits or evidence.at_s < known.seen_s:
-        return known
-    return closed(known, now_s, "; ".join(evidence.shown) or "it ended by itself")
-
-
-def _joined(known: Incident, evidence: FaultEvidence, situation: Situation) -> Incident:
-    return united(known, _opened(known.id, evidence, situation, generation=known.generation))
 
 
 def united(known: Incident, other: Incident) -> Incident:
@@ -180,7 +169,17 @@ def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Inci
     """
     if known is not None and known.generation >= taint.generation:
         lost = known.phase is IncidentPhase.SUSPECTED and known.generation == taint.generation
-        return _carried_on(known, taint) if lost and not taint.on_probation else known
+        if not lost or taint.on_probation:
+            return known
+        # The record of the decision that set the taint was lost.
+        return replace(
+            known,
+            phase=IncidentPhase.ACTING,
+            remedy=Remedy.QUARANTINE,
+            acted_s=taint.at_s,
+            phase_since_s=taint.at_s,
+            strikes=known.strikes + 1,
+        )
     return Incident(
         id=taint.incident,
         generation=taint.generation,
@@ -198,16 +197,4 @@ def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Inci
         phase_since_s=taint.at_s,
         strikes=known.strikes + 1 if known is not None else 1,
         shown=("rebuilt from the node's taint",),
-    )
-
-
-def _carried_on(known: Incident, taint: OurTaint) -> Incident:
-    """The record of the decision that set the taint was lost."""
-    return replace(
-        known,
-        phase=IncidentPhase.ACTING,
-        remedy=Remedy.QUARANTINE,
-        acted_s=taint.at_s,
-        phase_since_s=taint.at_s,
-        strikes=known.strikes + 1,
     )

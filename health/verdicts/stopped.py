@@ -32,15 +32,12 @@ def on_hang(
     causes: bool,
 ) -> JobVerdict:
     """sampled: stacks of ranks since then. causes: whether explanations that are no fault are considered."""
-    if isinstance(found, Absent) and (alone := _alone(found, sampled)) is not None:
-        found = replace(found, ranks=(alone,))
+    if isinstance(found, Absent) and len(found.ranks) > 1 and not found.silent:
+        # The one of them that waits for no other process: the others wait in what is not recorded.
+        alone = waits.idle_alone(found.ranks, sampled)
+        found = found if alone is None else replace(found, ranks=(alone,))
     verdict = _on_waits(found, layout, facts, at_s, causes=causes)
     return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
-
-
-def _alone(found: Absent, sampled: Mapping[int, Stack]) -> int | None:
-    """The one of several absent ranks that waits for no other process: the others wait in what is not recorded."""
-    return waits.idle_alone(found.ranks, sampled) if len(found.ranks) > 1 and not found.silent else None
 
 
 def _on_waits(

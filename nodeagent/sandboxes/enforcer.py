@@ -7,10 +7,10 @@ or a freeze, is one read, one decision and one write.
 import contextlib
 import errno
 import math
-import os
 import select
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
@@ -451,8 +451,4 @@ class Enforcer:
 
 def lower_own_risk() -> None:
     """Makes this process the kernel's last choice when memory runs out."""
-    descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, b"-999")
-    finally:
-        os.close(descriptor)
+    Path("/proc/self/oom_score_adj").write_text("-999", encoding="ascii")

@@ -40,6 +40,7 @@ class LeaseServer:
         content_type: str = JSON,
     ) -> bytes:
         assert body is not None
+        assert (body["apiVersion"], body["kind"]) == ("coordination.k8s.io/v1", "Lease"), "a server takes no other"
         self.sent.append((method, path, body))
         self.on_write()
         asked = body["metadata"].get("resourceVersion")
