@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from ssl import SSLError
 
-from cluster.version import VERSION
-from controller.kube.credentials import ApiAccess
 from controller.kube.request import JSON, ApiRequest, Body, KubeReadError, KubeWriteError, Query, Refusal
 
 
@@ -85,20 +83,6 @@ class ApiServer(ABC):
             return (await self.send(method, path, query or {}, body, content_type)).body
         except RefusedError as refused:
             raise KubeWriteError(doing, refused.refusal) from refused.__cause__
-
-
-def fixed_headers(access: ApiAccess) -> list[tuple[str, str]]:
-    """Headers that all requests of an access have, those of user impersonation among them.
-
-    Source: Kubernetes documentation, "User impersonation".
-    """
-    # Uncompressed: compressing a list costs the server more than sending it costs a datacenter network.
-    headers = [("Accept-Encoding", "identity"), ("User-Agent", f"tonnage/{VERSION}")]
-    if not access.impersonate:
-        return headers
-    uid = [("Impersonate-Uid", access.impersonate_uid)] if access.impersonate_uid else []
-    groups = [("Impersonate-Group", group) for group in access.impersonate_groups]
-    return [*headers, ("Impersonate-User", access.impersonate), *groups, *uid]
 
 
 def no_connection(address: str, error: OSError) -> Refusal:

@@ -19,7 +19,6 @@ from controller.kube.api_server import (
     ApiServer,
     RefusedError,
     RequestListener,
-    fixed_headers,
     no_connection,
     no_response,
 )
@@ -50,7 +49,7 @@ class BlockingConnection(ApiServer):
         self._own = own
         self._access = access
         self._listener = listener
-        self._headers = fixed_headers(access)
+        self._headers = access.headers
         self._end_s = None if within_s is None else time.monotonic() + within_s
         self._kept: http.client.HTTPConnection | None = None
 

@@ -16,7 +16,6 @@ from controller.kube.api_server import (
     ApiServer,
     RefusedError,
     RequestListener,
-    fixed_headers,
     no_connection,
     no_response,
 )
@@ -43,7 +42,7 @@ class Connection(ApiServer):
         self._own = own
         self._session = _session(own.server.tls)
         self._access = access
-        self._headers = fixed_headers(access)
+        self._headers = access.headers
         self._response_timeout = aiohttp.ClientTimeout(
             total=access.request_timeout_s or None, sock_connect=access.connect_timeout_s
         )

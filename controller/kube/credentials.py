@@ -22,6 +22,7 @@ from yaml import YAMLError
 
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
+from cluster.version import VERSION
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
 DEFAULT_NAMESPACE = "default"
@@ -361,6 +362,20 @@ class ApiAccess:
     request_timeout_s: float = 30.0
     """Timeout of every request but watches, 1 to 300; 0: none, as kubectl's --request-timeout=0. Chosen: half of the
     API server's own limit; a list of 60,000 pods takes a tenth of it."""
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Headers that all requests have, those of user impersonation among them.
+
+        Source: Kubernetes documentation, "User impersonation".
+        """
+        # Uncompressed: compressing a list costs the server more than sending it costs a datacenter network.
+        headers = [("Accept-Encoding", "identity"), ("User-Agent", f"tonnage/{VERSION}")]
+        if not self.impersonate:
+            return headers
+        uid = [("Impersonate-Uid", self.impersonate_uid)] if self.impersonate_uid else []
+        groups = [("Impersonate-Group", group) for group in self.impersonate_groups]
+        return [*headers, ("Impersonate-User", self.impersonate), *groups, *uid]
 
 
 @dataclass(frozen=True, slots=True)
