@@ -72,7 +72,10 @@ def _stuck(found: Stuck, layout: Layout, facts: list[Fact], at_s: float) -> JobV
 
 def _absent(found: Absent, layout: Layout, facts: list[Fact], at_s: float, *, causes: bool) -> JobVerdict:
     shown: tuple[str, ...] = (f"{found.waiting} ranks wait for it, it waits for none",)
-    if causes and (cause := _phase_or_common(found, layout)) is not None:
+    cause = None if found.silent else PHASE_CAUSES.get(found.phase)
+    if cause is None and len(np.unique(layout.node[list(found.ranks)])) > 1:
+        cause = Cause.STALL if len(found.ranks) >= MANY * layout.ranks else None
+    if causes and cause is not None:
         return JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, cause)
     gone = any(fact.kind is FactKind.PROCESS_GONE and fact.rank in found.ranks for fact in facts)
     on_node = np.flatnonzero(layout.node == layout.node[found.ranks[0]])
@@ -86,13 +89,6 @@ def _absent(found: Absent, layout: Layout, facts: list[Fact], at_s: float, *, ca
         return JobVerdict(at_s, syndrome, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe)
     probe = "state of the process, from the node agent: stopped or gone" if found.silent and not gone else ""
     return JobVerdict(at_s, syndrome, Part.RANK, found.ranks, found.since_s, 0.95, shown, None, probe)
-
-
-def _phase_or_common(found: Absent, layout: Layout) -> Cause | None:
-    if found.phase in PHASE_CAUSES and not found.silent:
-        return PHASE_CAUSES[found.phase]
-    nodes = len(np.unique(layout.node[list(found.ranks)]))
-    return Cause.STALL if nodes > 1 and len(found.ranks) >= MANY * layout.ranks else None
 
 
 def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) -> JobVerdict:
