@@ -11,7 +11,7 @@ from threading import Thread
 
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from placement.batch.lp.columns import Memory as Columns
+from placement.batch.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
 from placement.engine.policy import Adopt, SlowWork
