@@ -122,7 +122,7 @@ release: $(READY) ## Build what a release ships and this machine can build: whee
 
 .PHONY: constraints
 constraints: $(READY) ## Take the newest releases that pyproject.toml allows, and pin the image and developers to them
-	$(BIN)/python -m pip install --upgrade --upgrade-strategy eager --editable '.[dev,nvidia]'
+	$(BIN)/python -m pip install --upgrade --upgrade-strategy eager --editable '.[dev,chart,nvidia]'
 	$(BIN)/python -m deploy.constraints
 
 .PHONY: clean

@@ -20,7 +20,7 @@ from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
 from controller.brain.remote import RayBrain
 from controller.deciders.load_fits import ShardFits
-from controller.kube_world.observer import Observer, empty_caches, settle_heap
+from controller.kube_world.observer import Observer, empty_caches
 from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
 from controller.loops.autoscaler.measured import Measured, Sample
 from simulator.scaling.traces import MINUTE_S, generated_trace
@@ -54,7 +54,7 @@ def observer_of(pods: int) -> Observer:
     """Observer with `pods` pods as objects in its caches, and a tenth as many nodes."""
     caches = empty_caches()
     filled(max(1, pods // 10), pods, caches)()
-    return Observer(caches, lambda: 0.0, at_first_sight=settle_heap)
+    return Observer(caches, lambda: 0.0)
 
 
 def median_ms(work: Callable[[], object]) -> float:

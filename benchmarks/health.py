@@ -14,16 +14,16 @@ from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
 from benchmarks.tables import grouped
 from health.analysis.excess import TIERS
-from health.probing import Found
+from health.probing import AnswerKind
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
-from health.verdicts.verdict import Cause, FactKind, Part, Syndrome, Verdict
-from simulator.health.cases import Case, Probed, SimulatedNetwork, probed
-from simulator.health.cases import case as drawn_case
+from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
 from simulator.health.job import LIMITS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorded import recording
 from simulator.health.recorder_frames import TICK_S, arriving_frames, clocks_of
 from simulator.health.training_steps import Steps
+from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, probed
+from tests.rigs.health.cases import case as drawn_case
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
 
@@ -57,17 +57,17 @@ CAUSES = {
 }
 
 
-def verdicts_on(drawn: Case, options: Options) -> list[Verdict]:
+def verdicts_on(drawn: Case, options: Options) -> list[JobVerdict]:
     """All verdicts of a case, tick by tick as its frames arrive."""
     analyser = Analyser(drawn.layout, options)
-    verdicts: list[Verdict] = []
+    verdicts: list[JobVerdict] = []
     for now_s, frames in drawn.transcript.ticks():
         analyser.take(frames, now_s)
         verdicts += analyser.judge(now_s, drawn.facts_at(now_s))
     return verdicts
 
 
-def names(drawn: Case, verdict: Verdict | None) -> bool:
+def names(drawn: Case, verdict: JobVerdict | None) -> bool:
     """Whether a verdict names the part at fault, or of a NIC its node: probes cannot tell which of its NICs."""
     truth = drawn.truth
     if verdict is None or truth is None:
@@ -76,7 +76,7 @@ def names(drawn: Case, verdict: Verdict | None) -> bool:
     return (is_named and verdict.syndrome is truth.syndrome) or _names_node(drawn, verdict)
 
 
-def _names_node(drawn: Case, verdict: Verdict) -> bool:
+def _names_node(drawn: Case, verdict: JobVerdict) -> bool:
     truth = drawn.truth
     if truth is None or verdict.part is not Part.NIC or truth.parts[0][0] is not Part.NIC:
         return False
@@ -89,7 +89,7 @@ def score(drawn: Case, variant: str) -> Row:
     began_s = process_time()
     verdicts = verdicts_on(drawn, VARIANTS[variant])
     cpu_s = process_time() - began_s
-    asking: Verdict | None = None
+    asking: JobVerdict | None = None
     answer: Probed | None = None
     if variant in (PROBED, PROBED_ELSEWHERE):
         # The first verdict that pair probes are for: a job asks once in two minutes.
@@ -101,7 +101,7 @@ def score(drawn: Case, variant: str) -> Row:
             # What was blamed and is confirmed or narrowed stays; what was acquitted does not.
             kept = [each for each in verdicts if each is not first_asked or answer.verdict.cause is None]
             verdicts = sorted([*kept, answer.verdict], key=lambda each: each.at_s)
-            asking = first_asked if answer.found in (Found.NIC, Found.LINK) else None
+            asking = first_asked if answer.found in (AnswerKind.NIC, AnswerKind.LINK) else None
     truth = drawn.truth
     fault_s = truth.fault_s if truth else np.inf
     blames = [verdict for verdict in verdicts if verdict.blames]
@@ -227,7 +227,7 @@ def health_recorded(*, folder: Path = DATA / "health") -> Iterator[Row]:
         job = recording(path)
         ranks = np.arange(job.ranks)
         analyser = Analyser(layout_from(job.transcript.introductions, node=ranks, nic=ranks))
-        verdicts: list[Verdict] = []
+        verdicts: list[JobVerdict] = []
         for now_s, frames in job.transcript.ticks():
             analyser.take(frames, now_s)
             verdicts += analyser.judge(now_s)

@@ -28,10 +28,10 @@ from health.analysis.excess import (
     transfer_excess,
 )
 from health.records.layout import Layout, layout_from
-from health.remediation.facts import Evidence
+from health.remediation.facts import FaultEvidence
 from health.verdicts.slow_paths import PATH_LEAST, named, slow_spans
 from health.verdicts.slow_ranks import blamed, slow_ranks
-from health.verdicts.verdict import Part, Verdict
+from health.verdicts.verdict import JobVerdict, Part
 from simulator.health.job import TrainingJob
 from tonnage.records import Role
 
@@ -59,12 +59,12 @@ def health_clean(*, gpu_days: float = 10_400.0, seeds: Sequence[int] = numbers("
         per_block = (BLOCK - BASELINE) * job.ranks * STEP_S / 86_400
         blocks = int(np.ceil(gpu_days / per_block))
         began_s = process_time()
-        found: list[Verdict] = []
+        found: list[JobVerdict] = []
         quarantined = 0
         for _ in range(blocks):
             block = block_of(job, slim, random)
             seen = list(found_in(block, layout, slim, used))
-            firsts: dict[object, Verdict] = {}
+            firsts: dict[object, JobVerdict] = {}
             for verdict in seen:
                 firsts.setdefault(verdict.subject, verdict)
             found += firsts.values()
@@ -164,7 +164,7 @@ def _used(layout: Layout, span_path: IntArray) -> BoolArray:
     return np.asarray(np.where(is_pair, neighbours, layout.path_role[span_path] != Role.PIPELINE))
 
 
-def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iterator[Verdict]:
+def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iterator[JobVerdict]:
     """Verdicts of each step; their instant is its number.
 
     slim: the layout of the spans in use alone, on which most steps are seen to be quiet.
@@ -186,12 +186,12 @@ def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iter
         yield from _at(block, baseline, layout, step, full)
 
 
-def is_quarantined(block: Block, found: Sequence[Verdict], layout: Layout) -> bool:
+def is_quarantined(block: Block, found: Sequence[JobVerdict], layout: Layout) -> bool:
     """Whether remediation takes a node out for what was found; it hears each verdict in all steps where it stands."""
     job = SimulatedJob(layout)
     step_s = block.compute_s.max(axis=1) + 0.3 * STEP_S
     at_s = START_S + np.cumsum(step_s, dtype=np.float64)
-    heard: list[Evidence] = []
+    heard: list[FaultEvidence] = []
     for step in range(int(min((each.at_s for each in found), default=BLOCK)), BLOCK):
         now_s = float(at_s[step])
         pace = StepPace()
@@ -234,7 +234,7 @@ def _within(steps: BoolArray, tier: Tier) -> IntArray:
     return counts
 
 
-def _at(block: Block, baseline: Baseline, layout: Layout, step: int, full: FloatArray) -> Iterator[Verdict]:
+def _at(block: Block, baseline: Baseline, layout: Layout, step: int, full: FloatArray) -> Iterator[JobVerdict]:
     window = slice(step - LONGEST + 1, step + 1)
     ranks, found = slow_ranks(block.compute_s[window], baseline, full, layout, TIERS)
     if found is not None:

@@ -23,7 +23,7 @@ from benchmarks.cases import TORCH, Row, Rows, case
 from benchmarks.tables import grouped
 from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
-from health.verdicts.verdict import Verdict
+from health.verdicts.verdict import JobVerdict
 
 ROOT = Path(__file__).parents[1]
 TURN_S = 0.1
@@ -152,11 +152,11 @@ def _watched(
     job: Job, agents: Sequence[socket.socket], folder: Path, fault: str, rank: int, slow_by: float
 ) -> dict[str, object]:
     stream = JobStream("live", "0")
-    before: list[Verdict] = []
+    before: list[JobVerdict] = []
     _until(lambda: _turn(stream, agents, before) or _step(folder) >= WARM_UP_STEPS, 600.0)
     _fail(job, folder, fault, rank, slow_by)
     fault_s, fault_step = time.monotonic(), _step(folder)
-    found: list[Verdict] = []
+    found: list[JobVerdict] = []
     _until(lambda: _turn(stream, agents, found) or any(each.blames for each in found), GIVEN_UP_S)
     verdict = next((each for each in found if each.blames), None)
     return {
@@ -189,7 +189,7 @@ def _step(folder: Path) -> int:
     return int(file.read_text(encoding="utf-8") or 0) if file.exists() else 0
 
 
-def _turn(stream: JobStream, agents: Sequence[socket.socket], found: list[Verdict]) -> bool:
+def _turn(stream: JobStream, agents: Sequence[socket.socket], found: list[JobVerdict]) -> bool:
     """Takes what the recorders have sent and judges; False."""
     now_s = time.monotonic()
     for agent in agents:

@@ -11,12 +11,12 @@ from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
 from health.records.layout import Layout
 from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
-from health.remediation.decision import Decision, decide
-from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation
+from health.remediation.decision import HealthDecision, decide
+from health.remediation.facts import FaultEvidence, JobFacts, NodeFacts, NodeKey, PodFacts, RemedyPolicy, Situation
 from health.remediation.incidents import Incident, NodeDo, NodeIntent
-from health.verdicts.verdict import Syndrome, Verdict
-from simulator.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
-from simulator.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
+from health.verdicts.verdict import JobVerdict, Syndrome
+from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
+from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 JOB = "train/job"
 START_S = 1_000_000.0
@@ -42,18 +42,20 @@ class SimulatedJob:
         pods = tuple(PodFacts(f"pod-{name}", name, START_S - 3600.0) for name in names)
         self._job = JobFacts(JOB, "0", START_S - 3600.0, pods, len(pods), 150.0, 75.0, START_S, CHECKPOINT_S)
 
-    def decided(self, heard: list[Evidence], now_s: float) -> Decision:
+    def decided(self, heard: list[FaultEvidence], now_s: float) -> HealthDecision:
         """What remediation does now; the job itself goes on as it is."""
         facts = replace(self._job, checkpoint_at_s=now_s - now_s % CHECKPOINT_S)
-        decision = decide(Situation(now_s, {JOB: facts}, self._nodes, ("spare",)), self.incidents, heard, Policy())
+        decision = decide(
+            Situation(now_s, {JOB: facts}, self._nodes, ("spare",)), self.incidents, heard, RemedyPolicy()
+        )
         self.incidents = decision.incidents
         return decision
 
-    def evidence(self, verdict: Verdict, at_s: float, slow_share: float, since_s: float = START_S) -> Evidence:
+    def evidence(self, verdict: JobVerdict, at_s: float, slow_share: float, since_s: float = START_S) -> FaultEvidence:
         """The verdict as the controller hands it on, with the loss of speed that the job's steps show."""
         names = sorted({self._name(rank) for rank in verdict.ranks})
         is_slow = verdict.syndrome in (Syndrome.OTHER_SLOW, Syndrome.COMMUNICATION_SLOW)
-        return Evidence(
+        return FaultEvidence(
             job=JOB,
             incarnation="0",
             syndrome=verdict.syndrome,
@@ -72,11 +74,11 @@ class SimulatedJob:
         return f"node-{int(self._layout.node[rank])}"
 
 
-def takes_out_a_node(decision: Decision) -> bool:
+def takes_out_a_node(decision: HealthDecision) -> bool:
     return any(isinstance(each, NodeIntent) and each.do is NodeDo.TAINT for each in decision.intents)
 
 
-LIMITLESS = Policy(
+LIMITLESS = RemedyPolicy(
     job_quarantines=10**6, cluster_share=inf, out_share=inf, domain_share=inf, domain_suspects=10**6, restarts=10**6
 )
 
@@ -97,7 +99,7 @@ RESPONSES = {
     "slow: move at once": EttrVariant(lambda: Remediated(without=Without(ski_rental="at once"))),
     "no restart in place": EttrVariant(lambda: Remediated(without=Without(in_place=True))),
     "no breakers": EttrVariant(lambda: Remediated(LIMITLESS)),
-    "no probation": EttrVariant(lambda: Remediated(Policy(probation_s=0.0))),
+    "no probation": EttrVariant(lambda: Remediated(RemedyPolicy(probation_s=0.0))),
     "spares 1 %": EttrVariant(Remediated, lambda setup: replace(setup, spares=round(setup.nodes * 0.01))),
     "no spares": EttrVariant(Remediated, lambda setup: replace(setup, spares=0)),
     "checkpoints twice as far apart": EttrVariant(

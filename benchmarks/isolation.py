@@ -11,9 +11,10 @@ from benchmarks.cases import DATA, EMULATED, GUEST, Row, Rows, case, numbers, sa
 from benchmarks.tables import grouped
 from isolation.settings import Rung, Settings
 from simulator.kernel.guest import Guest, booted
-from simulator.sandboxes.model import MODELLED, Model, modelled
-from simulator.sandboxes.replay import TIMEOUT_FACTOR
-from simulator.sandboxes.runs import (
+from tests.kernel.attacks import ATTACKS, CALLS
+from tests.rigs.sandboxes.model import MODELLED, Model, modelled
+from tests.rigs.sandboxes.replay import TIMEOUT_FACTOR
+from tests.rigs.sandboxes.runs import (
     OURS,
     PRESSURE,
     AgentResult,
@@ -24,10 +25,9 @@ from simulator.sandboxes.runs import (
     as_json,
     runs_of,
 )
-from simulator.sandboxes.traces import published
-from tests.kernel.attacks import ATTACKS, CALLS
+from tests.rigs.sandboxes.traces import published
 
-COSTS = "simulator.sandboxes.costs"
+COSTS = "tests.rigs.sandboxes.costs"
 
 
 def _summary(rows: Sequence[Row]) -> Rows:
@@ -158,7 +158,7 @@ def sandboxes(
 
 def _replayed(guest: Guest, run: SandboxRun) -> Row:
     within_s = 60 + TIMEOUT_FACTOR * run.time_scale * max(agent.for_s + 60 for agent in run.agents)
-    result = guest.call("simulator.sandboxes.replay:run_in_guest", as_json(run), within_s=within_s)
+    result = guest.call("tests.rigs.sandboxes.replay:run_in_guest", as_json(run), within_s=within_s)
     found = tuple(AgentResult(**agent) for agent in result.pop("agents"))
     return asdict(SandboxResult(agents=found, **result))
 

@@ -29,10 +29,10 @@ from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import IDLE_SHARE, MixAnswer, MixQuestion, Need, in_flight_at_slo, mix_cost
 from placement.mix.problem_builder import offer_of
 from placement.mix.pulp_solver import cbc
-from simulator.serving import ReplayedService, ServingPool, replay_serving
 from tests.builders.many_services import fleet_manifests, tight_manifests
 from tests.mix_exact.comparison import GAP, compare, observed
 from tests.mix_exact.fleets import Switches
+from tests.rigs.serving import ReplayedService, ServingPool, replay_serving
 
 PROFILES = DATA / "serving" / "synthetic_llama2_7b_4gpu.json"
 COLUMNS = (

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.cases import Row, case
 from controller.api import gpu_type
 from controller.api.labels import API_VERSION
-from controller.kube_world.observer import Caches, Observer, empty_caches, settle_heap
+from controller.kube_world.observer import Caches, Observer, empty_caches
 
 Object = dict[str, Any]
 GPU_TYPES = {"a100": "NVIDIA-A100-SXM4-80GB", "h100": "NVIDIA-H100-80GB-HBM3", "l4": "NVIDIA-L4"}
@@ -214,7 +214,7 @@ def observe(*, nodes: Sequence[int] = (1000, 10_000), looks: int = 100, changed:
     for count in nodes:
         pods = 10 * count if count < 10_000 else 6 * count
         caches = empty_caches()
-        observer = Observer(caches, lambda: 0.0, at_first_sight=settle_heap)
+        observer = Observer(caches, lambda: 0.0)
         fill = filled(count, pods, caches)
         before_bytes = resident_bytes()
         list_ms = took_ms(fill)

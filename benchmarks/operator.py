@@ -36,12 +36,12 @@ from simulator.controlplane.commands import HOST, ControlPlaneSettings, Folder
 from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
-from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
 from simulator.packing.replay import Conditions, gpu_milli_of, replay
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
 from tests.builders.whole_gpu_pods import GPU, gpu_type_objects, pod_object
 from tests.controlplane.installation import Site, chart_settings, installed_on, operator_of, until
 from tests.controlplane.testbed import ANSWER_WITHIN_S, IN_FLIGHT, LEASE_S, items, pods_path
+from tests.rigs.packing_churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
 
 Object = Mapping[str, Any]
 EXAMPLES = Path(__file__).parents[1] / "examples"

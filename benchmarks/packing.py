@@ -20,11 +20,11 @@ from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
-from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
 from simulator.packing.policy_comparison import ReplayRules, bound_pct, check_contest, play
 from simulator.packing.replay import POINTS_PCT, Conditions, Replay, published_stream, replay
 from simulator.sweep.on_ray import SweepOnRay
 from simulator.sweep.runner import Executor, WorkerProcesses, one_by_one, runs_of, sweep
+from tests.rigs.packing_churn import Churn, churning_stream, mean_allocation_pct
 
 NODES = DATA / "openb" / "openb_node_list_gpu_node.csv"
 PODS = tuple(

@@ -20,8 +20,8 @@ from placement.policies.bid_price import BidPrice
 from placement.prices.classes import kinds_of
 from placement.prices.node_value import NodeValues
 from placement.prices.price_book import BidSettings, PriceBook, StateWorth
-from simulator.packing.churn import Churn, churning_stream, mean_allocation_pct
 from simulator.packing.replay import Conditions, gpu_milli_of, published_stream, replay
+from tests.rigs.packing_churn import Churn, churning_stream, mean_allocation_pct
 
 SHIPPED = BidSettings()
 WHOLE = "nothing"

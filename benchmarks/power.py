@@ -17,9 +17,9 @@ from power.rules import PowerRules
 from simulator.power.agents import faults_from
 from simulator.power.machine import DGX_A100 as MACHINE
 from simulator.power.requests import CLASSES, RowLoad, made_up_rates, read_rates
-from simulator.power.row_fleet import draws_w, expected_course, fleet_of, place, zones
 from simulator.power.study import Study, check_study, label_of, play
 from simulator.sweep.runner import PolicyRun, runs_of
+from tests.rigs.row_fleet import draws_w, expected_course, fleet_of, place, zones
 
 LARGE = DATA / "power" / "servegen_rate_language_m-large.csv.gz"
 SMALL_LOAD = DATA / "power" / "servegen_rate_language_m-small.csv.gz"

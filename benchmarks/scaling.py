@@ -20,9 +20,6 @@ from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.forecast_scores import taken_out
 from benchmarks.tables import grouped
 from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
-from simulator.scaling.concurrency import FAMILIES, best_static, course, workload
-from simulator.scaling.concurrency import score as score_course
-from simulator.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
 from simulator.scaling.replay import (
     MISS_COST,
     Leads,
@@ -51,6 +48,9 @@ from simulator.scaling.study import (
     tuned_in_hindsight,
 )
 from simulator.scaling.traces import NIGHTS, generated_trace, idle_trace, read_trace
+from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, workload
+from tests.rigs.scaling.concurrency import score as score_course
+from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
 
 SPREAD = 0.5
 """Deviation of the logarithm of the random lead times on which the mechanisms of lead times are measured."""

@@ -16,8 +16,11 @@ from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
 from cluster.workloads import GpuType, ModelService
 from controller.snapshot.services import ReplicaUnit, replica_unit
-from simulator.scaling.mixed_fleet import MixCapacity, MixedService, MixRun, account_of, fleet_of
-from simulator.scaling.mixed_policies import (
+from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
+from simulator.scaling.study import forecasts_of, foreseen, outlook_of
+from simulator.scaling.traces import generated_trace, read_trace
+from tests.rigs.scaling.mixed_fleet import MixCapacity, MixedService, MixRun, account_of, fleet_of
+from tests.rigs.scaling.mixed_policies import (
     HPA_TARGET,
     fixed_run,
     foresight,
@@ -27,9 +30,6 @@ from simulator.scaling.mixed_policies import (
     single_type,
     static_mix,
 )
-from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
-from simulator.scaling.study import forecasts_of, foreseen, outlook_of
-from simulator.scaling.traces import generated_trace, read_trace
 
 MODEL = "m"
 SINGLE = "hpa-single"

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from health.records.layout import Layout
-from health.verdicts.verdict import Part, Syndrome, Verdict
+from health.verdicts.verdict import JobVerdict, Part, Syndrome
 
 MOST_IN_RING, MOST_SUSPECTS = 32, 8
 """Nodes of one question, neighbours of a ring and others. With more it is left open: their pairs would not be measured
@@ -29,7 +29,7 @@ class Question:
     network between nodes alone."""
 
 
-def question_of(verdict: Verdict, layout: Layout, nodes: Sequence[str]) -> Question | None:
+def question_of(verdict: JobVerdict, layout: Layout, nodes: Sequence[str]) -> Question | None:
     """What pair probes can decide or confirm about a verdict; None where they can do neither.
 
     A slow computing node is no question of theirs: TCP between two hosts says nothing about a GPU.
@@ -49,7 +49,7 @@ def question_of(verdict: Verdict, layout: Layout, nodes: Sequence[str]) -> Quest
     return Question(suspects, ring=is_group and len(suspects) > 3, inside=inside)
 
 
-def ring_of(verdict: Verdict, layout: Layout) -> tuple[int, ...]:
+def ring_of(verdict: JobVerdict, layout: Layout) -> tuple[int, ...]:
     """Members of the group that a verdict names, in the order in which they send to each other."""
     for members in layout.groups:
         if len(members) == len(verdict.ranks) and tuple(np.sort(members).tolist()) == verdict.ranks:
@@ -103,7 +103,7 @@ REFERENCE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PairSpeed:
     """One pair, as the agent of its first node measured it."""
 
     rtt_s: float = 0.0
@@ -113,7 +113,7 @@ class Measured:
     """Whether the peer could not be reached within the time limit, or did not answer."""
 
 
-class Found(StrEnum):
+class AnswerKind(StrEnum):
     """Kind of an answer."""
 
     NIC = "nic"
@@ -126,13 +126,13 @@ class Found(StrEnum):
 class Answer:
     """What the pairs of one question say together."""
 
-    found: Found
+    found: AnswerKind
     nodes: tuple[str, ...]
     """The node of the NIC, or both ends of the link."""
     note: str
 
 
-def bad_pairs(measured: Mapping[Pair, Measured], controls: Sequence[str]) -> frozenset[Pair]:
+def bad_pairs(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> frozenset[Pair]:
     """Pairs that are slow, late or lost, against the reference; none where nothing could be measured."""
     reference = _reference(measured, controls)
     if reference is None:
@@ -140,7 +140,7 @@ def bad_pairs(measured: Mapping[Pair, Measured], controls: Sequence[str]) -> fro
     return frozenset(pair for pair, each in measured.items() if _is_bad(each, reference))
 
 
-def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, Measured]) -> Answer:
+def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, PairSpeed]) -> Answer:
     """The one part that explains all bad pairs.
 
     A NIC needs two peers that find it slow, so that no single agent can accuse another node. A control that is slow
@@ -148,7 +148,7 @@ def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, 
     """
     reference = _reference(measured, controls)
     if reference is None:
-        return Answer(Found.OPEN, (), "pair probes: no pair could be measured")
+        return Answer(AnswerKind.OPEN, (), "pair probes: no pair could be measured")
     bad = bad_pairs(measured, controls)
     named = _explaining(bad, measured)
     if len(named) == 1 and named[0] not in question.suspects:
@@ -156,33 +156,27 @@ def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, 
         return answer(question, [each for each in controls if each != named[0]], kept)
     shown = f"pair probes: {_shown(bad, measured, reference)}"
     if not bad:
-        return _without_bad(question, controls, measured, reference)
+        # Sound where all pairs of suspects were measured, and each suspect with two peers.
+        missing = [f"{a} to {b}" for a, b in pairs_of(question, controls) if {a, b} <= set(question.suspects)
+                   and (a, b) not in measured]  # fmt: skip
+        peers = {node: {other for pair in measured for other in pair if node in pair} for node in question.suspects}
+        missing += [node for node, others in peers.items() if len(others - {node}) < 2]
+        if missing:
+            return Answer(AnswerKind.OPEN, (), f"pair probes: not measured: {', '.join(missing)}")
+        note = f"pair probes: {len(measured)} pairs alike, {_rate(reference)}"
+        if question.inside:
+            return Answer(AnswerKind.OPEN, (), f"{note}; what is inside a node is not measured")
+        return Answer(AnswerKind.SOUND, (), note)
     if len(named) == 1:
-        return Answer(Found.NIC, named, f"{shown}; other pairs reach {_rate(reference)}")
+        return Answer(AnswerKind.NIC, named, f"{shown}; other pairs reach {_rate(reference)}")
     pair = next(iter(bad))
     alone = len(bad) == 1 and set(pair) <= set(question.suspects)
-    if alone and all(_is_sound_elsewhere(node, bad, measured) for node in pair):
-        return Answer(Found.LINK, tuple(sorted(pair)), f"{shown}; both ends reach {_rate(reference)} with others")
-    return Answer(Found.OPEN, (), f"{shown}; no single NIC or link explains it")
+    if alone and all(any(node in pair and pair not in set(bad) for pair in measured) for node in pair):
+        return Answer(AnswerKind.LINK, tuple(sorted(pair)), f"{shown}; both ends reach {_rate(reference)} with others")
+    return Answer(AnswerKind.OPEN, (), f"{shown}; no single NIC or link explains it")
 
 
-def _without_bad(
-    question: Question, controls: Sequence[str], measured: Mapping[Pair, Measured], reference: Measured
-) -> Answer:
-    """Sound where all pairs of suspects were measured, and each suspect with two peers."""
-    missing = [f"{a} to {b}" for a, b in pairs_of(question, controls) if {a, b} <= set(question.suspects)
-               and (a, b) not in measured]  # fmt: skip
-    peers = {node: {other for pair in measured for other in pair if node in pair} for node in question.suspects}
-    missing += [node for node, others in peers.items() if len(others - {node}) < 2]
-    if missing:
-        return Answer(Found.OPEN, (), f"pair probes: not measured: {', '.join(missing)}")
-    note = f"pair probes: {len(measured)} pairs alike, {_rate(reference)}"
-    if question.inside:
-        return Answer(Found.OPEN, (), f"{note}; what is inside a node is not measured")
-    return Answer(Found.SOUND, (), note)
-
-
-def _reference(measured: Mapping[Pair, Measured], controls: Sequence[str]) -> Measured | None:
+def _reference(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> PairSpeed | None:
     """What a sound pair shows: that of the controls, else the better quarter; None where no pair was reached."""
     reached = {pair: each for pair, each in measured.items() if not each.lost}
     among = [each for pair, each in reached.items() if set(pair) <= set(controls)]
@@ -190,17 +184,17 @@ def _reference(measured: Mapping[Pair, Measured], controls: Sequence[str]) -> Me
         return None
     best = float(np.quantile([each.bytes_per_s for each in reached.values()], REFERENCE))
     if not among:
-        return Measured(float(np.quantile([each.rtt_s for each in reached.values()], 1 - REFERENCE)), best)
+        return PairSpeed(float(np.quantile([each.rtt_s for each in reached.values()], 1 - REFERENCE)), best)
     # A control that is slow itself must not make slow suspects look sound.
-    return Measured(among[0].rtt_s, max(among[0].bytes_per_s, best))
+    return PairSpeed(among[0].rtt_s, max(among[0].bytes_per_s, best))
 
 
-def _is_bad(each: Measured, reference: Measured) -> bool:
+def _is_bad(each: PairSpeed, reference: PairSpeed) -> bool:
     late = each.rtt_s > LATE_FACTOR * reference.rtt_s and each.rtt_s - reference.rtt_s > LATE_S
     return each.lost or late or each.bytes_per_s < SLOW_SHARE * reference.bytes_per_s
 
 
-def _explaining(bad: Iterable[Pair], measured: Mapping[Pair, Measured]) -> tuple[str, ...]:
+def _explaining(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed]) -> tuple[str, ...]:
     """Nodes of which every pair is bad, two at least, and that are part of each bad pair."""
     common: set[str] | None = None
     for pair in bad:
@@ -213,11 +207,7 @@ def _explaining(bad: Iterable[Pair], measured: Mapping[Pair, Measured]) -> tuple
     return tuple(found)
 
 
-def _is_sound_elsewhere(node: str, bad: Iterable[Pair], measured: Mapping[Pair, Measured]) -> bool:
-    return any(node in pair and pair not in set(bad) for pair in measured)
-
-
-def _shown(bad: Iterable[Pair], measured: Mapping[Pair, Measured], reference: Measured) -> str:
+def _shown(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed], reference: PairSpeed) -> str:
     parts = []
     for a, b in sorted(bad)[:4]:
         each = measured[(a, b)]
@@ -226,20 +216,5 @@ def _shown(bad: Iterable[Pair], measured: Mapping[Pair, Measured], reference: Me
     return f"{', '.join(parts)} (reference {_rate(reference)}, {reference.rtt_s * 1e3:.2f} ms)" if parts else ""
 
 
-def _rate(each: Measured) -> str:
+def _rate(each: PairSpeed) -> str:
     return f"{each.bytes_per_s / 1e6:.0f} MB/s"
-
-
-def narrowed_ranks(verdict: Verdict, layout: Layout, nodes: Sequence[str], found: Answer) -> tuple[int, ...]:
-    """Ranks behind an answer: of those that the verdict names, the ones on the NIC's node, or at the link's ends."""
-    ring = ring_of(verdict, layout) if verdict.part is Part.GROUP else verdict.ranks
-    on = [nodes[int(node)] for node in layout.node[list(ring)]]
-    if found.found is Found.LINK:
-        ends = {
-            rank
-            for index, rank in enumerate(ring)
-            for step in (-1, 1)
-            if {on[index], on[(index + step) % len(ring)]} == set(found.nodes)
-        }
-        return tuple(sorted(ends))
-    return tuple(sorted(rank for rank, node in zip(ring, on, strict=True) if node in found.nodes))

@@ -15,7 +15,7 @@ from health.analysis.waits import Errors, Stacks
 from health.records.frames import decoded
 from health.records.layout import Layout
 from health.verdicts import slow_paths, slow_ranks, stopped
-from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, Part, Syndrome, Verdict, expected_speed
+from health.verdicts.verdict import OWN_LIMITS, SLOW, Cause, Fact, JobVerdict, Part, Syndrome, expected_speed
 from tonnage.records import Kind, Phase
 
 FIT_S = 5.0
@@ -97,7 +97,7 @@ class Analyser:
         self._repeated_s: dict[object, float] = {}
         self._marked: dict[int, float] = {}
         self._blamed: dict[Syndrome, set[int]] = {}
-        self._standing: dict[object, tuple[Verdict, int, float]] = {}
+        self._standing: dict[object, tuple[JobVerdict, int, float]] = {}
         """Slow parts that are blamed, with the step and the instant at which each last showed."""
         self._stopped = False
 
@@ -193,7 +193,7 @@ class Analyser:
         gap_s = enter_s - before
         return np.where(gap_s > 0, gap_s, 0.0)
 
-    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
+    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """Verdicts that are new at this instant."""
         options = self._options
         facts = [fact for fact in facts if (options.limits if fact.kind in OWN_LIMITS else options.facts)]
@@ -205,7 +205,7 @@ class Analyser:
                 cause = stopped.PHASE_CAUSES.get(number)
                 if cause is not None:
                     shown = ("marked by the job",)
-                    found.append(Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, shown, cause))
+                    found.append(JobVerdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, shown, cause))
             self._marked.clear()
         for verdict in found:
             if verdict.blames and verdict.syndrome in SLOW:
@@ -220,7 +220,7 @@ class Analyser:
             del self._suspected[subject]
         return tuple(verdict for verdict in found if self._is_news(verdict, now_s))
 
-    def ended(self, now_s: float) -> tuple[Verdict, ...]:
+    def ended(self, now_s: float) -> tuple[JobVerdict, ...]:
         """Verdicts on slow parts that have shown no sign of it for a while, although the job goes on; each once."""
         over = [
             verdict
@@ -233,7 +233,7 @@ class Analyser:
             self._blamed.get(verdict.syndrome, set()).difference_update(verdict.ranks)
         return tuple(over)
 
-    def _is_news(self, verdict: Verdict, now_s: float) -> bool:
+    def _is_news(self, verdict: JobVerdict, now_s: float) -> bool:
         """Whether the verdict is new, or stands long enough to be repeated, and is no doubt about what is blamed."""
         heard_s = self._heard_s.get(verdict.subject, -np.inf)
         self._heard_s[verdict.subject] = now_s
@@ -257,7 +257,7 @@ class Analyser:
         self.clocks = clocks.refitted(self.clocks, self._matcher.bounds(), left_s - window_s / 2, window_s)
         self._fitted_s, self._fitted_step = now_s, complete
 
-    def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[Verdict]:
+    def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[JobVerdict]:
         lost = waits.lost(self._errors, self.layout, self._pulse.silent_s(now_s), self._pulse.ended)
         if lost is not None and not self._stopped:
             self._stopped = True
@@ -269,7 +269,7 @@ class Analyser:
             stacks = self._stacks.since(hang.since_s) if self._options.stacks else {}
             yield stopped.on_hang(hang, self.layout, facts, now_s, stacks, causes=self._options.causes)
 
-    def _on_pace(self, now_s: float, facts: Sequence[Fact]) -> list[Verdict]:
+    def _on_pace(self, now_s: float, facts: Sequence[Fact]) -> list[JobVerdict]:
         """Verdicts on slow ranks and paths, once for each step that all ranks have left behind."""
         complete = self._sums.complete
         if complete <= self._judged_step:
@@ -304,7 +304,7 @@ class Analyser:
 
     def _slow(
         self, compute_s: FloatArray, transfer_s: FloatArray, baseline: Baseline, now_s: float, facts: Sequence[Fact]
-    ) -> Iterator[Verdict]:
+    ) -> Iterator[JobVerdict]:
         """Verdicts on what is slower than before in these steps, or why it is slower without a fault."""
         layout, options = self.layout, self._options
         since_s = now_s - len(compute_s) * baseline.length_s
@@ -325,11 +325,11 @@ class Analyser:
                 limits[fact.rank] = OWN_LIMITS[fact.kind]
         for cause, capped in slow_ranks.capped(compute_s, baseline, speed, options.tiers[-1], limits):
             shown = ("slower by what our own limit explains",)
-            yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, tuple(capped.tolist()), since_s, 0.95, shown, cause)
+            yield JobVerdict(now_s, Syndrome.NONE, Part.NOTHING, tuple(capped.tolist()), since_s, 0.95, shown, cause)
         for cause, note in slow_ranks.imbalances(compute_s, baseline, layout, options.tiers[-1]):
-            yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, (note,), cause)
+            yield JobVerdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, (note,), cause)
 
-    def _has_settled(self, verdict: Verdict, complete: int) -> bool:
+    def _has_settled(self, verdict: JobVerdict, complete: int) -> bool:
         """Whether the same subject was found some steps before: a location sharpens while it is watched."""
         first, last = self._suspected.get(verdict.subject, (complete, complete))
         first = complete if last < complete - 2 else first

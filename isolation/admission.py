@@ -13,15 +13,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from isolation.ledger import MIB, Ledger, Reservation, Sandbox
+from isolation.ledger import MIB, MemoryLedger, Reservation, Sandbox
 
 
-def is_safe(ledger: Ledger, *, stuck: frozenset[str] = frozenset()) -> bool:
+def is_safe(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()) -> bool:
     """Whether every call can get its whole claim at some time. `stuck` calls keep their lease and never end."""
     return finishing_order(ledger, stuck=stuck) is not None
 
 
-def finishing_order(ledger: Ledger, *, stuck: frozenset[str] = frozenset()) -> tuple[str, ...] | None:
+def finishing_order(ledger: MemoryLedger, *, stuck: frozenset[str] = frozenset()) -> tuple[str, ...] | None:
     """Order in which all calls but the stuck ones can finish; None where there is none, or the budget is exceeded."""
     held = {name: sandbox.agent_bytes for name, sandbox in ledger.sandboxes.items()}
     for kept in ledger.reservations.values():
@@ -155,16 +155,16 @@ PRIOR_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class NeedHistogram:
     """Weights by quarter octave."""
 
     weights: Mapping[int, float] = field(default_factory=dict)
 
-    def with_value(self, value: float) -> "Histogram":
+    def with_value(self, value: float) -> "NeedHistogram":
         decay = 0.5 ** (1 / HALF_LIFE_CALLS)
         bucket = math.ceil(math.log2(max(1.0, value)) * BUCKETS_PER_OCTAVE)
         weights = {key: kept * decay for key, kept in self.weights.items() if kept > 1e-3}
-        return Histogram({**weights, bucket: weights.get(bucket, 0.0) + 1.0})
+        return NeedHistogram({**weights, bucket: weights.get(bucket, 0.0) + 1.0})
 
     @property
     def weight(self) -> float:
@@ -181,17 +181,17 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedNeeds:
     """Knowledge of past calls by command class. A tenant's are named `<tenant>/<class>`: nobody learns from another's
     calls, nor is misled by them.
     """
 
-    peak_bytes: Mapping[str, Histogram] = field(default_factory=dict)
-    duration_ms: Mapping[str, Histogram] = field(default_factory=dict)
+    peak_bytes: Mapping[str, NeedHistogram] = field(default_factory=dict)
+    duration_ms: Mapping[str, NeedHistogram] = field(default_factory=dict)
 
-    def after(self, command_class: str, peak_bytes: int, duration_s: float) -> "Learned":
-        peaks = self.peak_bytes.get(command_class, Histogram()).with_value(peak_bytes)
-        durations = self.duration_ms.get(command_class, Histogram()).with_value(duration_s * 1e3)
+    def after(self, command_class: str, peak_bytes: int, duration_s: float) -> "LearnedNeeds":
+        peaks = self.peak_bytes.get(command_class, NeedHistogram()).with_value(peak_bytes)
+        durations = self.duration_ms.get(command_class, NeedHistogram()).with_value(duration_s * 1e3)
         return replace(
             self,
             peak_bytes={**self.peak_bytes, command_class: peaks},
@@ -227,7 +227,9 @@ def bytes_from(hint: object) -> int | None:
     return int(min(value, 2.0**63)) if value >= 1 else None
 
 
-def claim_bytes(hint_bytes: int | None, command_class: str, sandbox: Sandbox, learned: Learned, fraction: float) -> int:
+def claim_bytes(
+    hint_bytes: int | None, command_class: str, sandbox: Sandbox, learned: LearnedNeeds, fraction: float
+) -> int:
     """Claim of a call: the hint, or the learned quantile of its class; at most what the sandbox's budget leaves.
 
     A larger hint than that waits until the sandbox runs nothing else: over-declaring costs time in the queue.

@@ -6,8 +6,6 @@ from dataclasses import replace
 from isolation.admission import is_safe
 from isolation.ladder import (
     AgentWant,
-    GrowthWant,
-    StartWant,
     Step,
     Want,
     in_victim_order,
@@ -18,12 +16,14 @@ from isolation.ladder import (
     running_wants,
     shrink_leases,
 )
-from isolation.ledger import Ledger, Reservation, Sandbox
+from isolation.ledger import Reservation, Sandbox
 from isolation.settings import Settings
 from isolation.state import (
     Action,
     Admit,
+    ArbiterState,
     Asked,
+    CallDemand,
     Ended,
     Event,
     FeedsRunner,
@@ -33,27 +33,25 @@ from isolation.state import (
     ReachedLease,
     Reason,
     Refuse,
-    Request,
     RunningCall,
     SandboxEnded,
     SandboxStarted,
     SetAgentLease,
     SetLease,
-    State,
     Thaw,
     Used,
     Withdrawn,
 )
 
 
-def step(state: State, events: Iterable[Event], now_s: float, settings: Settings) -> Step:
+def step(state: ArbiterState, events: Iterable[Event], now_s: float, settings: Settings) -> Step:
     """State and actions after the events. Called with none when a timer runs out: waiting has bounds."""
     actions: list[Action] = []
     queued_before = {asked.call for asked in state.queue}
     for event in events:
         state, done = _taken(event, state, now_s, settings)
         actions.extend(done)
-    rules: tuple[Callable[[State, float, Settings], Step], ...] = (
+    rules: tuple[Callable[[ArbiterState, float, Settings], Step], ...] = (
         _grow_running,
         _end_overdue,
         _break_stalemate,
@@ -67,17 +65,25 @@ def step(state: State, events: Iterable[Event], now_s: float, settings: Settings
     return state, (*actions, *(_queued(state, asked, now_s, settings) for asked in new))
 
 
-def _taken(event: Event, state: State, now_s: float, settings: Settings) -> Step:
+def _taken(event: Event, state: ArbiterState, now_s: float, settings: Settings) -> Step:
     """State after one event, before anything is decided."""
     match event:
         case SandboxStarted(sandbox):
             return _started(state, sandbox), ()
         case SandboxEnded(name):
-            return _without_sandbox(state, name), ()
+            return replace(
+                state,
+                ledger=state.ledger.without_sandbox(name),
+                queue=tuple(asked for asked in state.queue if asked.sandbox != name),
+                calls={key: call for key, call in state.calls.items() if call.request.sandbox != name},
+                agents_want={key: wanted for key, wanted in state.agents_want.items() if key != name},
+                asked={key: at_s for key, at_s in state.asked.items() if key != name},
+                dying_agents=state.dying_agents - {name},
+            ), ()
         case Asked(request):
             return _asked(state, request, settings)
         case Withdrawn(call):
-            return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call)), ()
+            return _unqueued(state, call), ()
         case Found():
             return _found(state, event, now_s), ()
         case ReachedLease(call, used_bytes):
@@ -91,7 +97,7 @@ def _taken(event: Event, state: State, now_s: float, settings: Settings) -> Step
             return _used(state, event, now_s, settings)
 
 
-def _started(state: State, sandbox: Sandbox) -> State:
+def _started(state: ArbiterState, sandbox: Sandbox) -> ArbiterState:
     """The sandbox in the ledger; one that is known already keeps what its agent holds, under its new policy."""
     known = state.ledger.sandboxes.get(sandbox.name)
     floor = max(sandbox.agent_floor_bytes, sandbox.agent_bytes)
@@ -100,19 +106,7 @@ def _started(state: State, sandbox: Sandbox) -> State:
     return replace(state, ledger=state.ledger.with_sandbox(started))
 
 
-def _without_sandbox(state: State, name: str) -> State:
-    return replace(
-        state,
-        ledger=state.ledger.without_sandbox(name),
-        queue=tuple(asked for asked in state.queue if asked.sandbox != name),
-        calls={key: call for key, call in state.calls.items() if call.request.sandbox != name},
-        agents_want={key: wanted for key, wanted in state.agents_want.items() if key != name},
-        asked={key: at_s for key, at_s in state.asked.items() if key != name},
-        dying_agents=state.dying_agents - {name},
-    )
-
-
-def _asked(state: State, request: Request, settings: Settings) -> Step:
+def _asked(state: ArbiterState, request: CallDemand, settings: Settings) -> Step:
     """The request in the queue, or refused where waiting cannot help."""
     sandbox = state.ledger.sandboxes.get(request.sandbox)
     if sandbox is None:
@@ -129,7 +123,7 @@ def _asked(state: State, request: Request, settings: Settings) -> Step:
     return replace(state, queue=(*state.queue, bounded)), ()
 
 
-def _found(state: State, found: Found, now_s: float) -> State:
+def _found(state: ArbiterState, found: Found, now_s: float) -> ArbiterState:
     """The call as running, with what it holds: it was admitted before, and is not asked to go."""
     request = found.request
     sandbox = state.ledger.sandboxes.get(request.sandbox)
@@ -141,7 +135,7 @@ def _found(state: State, found: Found, now_s: float) -> State:
     return replace(state, ledger=state.ledger.with_reservation(kept)).with_call(call)
 
 
-def _reached(state: State, name: str, used_bytes: int) -> State:
+def _reached(state: ArbiterState, name: str, used_bytes: int) -> ArbiterState:
     call = state.calls.get(name)
     if call is None or call.ending is not None:
         return state
@@ -149,7 +143,7 @@ def _reached(state: State, name: str, used_bytes: int) -> State:
     return state.with_call(replace(call, used_bytes=used_bytes, peak_bytes=peak, wants_more=True))
 
 
-def _ended(state: State, name: str, peak_bytes: int, now_s: float) -> State:
+def _ended(state: ArbiterState, name: str, peak_bytes: int, now_s: float) -> ArbiterState:
     call = state.calls.get(name)
     if call is None:
         return state
@@ -161,14 +155,20 @@ def _ended(state: State, name: str, peak_bytes: int, now_s: float) -> State:
     return replace(state, ledger=state.ledger.without_call(name), calls=calls, learned=learned)
 
 
-def _used(state: State, event: Used, now_s: float, settings: Settings) -> Step:
+def _used(state: ArbiterState, event: Used, now_s: float, settings: Settings) -> Step:
     """Readings recorded; an agent's reservation follows its use as far as memory is free."""
     calls = dict(state.calls)
     for name, used_bytes in event.calls.items():
         if call := calls.get(name):
             calls[name] = replace(call, used_bytes=used_bytes, peak_bytes=max(call.peak_bytes, used_bytes))
     state = replace(state, calls=calls, read_at_s=now_s if event.complete else state.read_at_s)
-    state = _with_true_leases(state, event)
+    # Leases of calls that crept over their brake are what they hold, as far as the budget allows.
+    for name, used_bytes in event.calls.items():
+        kept = state.ledger.reservations.get(name)
+        if kept is not None and used_bytes > kept.lease_bytes:
+            held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
+            larger = replace(kept, lease_bytes=held, claim_bytes=max(kept.claim_bytes, held))
+            state = replace(state, ledger=state.ledger.with_reservation(larger))
     actions: list[Action] = []
     wants = dict(state.agents_want)
     for name, used_bytes in event.agents.items():
@@ -188,20 +188,7 @@ def _used(state: State, event: Used, now_s: float, settings: Settings) -> Step:
     return replace(state, agents_want=wants), tuple(actions)
 
 
-def _with_true_leases(state: State, event: Used) -> State:
-    """Leases of calls that crept over their brake are what they hold, as far as the budget allows."""
-    for name, used_bytes in event.calls.items():
-        kept = state.ledger.reservations.get(name)
-        if kept is not None and used_bytes > kept.lease_bytes:
-            held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
-            claim = max(kept.claim_bytes, held)
-            state = replace(
-                state, ledger=state.ledger.with_reservation(replace(kept, lease_bytes=held, claim_bytes=claim))
-            )
-    return state
-
-
-def _grow_running(state: State, now_s: float, settings: Settings) -> Step:
+def _grow_running(state: ArbiterState, now_s: float, settings: Settings) -> Step:
     """Grants to agents, then to running calls, what is safe; freezes the calls that must wait."""
     actions: list[Action] = []
     for want in running_wants(_with_outgrown_claims(state, settings), settings):
@@ -213,15 +200,24 @@ def _grow_running(state: State, now_s: float, settings: Settings) -> Step:
             ledger = want.granted(state)
         if isinstance(want, AgentWant):
             if ledger is not None:
-                state, done = _agent_granted(state, want, ledger)
-                actions.extend(done)
+                wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
+                state = replace(state, ledger=ledger, agents_want=wants)
+                actions.append(SetAgentLease(want.sandbox, want.agent_bytes, "LEASE_GROWN"))
             continue
-        state, done = _growth_granted(state, want, ledger) if ledger is not None else _braked(state, want, now_s)
-        actions.extend(done)
+        call = state.calls[want.call.name]
+        if ledger is not None:
+            actions.append(SetLease(call.name, ledger.reservations[call.name].lease_bytes, "LEASE_GROWN"))
+            if call.frozen is not None:
+                actions.append(Thaw(call.name, "LEASE_GROWN"))
+            state = replace(state, ledger=ledger).with_call(replace(call, wants_more=False, frozen=None))
+        elif call.frozen is None:
+            # Braked by the kernel alone it would burn CPU in reclaim, and creep over.
+            state = state.with_call(replace(call, frozen="WAITS_FOR_MEMORY", frozen_since_s=now_s))
+            actions.append(Freeze(call.name, "WAITS_FOR_MEMORY"))
     return state, tuple(actions)
 
 
-def _with_outgrown_claims(state: State, settings: Settings) -> State:
+def _with_outgrown_claims(state: ArbiterState, settings: Settings) -> ArbiterState:
     """Calls that reached their claim get a larger one where that is safe; either way their protection is lost."""
     for call in state.calls.values():
         if not call.wants_more or call.ending is not None:
@@ -239,31 +235,7 @@ def _with_outgrown_claims(state: State, settings: Settings) -> State:
     return state
 
 
-def _agent_granted(state: State, want: AgentWant, ledger: Ledger) -> Step:
-    wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
-    granted = SetAgentLease(want.sandbox, want.agent_bytes, "LEASE_GROWN")
-    return replace(state, ledger=ledger, agents_want=wants), (granted,)
-
-
-def _growth_granted(state: State, want: GrowthWant, ledger: Ledger) -> Step:
-    call = state.calls[want.call.name]
-    actions: list[Action] = [SetLease(call.name, ledger.reservations[call.name].lease_bytes, "LEASE_GROWN")]
-    if call.frozen is not None:
-        actions.append(Thaw(call.name, "LEASE_GROWN"))
-    after = replace(state, ledger=ledger).with_call(replace(call, wants_more=False, frozen=None))
-    return after, tuple(actions)
-
-
-def _braked(state: State, want: GrowthWant, now_s: float) -> Step:
-    """A call that must wait is frozen: braked by the kernel alone it would burn CPU in reclaim, and creep over."""
-    call = state.calls[want.call.name]
-    if call.frozen is not None:
-        return state, ()
-    frozen = replace(call, frozen="WAITS_FOR_MEMORY", frozen_since_s=now_s)
-    return state.with_call(frozen), (Freeze(call.name, "WAITS_FOR_MEMORY"),)
-
-
-def _end_overdue(state: State, now_s: float, settings: Settings) -> Step:
+def _end_overdue(state: ArbiterState, now_s: float, settings: Settings) -> Step:
     """Kills calls that were frozen for too long; requests that waited too long are refused in `_serve_queue`."""
     actions: list[Action] = []
     for call in list(state.calls.values()):
@@ -282,7 +254,7 @@ def _frozen_bound(call: RunningCall, settings: Settings) -> tuple[float, Reason]
     return settings.frozen_s, "OUTGREW_CLAIM" if call.outgrown and call.wants_more else "FROZEN_TOO_LONG"
 
 
-def _break_stalemate(state: State, _: float, __: Settings) -> Step:
+def _break_stalemate(state: ArbiterState, _: float, __: Settings) -> Step:
     """Kills a call that passed its claim and waits, where the others could not finish without its memory, or where
     every call waits like that: then no end of another gives it what it needs.
 
@@ -300,7 +272,7 @@ def _break_stalemate(state: State, _: float, __: Settings) -> Step:
     return killed(state, victim, "OUTGREW_CLAIM")
 
 
-def _serve_queue(state: State, now_s: float, settings: Settings) -> Step:
+def _serve_queue(state: ArbiterState, now_s: float, settings: Settings) -> Step:
     """Admits what is safe, in order, and refuses what waited too long."""
     actions: list[Action] = []
     aged = float("-inf")
@@ -310,29 +282,26 @@ def _serve_queue(state: State, now_s: float, settings: Settings) -> Step:
         waited_s = now_s - request.asked_at_s
         ledger = want.granted(state) if want.priority > aged and failed < settings.tried_requests else None
         if ledger is not None:
-            state, admitted = _admitted(state, want, ledger, now_s)
-            actions.append(admitted)
+            call = RunningCall(request, state.ledger.sandboxes[request.sandbox].priority, started_at_s=now_s)
+            state = _unqueued(replace(state, ledger=ledger), request.call).with_call(call)
+            lease_bytes = ledger.reservations[request.call].lease_bytes
+            actions.append(Admit(request.call, request.sandbox, lease_bytes))
             continue
         failed += 1
         if waited_s >= request.wait_s:
             retry_after_s = _expected_wait_s(state, request, now_s)
-            state = replace(state, queue=tuple(asked for asked in state.queue if asked.call != request.call))
+            state = _unqueued(state, request.call)
             actions.append(Refuse(request.call, retry_after_s, "WAITED_TOO_LONG"))
         elif waited_s >= settings.starvation_s:
             aged = max(aged, want.priority)
     return state, tuple(actions)
 
 
-def _admitted(state: State, want: StartWant, ledger: Ledger, now_s: float) -> tuple[State, Admit]:
-    request = want.request
-    queue = tuple(asked for asked in state.queue if asked.call != request.call)
-    priority = state.ledger.sandboxes[request.sandbox].priority
-    call = RunningCall(request, priority, started_at_s=now_s)
-    after = replace(state, ledger=ledger, queue=queue).with_call(call)
-    return after, Admit(request.call, request.sandbox, ledger.reservations[request.call].lease_bytes)
+def _unqueued(state: ArbiterState, call: str) -> ArbiterState:
+    return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call))
 
 
-def _queued(state: State, request: Request, now_s: float, settings: Settings) -> Queue:
+def _queued(state: ArbiterState, request: CallDemand, now_s: float, settings: Settings) -> Queue:
     aged = [
         asked
         for asked in state.queue
@@ -342,7 +311,7 @@ def _queued(state: State, request: Request, now_s: float, settings: Settings) ->
     return Queue(request.call, _expected_wait_s(state, request, now_s), reason)
 
 
-def _expected_wait_s(state: State, request: Request, now_s: float) -> float:
+def _expected_wait_s(state: ArbiterState, request: CallDemand, now_s: float) -> float:
     """Time until enough of the running calls ended, by the medians of their classes."""
     short = request.claim_bytes - state.ledger.free_for(request.sandbox)
     left = sorted(
@@ -359,7 +328,7 @@ def _expected_wait_s(state: State, request: Request, now_s: float) -> float:
     return left[-1][0] if left else 1.0
 
 
-def _relieve_or_restore(state: State, now_s: float, settings: Settings) -> Step:
+def _relieve_or_restore(state: ArbiterState, now_s: float, settings: Settings) -> Step:
     """One step of the ladder for the first want that outranks something; all go on where there is none."""
     unmet: list[Want] = [*running_wants(state, settings), *queued_wants(state, settings)]
     for want in unmet:
@@ -368,7 +337,7 @@ def _relieve_or_restore(state: State, now_s: float, settings: Settings) -> Step:
     return restored(state)
 
 
-def next_timer_s(state: State, settings: Settings, stepped_at_s: float) -> float:
+def next_timer_s(state: ArbiterState, settings: Settings, stepped_at_s: float) -> float:
     """Next instant after the last step at which something changes without an event; infinity where nothing waits."""
     instants = [asked.asked_at_s + bound for asked in state.queue for bound in (settings.starvation_s, asked.wait_s)]
     instants += [

@@ -6,29 +6,29 @@ killed; then the next victim. Last of all, an agent of a lower priority. Each st
 other calls may end: the victim then goes on.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from isolation.admission import is_safe
-from isolation.ledger import Ledger, Reservation
+from isolation.ledger import MemoryLedger, Reservation
 from isolation.settings import NORMAL_CPU_WEIGHT, Rung, Settings
 from isolation.state import (
     Action,
+    ArbiterState,
     AskToShrink,
+    CallDemand,
     Freeze,
     Kill,
     KillAgent,
     Reason,
     Reclaim,
-    Request,
     RunningCall,
     SetCpuWeight,
     SetLease,
-    State,
     Thaw,
 )
 
-Step = tuple[State, tuple[Action, ...]]
+Step = tuple[ArbiterState, tuple[Action, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class AgentWant:
 
     priority = float("inf")
 
-    def granted(self, state: State) -> Ledger | None:
+    def granted(self, state: ArbiterState) -> MemoryLedger | None:
         """Ledger with the need met; None where that would not be safe."""
         ledger = state.ledger.with_agent(self.sandbox, self.agent_bytes)
         return ledger if is_safe(ledger, stuck=state.stuck()) else None
@@ -61,7 +61,7 @@ class GrowthWant:
     def priority(self) -> float:
         return self.call.priority
 
-    def granted(self, state: State) -> Ledger | None:
+    def granted(self, state: ArbiterState) -> MemoryLedger | None:
         """Ledger with a larger lease, the largest of three that is safe; None where none is.
 
         The whole claim is given while it takes at most half of what is free: fewer wake-ups, and others find room.
@@ -84,7 +84,7 @@ class GrowthWant:
 class StartWant:
     """A call waits in the queue."""
 
-    request: Request
+    request: CallDemand
     priority: float
     first_lease_bytes: int
 
@@ -92,7 +92,7 @@ class StartWant:
     def sandbox(self) -> str:
         return self.request.sandbox
 
-    def granted(self, state: State) -> Ledger | None:
+    def granted(self, state: ArbiterState) -> MemoryLedger | None:
         """Ledger with the call; None where some admitted call could not finish any more.
 
         The whole claim is given at once to what outranks others, and while it takes at most half of what is free: a
@@ -113,7 +113,7 @@ class StartWant:
 Want = AgentWant | GrowthWant | StartWant
 
 
-def running_wants(state: State, settings: Settings) -> Iterator[AgentWant | GrowthWant]:
+def running_wants(state: ArbiterState, settings: Settings) -> Iterator[AgentWant | GrowthWant]:
     """Wants of agents, then of running calls by priority and age."""
     for sandbox, agent_bytes in sorted(state.agents_want.items()):
         yield AgentWant(sandbox, agent_bytes)
@@ -122,7 +122,7 @@ def running_wants(state: State, settings: Settings) -> Iterator[AgentWant | Grow
         yield GrowthWant(call, settings.lease_step_bytes)
 
 
-def queued_wants(state: State, settings: Settings) -> Iterator[StartWant]:
+def queued_wants(state: ArbiterState, settings: Settings) -> Iterator[StartWant]:
     """Wants of queued calls, by priority and time of asking."""
     sandboxes = state.ledger.sandboxes
     for request in sorted(state.queue, key=lambda asked: (-sandboxes[asked.sandbox].priority, asked.asked_at_s)):
@@ -138,7 +138,7 @@ def in_victim_order(calls: Iterable[RunningCall]) -> list[RunningCall]:
     )
 
 
-def outranked(state: State, want: Want) -> list[RunningCall]:
+def outranked(state: ArbiterState, want: Want) -> list[RunningCall]:
     """Calls that make way for the want, first victim first; those that are ending make way already.
 
     A call's want outranks lower priorities, and its equals that passed their claim. An agent's outranks every call, but
@@ -147,7 +147,10 @@ def outranked(state: State, want: Want) -> list[RunningCall]:
     alive = [call for call in state.calls.values() if call.ending is None]
     if isinstance(want, AgentWant):
         own = [call for call in alive if call.request.sandbox == want.sandbox]
-        return in_victim_order(own if _is_short_of_its_own(state, want) else alive)
+        claims = [kept.claim_bytes for kept in state.ledger.reservations.values() if kept.sandbox == want.sandbox]
+        needed_bytes = want.agent_bytes + max(claims, default=0)
+        is_short_of_its_own = needed_bytes > state.ledger.sandboxes[want.sandbox].budget_bytes
+        return in_victim_order(own if is_short_of_its_own else alive)
     own_name = want.call.name if isinstance(want, GrowthWant) else None
     return in_victim_order(
         call
@@ -156,12 +159,7 @@ def outranked(state: State, want: Want) -> list[RunningCall]:
     )
 
 
-def _is_short_of_its_own(state: State, want: AgentWant) -> bool:
-    claims = [kept.claim_bytes for kept in state.ledger.reservations.values() if kept.sandbox == want.sandbox]
-    return want.agent_bytes + max(claims, default=0) > state.ledger.sandboxes[want.sandbox].budget_bytes
-
-
-def agent_victim(state: State, priority: float) -> str | None:
+def agent_victim(state: ArbiterState, priority: float) -> str | None:
     """Agent that goes last: none while a tool call lives anywhere, none that is not outranked, lowest first."""
     if state.calls or state.dying_agents:
         return None
@@ -171,7 +169,7 @@ def agent_victim(state: State, priority: float) -> str | None:
     )
 
 
-def shrink_leases(state: State, want: Want, now_s: float, settings: Settings) -> Step:
+def shrink_leases(state: ArbiterState, want: Want, now_s: float, settings: Settings) -> Step:
     """Leases lowered to what is used plus a slack, until the want can be granted or nothing is left to shrink."""
     if now_s > state.read_at_s + settings.fresh_s:
         return state, ()
@@ -191,86 +189,63 @@ def shrink_leases(state: State, want: Want, now_s: float, settings: Settings) ->
     return state, tuple(actions)
 
 
-def relieve(state: State, want: Want, now_s: float, settings: Settings) -> Step:
+def relieve(state: ArbiterState, want: Want, now_s: float, settings: Settings) -> Step:
     """Next rung for the want; nothing while the last one may still show its effect."""
     if now_s < state.relieved_at_s + settings.settle_s:
         return state, ()
     victims = outranked(state, want)
     reason: Reason = "AGENT_NEEDS_MEMORY" if isinstance(want, AgentWant) else "HIGHER_PRIORITY_NEEDS_MEMORY"
     for rung in settings.rungs:
-        stepped = _RUNGS[rung](state, victims, reason, now_s, settings)
+        stepped = _rung(rung, state, victims, reason, now_s, settings)
         if stepped is not None:
             after, actions = stepped
             return replace(after, relieved_at_s=now_s) if actions else after, actions
-    return _kill_agent(state, want, reason)
-
-
-def _slow_down(state: State, victims: list[RunningCall], _: Reason, __: float, settings: Settings) -> Step | None:
-    fast = [call for call in victims if call.cpu_weight > settings.low_cpu_weight and call.frozen is None]
-    if not fast:
-        return None
-    for call in fast:
-        state = state.with_call(replace(call, cpu_weight=settings.low_cpu_weight))
-    weight = settings.low_cpu_weight
-    return state, tuple(SetCpuWeight(call.name, weight, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast)
-
-
-def _freeze(state: State, victims: list[RunningCall], reason: Reason, now_s: float, _: Settings) -> Step | None:
-    """Freezes the first victim; what its lease holds beyond its use goes with the next readings."""
-    if not victims or victims[0].frozen is not None or victims[0].feeds_runner:
-        return None
-    call = victims[0]
-    frozen = state.with_call(replace(call, frozen=reason, frozen_since_s=now_s))
-    return frozen, (Freeze(call.name, reason),)
-
-
-def _reclaim(state: State, victims: list[RunningCall], reason: Reason, _: float, settings: Settings) -> Step | None:
-    if not settings.swap or not victims or victims[0].reclaimed:
-        return None
-    call = victims[0]
-    return state.with_call(replace(call, reclaimed=True)), (Reclaim(call.name, call.used_bytes, reason),)
-
-
-def _ask(state: State, victims: list[RunningCall], reason: Reason, now_s: float, settings: Settings) -> Step | None:
-    """Asks the agent of the first victim to shrink, and waits for it."""
-    if not victims:
-        return None
-    sandbox = victims[0].request.sandbox
-    asked_at_s = state.asked.get(sandbox)
-    if asked_at_s is None:
-        return replace(state, asked={**state.asked, sandbox: now_s}), (AskToShrink(sandbox, reason),)
-    return (state, ()) if now_s < asked_at_s + settings.ask_s else None
-
-
-def _kill(state: State, victims: list[RunningCall], reason: Reason, _: float, __: Settings) -> Step | None:
-    """Kills the first victim; none while the memory of an earlier one is still to come back."""
-    if any(call.ending is not None for call in state.calls.values()):
-        return state, ()
-    return killed(state, victims[0], reason) if victims else None
-
-
-_RUNGS: Mapping[Rung, Callable[[State, list[RunningCall], Reason, float, Settings], Step | None]] = {
-    "slow down": _slow_down,
-    "freeze": _freeze,
-    "reclaim": _reclaim,
-    "ask": _ask,
-    "kill": _kill,
-}
-
-
-def _kill_agent(state: State, want: Want, reason: Reason) -> Step:
     name = agent_victim(state, state.ledger.sandboxes[want.sandbox].priority)
     if name is None:
         return state, ()
     return replace(state, dying_agents=state.dying_agents | {name}), (KillAgent(name, reason),)
 
 
-def killed(state: State, call: RunningCall, reason: Reason) -> Step:
+def _rung(
+    rung: Rung, state: ArbiterState, victims: list[RunningCall], reason: Reason, now_s: float, settings: Settings
+) -> Step | None:
+    """One rung for the first victim, the CPU's for all of them; None where it has nothing left to give."""
+    first = victims[0] if victims else None
+    match rung:
+        case "slow down":
+            weight = settings.low_cpu_weight
+            fast = [call for call in victims if call.cpu_weight > weight and call.frozen is None]
+            for call in fast:
+                state = state.with_call(replace(call, cpu_weight=weight))
+            slowed = tuple(SetCpuWeight(call.name, weight, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast)
+            return (state, slowed) if fast else None
+        case "freeze" if first is not None and first.frozen is None and not first.feeds_runner:
+            # What its lease holds beyond its use goes with the next readings.
+            frozen = replace(first, frozen=reason, frozen_since_s=now_s)
+            return state.with_call(frozen), (Freeze(first.name, reason),)
+        case "reclaim" if settings.swap and first is not None and not first.reclaimed:
+            return state.with_call(replace(first, reclaimed=True)), (Reclaim(first.name, first.used_bytes, reason),)
+        case "ask" if first is not None:
+            sandbox = first.request.sandbox
+            asked_at_s = state.asked.get(sandbox)
+            if asked_at_s is None:
+                return replace(state, asked={**state.asked, sandbox: now_s}), (AskToShrink(sandbox, reason),)
+            return (state, ()) if now_s < asked_at_s + settings.ask_s else None
+        case "kill":
+            # The memory of an earlier victim may be still to come back.
+            if any(call.ending is not None for call in state.calls.values()):
+                return state, ()
+            return killed(state, first, reason) if first is not None else None
+        case _:
+            return None
+
+
+def killed(state: ArbiterState, call: RunningCall, reason: Reason) -> Step:
     """The state while the call ends: its memory counts until the kernel has it back."""
     return state.with_call(replace(call, ending=reason, wants_more=False)), (Kill(call.name, reason),)
 
 
-def restored(state: State) -> Step:
+def restored(state: ArbiterState) -> Step:
     """Calls that made way go on: thawed, and with their CPU back. Their leases grow as they ask for more."""
     actions: list[Action] = []
     for call in state.calls.values():

@@ -41,7 +41,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class MemoryLedger:
     """Reservations against a node's budget. Every change returns another ledger."""
 
     budget_bytes: int
@@ -85,10 +85,10 @@ class Ledger:
         kept = max(0, self.guarantees()[sandbox] - held)
         return min(self.sandboxes[sandbox].budget_bytes - held, max(0, self.free_bytes) + kept)
 
-    def with_sandbox(self, sandbox: Sandbox) -> "Ledger":
+    def with_sandbox(self, sandbox: Sandbox) -> "MemoryLedger":
         return replace(self, sandboxes={**self.sandboxes, sandbox.name: sandbox})
 
-    def without_sandbox(self, name: str) -> "Ledger":
+    def without_sandbox(self, name: str) -> "MemoryLedger":
         """The ledger without the sandbox and its calls."""
         return replace(
             self,
@@ -96,14 +96,14 @@ class Ledger:
             reservations={key: kept for key, kept in self.reservations.items() if kept.sandbox != name},
         )
 
-    def with_agent(self, sandbox: str, agent_bytes: int) -> "Ledger":
+    def with_agent(self, sandbox: str, agent_bytes: int) -> "MemoryLedger":
         return self.with_sandbox(replace(self.sandboxes[sandbox], agent_bytes=agent_bytes))
 
-    def with_reservation(self, reservation: Reservation) -> "Ledger":
+    def with_reservation(self, reservation: Reservation) -> "MemoryLedger":
         return replace(self, reservations={**self.reservations, reservation.call: reservation})
 
-    def with_lease(self, call: str, lease_bytes: int) -> "Ledger":
+    def with_lease(self, call: str, lease_bytes: int) -> "MemoryLedger":
         return self.with_reservation(replace(self.reservations[call], lease_bytes=lease_bytes))
 
-    def without_call(self, call: str) -> "Ledger":
+    def without_call(self, call: str) -> "MemoryLedger":
         return replace(self, reservations={key: kept for key, kept in self.reservations.items() if key != call})

@@ -64,7 +64,7 @@ class SandboxReport:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReport:
+class IsolationReport:
     """State of isolation on one node."""
 
     node: str
@@ -81,7 +81,7 @@ Outcome = Literal["exited", "signalled", "refused", "killed", "out_of_memory"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CallVerdict:
     """What became of a call. The exit code is the program's own, in the shell's form for signals (128 + number)."""
 
     outcome: Outcome
@@ -95,24 +95,24 @@ class Verdict:
     advice: str
 
 
-def refused(reason: Reason, retry_after_s: float) -> Verdict:
+def refused(reason: Reason, retry_after_s: float) -> CallVerdict:
     """Verdict on a call that was not admitted."""
     again = retry_after_s if retry_after_s > 0 else None
-    return Verdict("refused", None, reason, 0, None, again, ADVICE.get(reason, ""))
+    return CallVerdict("refused", None, reason, 0, None, again, ADVICE.get(reason, ""))
 
 
 def ended(
     exit_code: int, events: MemoryEvents, killed_for: Reason | None, peak_bytes: int, limit_bytes: int | None
-) -> Verdict:
+) -> CallVerdict:
     """Verdict on a call that ran.
 
     exit_code: as subprocess has it, negative for a signal. killed_for: reason of the arbiter's kill, if it was one.
     """
     code = 128 - exit_code if exit_code < 0 else exit_code
     if killed_for is not None:
-        return Verdict("killed", code, killed_for, peak_bytes, limit_bytes, None, ADVICE.get(killed_for, ""))
+        return CallVerdict("killed", code, killed_for, peak_bytes, limit_bytes, None, ADVICE.get(killed_for, ""))
     if events.oom_kill > 0:
         advice = ADVICE["OUTGREW_CLAIM"]
-        return Verdict("out_of_memory", code, "OUTGREW_CLAIM", peak_bytes, limit_bytes, None, advice)
+        return CallVerdict("out_of_memory", code, "OUTGREW_CLAIM", peak_bytes, limit_bytes, None, advice)
     outcome: Outcome = "signalled" if exit_code < 0 else "exited"
-    return Verdict(outcome, code, None, peak_bytes, limit_bytes, None, "")
+    return CallVerdict(outcome, code, None, peak_bytes, limit_bytes, None, "")

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from isolation.admission import Learned
-from isolation.ledger import Ledger, Sandbox
+from isolation.admission import LearnedNeeds
+from isolation.ledger import MemoryLedger, Sandbox
 from isolation.settings import NORMAL_CPU_WEIGHT
 
 Reason = Literal[
@@ -47,7 +47,7 @@ ADVICE: dict[Reason, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CallDemand:
     """A tool call that wants to start."""
 
     call: str
@@ -65,7 +65,7 @@ class Request:
 class RunningCall:
     """A tool call that runs, is frozen, or is ending."""
 
-    request: Request
+    request: CallDemand
     priority: int
     started_at_s: float
     used_bytes: int = 0
@@ -89,11 +89,11 @@ class RunningCall:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ArbiterState:
     """All that the next step needs to know. A restart rebuilds the calls and leases from the cgroup tree."""
 
-    ledger: Ledger
-    queue: tuple[Request, ...] = ()
+    ledger: MemoryLedger
+    queue: tuple[CallDemand, ...] = ()
     calls: Mapping[str, RunningCall] = field(default_factory=dict)
     agents_want: Mapping[str, int] = field(default_factory=dict)
     """Sandbox → memory that its agent needs beyond its reservation."""
@@ -104,9 +104,9 @@ class State:
     """When the use of all calls was last read."""
     relieved_at_s: float = float("-inf")
     """When the ladder took its last step."""
-    learned: Learned = field(default_factory=Learned)
+    learned: LearnedNeeds = field(default_factory=LearnedNeeds)
 
-    def with_call(self, call: RunningCall) -> "State":
+    def with_call(self, call: RunningCall) -> "ArbiterState":
         return replace(self, calls={**self.calls, call.name: call})
 
     def stuck(self) -> frozenset[str]:
@@ -132,7 +132,7 @@ class SandboxEnded:
 class Asked:
     """A tool call wants to start."""
 
-    request: Request
+    request: CallDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Withdrawn:
 class Found:
     """A call that runs already, as a restart finds it in the tree."""
 
-    request: Request
+    request: CallDemand
     lease_bytes: int
     used_bytes: int
 

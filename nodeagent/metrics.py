@@ -64,16 +64,6 @@ class AgentMetrics(Collector):
             yield GaugeMetricFamily(
                 "tonnage_agent_node_draw_watts", "Draw of the whole node by its meter.", value=metered.watts
             )
-        yield from self._devices()
-        yield _counted("tonnage_agent_looks", "Readings of the devices.", agent.counts.looks)
-        yield _counted("tonnage_agent_leases_accepted", "Power leases that were accepted.", agent.counts.leases)
-        yield _counted("tonnage_agent_floors", "Times a lease ended without renewal.", agent.counts.floors)
-        yield _by_code("tonnage_agent_leases_refused", "Power leases that were refused.", agent.counts.refused)
-        yield _by_code("tonnage_agent_device_errors", "Calls to devices that failed.", agent.counts.failed)
-        if self._as_dcgm:
-            yield from self._dcgm()
-
-    def _devices(self) -> Iterator[Metric]:
         allowed = GaugeMetricFamily(
             "tonnage_agent_device_allowed_watts", "Draw that the device is allowed now.", labels=["device"]
         )
@@ -87,6 +77,13 @@ class AgentMetrics(Collector):
         for uuid, watts in self._agent.draw_w.items():
             draw.add_metric([uuid], watts)
         yield from (allowed, limit, draw, _throttled(self._agent.readings))
+        yield _counted("tonnage_agent_looks", "Readings of the devices.", agent.counts.looks)
+        yield _counted("tonnage_agent_leases_accepted", "Power leases that were accepted.", agent.counts.leases)
+        yield _counted("tonnage_agent_floors", "Times a lease ended without renewal.", agent.counts.floors)
+        yield _by_code("tonnage_agent_leases_refused", "Power leases that were refused.", agent.counts.refused)
+        yield _by_code("tonnage_agent_device_errors", "Calls to devices that failed.", agent.counts.failed)
+        if self._as_dcgm:
+            yield from self._dcgm()
 
     def _dcgm(self) -> Iterator[Metric]:
         for name, help_text, value in DCGM:

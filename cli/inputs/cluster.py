@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from cli.inputs.options import Command, adding
 
 if TYPE_CHECKING:  # half a second of imports that `--help` does not need
-    from controller.kube.api_server import ApiServer
+    from controller.kube.api_server import ApiServer, RequestListener
     from controller.kube.credentials import ApiAccess
     from controller.kube.discovery import Discovered
 
@@ -82,7 +82,7 @@ def on_cluster(access: ClusterAccess, work: Work[T]) -> T:
     from controller.kube.connection import connect
 
     async def run() -> T:
-        async with await connect(access.credentials(), time.monotonic, on_warning=_warn) as connection:
+        async with await connect(access.credentials(), time.monotonic, _warnings()) as connection:
             return await _on(connection, access, work)
 
     return asyncio.run(run())
@@ -95,7 +95,7 @@ def on_cluster_in_turn(access: ClusterAccess, work: Work[T], within_s: float | N
     """
     from controller.kube.blocking_connection import connect_blocking, run_to_end
 
-    connection = connect_blocking(access.credentials(), _warn, within_s)
+    connection = connect_blocking(access.credentials(), _warnings(), within_s)
     if connection is None:
         return on_cluster(access, work)
     try:
@@ -110,8 +110,15 @@ async def _on(connection: "ApiServer", access: ClusterAccess, work: Work[T]) -> 
     return await work(LiveCluster(connection, await discover(connection), access.namespace or connection.namespace))
 
 
-def _warn(words: str) -> None:
-    click.echo(f"Warning: {words}", err=True)
+def _warnings() -> "RequestListener":
+    """Listener that prints the API server's warnings."""
+    from controller.kube.api_server import RequestListener
+
+    class Printer(RequestListener):
+        def warned(self, text: str) -> None:
+            click.echo(f"Warning: {text}", err=True)
+
+    return Printer()
 
 
 def listed(access: ClusterAccess, plural: str, *, all_namespaces: bool = False) -> list[Object]:

@@ -82,13 +82,18 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
     loops = sorted({kind.watched_by for kind in watched} - {PLANNING})
     planned = _watched_by(PLANNING, watched)
     core = tuple(kind for kind in planned if not kind.is_own)
+    # Grants to read what other projects say of pods that start together; a kind that is missing is left out.
+    groups = sorted({kind.group for kind in FOREIGN_KINDS})
     return {
         "read": (
             *_reading("", core),
             *_reading(GROUP, own_kinds(planned)),
             Grant("", ("resourcequotas",), _READ),
             Grant("apps", ("deployments",), _READ),
-            *_reading_groups(),
+            *(
+                Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)
+                for group in groups
+            ),
         ),
         **{loop: _loop(_watched_by(loop, watched)) for loop in loops},
         "report": (
@@ -110,15 +115,6 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         **{f"place-{mode}": grants for mode, grants in PLACING.items()},
         **DEMAND,
     }
-
-
-def _reading_groups() -> Iterator[Grant]:
-    """Grants to read what other projects say of pods that start together; a kind that is missing is left out."""
-    groups = sorted({kind.group for kind in FOREIGN_KINDS})
-    return (
-        Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)
-        for group in groups
-    )
 
 
 def _watched_by(loop: str, kinds: Iterable[Kind]) -> tuple[Kind, ...]:
@@ -162,12 +158,14 @@ def of_people(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
 def roles_yaml(kinds: Iterable[Kind] = KINDS) -> str:
     """Rules of each role, by feature, in the form that the chart reads."""
     people = {f"aggregate-to-{role}": grants for role, grants in of_people(kinds).items()}
-    roles = {name: [_rule(grant) for grant in grants] for name, grants in {**features(kinds), **people}.items()}
+    roles = {
+        name: [
+            {"apiGroups": [grant.group], "resources": list(grant.resources), "verbs": list(grant.verbs)}
+            for grant in grants
+        ]
+        for name, grants in {**features(kinds), **people}.items()
+    }
     return HEAD + yaml.safe_dump(roles, sort_keys=False, width=120, default_flow_style=None)
-
-
-def _rule(grant: Grant) -> dict[str, list[str]]:
-    return {"apiGroups": [grant.group], "resources": list(grant.resources), "verbs": list(grant.verbs)}
 
 
 def needed(

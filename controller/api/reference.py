@@ -136,18 +136,21 @@ GPUs are ignored. Pending pods that require pod affinity, spread or such a resou
 def reference(kinds: Iterable[Kind] = KINDS) -> str:
     """Markdown of the whole page."""
     own = own_kinds(kinds)
-    parts = [HEAD, _cluster(own), *(_kind(kind) for kind in own), _core("Node", NODE), _core("Pod", POD), FOOT]
-    return "\n".join(parts)
-
-
-def _cluster(own: Iterable[Kind]) -> str:
     rows = (
         f"| {kind.name} | {', '.join(f'`{name}`' for name in (kind.plural, *kind.short_names))} | "
         f"{'yes' if kind.is_namespaced else 'no'} |\n"
         for kind in own
     )
     conditions = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in CONDITIONS.items())
-    return CLUSTER.format(names="".join(rows), category=CATEGORY, conditions=conditions)
+    parts = [
+        HEAD,
+        CLUSTER.format(names="".join(rows), category=CATEGORY, conditions=conditions),
+        *(_kind(kind) for kind in own),
+        _core("Node", NODE),
+        _core("Pod", POD),
+        FOOT,
+    ]
+    return "\n".join(parts)
 
 
 def _core(kind: str, read: Mapping[str, str]) -> str:

@@ -35,10 +35,10 @@ UNHURRIED_SHARE = 0.9
 takes none of it, so these plans are as deterministic as those of any other planner."""
 LATE_POLICY = "bestfit"
 """Packing policy of plans past the deadline, for the pods that a batch leaves out: the quickest one that leaves little
-unused (benchmarks/scale.py)."""
+unused (benchmarks/packing_speed.py)."""
 LATE_S = 0.5
 """Time for a local plan past the deadline, in seconds, which also sets its amount of work. It then follows within a
-second of the deadline, also on a machine that is busy with restarting Ray (benchmarks/chaos.py)."""
+second of the deadline, also on a machine that is busy with restarting Ray (benchmarks/brain.py)."""
 OUT_OF_TIME = Reason("BrainOutOfTime", "the brain gave no plan by the deadline, so a quick heuristic made one")
 LASTING = ("away", "starting", "distrusted")
 """Reasons for which Ray gives no plans for a while. A single late plan is only counted: a status would change twice for
@@ -172,7 +172,7 @@ def late_decisions(decisions: Decisions) -> Decisions:
     """Settings of plans past the deadline.
 
     Pending pods are planned as one batch, whatever the planner on Ray: 40,000 pods on 20,000 nodes take half a second
-    of a core, in which no pod has its turn where they are placed one by one (benchmarks/fallback.py).
+    of a core, in which no pod has its turn where they are placed one by one (benchmarks/plan.py).
     """
     batch = replace(decisions.batch, within_s=LATE_S)
     return replace(decisions, within_s=LATE_S, planner="columns", batch=batch, policy=LATE_POLICY, move_share=0.0)

@@ -11,7 +11,7 @@ from cluster.plans import Finding, HealthResult, Phase, Plan, Reason, Step
 from cluster.snapshot import PENDING, HealthInput, Snapshot
 from controller.deciders.decider import Turn
 from health.remediation.decision import decide as decide_on
-from health.remediation.facts import Evidence, NodeFacts, OurTaint, Policy, Situation
+from health.remediation.facts import FaultEvidence, NodeFacts, OurTaint, RemedyPolicy, Situation
 from health.remediation.incidents import Act, Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent, Page
 
 
@@ -20,7 +20,7 @@ class HealthRules:
     """One HealthPolicy: its limits, and the nodes that it governs."""
 
     name: str
-    policy: Policy
+    policy: RemedyPolicy
     nodes: frozenset[str]
     """A node is governed by one policy at most."""
     acts: bool = False
@@ -32,7 +32,7 @@ class HealthFacts(HealthInput):
     """Input of remediation."""
 
     situation: Situation
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[FaultEvidence, ...] = ()
     incidents: tuple[Incident, ...] = ()
     recorded: tuple[Act, ...] = ()
     """Decisions that the API server has on record: a restart waits until its own is among them."""
@@ -131,7 +131,7 @@ def _node_as_in(snapshot: Snapshot, node: NodeFacts, facts: HealthFacts) -> Node
     return node if node.taint is None else replace(node, taint=None)
 
 
-def _governed(facts: HealthFacts, rules: HealthRules) -> tuple[list[Evidence], list[Incident]]:
+def _governed(facts: HealthFacts, rules: HealthRules) -> tuple[list[FaultEvidence], list[Incident]]:
     """Evidence and incidents of a policy: those of its nodes, and those of jobs that begin on its nodes."""
 
     def ours(job: str) -> bool:

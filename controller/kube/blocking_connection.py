@@ -8,14 +8,21 @@ import http.client
 import json
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from ssl import SSLContext
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
-from controller.kube.api_server import ApiResponse, ApiServer, RefusedError, fixed_headers, no_connection, no_response
-from controller.kube.credentials import ApiAccess, ApiServerAddress, Credentials, credentials
-from controller.kube.kubeconfig import CredentialError
+from controller.kube.api_server import (
+    IGNORING,
+    ApiResponse,
+    ApiServer,
+    RefusedError,
+    RequestListener,
+    no_connection,
+    no_response,
+)
+from controller.kube.credentials import ApiAccess, ApiServerAddress, CredentialError, Credentials, credentials
 from controller.kube.request import JSON, Body, KubeReadError, Query, refusal_of, warning_text
 
 T = TypeVar("T")
@@ -34,15 +41,15 @@ class BlockingConnection(ApiServer):
         self,
         own: Credentials,
         access: ApiAccess,
-        on_warning: Callable[[str], None] = lambda _: None,
+        listener: RequestListener = IGNORING,
         within_s: float | None = None,
     ) -> None:
         """within_s: time for all requests together, seconds; None: each has its own limit alone."""
         super().__init__(own.server.host, own.server.namespace)
         self._own = own
         self._access = access
-        self._on_warning = on_warning
-        self._headers = fixed_headers(access)
+        self._listener = listener
+        self._headers = access.headers
         self._end_s = None if within_s is None else time.monotonic() + within_s
         self._kept: http.client.HTTPConnection | None = None
 
@@ -57,7 +64,7 @@ class BlockingConnection(ApiServer):
         try:
             response = self._response(method, path, query, body, content_type, accept)
             for warning in response.headers.get_all("Warning", ()):
-                self._on_warning(warning_text(warning))
+                self._listener.warned(warning_text(warning))
             content = response.read()
         except _BROKEN as error:
             self.close()
@@ -88,7 +95,9 @@ class BlockingConnection(ApiServer):
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str
     ) -> http.client.HTTPResponse:
         """Response to a request; its body is not read yet."""
-        content = None if body is None else _encoded(body)
+        content = None
+        if body is not None:
+            content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_as_text).encode()
         types = [("Accept", accept), ("Content-Type", content_type)]
         while True:
             line, is_used = self._kept or self._opened(self._limit_s()), self._kept is not None
@@ -165,24 +174,17 @@ def _line_to(server: ApiServerAddress, timeout_s: float) -> http.client.HTTPConn
     first = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
     line = _Https(*first, server.tls_server_name or host, server.tls, timeout_s)
     if proxy:
-        line.set_tunnel(host, port, _proxy_headers(proxy.username, proxy.password))
+        headers = {}
+        if proxy.username:
+            pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+            headers["Proxy-Authorization"] = f"Basic {b64encode(pair).decode()}"
+        line.set_tunnel(host, port, headers)
     return line
-
-
-def _proxy_headers(name: str | None, password: str | None) -> dict[str, str]:
-    if not name:
-        return {}
-    pair = f"{unquote(name)}:{unquote(password or '')}".encode()
-    return {"Proxy-Authorization": f"Basic {b64encode(pair).decode()}"}
 
 
 def serves(server: ApiServerAddress) -> bool:
     """Whether this client can reach a server: directly, or as HTTPS through a proxy that speaks plain HTTP."""
     return not server.proxy or (server.host.startswith("https://") and server.proxy.startswith("http://"))
-
-
-def _encoded(body: Body) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_as_text).encode()
 
 
 def _as_text(value: object) -> str:
@@ -205,14 +207,14 @@ def _refused(error: BaseException, server: ApiServerAddress) -> RefusedError:
 
 
 def connect_blocking(
-    access: ApiAccess, on_warning: Callable[[str], None] = lambda _: None, within_s: float | None = None
+    access: ApiAccess, listener: RequestListener = IGNORING, within_s: float | None = None
 ) -> BlockingConnection | None:
     """A connection to the cluster that `access` names; None where only the asynchronous client can reach it.
 
-    Nothing is sent yet. on_warning: called with the text of each Warning header. Raises ConfigError.
+    Nothing is sent yet. listener: is told of warnings alone. Raises ConfigError.
     """
     own = credentials(access, time.monotonic)
-    return BlockingConnection(own, access, on_warning, within_s) if serves(own.server) else None
+    return BlockingConnection(own, access, listener, within_s) if serves(own.server) else None
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:

@@ -1,7 +1,7 @@
 """HTTP connection to a Kubernetes API server: raw bytes in and out, and errors that determine what the caller does."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from ssl import SSLContext
 from urllib.parse import urlencode
@@ -9,16 +9,17 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
+from cluster.clock import Clock
 from controller.kube.api_server import (
+    IGNORING,
     ApiResponse,
     ApiServer,
     RefusedError,
-    fixed_headers,
+    RequestListener,
     no_connection,
     no_response,
 )
-from controller.kube.credentials import ApiAccess, Credentials, credentials
-from controller.kube.kubeconfig import CredentialError
+from controller.kube.credentials import ApiAccess, CredentialError, Credentials, credentials
 from controller.kube.request import (
     JSON,
     ApiRequest,
@@ -36,25 +37,17 @@ from controller.kube.request import (
 class Connection(ApiServer):
     """Requests over one connection pool, each with the credentials that are current when it is sent."""
 
-    def __init__(
-        self,
-        own: Credentials,
-        access: ApiAccess,
-        clock: Callable[[], float],
-        on_request: Callable[[ApiRequest], None],
-        on_warning: Callable[[str], None],
-    ) -> None:
+    def __init__(self, own: Credentials, access: ApiAccess, clock: Clock, listener: RequestListener) -> None:
         super().__init__(own.server.host, own.server.namespace)
-        self._on_warning = on_warning
         self._own = own
         self._session = _session(own.server.tls)
         self._access = access
-        self._headers = fixed_headers(access)
+        self._headers = access.headers
         self._response_timeout = aiohttp.ClientTimeout(
             total=access.request_timeout_s or None, sock_connect=access.connect_timeout_s
         )
         self._clock = clock
-        self._on_request = on_request
+        self._listener = listener
 
     async def close(self) -> None:
         await self._session.close()
@@ -77,7 +70,12 @@ class Connection(ApiServer):
                     async for line in each_line:
                         yield line
             finally:
-                _abort(answer)
+                # A graceful close waits for the server's side of the shutdown, up to half a minute where it is busy.
+                # Nothing awaits that, so the connection would outlive its event loop.
+                connection = answer.connection
+                if connection is not None and connection.transport is not None:
+                    connection.transport.abort()
+                answer.close()
         except RefusedError as refused:
             raise KubeReadError(doing, refused.refusal) from refused.__cause__
         except _BROKEN as error:
@@ -89,7 +87,7 @@ class Connection(ApiServer):
         try:
             answer = await self._send(method, path, query, body, content_type, accept, self._response_timeout)
             for warning in answer.headers.getall("Warning", ()):
-                self._on_warning(warning_text(warning))
+                self._listener.warned(warning_text(warning))
             await _check(answer)
             headers = {name.lower(): value for name, value in answer.headers.items()}
             return ApiResponse(await answer.read(), headers)
@@ -109,45 +107,37 @@ class Connection(ApiServer):
         start_s, status = self._clock(), 0
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            types = [("Accept", accept), ("Content-Type", content_type)]
-            headers = [*self._headers, *await self._authorization(), *types]
+            # In a thread where it may run a plugin: the event loop also serves watches and the lease meanwhile.
+            own = self._own
+            authorization = await asyncio.to_thread(own.authorization) if own.is_due else own.authorization()
+            headers = [*self._headers, ("Accept", accept), ("Content-Type", content_type)]
+            if authorization:
+                headers.append(("Authorization", authorization))
             answer = await self._session.request(
                 method,
                 url,
                 headers=headers,
                 data=None if body is None else _TO_JSON.encode(body),
                 timeout=timeout,
-                server_hostname=self._own.server.tls_server_name or None,
-                proxy=self._own.server.proxy,
+                server_hostname=own.server.tls_server_name or None,
+                proxy=own.server.proxy,
             )
             status = answer.status
             return answer
         finally:
             verb, resource = verb_of(method, path, query), resource_of(path)
-            self._on_request(ApiRequest(verb, resource, status, self._clock() - start_s))
-
-    async def _authorization(self) -> list[tuple[str, str]]:
-        # In a thread where it may run a plugin: the event loop also serves watches and the lease meanwhile.
-        authorization = self._own.authorization
-        found = await asyncio.to_thread(authorization) if self._own.is_due else authorization()
-        return [("Authorization", found)] if found else []
+            self._listener.requested(ApiRequest(verb, resource, status, self._clock() - start_s))
 
 
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, CredentialError)
 
 
-async def connect(
-    access: ApiAccess,
-    clock: Callable[[], float],
-    on_request: Callable[[ApiRequest], None] = lambda _: None,
-    on_warning: Callable[[str], None] = lambda _: None,
-) -> Connection:
+async def connect(access: ApiAccess, clock: Clock, listener: RequestListener = IGNORING) -> Connection:
     """A connection to the cluster that `access` names; nothing is sent yet. Raises ConfigError.
 
-    clock: monotonic, seconds. on_request: called after each request, in the event loop, so it must return quickly.
-    on_warning: called with the text of each Warning header in a response.
+    clock: monotonic, seconds.
     """
-    return Connection(credentials(access, clock), access, clock, on_request, on_warning)
+    return Connection(credentials(access, clock), access, clock, listener)
 
 
 CONNECTIONS = 100
@@ -167,18 +157,6 @@ def _session(tls: SSLContext) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER_BYTES,
     )
-
-
-def _abort(answer: aiohttp.ClientResponse) -> None:
-    """Abort the TCP connection of a watch.
-
-    A graceful close waits for the server's side of the shutdown, up to half a minute where it is busy. Nothing awaits
-    that, so the connection would outlive its event loop.
-    """
-    connection = answer.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-    answer.close()
 
 
 async def _check(answer: aiohttp.ClientResponse) -> None:

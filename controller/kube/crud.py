@@ -1,13 +1,13 @@
 """Generic operations on objects of any resource: list, read, watch, apply and delete."""
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
 from cluster.errors import ObservationError
 from controller.kube.api_server import ApiServer
-from controller.kube.request import APPLY_PATCH, JSON, KubeReadError, Query, Refusal, is_version_lost, refusal_in
+from controller.kube.request import APPLY_PATCH, JSON, KubeReadError, Query, Refusal, Sleep, is_version_lost, refusal_in
 
 Object = dict[str, Any]
 
@@ -121,7 +121,7 @@ async def delete(connection: ApiServer, path: str, *, cascade: str, grace_s: int
     return decoded(path, await connection.write("DELETE", path, options))
 
 
-async def until_gone(connection: ApiServer, path: str, uid: str, pause: Callable[[float], Awaitable[None]]) -> None:
+async def until_gone(connection: ApiServer, path: str, uid: str, pause: Sleep) -> None:
     """Wait until the object of this uid is gone; a new object of the same name does not count. Raises KubeReadError."""
     wait_s = 0.05
     while (seen := await read_if_there(connection, path)) is not None and seen["metadata"]["uid"] == uid:

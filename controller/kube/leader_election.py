@@ -1,7 +1,7 @@
 """Leader election: reads and writes the Lease on an API server by the rules in `lease.py`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import structlog
 
+from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError, ObservationError
 from controller.api.structs import LeaseObject
-from controller.kube.request import KubeReadError, KubeWriteError
-from controller.kube.sender import Writer
+from controller.kube.api_server import ApiServer
+from controller.kube.request import KubeReadError, KubeWriteError, Sleep
 
 KEPT = 16
 """Number of own renewals that are remembered. Each round writes one, and without an answer no more than five of them
@@ -122,29 +123,25 @@ ROUND_TIMEOUT_S = 4.0
 """Timeout of one read or write of the Lease; two of them and a wait fit into the renew deadline."""
 
 
-DEFAULT_TIMES = LeaseTimes()
-
-
 class Leadership:
     """Leadership of this process. One task maintains it (`campaign`); other code only queries it."""
 
     def __init__(
         self,
-        writer: Writer,
+        writer: ApiServer,
         *,
         namespace: str,
         name: str,
         identity: str,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-        times: LeaseTimes = DEFAULT_TIMES,
+        clock: Clock,
+        wall_clock: Clock,
     ) -> None:
         """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease."""
         self._writer = writer
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace, self._name = namespace, name
         self._clock, self._wall_clock = clock, wall_clock
-        self._candidate = LeaseCandidate(identity, times)
+        self._candidate = LeaseCandidate(identity)
         self._rests_until_s = 0.0
 
     @property
@@ -159,7 +156,7 @@ class Leadership:
     def may_write(self) -> bool:
         return self._candidate.may_write(self._clock())
 
-    async def campaign(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    async def campaign(self, sleep: Sleep = asyncio.sleep) -> None:
         """Take the Lease when it is free and renew it while it is held, until cancelled."""
         while True:
             led = self.may_write()
@@ -190,7 +187,7 @@ class Leadership:
     async def release(self) -> None:
         """Release the Lease, so that the next leader starts at once. Afterwards this process must not write."""
         record = self._candidate.released(self._instant())
-        self._candidate = LeaseCandidate(self._candidate.identity, self._candidate.times)
+        self._candidate = LeaseCandidate(self._candidate.identity)
         if record is None:
             return
         try:
@@ -249,4 +246,4 @@ def lease_from(record: LeaseRecord, namespace: str, name: str) -> Mapping[str, A
         "renewTime": record.renewed,
         "leaseTransitions": record.transitions,
     }
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseObject", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -33,10 +34,9 @@ class LoopThread:
         """Run a coroutine in the loop and await its result in another loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    def begin(self, work: Coroutine[Any, Any, Any]) -> Callable[[], object]:
-        """Run a coroutine in the background; returns the function that cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.cancel
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the background, until it ends or is cancelled."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Callable[[], None]) -> None:
         """Schedule a function in the loop; returns at once."""

@@ -1,7 +1,7 @@
 """Requests to an API server: verb and resource for the metrics, and the types of query and body."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,9 @@ def verb_of(method: str, path: str, query: Query) -> str:
         return "watch"
     return "list" if len(_resource_parts(path)) == 1 else "get"
 
+
+Sleep = Callable[[float], Awaitable[None]]
+"""Waits for a number of seconds: `asyncio.sleep`, which tests replace."""
 
 NOT_INSTALLED = (
     "Tonnage's kinds are not installed: tonnage crds | kubectl apply --server-side -f -, or install the chart"

@@ -1,17 +1,19 @@
 """Sender of writes: concurrent, in order per object, only while this process leads, and without blind retries."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
 
+from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACED_AT_ANNOTATION
 from controller.api.notation import rfc3339
 from controller.api.structs import Meta, Slim
-from controller.kube.request import JSON, Body, KubeWriteError, Refusal
+from controller.kube.api_server import ApiServer
+from controller.kube.request import JSON, Body, KubeWriteError, Refusal, Sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +28,6 @@ class Write:
     on_version_of_answer: bool = False
     """Whether its precondition is the object that the preceding write produced: the resourceVersion comes from the
     response to that write."""
-
-
-class Writer(Protocol):
-    """Part of a connection (`connection.Connection`) that writing needs."""
-
-    async def read(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
-
-    async def write(
-        self,
-        method: str,
-        path: str,
-        body: Body | None = None,
-        query: Mapping[str, str] | None = None,
-        content_type: str = JSON,
-    ) -> bytes:
-        """Response body. Raises KubeWriteError, with status 0 when it is unknown whether the write took effect."""
-        ...
 
 
 REFUSED = f"{EPOCH_ANNOTATION} is "
@@ -93,12 +76,12 @@ def probe(namespace: str, epoch: int) -> Write:
 class Fence:
     """Test of the fence: whether the API server refuses the writes of an earlier leader."""
 
-    writer: Writer
+    writer: ApiServer
     namespace: str
     """Namespace of the Lease."""
-    clock: Callable[[], float]
+    clock: Clock
     """Monotonic clock, seconds."""
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    sleep: Sleep = asyncio.sleep
 
     async def is_enforced(self, epoch: int) -> bool:
         """Whether writes of the preceding epoch are refused, now or within `WITHIN_S`.
@@ -139,8 +122,16 @@ class NotLeadingError(ActionError):
     """The write was not made, because this process does not lead, or no longer leads."""
 
 
-def ignore() -> None:
-    """Do nothing: the default callback."""
+class Leader(Protocol):
+    """Process that may hold the Lease."""
+
+    def may_write(self) -> bool:
+        """Whether it holds the Lease, by a monotonic clock; checked before every request."""
+        ...
+
+    def fenced(self) -> None:
+        """Called when the API server refused a write because another process leads."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +151,10 @@ Sent = bytes | ActionError
 class Applier:
     """Sender of all writes of a plan from this process to the API server."""
 
-    writer: Writer
-    may_write: Callable[[], bool]
-    """Whether this process holds the Lease, by a monotonic clock; checked before every request."""
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    writer: ApiServer
+    leader: Leader
+    sleep: Sleep = asyncio.sleep
     concurrency: int = CONCURRENCY
-    on_fenced: Callable[[], None] = ignore
-    """Called when the API server refused a write because another process leads."""
 
     async def send(self, jobs: Sequence[WriteJob]) -> list[Sent]:
         """Result of each job, in order of the jobs. After a failure, later writes to the same object are not sent."""
@@ -207,7 +195,7 @@ class Applier:
             return error
 
     async def _sent(self, write: Write) -> bytes:
-        if not self.may_write():
+        if not self.leader.may_write():
             raise NotLeadingError(f"{write.method} {write.path}: not sent, this process does not hold the Lease")
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -218,7 +206,7 @@ class Applier:
         except KubeWriteError as error:
             if not is_fenced(error):
                 raise
-            self.on_fenced()
+            self.leader.fenced()
             raise NotLeadingError(str(error)) from error
 
 

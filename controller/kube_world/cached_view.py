@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from cluster.clock import Clock
 from cluster.nodes import HeldBack
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
@@ -24,7 +25,7 @@ from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenNode, SeenPod, SeenService
 from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
-from controller.kube_world.observer import Caches, Observer, settle_heap
+from controller.kube_world.observer import Caches, Observer
 from controller.kube_world.refusals import FailedPod, Refusals
 from controller.kube_world.reservations import Reservations
 from controller.placers import NodePool, pool_mode, requested_mode
@@ -160,7 +161,7 @@ class CachedView:
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
         if self._failed is None:
             return ()
-        self._refusals.take(self._failed.drain(), self._reservations.is_placed_here)
+        self._refusals.take(self._failed.drain(), self._reservations)
         return self._refusals.held_back(at_s)
 
     def most_gpu_milli(self) -> Mapping[str, int]:
@@ -298,25 +299,20 @@ def device_classes_from(settings: OperatorSettings) -> dict[str, str]:
 def observer_from(
     settings: OperatorSettings,
     caches: Caches,
-    clock: Callable[[], float],
+    clock: Clock,
     *,
-    at_first_sight: Callable[[], None] = settle_heap,
+    freezes_heap: bool = True,
     facts: tuple[Fact, ...] = FACTS,
-    is_guarded: Callable[[], bool] = lambda: True,
+    reservations: Reservations | None = None,
 ) -> Observer:
-    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds.
-
-    is_guarded: whether the API server lets only Tonnage write its annotations.
-    """
+    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds."""
     pools = pools_from(settings)
     return Observer(
         caches,
         clock,
         is_ours=is_ours,
-        new_translation=lambda: ClaimTranslation(
-            settings.dra_drivers, lambda labels: pool_mode(pools, labels) == "dra"
-        ),
-        at_first_sight=at_first_sight,
+        translation=ClaimTranslation(settings.dra_drivers, lambda labels: pool_mode(pools, labels) == "dra"),
+        freezes_heap=freezes_heap,
         facts=facts,
-        is_guarded=is_guarded,
+        reservations=reservations,
     )

@@ -1,9 +1,9 @@
 """Handlers of actions on Kubernetes: the last check, the writes, and the records kept before and after them."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
 from cluster.changes import OUR_TAINTS
@@ -101,14 +101,21 @@ class RefusedScales:
             self._by_service.popitem(last=False)
 
 
+class Term(Protocol):
+    """Time for which this process holds the Lease."""
+
+    def epoch(self) -> int:
+        """Epoch of the Lease, stamped on every write."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WriteContext:
     """Data that writes are made from, and the records of their outcome."""
 
     planning: PlanningView
     claims: ClaimAllocator
-    epoch: Callable[[], int]
-    """Epoch of the Lease, stamped on every write."""
+    term: Term
     refused: RefusedScales = field(default_factory=RefusedScales)
 
     @property
@@ -154,7 +161,7 @@ class _BindHandler(Handler):
         pod, row = context.view.pod(action.pod), snapshot.nodes.names.row(action.node)
         if pod is None or row is None:
             raise ActionError(f"binding {action.pod} to {action.node}: the pod or the node no longer exists")
-        stamp = Stamp(context.epoch(), snapshot.at_s)
+        stamp = Stamp(context.term.epoch(), snapshot.at_s)
         return placing_writes(pod, action, snapshot.nodes.labels[row], context.planning.pools, stamp, context.claims)
 
     def begin(self, context: WriteContext, account: CapacityAccount, action: Bind) -> None:
@@ -176,7 +183,7 @@ class _EvictHandler(Handler):
         pod = context.view.pod(action.pod)
         if pod is None:
             raise ActionError(f"evicting {action.pod}: the pod no longer exists")
-        return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.epoch())]
+        return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.term.epoch())]
 
     def settle(self, context: WriteContext, action: Evict, result: WriteResult) -> None:
         if not result.failed:
@@ -198,7 +205,7 @@ class _ReleaseClaimHandler(Handler):
         _refuse(f"releasing claim {action.claim}", account.occupancy.objection_to_release(action.claim))
 
     def writes(self, context: WriteContext, action: ReleaseClaim, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
-        return context.claims.deallocate(action.claim, context.epoch())
+        return context.claims.deallocate(action.claim, context.term.epoch())
 
 
 class _RestartGangHandler(Handler):
@@ -213,7 +220,7 @@ class _RestartGangHandler(Handler):
             if pod is None or pod.uid != uid:
                 raise ActionError(f"restarting {action.gang}: {name} was replaced since it was decided; decide again")
             if not pod.is_ending:
-                writes.append(eviction(name, uid, context.epoch()))
+                writes.append(eviction(name, uid, context.term.epoch()))
         return writes
 
     def settle(self, context: WriteContext, action: RestartGang, result: WriteResult) -> None:
@@ -241,7 +248,7 @@ class _ScaleHandler(Handler):
             if instance.placer == "dra" and not instance.device_class:
                 resource = instance.recognised.resource
                 raise ActionError(f"{doing}: no driver in dra_drivers offers {resource} of {instance_type.gpu_type}")
-            writes += deployment_writes(instance, replicas, context.epoch())
+            writes += deployment_writes(instance, replicas, context.term.epoch())
         return writes
 
     def settle(self, context: WriteContext, action: Scale, result: WriteResult) -> None:
@@ -260,7 +267,7 @@ class _SetReplicasHandler(Handler):
             raise ActionError(f"scaling {action.target}: it {what}, not for {action.was}")
 
     def writes(self, context: WriteContext, action: SetReplicas, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
-        return [resize(action, context.epoch())]
+        return [resize(action, context.term.epoch())]
 
     def settle(self, context: WriteContext, action: SetReplicas, result: WriteResult) -> None:
         if not result.failed or may_have_happened(result.failed):
@@ -288,7 +295,7 @@ class _TaintHandler(Handler):
         metadata = {
             "uid": node.uid,
             "resourceVersion": node.version,
-            "annotations": {EPOCH_ANNOTATION: str(context.epoch())},
+            "annotations": {EPOCH_ANNOTATION: str(context.term.epoch())},
         }
         body = {"metadata": metadata, "spec": {"taints": taints}}
         return [Write("PATCH", f"/api/v1/nodes/{action.node}", body, MERGE_PATCH)]

@@ -11,6 +11,7 @@ import structlog
 from msgspec.structs import replace as replace_struct
 
 from cluster.actions import Bind
+from cluster.clock import Clock
 from cluster.errors import Mistake, ObservationError
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
@@ -25,10 +26,11 @@ from controller.api.validation import without_nulls
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation, holder_of
-from controller.kube.api_server import Transport
+from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
 from controller.kube.cluster_view import SeenClaim, SeenPod
 from controller.kube.sender import Stamp, Write
+from controller.kube_world.reservations import Reservations
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
@@ -110,7 +112,7 @@ def foreign_resource(kind: ForeignKind) -> Resource[OwnObject]:
 
 
 async def follow(
-    caches: Iterable[Cache[Any]], transport: Transport, around: WatchSurroundings, times: WatchTimes | None = None
+    caches: Iterable[Cache[Any]], transport: ApiServer, around: WatchSurroundings, times: WatchTimes | None = None
 ) -> None:
     """Keep caches up to date until cancelled. Errors of the server and network are retried; only a bug raises."""
     async with asyncio.TaskGroup() as group:
@@ -119,42 +121,35 @@ async def follow(
             group.create_task(work, name=f"reflect {cache.resource.part}")
 
 
-def settle_heap() -> None:
-    """Exclude present objects from garbage collection, after the first sync: most of them stay for long."""
-    gc.collect()
-    gc.freeze()
-
-
 class Observer:
     """Makes snapshots from the caches, and the writes of ResourceClaims. Thread-safe; calls wait for each other."""
 
     def __init__(
         self,
         caches: Caches,
-        clock: Callable[[], float],
+        clock: Clock,
         *,
         is_ours: Callable[[Pod], bool] = lambda _: True,
-        new_translation: Callable[[], ClaimTranslation] = lambda: ClaimTranslation({}, lambda _: False),
-        at_first_sight: Callable[[], None] = settle_heap,
+        translation: ClaimTranslation | None = None,
+        freezes_heap: bool = True,
         facts: tuple[Fact, ...] = FACTS,
-        is_guarded: Callable[[], bool] = lambda: True,
+        reservations: Reservations | None = None,
     ) -> None:
         """clock: seconds since the epoch, the one that the reflectors have.
 
         is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
-        new_translation: makes an empty translation of claims, for caches that have devices. is_guarded: whether the API
-        server lets nobody change what a running pod's annotations say of its GPUs; where not, the first that was seen
-        counts.
+        translation: an empty translation of claims, for caches that have devices. freezes_heap:
+        whether present objects are excluded from garbage collection after the first snapshot. reservations: whether the
+        API server lets nobody change what a running pod's annotations say of its GPUs; where not, the first that was
+        seen counts.
         """
         self.caches = caches
-        self._new_translation = new_translation
-        self._translation = new_translation()
+        self._translation = translation or ClaimTranslation({})
         self._clock = clock
-        self._at_first_sight = at_first_sight
-        self._is_first = True
+        self._freezes_heap = freezes_heap
         self._is_ours = is_ours
         self._facts = facts
-        self._is_guarded = is_guarded
+        self._reservations = reservations or Reservations()
         self._builder = self._new_builder()
         self._last: BuiltSnapshot | None = None
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
@@ -175,7 +170,21 @@ class Observer:
         """Present snapshot, with the objects that it leaves out; anew as in `observe`. Raises ObservationError."""
         with self._lock:
             at_s = self._clock()
-            observed_at_s = self._checked_ages(at_s)
+            # When each part was last observed; its cached objects are at least that new. Raises ObservationError.
+            missing = [cache for cache in self.caches.each if not cache.is_synced]
+            if missing:
+                words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
+                raise ObservationError(f"observing the cluster: not seen yet: {words}")
+            needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
+            ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
+            stale = "; ".join(
+                _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
+                for cache, age_s in ages_s.items()
+                if age_s > STALE_AFTER_S
+            )
+            if stale:
+                raise ObservationError(f"observing the cluster: nothing was heard of {stale}")
+            observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
             if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
                 return self._last
             try:
@@ -184,13 +193,15 @@ class Observer:
             except Exception:
                 # A bug; but drained changes that were not applied must not be lost for good.
                 self._builder, self._unreadable, self._last = self._new_builder(), {}, None
-                self._translation = self._new_translation()
+                self._translation = self._translation.emptied()
                 for cache in self.caches.each:
                     cache.mark_all()
                 raise
-            if self._is_first:
-                self._is_first = False
-                self._at_first_sight()
+            if self._freezes_heap:
+                self._freezes_heap = False
+                # Most present objects stay for long: the collector need not look at them.
+                gc.collect()
+                gc.freeze()
             of_devices = self._translation.mistakes
             unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
             self._last = replace(seen, mistakes=(*unreadable, *of_devices, *seen.mistakes))
@@ -248,23 +259,6 @@ class Observer:
                 for name, claim in claims
             )
 
-    def _checked_ages(self, at_s: float) -> Mapping[str, float]:
-        """When each part was last observed; its cached objects are at least that new. Raises ObservationError."""
-        missing = [cache for cache in self.caches.each if not cache.is_synced]
-        if missing:
-            words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
-            raise ObservationError(f"observing the cluster: not seen yet: {words}")
-        needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
-        ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
-        stale = "; ".join(
-            _with_trouble(cache, f"{cache.resource.part} for {age_s:.0f} s")
-            for cache, age_s in ages_s.items()
-            if age_s > STALE_AFTER_S
-        )
-        if stale:
-            raise ObservationError(f"observing the cluster: nothing was heard of {stale}")
-        return {cache.resource.part: cache.seen_at_s for cache in needed}
-
     def _take_changes(self) -> None:
         """Hand the changes of all caches to the builder."""
         builder, caches, translation = self._builder, self.caches, self._translation
@@ -289,7 +283,7 @@ class Observer:
                     builder.put_owner(group.called, name, owner_of(obj))
         builder.read_groups(group.called for group, cache in caches.groups.items() if not cache.is_absent)
         nodes, pods = caches.nodes.drain(), caches.pods.drain()
-        if not self._is_guarded():
+        if not self._reservations.is_guarded:
             pods = {name: pod and as_first_seen(pod, builder.known_pod(name)) for name, pod in pods.items()}
         if caches.devices is not None:
             known = translation.known

@@ -1,12 +1,12 @@
 """Snapshot for planning: the observed cluster, own writes since, and the start times of states with deadlines."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from cluster.actions import Bind
 from cluster.changes import resized, without_pods
+from cluster.clock import Clock
 from cluster.nodes import HeldBack
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
@@ -36,27 +36,25 @@ class StateStartTimes:
     """Start times of one kind of state with a deadline, stored on the objects, so that a restart or another leader
     loses nothing. Without a stored instant (earlier versions) it is when this process saw the state."""
 
-    def __init__(self, written: Callable[[str], float | None], *, may_lag: bool = False) -> None:
-        """written: instant stored on an object (`namespace/name`), seconds since the epoch; None for none.
-
-        may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet.
-        """
-        self._written = written
+    def __init__(self, *, may_lag: bool = False) -> None:
+        """may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet."""
         self._may_lag = may_lag
         self._known: Mapping[str, float] = {}
         self._looked_at_s: float | None = None
 
-    def of(self, objects: Iterable[str], at_s: float) -> Mapping[str, float]:
-        """Start time of each object that is in the state now. at_s: now, seconds since the epoch."""
-        names = tuple(objects)
+    def of(self, written: Mapping[str, float | None], at_s: float) -> Mapping[str, float]:
+        """Start time of each object that is in the state now.
+
+        written: instant stored on each of them, seconds since the epoch; None for none. at_s: now, likewise.
+        """
         if self._looked_at_s is not None and at_s - self._looked_at_s > FORGET_S:
             self._known, self._looked_at_s = {}, None
-        found = {name: each for name in names if (each := self._since(name, at_s)) is not None}
-        self._known, self._looked_at_s = since(names, found, at_s) if names else {}, at_s
+        found = {name: each for name in written if (each := self._since(name, written[name], at_s)) is not None}
+        self._known, self._looked_at_s = since(tuple(written), found, at_s) if written else {}, at_s
         return self._known
 
-    def _since(self, name: str, at_s: float) -> float | None:
-        known, written = self._known.get(name), self._written(name)
+    def _since(self, name: str, written: float | None, at_s: float) -> float | None:
+        known = self._known.get(name)
         if written is not None and written > at_s:
             written = None  # by a clock that is ahead, or by somebody else: a deadline must pass all the same
         if not self._may_lag or written is None:
@@ -75,7 +73,7 @@ class PlanningView:
         view: ClusterView,
         pools: Sequence[NodePool],
         *,
-        clock: Callable[[], float],
+        clock: Clock,
         device_classes: Mapping[str, str] | None = None,
         reservations: Reservations | None = None,
     ) -> None:
@@ -97,10 +95,8 @@ class PlanningView:
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
-        self._half_started = StateStartTimes(view.half_started_since_s, may_lag=True)
-        self._written: Mapping[str, float | None] = {}
-        self._idle = StateStartTimes(self._claim_placed_at_s)
-        self._released = StateStartTimes(self._pod_placed_at_s)
+        self._half_started = StateStartTimes(may_lag=True)
+        self._idle, self._released = StateStartTimes(), StateStartTimes()
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
@@ -116,7 +112,7 @@ class PlanningView:
         present = with_issued_binds(seen, found, issued, ours, held)
         deployments = tuple(self.view.deployments())
         modes = self.instances.observe(seen, deployments)
-        deployed = with_deployed(present, deployments, partial(self.instances.content, seen), self._scaled_at_s)
+        deployed = self._deployed(present, seen, deployments)
         for gone in self.resized.keys() - {scaler.name for scaler in seen.scalers}:
             del self.resized[gone]
         bounded = self._bounds.applied(with_resized(deployed, self.resized))
@@ -124,49 +120,59 @@ class PlanningView:
         restricted = self._modes.restricted(bounded, modes, requested, shares)
         released = [pod for pod in waiting if pod.name in held]
         unheeded = [pod.name for pod in waiting if pod.needs_affinity and requested[pod.name] is not None]
-        planned = replace(
-            restricted,
-            half_started_since_s=self._half_started.of(half_started(restricted) if restricted.gangs else (), seen.at_s),
-            released_at_s=self._released.of((pod.name for pod in released), seen.at_s),
-            recreated=tuple(pod.name for pod in released if pod.is_recreated),
-            idle_claims=self._idle_claims(seen.at_s),
-            left_out=(*restricted.left_out, *self._without_claims(), *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
-        )
-        allowed = within_quotas(planned, self.view.most_gpu_milli())
-        return with_held_back(allowed, self.view.held_back(seen.at_s))
-
-    def _idle_claims(self, at_s: float) -> tuple[IdleClaim, ...]:
-        """Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment."""
+        # Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment.
         claims = {
             f"{claim.name} {claim.uid}": claim  # a claim recreated under the same name is a different one
             for claim in self.view.half_made_claims()
             if not any(pod.node or pod.chosen_node for pod in map(self.view.pod, claim.pods) if pod)
         }
-        self._written = {key: claim.placed_at_s for key, claim in claims.items()}
-        since_s = self._idle.of(claims, at_s)
-        return tuple(IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items())
+        since_s = self._idle.of({key: claim.placed_at_s for key, claim in claims.items()}, seen.at_s)
+        partial = half_started(restricted) if restricted.gangs else ()
+        partial_since_s = {gang: self.view.half_started_since_s(gang) for gang in partial}
+        # Pods whose ResourceClaims cannot be allocated yet.
+        without = tuple(
+            LeftOut(name, why.code, why.words)
+            for name, why in sorted(self.view.unallocated().items())
+            if (pod := self.view.pod(name)) and requested_mode(pod)
+        )
+        planned = replace(
+            restricted,
+            half_started_since_s=self._half_started.of(partial_since_s, seen.at_s),
+            released_at_s=self._released.of({pod.name: pod.placed_at_s for pod in released}, seen.at_s),
+            recreated=tuple(pod.name for pod in released if pod.is_recreated),
+            idle_claims=tuple(
+                IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items()
+            ),
+            left_out=(*restricted.left_out, *without, *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
+        )
+        allowed = within_quotas(planned, self.view.most_gpu_milli())
+        return with_held_back(allowed, self.view.held_back(seen.at_s))
 
-    def _without_claims(self) -> list[LeftOut]:
-        """Pods for Tonnage to place whose ResourceClaims cannot be allocated yet."""
-        reasons = sorted(self.view.unallocated().items())
-        pods = {name: self.view.pod(name) for name, _ in reasons}
-        return [
-            LeftOut(name, why.code, why.words) for name, why in reasons if (pod := pods[name]) and requested_mode(pod)
-        ]
+    def _deployed(self, present: Snapshot, seen: Snapshot, deployments: Iterable[SeenDeployment]) -> Snapshot:
+        """The present snapshot with each service's replicas read from its Deployments.
 
-    def _claim_placed_at_s(self, claim: str) -> float | None:
-        return self._written.get(claim)
-
-    def _pod_placed_at_s(self, name: str) -> float | None:
-        pod = self.view.pod(name)
-        return pod.placed_at_s if pod else None
-
-    def _scaled_at_s(self, service: str) -> float | None:
-        """When the replicas of a service last changed, by its status or by this process, seconds since the epoch."""
-        seen = self.view.service(service)
-        written = status_from(seen.status).last_scale_time if seen else None
-        own = self.scaled.get(service)
-        return own if written is None or (own is not None and own > written) else written
+        A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
+        replicas, so that the plan writes it again; except where no profile has its width any more, so that the plan
+        scales it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
+        """
+        found: dict[str, dict[InstanceType, int]] = {}
+        models = {service.name: service.model for service in present.services}
+        profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
+        for each in deployments:
+            width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
+            is_wanted = each.content == self.instances.content(seen, each.service, each.instance_type)
+            if width not in profiled or is_wanted:
+                found.setdefault(each.service, {})[each.instance_type] = each.replicas
+        services = []
+        for service in present.services:
+            deployed = dict(sorted(found[service.name].items())) if service.name in found else None
+            replicas = service.replicas if service.is_planned_only else deployed
+            of_view = self.view.service(service.name)
+            written = status_from(of_view.status).last_scale_time if of_view else None
+            own = self.scaled.get(service.name)
+            scaled_at_s = own if written is None or (own is not None and own > written) else written
+            services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s))
+        return replace(present, services=tuple(services))
 
 
 def with_issued_binds(
@@ -199,35 +205,6 @@ def with_issued_binds(
     kept = replace(snapshot, pods=without_pods(snapshot.pods, foreign)) if foreign else snapshot
     pods, nodes = kept.pods.names, kept.nodes.names
     return kept.after(b for b in binds.values() if pods.row(b.pod) is not None and nodes.row(b.node) is not None)
-
-
-def with_deployed(
-    snapshot: Snapshot,
-    deployments: Iterable[SeenDeployment],
-    content: Callable[[str, InstanceType], str | None],
-    scaled_at_s: Callable[[str], float | None],
-) -> Snapshot:
-    """The snapshot with each service's replicas read from its Deployments.
-
-    A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
-    replicas, so that the plan writes it again; except where no profile has its width any more, so that the plan scales
-    it to 0. A service that is only planned has no Deployments: it keeps the mix that was planned last.
-    content: hash that the Deployment of (service, instance type) should have; None if the service has no template.
-    scaled_at_s: when a service's replicas last changed, seconds since the epoch.
-    """
-    found: dict[str, dict[InstanceType, int]] = {}
-    models = {service.name: service.model for service in snapshot.services}
-    profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in snapshot.profiles}
-    for each in deployments:
-        width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
-        if width not in profiled or each.content == content(each.service, each.instance_type):
-            found.setdefault(each.service, {})[each.instance_type] = each.replicas
-    services = []
-    for service in snapshot.services:
-        deployed = dict(sorted(found[service.name].items())) if service.name in found else None
-        replicas = service.replicas if service.is_planned_only else deployed
-        services.append(replace(service, replicas=replicas, scaled_at_s=scaled_at_s(service.name)))
-    return replace(snapshot, services=tuple(services))
 
 
 def with_resized(snapshot: Snapshot, resized_to: Mapping[str, tuple[float, int]]) -> Snapshot:

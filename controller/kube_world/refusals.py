@@ -6,7 +6,7 @@ what is lost is one pod for each placement, until somebody looks.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +17,7 @@ from controller.api.labels import CHOSEN_NODE_ANNOTATION
 from controller.api.notation import instant
 from controller.api.structs import Container, Meta, Resources, Slim
 from controller.kube.cache import Resource
+from controller.kube_world.reservations import Reservations
 from controller.snapshot.nodes import GPU_RESOURCES
 from controller.snapshot.pods import HEEDED
 
@@ -95,10 +96,12 @@ class Refusals:
     _by_pod: dict[str, PodRefusal] = field(default_factory=dict)
     """By the pod's uid."""
 
-    def take(self, changed: Mapping[str, FailedPod | None], is_placed_here: Callable[[str], bool]) -> None:
-        """is_placed_here: whether Tonnage placed a pod (uid), whatever its annotations say."""
+    def take(self, changed: Mapping[str, FailedPod | None], reservations: Reservations) -> None:
+        """reservations: which pods Tonnage placed, whatever their annotations say."""
         for pod in changed.values():
-            if pod is not None and (refusal := refusal_of(pod)) is not None and is_placed_here(pod.metadata.uid):
+            if pod is None or (refusal := refusal_of(pod)) is None:
+                continue
+            if reservations.is_placed_here(pod.metadata.uid):
                 self._by_pod[pod.metadata.uid] = refusal
 
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from cluster.actions import Bind
+from cluster.clock import Clock
 from controller.kube.cluster_view import SeenPod
 
 ASSUMED_FOR_S = 30.0
@@ -64,7 +65,7 @@ class Reservations:
     itself, and for a short time what it finds when it takes the Lease. Instants are of one monotonic clock.
     """
 
-    clock: Callable[[], float] = lambda: 0.0
+    clock: Clock = lambda: 0.0
     inherited_for_s: float = math.inf
     """Seconds from taking the Lease in which all annotations count: binding takes milliseconds."""
     is_guarded: bool = True

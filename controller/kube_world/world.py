@@ -1,6 +1,6 @@
 """Kubernetes as a World: snapshots from watches, and actions as writes to the API server."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -10,7 +10,7 @@ from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.kube.sender import Applier, WriteJob
-from controller.kube_world.handlers import HANDLERS, CapacityAccount, Handler, WriteContext, WriteResult
+from controller.kube_world.handlers import HANDLERS, CapacityAccount, Handler, Term, WriteContext, WriteResult
 from controller.kube_world.planning_view import PlanningView
 from controller.placers import NO_CLAIMS, ClaimAllocator
 from controller.ports import Outcome
@@ -26,8 +26,15 @@ class Runner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
-Report = Callable[[Snapshot, Plan, Outcome, Mapping[str, int]], None]
-"""Function of the snapshot after a plan, the plan, its outcome, and each service's generation that it was made for."""
+class Reporter(Term, Protocol):
+    """Leader that reports on its plans."""
+
+    def report(self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
+        """Reports what a plan did, in the loop's thread.
+
+        snapshot: after the plan. generations: of each service when the plan was made.
+        """
+        ...
 
 
 class KubernetesWorld:
@@ -41,22 +48,18 @@ class KubernetesWorld:
         planning: PlanningView,
         applier: Applier,
         run: Runner,
+        reporter: Reporter,
         *,
-        epoch: Callable[[], int],
-        report: Report,
         claims: ClaimAllocator = NO_CLAIMS,
         handlers: Mapping[type[Action], Handler] = HANDLERS,
     ) -> None:
-        """epoch: of the Lease, stamped on every write. report: receives each report, in the loop's thread.
-
-        handlers: check and writes of each action.
-        """
+        """handlers: check and writes of each action."""
         self._planning = planning
         self._applier = applier
         self._run = run
-        self._report = report
+        self._reporter = reporter
         self._handlers = handlers
-        self._context = WriteContext(planning, claims, epoch)
+        self._context = WriteContext(planning, claims, reporter)
         self._generations: Mapping[str, int] = {}
 
     def observe(self) -> Snapshot:
@@ -98,4 +101,4 @@ class KubernetesWorld:
         return errors
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
-        self._report(self._planning.snapshot(anew=False), plan, outcome, self._generations)
+        self._reporter.report(self._planning.snapshot(anew=False), plan, outcome, self._generations)

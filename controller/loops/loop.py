@@ -134,7 +134,7 @@ class LoopContext:
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs this in the connection's event loop until the operator ends."""
-        self.stack.callback(self.thread.begin(work))
+        self.stack.callback(self.thread.begin(work).cancel)
 
     def events_about(self, kind: str, objects: Cache[Any]) -> Events:
         """Events about objects of this kind, which are written until the operator ends."""

@@ -5,13 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from random import Random
 from uuid import uuid4
 
 from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.kube.api_server import RequestListener
 from controller.kube.cache import Cache
 from controller.kube.cache import WatchSurroundings as Watching
 from controller.kube.connection import connect
@@ -63,7 +63,7 @@ def boot_time_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class WatchedCluster:
+class WatchedCluster(RequestListener):
     """Connection to the API server, the Lease, and all watches, in an event loop of their own."""
 
     def __init__(
@@ -81,7 +81,7 @@ class WatchedCluster:
         stack.callback(self.thread.close)
         foresee_requests(meter)
         access = ApiAccess(kubeconfig=settings.kubeconfig, context=settings.context)
-        self.connection = self.thread.run(connect(access, time.monotonic, self._count))
+        self.connection = self.thread.run(connect(access, time.monotonic, self))
         stack.callback(lambda: self.thread.run_within(self.connection.close(), 1.0))
         self.leadership = Leadership(
             self.connection,
@@ -102,16 +102,16 @@ class WatchedCluster:
         of_loops = (cache for each in loops for cache in each.caches)
         self._watched = (*self.caches.each, deployments, failed, quotas, *of_loops)
         around = Watching(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
-        stack.callback(self.thread.begin(follow(self._watched, self.connection, around)))
+        stack.callback(self.thread.begin(follow(self._watched, self.connection, around)).cancel)
         stack.callback(lambda: self.thread.run_within(self.leadership.release(), SHUTDOWN_S))
-        stack.callback(self.thread.begin(self.leadership.campaign()))
+        stack.callback(self.thread.begin(self.leadership.campaign()).cancel)
         self.reservations = Reservations(time.monotonic, settings.release_deadline_s)
         self.observer = observer_from(
             settings,
             self.caches,
             time.time,
             facts=registries.facts,
-            is_guarded=lambda: self.reservations.is_guarded,
+            reservations=self.reservations,
         )
         self.view = CachedView(
             self.observer,
@@ -127,6 +127,14 @@ class WatchedCluster:
     def epoch(self) -> int:
         """Epoch of the Lease."""
         return self.leadership.epoch
+
+    def may_write(self) -> bool:
+        """Whether this process holds the Lease."""
+        return self.leadership.may_write()
+
+    def fenced(self) -> None:
+        """Counts a write that was refused because another process leads."""
+        self._meter.count("tonnage_fenced_writes_total")
 
     def is_synced(self) -> bool:
         """Whether every watch has listed its objects."""
@@ -152,7 +160,7 @@ class WatchedCluster:
             snapshot = each.add_to(snapshot)
         return snapshot
 
-    def _count(self, request: ApiRequest) -> None:
+    def requested(self, request: ApiRequest) -> None:
         count_request(self._meter, request.verb, request.resource, request.status, request.for_s)
 
 
@@ -162,11 +170,10 @@ class ClusterWriter:
     def __init__(self, settings: OperatorSettings, cluster: WatchedCluster, meter: Meter, stack: ExitStack) -> None:
         """stack: ends the writing of Events."""
         self._settings, self._cluster, self._meter, self._stack = settings, cluster, meter, stack
-        on_fenced = partial(meter.count, "tonnage_fenced_writes_total")
-        self._applier = Applier(cluster.connection, cluster.leadership.may_write, on_fenced=on_fenced)
+        self._applier = Applier(cluster.connection, cluster)
         self._reports = replace(self._applier, concurrency=AT_A_TIME)
         self._events = Events(self._reports, cluster.view.uid, time.time, self.epoch, settings.identity)
-        stack.callback(cluster.thread.begin(self._events.write()))
+        stack.callback(cluster.thread.begin(self._events.write()).cancel)
         self._fence = Fence(cluster.connection, settings.lease.namespace, time.monotonic)
         published = PublishedLimits() if settings.autoscaler.config_maps else None
         self._own_jobs = reports_on(cluster.observer, cluster.caches, cluster.is_running, published)
@@ -181,8 +188,7 @@ class ClusterWriter:
             planning,
             self._applier,
             cluster.thread.run,
-            epoch=self.epoch,
-            report=self.report,
+            self,
             claims=cluster.observer,
         )
 

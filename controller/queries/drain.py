@@ -1,8 +1,8 @@
-"""Preview of a drain: which pods leave the node, which block it, and where each would start again. Pure."""
+"""Drain of a node: which pods leave it, which block it, where each would start again; and their eviction."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
-from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError
+from controller.kube.request import MERGE_PATCH, KubeReadError, KubeWriteError, Sleep
 from controller.queries.explain import PackerOf
 from placement.packing.planner import pack
 
@@ -160,7 +160,11 @@ def _concerned(now: Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPl
     placed = {seat.pod for seat in seats if seat.node}
     for gang, count in sorted(Counter(pod.gang for pod in leaving if pod.gang).items()):
         again = sum(1 for pod in leaving if pod.gang == gang and pod.full_name in placed)
-        yield f"Gang/{gang} loses {count} members{_members(now, gang)}; {again} of them can start elsewhere"
+        row, present = next((n for n, each in enumerate(now.gangs) if each.name == gang), None), ""
+        if row is not None:
+            running = int(((now.pods.gang == row) & (now.pods.node != PENDING)).sum())
+            present = f" of {running} that run, {now.gangs[row].min_members} must run together"
+        yield f"Gang/{gang} loses {count} members{present}; {again} of them can start elsewhere"
     runs = now.pods.node != PENDING
     for service, count in sorted(Counter(pod.service for pod in leaving if pod.service).items()):
         running = sum(1 for owner, is_there in zip(now.pods.owner, runs, strict=True) if is_there and owner == service)
@@ -169,15 +173,6 @@ def _concerned(now: Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPl
         yield f"ModelService/{service} {meanwhile}; {again} of {count} can start elsewhere"
 
 
-def _members(now: Snapshot, name: str) -> str:
-    row = next((n for n, gang in enumerate(now.gangs) if gang.name == name), None)
-    if row is None:
-        return ""
-    running = int(((now.pods.gang == row) & (now.pods.node != PENDING)).sum())
-    return f" of {running} that run, {now.gangs[row].min_members} must run together"
-
-
-Pause = Callable[[float], Awaitable[None]]
 Tell = Callable[[NodePod, str], None]
 """Called with a pod and its progress: `evicting`, `waits: ...`, `evicted`, `failed: ...`."""
 
@@ -212,7 +207,7 @@ async def evict_all(
     *,
     grace_s: int | None = None,
     dry_run: bool = False,
-    pause: Pause = asyncio.sleep,
+    pause: Sleep = asyncio.sleep,
 ) -> bool:
     """Evict these pods and wait until they are gone; returns whether all are. A failure does not stop the others.
 
@@ -234,7 +229,7 @@ async def _evict(
     grace_s: int | None,
     *,
     dry_run: bool,
-    pause: Pause,
+    pause: Sleep,
 ) -> bool:
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     options: Object = {"preconditions": {"uid": pod.uid}}
@@ -249,7 +244,8 @@ async def _evict(
             await connection.write("POST", f"{path}/eviction", body, {"dryRun": "All"} if dry_run else {})
         except KubeWriteError as error:
             refusal = error.refusal
-            if refusal.status in (NOT_FOUND, CONFLICT) and await _is_gone(connection, path, pod):
+            seen = await crud.read_if_there(connection, path)
+            if refusal.status in (NOT_FOUND, CONFLICT) and (seen is None or seen["metadata"]["uid"] != pod.uid):
                 break  # it ended otherwise; a new pod of the same name is not evicted
             if refusal.status not in (TOO_MANY_REQUESTS, CONFLICT) or dry_run:
                 tell(pod, f"failed: {refusal.words}")
@@ -270,8 +266,3 @@ async def _evict(
         return False
     tell(pod, "evicted")
     return True
-
-
-async def _is_gone(connection: ApiServer, path: str, pod: NodePod) -> bool:
-    seen = await crud.read_if_there(connection, path)
-    return seen is None or seen["metadata"]["uid"] != pod.uid

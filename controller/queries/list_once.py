@@ -84,7 +84,7 @@ async def list_cluster(connection: ApiServer, clock: Clock, settings: OperatorSe
     deployments, quotas = Cache(DEPLOYMENTS), Cache(QUOTAS)
     wanted: tuple[Cache[Any], ...] = caches.each if settings is None else (*caches.each, deployments, quotas)
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
-    observer = observer_from(known, caches, clock, at_first_sight=lambda: None)
+    observer = observer_from(known, caches, clock, freezes_heap=False)
     view = CachedView(observer, deployments, quotas=quotas, allocates_claims=allocates_claims(known))
     return ListedCluster(caches, observer, clock, view, known)
 

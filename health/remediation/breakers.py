@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
 
-from health.remediation.costs import Seats
-from health.remediation.facts import JobFacts, NodeKey, Policy, Situation, domain_subject
+from health.remediation.costs import SpareSeats
+from health.remediation.facts import JobFacts, NodeKey, RemedyPolicy, Situation, domain_subject
 from health.remediation.folding import closed, united
-from health.remediation.incidents import Incident, Phase, Remedy
+from health.remediation.incidents import Incident, IncidentPhase, Remedy
 
-_OUT = (Phase.ACTING, Phase.QUARANTINED, Phase.PROBATION)
+_OUT = (IncidentPhase.ACTING, IncidentPhase.QUARANTINED, IncidentPhase.PROBATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Harm:
         return len(tainted | decided)
 
 
-def open_breaker(nodes: Sequence[NodeKey], harm: Harm, situation: Situation, policy: Policy) -> str:
+def open_breaker(nodes: Sequence[NodeKey], harm: Harm, situation: Situation, policy: RemedyPolicy) -> str:
     """Breaker of the cluster or of a domain that forbids taking these nodes out; empty where none does."""
     now_s, total = situation.now_s, len(situation.nodes)
     recent = harm.taken_since(now_s - policy.cluster_window_s) + len(nodes)
@@ -64,7 +64,7 @@ def open_breaker(nodes: Sequence[NodeKey], harm: Harm, situation: Situation, pol
     return ""
 
 
-def job_breaker(job: JobFacts, harm: Harm, now_s: float, policy: Policy, *, own_word: bool) -> str:
+def job_breaker(job: JobFacts, harm: Harm, now_s: float, policy: RemedyPolicy, *, own_word: bool) -> str:
     """Breaker of a job that may lose no further node for now; empty where it may.
 
     own_word: whether only the job's own records accuse the node; then its restarts count as well.
@@ -84,7 +84,7 @@ def job_breaker(job: JobFacts, harm: Harm, now_s: float, policy: Policy, *, own_
     return ""
 
 
-def fruitless(job: JobFacts, now_s: float, policy: Policy) -> int:
+def fruitless(job: JobFacts, now_s: float, policy: RemedyPolicy) -> int:
     """Restarts of late that no checkpoint has followed; many of them accuse the job's program, not its nodes."""
     first_s = max(now_s - policy.restart_window_s, job.checkpoint_at_s)
     return sum(each > first_s for each in job.restarted_s)
@@ -106,11 +106,11 @@ class Places:
     spares: int
     """Spare nodes that no incident speaks against."""
 
-    def seats(self, job: JobFacts, nodes: Iterable[str]) -> Seats:
+    def seats(self, job: JobFacts, nodes: Iterable[str]) -> SpareSeats:
         """What is left for a restart of the job that leaves these nodes besides those that it leaves already."""
         blocked = _blocked(job)
         kept = self._kept(job, self.leaving.get(job.name, frozenset()).union(nodes))
-        return Seats(_size(job, kept + self._left_for(job)), blocked)
+        return SpareSeats(_size(job, kept + self._left_for(job)), blocked)
 
     def _left_for(self, job: JobFacts) -> int:
         """Spares that the restarts before this one leave; one not decided yet comes last."""
@@ -135,9 +135,9 @@ def places(incidents: Iterable[Incident], situation: Situation, spares: int) -> 
     leaving: dict[str, frozenset[str]] = {}
     for each in sorted(incidents, key=lambda one: (one.acted_s, one.since_s, one.id)):
         names = {key.name for key in each.nodes}
-        if each.remedy is Remedy.QUARANTINE and each.phase in (Phase.ACTING, Phase.QUARANTINED):
+        if each.remedy is Remedy.QUARANTINE and each.phase in (IncidentPhase.ACTING, IncidentPhase.QUARANTINED):
             lost |= names
-        if each.remedy in (Remedy.QUARANTINE, Remedy.AVOID) and each.phase is Phase.ACTING:
+        if each.remedy in (Remedy.QUARANTINE, Remedy.AVOID) and each.phase is IncidentPhase.ACTING:
             for run in each.runs:
                 job = situation.jobs.get(run.job)
                 if job is not None and job.incarnation == run.incarnation:
@@ -157,21 +157,42 @@ def _blocked(job: JobFacts) -> str:
     return ""
 
 
-_BEFORE_REPAIR = (Phase.SUSPECTED, Phase.ACTING, Phase.QUARANTINED)
+_BEFORE_REPAIR = (IncidentPhase.SUSPECTED, IncidentPhase.ACTING, IncidentPhase.QUARANTINED)
 
 
-def merged(incidents: Mapping[str, Incident], situation: Situation, policy: Policy) -> dict[str, Incident]:
+def merged(incidents: Mapping[str, Incident], situation: Situation, policy: RemedyPolicy) -> dict[str, Incident]:
     """Incidents, with suspects that appeared together in one failure domain merged into one of the domain.
 
     The merged ones close, so that their taints go: a bad switch is no reason to distrust its nodes one by one.
     """
     after = dict(incidents)
     for domain in _smallest_first(situation):
-        found = [each for each in _suspects(after) if _lies_in(each, domain, situation)]
+        members = {name for name, node in situation.nodes.items() if domain in node.domains}
+        found = [
+            each
+            for each in after.values()
+            if each.phase in _BEFORE_REPAIR and each.nodes and not each.domain and not each.program_error
+            if all(key.name in members for key in each.nodes)
+        ]
         known = after.get(domain_subject(domain))
         together = _together(found, known, policy)
         if together:
-            after[domain_subject(domain)] = _of_domain(domain, together, known, situation.now_s)
+            first = replace(
+                together[0],
+                id=domain_subject(domain),
+                generation=known.generation + 1 if known is not None else 1,
+                phase=IncidentPhase.SUSPECTED,
+                domain=domain,
+                remedy=Remedy.NONE,
+                acted_s=float("inf"),
+                phase_since_s=situation.now_s,
+                closed_s=known.closed_s if known is not None else float("-inf"),
+                strikes=known.strikes if known is not None else 0,
+                waits_for="",
+            )
+            after[domain_subject(domain)] = reduce(
+                united, together, known if known is not None and known.is_open else first
+            )
             for each in together:
                 after[each.id] = closed(each, situation.now_s, f"part of {domain_subject(domain)}")
     return after
@@ -186,19 +207,7 @@ def _smallest_first(situation: Situation) -> Iterator[str]:
     return iter(sorted(telling, key=lambda domain: (sizes[domain], domain)))
 
 
-def _suspects(incidents: Mapping[str, Incident]) -> list[Incident]:
-    return [
-        each
-        for each in incidents.values()
-        if each.phase in _BEFORE_REPAIR and each.nodes and not each.domain and not each.program_error
-    ]
-
-
-def _lies_in(incident: Incident, domain: str, situation: Situation) -> bool:
-    return all(key.name in situation.nodes and domain in situation.nodes[key.name].domains for key in incident.nodes)
-
-
-def _together(found: list[Incident], known: Incident | None, policy: Policy) -> list[Incident]:
+def _together(found: list[Incident], known: Incident | None, policy: RemedyPolicy) -> list[Incident]:
     """Suspects that belong to one fault: close in time to the open domain incident, or enough of them to each other."""
     if known is not None and known.is_open:
         window = (known.since_s - policy.domain_window_s, known.seen_s + policy.domain_window_s)
@@ -210,20 +219,3 @@ def _together(found: list[Incident], known: Incident | None, policy: Policy) -> 
         if len(near) >= policy.domain_suspects <= len(nodes) and len(near) > len(best):
             best = near
     return best
-
-
-def _of_domain(domain: str, together: list[Incident], known: Incident | None, now_s: float) -> Incident:
-    first = replace(
-        together[0],
-        id=domain_subject(domain),
-        generation=known.generation + 1 if known is not None else 1,
-        phase=Phase.SUSPECTED,
-        domain=domain,
-        remedy=Remedy.NONE,
-        acted_s=float("inf"),
-        phase_since_s=now_s,
-        closed_s=known.closed_s if known is not None else float("-inf"),
-        strikes=known.strikes if known is not None else 0,
-        waits_for="",
-    )
-    return reduce(united, together, known if known is not None and known.is_open else first)

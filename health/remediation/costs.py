@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, exp, inf, lgamma, log, sqrt
 
-from health.remediation.facts import JobFacts, Policy, Source
+from health.remediation.facts import JobFacts, Origin, RemedyPolicy
 from health.remediation.incidents import Alternative, Incident, JobDo
 from health.verdicts.verdict import Part
 
@@ -28,7 +28,7 @@ DETECTED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class SpareSeats:
     """What a restart without the suspected nodes would find."""
 
     pods: int
@@ -39,14 +39,14 @@ class Seats:
 
 def at_fault(incident: Incident) -> float:
     """Probability that restarting on the same nodes fails again."""
-    if incident.strikes or Source.NODE in incident.sources or Source.NEIGHBOUR in incident.sources:
+    if incident.strikes or Origin.NODE in incident.sources or Origin.NEIGHBOUR in incident.sources:
         return CONFIRMED
     prior = PROGRAM_AT_FAULT if incident.program_error else AT_FAULT[incident.part]
     return prior * incident.confidence
 
 
 def alternatives(
-    incident: Incident, job: JobFacts, seats: Seats, now_s: float, policy: Policy
+    incident: Incident, job: JobFacts, seats: SpareSeats, now_s: float, policy: RemedyPolicy
 ) -> tuple[Alternative, ...]:
     """What can be done for a job that is disturbed by an incident, cheapest first."""
     found = (
@@ -55,7 +55,9 @@ def alternatives(
     return tuple(sorted(found, key=lambda each: each.gpu_hours))
 
 
-def _stopped(incident: Incident, job: JobFacts, seats: Seats, now_s: float, policy: Policy) -> tuple[Alternative, ...]:
+def _stopped(
+    incident: Incident, job: JobFacts, seats: SpareSeats, now_s: float, policy: RemedyPolicy
+) -> tuple[Alternative, ...]:
     again_s = job.at_risk_s(now_s)
     fails = at_fault(incident)
     evict_s = job.restart_s + again_s + (1 - fails) * policy.innocent_out_s * _share_out(incident, job)
@@ -73,7 +75,9 @@ def _stopped(incident: Incident, job: JobFacts, seats: Seats, now_s: float, poli
     )
 
 
-def _slow(incident: Incident, job: JobFacts, seats: Seats, now_s: float, policy: Policy) -> tuple[Alternative, ...]:
+def _slow(
+    incident: Incident, job: JobFacts, seats: SpareSeats, now_s: float, policy: RemedyPolicy
+) -> tuple[Alternative, ...]:
     """Ski-rental: a disturbance is expected to last as long again as it has lasted, so tolerating it costs what has
     been lost so far, and moving is cheaper as soon as that exceeds the price of moving. For any duration this costs at
     most twice what hindsight would (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988)."""
@@ -99,7 +103,7 @@ def _slow(incident: Incident, job: JobFacts, seats: Seats, now_s: float, policy:
     )
 
 
-def _evict(do: JobDo, lost_s: float, note: str, job: JobFacts, seats: Seats, policy: Policy) -> Alternative:
+def _evict(do: JobDo, lost_s: float, note: str, job: JobFacts, seats: SpareSeats, policy: RemedyPolicy) -> Alternative:
     if seats.blocked or not seats.pods:
         why = seats.blocked or f"fewer healthy nodes than its {job.min_available} pods need"
         return Alternative(do, inf, why)
@@ -109,7 +113,7 @@ def _evict(do: JobDo, lost_s: float, note: str, job: JobFacts, seats: Seats, pol
     return Alternative(do, _hours(lost_s + missing * policy.node_back_s, job.gpus), note)
 
 
-def _missing_share(job: JobFacts, seats: Seats) -> float:
+def _missing_share(job: JobFacts, seats: SpareSeats) -> float:
     return 1 - seats.pods / max(len(job.pods), 1)
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from health.verdicts.verdict import Cause, Part, Syndrome
 
 
-class Source(StrEnum):
+class Origin(StrEnum):
     """Origin of evidence: a job may forge its own, nobody else's."""
 
     JOB = "job"
@@ -29,7 +29,7 @@ class NodeKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class FaultEvidence:
     """One observation. It may arrive twice, late, out of order, or never; `at_s` alone orders it."""
 
     job: str
@@ -48,7 +48,7 @@ class Evidence:
     """When it was last seen. Both in seconds since the epoch, the controller's clock."""
     confidence: float
     """0..1, as in Verdict."""
-    source: Source = Source.JOB
+    source: Origin = Origin.JOB
     slow_share: float = 0.0
     """Share of the job's speed that is lost, 0..1; 0 for a job that has stopped."""
     program_error: bool = False
@@ -172,7 +172,7 @@ AHEAD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RemedyPolicy:
     """Defaults are the proposals of docs/health.md; each is chosen unless a source is named."""
 
     job_quarantines: int = 2
@@ -212,7 +212,7 @@ class Policy:
     """False: incidents are opened and costs shown, nothing is done."""
 
 
-def is_relevant(evidence: Evidence, situation: Situation, policy: Policy) -> bool:
+def is_relevant(evidence: FaultEvidence, situation: Situation, policy: RemedyPolicy) -> bool:
     """Whether evidence may change an incident."""
     now_s = situation.now_s
     if not now_s - policy.stale_s <= evidence.at_s <= now_s + AHEAD_S or evidence.since_s > evidence.at_s:
@@ -220,7 +220,7 @@ def is_relevant(evidence: Evidence, situation: Situation, policy: Policy) -> boo
     if not all(_is_present(key, situation) for key in evidence.nodes):
         return False
     job = situation.jobs.get(evidence.job)
-    if evidence.source is Source.JOB:
+    if evidence.source is Origin.JOB:
         hears = situation.heard_share >= policy.heard_share
         return hears and job is not None and _is_of_this_run(evidence, job)
     return bool(evidence.nodes)
@@ -231,7 +231,7 @@ def _is_present(key: NodeKey, situation: Situation) -> bool:
     return node is not None and node.key == key
 
 
-def _is_of_this_run(evidence: Evidence, job: JobFacts) -> bool:
+def _is_of_this_run(evidence: FaultEvidence, job: JobFacts) -> bool:
     """A job testifies about its own pods and the nodes under them, while they live."""
     pods = {pod.uid: pod for pod in job.pods}
     blamed = [pods[uid] for uid in evidence.pods if uid in pods]
@@ -248,7 +248,7 @@ def _is_of_this_run(evidence: Evidence, job: JobFacts) -> bool:
 _ONE_NODE = (Part.RANK, Part.NODE, Part.NIC)
 
 
-def subject_of(evidence: Evidence) -> str:
+def subject_of(evidence: FaultEvidence) -> str:
     """Id of the incident that evidence belongs to, from what it blames alone."""
     if evidence.part in _ONE_NODE and len(evidence.nodes) == 1:
         return node_subject(evidence.nodes[0])

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from health.remediation.facts import Evidence, NodeFacts, OurTaint, Situation, Source, subject_of
-from health.remediation.incidents import Incident, Phase, Remedy, Run
+from health.remediation.facts import FaultEvidence, NodeFacts, Origin, OurTaint, Situation, subject_of
+from health.remediation.incidents import Incident, IncidentPhase, Remedy, Run
 from health.verdicts.verdict import Cause, Part, Syndrome
 
 PROGRAM_CAUSES = (Cause.CALL_ORDER,)
@@ -14,7 +14,7 @@ LIMITED_SLACK = 0.05
 
 
 def folded(
-    incidents: Mapping[str, Incident], evidence: Iterable[Evidence], situation: Situation
+    incidents: Mapping[str, Incident], evidence: Iterable[FaultEvidence], situation: Situation
 ) -> dict[str, Incident]:
     """Incidents after relevant evidence. Instants decide, not the order of arrival."""
     after = dict(incidents)
@@ -32,14 +32,14 @@ def folded(
     return after
 
 
-def _incident_of(evidence: Evidence, incidents: Mapping[str, Incident]) -> str:
+def _incident_of(evidence: FaultEvidence, incidents: Mapping[str, Incident]) -> str:
     """Id of the incident that the evidence is about: its suspect's own while it is open, else its domain's."""
     own = subject_of(evidence)
     known = incidents.get(own)
     return own if known is not None and known.is_open else _domain_of(evidence, incidents) or own
 
 
-def _domain_of(evidence: Evidence, incidents: Mapping[str, Incident]) -> str:
+def _domain_of(evidence: FaultEvidence, incidents: Mapping[str, Incident]) -> str:
     """Id of the open domain incident that its nodes are part of already; a program's error is no domain's."""
     if _is_programs(evidence):
         return ""
@@ -49,7 +49,7 @@ def _domain_of(evidence: Evidence, incidents: Mapping[str, Incident]) -> str:
     return ""
 
 
-def _is_explained(evidence: Evidence, situation: Situation) -> bool:
+def _is_explained(evidence: FaultEvidence, situation: Situation) -> bool:
     """Whether there is nothing to remedy: another cause, or no more than our own limits take."""
     if evidence.cause is not None and evidence.cause not in PROGRAM_CAUSES:
         return True
@@ -57,17 +57,17 @@ def _is_explained(evidence: Evidence, situation: Situation) -> bool:
     return evidence.syndrome is Syndrome.OTHER_SLOW and any(_own_limit_explains(evidence, node) for node in nodes)
 
 
-def _own_limit_explains(evidence: Evidence, node: NodeFacts) -> bool:
+def _own_limit_explains(evidence: FaultEvidence, node: NodeFacts) -> bool:
     """Whether our own watts or CPU quota, in force by then, cost the node as much speed as the job has lost."""
     expected = 1 - node.own_speed_share
     return node.limited_since_s <= evidence.at_s and expected > 0 and evidence.slow_share <= expected + LIMITED_SLACK
 
 
-def _opened(id_: str, evidence: Evidence, situation: Situation, *, generation: int) -> Incident:
+def _opened(id_: str, evidence: FaultEvidence, situation: Situation, *, generation: int) -> Incident:
     return Incident(
         id=id_,
         generation=generation,
-        phase=Phase.SUSPECTED,
+        phase=IncidentPhase.SUSPECTED,
         runs=_runs(evidence, situation),
         nodes=tuple(sorted(evidence.nodes, key=lambda key: key.name)),
         syndrome=evidence.syndrome,
@@ -84,11 +84,11 @@ def _opened(id_: str, evidence: Evidence, situation: Situation, *, generation: i
     )
 
 
-def _is_programs(evidence: Evidence) -> bool:
+def _is_programs(evidence: FaultEvidence) -> bool:
     return evidence.program_error or evidence.cause in PROGRAM_CAUSES
 
 
-def _runs(evidence: Evidence, situation: Situation) -> tuple[Run, ...]:
+def _runs(evidence: FaultEvidence, situation: Situation) -> tuple[Run, ...]:
     job = situation.jobs.get(evidence.job)
     if job is None or (evidence.syndrome is Syndrome.NONE and evidence.cause is None):
         return ()
@@ -96,41 +96,30 @@ def _runs(evidence: Evidence, situation: Situation) -> tuple[Run, ...]:
     return (Run(job.name, job.incarnation),) if seen_by_it else ()
 
 
-def _with(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
-    if known.phase is Phase.CLOSED:
+def _with(known: Incident, evidence: FaultEvidence, situation: Situation) -> Incident:
+    if known.phase is IncidentPhase.CLOSED:
         return known if evidence.over else _reopened(known, evidence, situation)
     if evidence.over:
-        return _ended(known, evidence, situation.now_s)
-    if known.phase in (Phase.QUARANTINED, Phase.PROBATION):
-        return _reopened(known, evidence, situation) if _is_relapse(known, evidence, situation) else known
-    return _joined(known, evidence, situation)
+        # A disturbance that went away by itself, before the job was stopped for it.
+        waits = (
+            known.phase is IncidentPhase.SUSPECTED
+            or (known.phase is IncidentPhase.ACTING and known.at_checkpoint and not known.stops)
+            or (known.phase is IncidentPhase.PAGED and not known.stops and not known.domain)
+        )
+        if not waits or evidence.at_s < known.seen_s:
+            return known
+        return closed(known, situation.now_s, "; ".join(evidence.shown) or "it ended by itself")
+    if known.phase in (IncidentPhase.QUARANTINED, IncidentPhase.PROBATION):
+        # A relapse: a node that is out disturbs a job anew, or shows a fault after it passed its test.
+        by_itself = known.phase is IncidentPhase.PROBATION and evidence.source is not Origin.JOB
+        relapse = evidence.at_s > known.phase_since_s and (by_itself or _runs(evidence, situation) != ())
+        return _reopened(known, evidence, situation) if relapse else known
+    return united(known, _opened(known.id, evidence, situation, generation=known.generation))
 
 
-def _is_relapse(known: Incident, evidence: Evidence, situation: Situation) -> bool:
-    """Whether a node that is out disturbs a job anew, or shows a fault after it passed its test."""
-    by_itself = known.phase is Phase.PROBATION and evidence.source is not Source.JOB
-    return evidence.at_s > known.phase_since_s and (by_itself or _runs(evidence, situation) != ())
-
-
-def _reopened(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
+def _reopened(known: Incident, evidence: FaultEvidence, situation: Situation) -> Incident:
     fresh = _opened(known.id, evidence, situation, generation=known.generation + 1)
     return replace(fresh, strikes=known.strikes, closed_s=known.closed_s, nodes=fresh.nodes or known.nodes)
-
-
-def _ended(known: Incident, evidence: Evidence, now_s: float) -> Incident:
-    """A disturbance that went away by itself, before the job was stopped for it."""
-    waits = (
-        known.phase is Phase.SUSPECTED
-        or (known.phase is Phase.ACTING and known.at_checkpoint and not known.stops)
-        or (known.phase is Phase.PAGED and not known.stops and not known.domain)
-    )
-    if not waits or evidence.at_s < known.seen_s:
-        return known
-    return closed(known, now_s, "; ".join(evidence.shown) or "it ended by itself")
-
-
-def _joined(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
-    return united(known, _opened(known.id, evidence, situation, generation=known.generation))
 
 
 def united(known: Incident, other: Incident) -> Incident:
@@ -164,7 +153,12 @@ _BREADTH = {part: number for number, part in enumerate(
 
 def closed(known: Incident, now_s: float, why: str) -> Incident:
     return replace(
-        known, phase=Phase.CLOSED, phase_since_s=now_s, closed_s=max(now_s, known.seen_s), waits_for=why, runs=()
+        known,
+        phase=IncidentPhase.CLOSED,
+        phase_since_s=now_s,
+        closed_s=max(now_s, known.seen_s),
+        waits_for=why,
+        runs=(),
     )
 
 
@@ -174,12 +168,22 @@ def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Inci
     Its job may still run on the node: what evidence says of that joins it before it counts as quarantined.
     """
     if known is not None and known.generation >= taint.generation:
-        lost = known.phase is Phase.SUSPECTED and known.generation == taint.generation
-        return _carried_on(known, taint) if lost and not taint.on_probation else known
+        lost = known.phase is IncidentPhase.SUSPECTED and known.generation == taint.generation
+        if not lost or taint.on_probation:
+            return known
+        # The record of the decision that set the taint was lost.
+        return replace(
+            known,
+            phase=IncidentPhase.ACTING,
+            remedy=Remedy.QUARANTINE,
+            acted_s=taint.at_s,
+            phase_since_s=taint.at_s,
+            strikes=known.strikes + 1,
+        )
     return Incident(
         id=taint.incident,
         generation=taint.generation,
-        phase=Phase.PROBATION if taint.on_probation else Phase.ACTING,
+        phase=IncidentPhase.PROBATION if taint.on_probation else IncidentPhase.ACTING,
         runs=(),
         nodes=(node.key,),
         syndrome=Syndrome.NONE,
@@ -193,16 +197,4 @@ def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Inci
         phase_since_s=taint.at_s,
         strikes=known.strikes + 1 if known is not None else 1,
         shown=("rebuilt from the node's taint",),
-    )
-
-
-def _carried_on(known: Incident, taint: OurTaint) -> Incident:
-    """The record of the decision that set the taint was lost."""
-    return replace(
-        known,
-        phase=Phase.ACTING,
-        remedy=Remedy.QUARANTINE,
-        acted_s=taint.at_s,
-        phase_since_s=taint.at_s,
-        strikes=known.strikes + 1,
     )

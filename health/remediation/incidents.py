@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from health.remediation.facts import NodeKey, Source
+from health.remediation.facts import NodeKey, Origin
 from health.verdicts.verdict import Part, Syndrome
 
 
-class Phase(StrEnum):
+class IncidentPhase(StrEnum):
     """Where an incident stands."""
 
     SUSPECTED = "Suspected"
@@ -66,13 +66,13 @@ class Incident:
     """Name of its FaultIncident, from its subject alone: the same suspect has the same incident after a crash."""
     generation: int
     """Rises when a closed incident opens again."""
-    phase: Phase
+    phase: IncidentPhase
     runs: tuple[Run, ...]
     """Runs that it disturbs, sorted; each is done with when its job has another run."""
     nodes: tuple[NodeKey, ...]
     syndrome: Syndrome
     part: Part
-    sources: tuple[Source, ...]
+    sources: tuple[Origin, ...]
     since_s: float
     """Earliest beginning."""
     seen_s: float
@@ -109,11 +109,11 @@ class Incident:
     @property
     def act(self) -> Act | None:
         """What was decided and is still to be done."""
-        return Act(self.id, self.generation, self.remedy, self.acted_s) if self.phase is Phase.ACTING else None
+        return Act(self.id, self.generation, self.remedy, self.acted_s) if self.phase is IncidentPhase.ACTING else None
 
     @property
     def is_open(self) -> bool:
-        return self.phase is not Phase.CLOSED
+        return self.phase is not IncidentPhase.CLOSED
 
 
 class NodeDo(StrEnum):

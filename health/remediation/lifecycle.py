@@ -6,10 +6,10 @@ from math import inf
 
 from health.remediation import breakers, costs
 from health.remediation.breakers import Harm, Places
-from health.remediation.costs import Seats
-from health.remediation.facts import JobFacts, NodeFacts, NodeKey, Policy, Situation, Source
+from health.remediation.costs import SpareSeats
+from health.remediation.facts import JobFacts, NodeFacts, NodeKey, Origin, RemedyPolicy, Situation
 from health.remediation.folding import closed
-from health.remediation.incidents import Alternative, Incident, JobDo, Phase, Remedy
+from health.remediation.incidents import Alternative, Incident, IncidentPhase, JobDo, Remedy
 from health.verdicts.verdict import Part
 
 _ONE_NODE = (Part.RANK, Part.NODE, Part.NIC)
@@ -20,14 +20,14 @@ class Around:
     """What an incident's next step depends on besides itself."""
 
     situation: Situation
-    policy: Policy
+    policy: RemedyPolicy
     harm: Harm
     places: Places
 
 
 def advanced(incident: Incident, around: Around) -> Incident:
     """The incident after all steps that can be taken now."""
-    for _ in range(len(Phase)):
+    for _ in range(len(IncidentPhase)):
         after = _step(incident, around)
         if after == incident:
             break
@@ -68,15 +68,17 @@ def _suspected(incident: Incident, around: Around) -> Incident:
     situation, policy, now_s = around.situation, around.policy, around.situation.now_s
     jobs = live_jobs(incident, situation)
     if incident.domain and not jobs:
-        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"look at {incident.domain}")
-    if not jobs and (incident.runs or not _node_itself(incident)):
+        return replace(incident, phase=IncidentPhase.PAGED, phase_since_s=now_s, waits_for=f"look at {incident.domain}")
+    if not jobs and (incident.runs or not (incident.part in _ONE_NODE and not _is_own_word(incident))):
         return closed(incident, now_s, "the job ended or was restarted before anything was done")
     if _is_over(incident, jobs, around):
         return closed(incident, now_s, "not seen any more")
     if not policy.remediate:
         return replace(incident, waits_for="the policy remediates nothing")
     if _is_hopeless(incident, jobs, around):
-        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for="it stops after each restart")
+        return replace(
+            incident, phase=IncidentPhase.PAGED, phase_since_s=now_s, waits_for="it stops after each restart"
+        )
     ready = replace(incident, waits_for="")
     return _asked(ready, jobs, around) if is_open_question(ready) else _decided(ready, jobs, around)
 
@@ -95,17 +97,12 @@ def _is_over(incident: Incident, jobs: list[JobFacts], around: Around) -> bool:
 
 
 def _is_own_word(incident: Incident) -> bool:
-    return set(incident.sources) == {Source.JOB}
+    return set(incident.sources) == {Origin.JOB}
 
 
-def _was_tried(incident: Incident, policy: Policy) -> bool:
+def _was_tried(incident: Incident, policy: RemedyPolicy) -> bool:
     """Whether the same suspect was restarted in place of late: a program at fault accuses now this node, now that."""
     return incident.strikes > 0 and incident.since_s - incident.closed_s < policy.restart_window_s
-
-
-def _node_itself(incident: Incident) -> bool:
-    """Whether evidence of the node's own says enough without a job that suffers."""
-    return incident.part in _ONE_NODE and not _is_own_word(incident)
 
 
 def is_open_question(incident: Incident) -> bool:
@@ -120,7 +117,7 @@ def _asked(incident: Incident, jobs: list[JobFacts], around: Around) -> Incident
     if now_s - max(incident.since_s, incident.phase_since_s) < around.policy.confirm_s:
         return replace(incident, waits_for=f"probe: {incident.probe}")
     if not incident.stops or _was_tried(incident, around.policy):
-        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"probe: {incident.probe}")
+        return replace(incident, phase=IncidentPhase.PAGED, phase_since_s=now_s, waits_for=f"probe: {incident.probe}")
     return _acting(incident, Remedy.IN_PLACE, jobs, 0, now_s)
 
 
@@ -163,7 +160,7 @@ def priced(incident: Incident, job: JobFacts, around: Around) -> tuple[Alternati
     return costs.alternatives(incident, job, found, around.situation.now_s, around.policy)
 
 
-def seats(incident: Incident, job: JobFacts, around: Around) -> Seats:
+def seats(incident: Incident, job: JobFacts, around: Around) -> SpareSeats:
     """Pods that the job can restart with when it leaves the incident's nodes."""
     return around.places.seats(job, (key.name for key in incident.nodes))
 
@@ -196,7 +193,7 @@ def _is_too_much(incident: Incident, around: Around) -> str:
 def _acting(incident: Incident, remedy: Remedy, jobs: list[JobFacts], pods: int, now_s: float) -> Incident:
     return replace(
         incident,
-        phase=Phase.ACTING,
+        phase=IncidentPhase.ACTING,
         remedy=remedy,
         pods=pods if jobs and pods < len(jobs[0].pods) else 0,
         acted_s=now_s,
@@ -215,17 +212,17 @@ def _in_action(incident: Incident, around: Around) -> Incident:
     if live_jobs(incident, situation):
         return incident
     if incident.domain:
-        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"look at {incident.domain}")
+        return replace(incident, phase=IncidentPhase.PAGED, phase_since_s=now_s, waits_for=f"look at {incident.domain}")
     if incident.remedy in (Remedy.AVOID, Remedy.IN_PLACE):
         return closed(incident, now_s, "restarted")
     if untainted:
         return incident
-    return replace(incident, phase=Phase.QUARANTINED, phase_since_s=now_s, runs=(), waits_for="its test")
+    return replace(incident, phase=IncidentPhase.QUARANTINED, phase_since_s=now_s, runs=(), waits_for="its test")
 
 
 def _quarantined(incident: Incident, around: Around) -> Incident:
     if all(node.tested_s > incident.acted_s for node in _facts(incident, around)):
-        return replace(incident, phase=Phase.PROBATION, phase_since_s=around.situation.now_s, waits_for="")
+        return replace(incident, phase=IncidentPhase.PROBATION, phase_since_s=around.situation.now_s, waits_for="")
     return incident
 
 
@@ -238,31 +235,27 @@ def _on_probation(incident: Incident, around: Around) -> Incident:
 
 def _paged(incident: Incident, around: Around) -> Incident:
     if incident.domain:
-        return _domain_watched(incident, around)
+        # A domain stays open while suspects appear in it, and its jobs are still restarted.
+        now_s, jobs = around.situation.now_s, live_jobs(incident, around.situation)
+        if jobs and not _is_hopeless(incident, jobs, around):
+            return replace(incident, phase=IncidentPhase.SUSPECTED, phase_since_s=now_s)
+        quiet = now_s - incident.seen_s > around.policy.restart_window_s
+        return closed(incident, now_s, "nothing more was seen in it") if quiet else incident
     if incident.runs and not live_jobs(incident, around.situation):
         return closed(incident, around.situation.now_s, "the job ended or was restarted")
     return incident
 
 
-def _domain_watched(incident: Incident, around: Around) -> Incident:
-    """A domain stays open while suspects appear in it, and its jobs are still restarted."""
-    now_s, jobs = around.situation.now_s, live_jobs(incident, around.situation)
-    if jobs and not _is_hopeless(incident, jobs, around):
-        return replace(incident, phase=Phase.SUSPECTED, phase_since_s=now_s)
-    quiet = now_s - incident.seen_s > around.policy.restart_window_s
-    return closed(incident, now_s, "nothing more was seen in it") if quiet else incident
-
-
 _STEPS = {
-    Phase.SUSPECTED: _suspected,
-    Phase.ACTING: _in_action,
-    Phase.QUARANTINED: _quarantined,
-    Phase.PROBATION: _on_probation,
-    Phase.PAGED: _paged,
+    IncidentPhase.SUSPECTED: _suspected,
+    IncidentPhase.ACTING: _in_action,
+    IncidentPhase.QUARANTINED: _quarantined,
+    IncidentPhase.PROBATION: _on_probation,
+    IncidentPhase.PAGED: _paged,
 }
 
 
-def avoided(incidents: Iterable[Incident], now_s: float, policy: Policy) -> set[NodeKey]:
+def avoided(incidents: Iterable[Incident], now_s: float, policy: RemedyPolicy) -> set[NodeKey]:
     """Nodes that jobs have left of late though they bear no taint: restarts choose others."""
     return {
         key
@@ -272,7 +265,7 @@ def avoided(incidents: Iterable[Incident], now_s: float, policy: Policy) -> set[
     }
 
 
-def is_forgotten(incident: Incident, now_s: float, policy: Policy) -> bool:
+def is_forgotten(incident: Incident, now_s: float, policy: RemedyPolicy) -> bool:
     """Whether a closed incident counts no more."""
     return not incident.is_open and now_s - incident.closed_s > policy.forget_s
 

@@ -7,7 +7,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from health.analysis.excess import Baseline, Tier, standing, transfer_excess
 from health.records.layout import Layout
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
 
 LEAST_RATIO = 1.2
 """Slow-down from which a path counts as slow."""
@@ -64,7 +64,9 @@ def _in_window(
     ratio = np.median(window, axis=0) / np.maximum(baseline.transfer_s, 1e-9)
     error = 1.2533 * baseline.transfer_noise * np.sqrt(1 / tier.steps + 1 / baseline.steps)
     used = baseline.transfer_s > 0
-    usable = used & ~_touches(layout, explained)
+    flagged = np.zeros(layout.ranks, np.bool_)
+    flagged[explained] = True
+    usable = used & ~np.asarray(np.logical_or.reduceat(flagged[layout.members], layout.starts[:-1])[layout.span_path])
     out = found.out & (ratio >= LEAST_RATIO) & usable
     if not out.any():
         return None
@@ -77,18 +79,8 @@ def _in_window(
         baseline.transfer_s,
         ratio,
     )
-    return slow if _largest(slow, layout) >= tier.least_share else None
-
-
-def _touches(layout: Layout, ranks: IntArray) -> BoolArray:
-    flagged = np.zeros(layout.ranks, np.bool_)
-    flagged[ranks] = True
-    return np.asarray(np.logical_or.reduceat(flagged[layout.members], layout.starts[:-1])[layout.span_path])
-
-
-def _largest(slow: SlowSpans, layout: Layout) -> float:
     by_nic = [slow.excess[_spans_of(nic, slow, layout)].sum() for nic in _nics_on(slow, layout)]
-    return float(max([slow.excess.max(), *by_nic]))
+    return slow if float(max([slow.excess.max(), *by_nic])) >= tier.least_share else None
 
 
 def _nics_on(slow: SlowSpans, layout: Layout) -> list[int]:
@@ -116,7 +108,7 @@ class Named:
     probe: str = ""
 
 
-def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, points: bool) -> Verdict:
+def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, points: bool) -> JobVerdict:
     """The one part that explains the slow paths.
 
     points: False knows no point pattern, only rows and columns: every excess is some NIC's.
@@ -126,7 +118,7 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
     shown = (
         f"{int(slow.out.sum())} paths transfer {total:.0%} of a step longer than before, over {slow.tier.steps} steps"
     )
-    return Verdict(
+    return JobVerdict(
         at_s,
         Syndrome.NONE if found.cause else Syndrome.COMMUNICATION_SLOW,
         found.part,

@@ -8,7 +8,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from health.analysis.excess import Baseline, Standing, Tier, compute_excess, compute_pace, standing
 from health.records.layout import Layout
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
 
 ALIKE = 0.6
 """Share of the largest excess from which a rank counts among those slowed by the same cause."""
@@ -63,15 +63,15 @@ def _beyond_replica(excess: FloatArray, ranks: IntArray, layout: Layout) -> Floa
 
 def blamed(
     ranks: IntArray, found: Standing, layout: Layout, at_s: float, since_s: float, *, causes: bool
-) -> Iterator[Verdict]:
+) -> Iterator[JobVerdict]:
     """Verdicts on slow ranks; with `causes`, ranks of one replica or stage are an imbalance and no fault."""
     share = float(found.excess[ranks].max())
     shown = f"computes {share:.0%} of a step longer than before and than the job's pace, over {found.tier.steps} steps"
 
-    def verdict(part: Part, on: IntArray, note: str, cause: Cause | None = None, probe: str = "") -> Verdict:
+    def verdict(part: Part, on: IntArray, note: str, cause: Cause | None = None, probe: str = "") -> JobVerdict:
         syndrome = Syndrome.NONE if cause else Syndrome.OTHER_SLOW
         confidence = min(0.99, share / (2 * found.tier.least_share))
-        return Verdict(at_s, syndrome, part, tuple(on.tolist()), since_s, confidence, (shown, note), cause, probe)
+        return JobVerdict(at_s, syndrome, part, tuple(on.tolist()), since_s, confidence, (shown, note), cause, probe)
 
     nodes = np.unique(layout.node[ranks])
     if causes and (imbalance := _imbalance(ranks, layout)) is not None:

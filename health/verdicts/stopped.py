@@ -8,7 +8,7 @@ import numpy as np
 from health.analysis import waits
 from health.analysis.waits import Absent, Lost, Order, Stack, Stuck
 from health.records.layout import Layout
-from health.verdicts.verdict import NETWORK, Cause, Fact, FactKind, Part, Syndrome, Verdict
+from health.verdicts.verdict import NETWORK, Cause, Fact, FactKind, JobVerdict, Part, Syndrome
 from tonnage.records import Phase
 
 PHASE_CAUSES = {
@@ -30,27 +30,24 @@ def on_hang(
     sampled: Mapping[int, Stack],
     *,
     causes: bool,
-) -> Verdict:
+) -> JobVerdict:
     """sampled: stacks of ranks since then. causes: whether explanations that are no fault are considered."""
-    if isinstance(found, Absent) and (alone := _alone(found, sampled)) is not None:
-        found = replace(found, ranks=(alone,))
+    if isinstance(found, Absent) and len(found.ranks) > 1 and not found.silent:
+        # The one of them that waits for no other process: the others wait in what is not recorded.
+        alone = waits.idle_alone(found.ranks, sampled)
+        found = found if alone is None else replace(found, ranks=(alone,))
     verdict = _on_waits(found, layout, facts, at_s, causes=causes)
     return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
 
 
-def _alone(found: Absent, sampled: Mapping[int, Stack]) -> int | None:
-    """The one of several absent ranks that waits for no other process: the others wait in what is not recorded."""
-    return waits.idle_alone(found.ranks, sampled) if len(found.ranks) > 1 and not found.silent else None
-
-
 def _on_waits(
     found: Absent | Stuck | Order, layout: Layout, facts: Sequence[Fact], at_s: float, *, causes: bool
-) -> Verdict:
+) -> JobVerdict:
     if isinstance(found, Stuck):
         return _stuck(found, layout, _recent(facts, found.since_s), at_s)
     if isinstance(found, Order):
         shown = ("ranks wait for each other in different operations",)
-        return Verdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, Cause.CALL_ORDER)
+        return JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, Cause.CALL_ORDER)
     return _absent(found, layout, _recent(facts, found.since_s), at_s, causes=causes)
 
 
@@ -58,7 +55,7 @@ def _recent(facts: Sequence[Fact], since_s: float) -> list[Fact]:
     return [fact for fact in facts if fact.since_s >= since_s - FACT_AGE_S]
 
 
-def _stuck(found: Stuck, layout: Layout, facts: list[Fact], at_s: float) -> Verdict:
+def _stuck(found: Stuck, layout: Layout, facts: list[Fact], at_s: float) -> JobVerdict:
     ranks = sorted(set(layout.ranks_on(found.path).tolist()))
     shown: tuple[str, ...] = (f"all {len(ranks)} members entered it, none left it", f"{found.waiting} ranks wait")
     network = [fact for fact in facts if fact.kind in NETWORK and fact.rank in ranks]
@@ -73,25 +70,25 @@ def _stuck(found: Stuck, layout: Layout, facts: list[Fact], at_s: float) -> Verd
         probe = "pair probes between neighbours of the ring"
     shown += tuple(sorted({f"{fact.kind} on rank {fact.rank}" for fact in network}))
     confidence = 0.95 if network else 0.8
-    return Verdict(at_s, Syndrome.COMMUNICATION_HANG, part, named, found.since_s, confidence, shown, None, probe)
+    return JobVerdict(at_s, Syndrome.COMMUNICATION_HANG, part, named, found.since_s, confidence, shown, None, probe)
 
 
-def _absent(found: Absent, layout: Layout, facts: list[Fact], at_s: float, *, causes: bool) -> Verdict:
+def _absent(found: Absent, layout: Layout, facts: list[Fact], at_s: float, *, causes: bool) -> JobVerdict:
     shown: tuple[str, ...] = (f"{found.waiting} ranks wait for it, it waits for none",)
     if causes and (cause := _phase_or_common(found, layout)) is not None:
-        return Verdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, cause)
+        return JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, cause)
     gone = any(fact.kind is FactKind.PROCESS_GONE and fact.rank in found.ranks for fact in facts)
     on_node = np.flatnonzero(layout.node == layout.node[found.ranks[0]])
     whole = len(on_node) > 1 and set(on_node.tolist()) <= set(found.ranks) and len(found.ranks) == len(on_node)
     syndrome = Syndrome.DEAD_PROCESS if gone or (whole and found.silent) else Syndrome.OTHER_HANG
     shown += ("its heartbeats stopped as well" if found.silent else "its heartbeats go on",)
     if whole:
-        return Verdict(at_s, syndrome, Part.NODE, found.ranks, found.since_s, 0.9, shown)
+        return JobVerdict(at_s, syndrome, Part.NODE, found.ranks, found.since_s, 0.9, shown)
     if len(found.ranks) > 1:
         probe = "stacks of these ranks"
-        return Verdict(at_s, syndrome, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe)
+        return JobVerdict(at_s, syndrome, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe)
     probe = "state of the process, from the node agent: stopped or gone" if found.silent and not gone else ""
-    return Verdict(at_s, syndrome, Part.RANK, found.ranks, found.since_s, 0.95, shown, None, probe)
+    return JobVerdict(at_s, syndrome, Part.RANK, found.ranks, found.since_s, 0.95, shown, None, probe)
 
 
 def _phase_or_common(found: Absent, layout: Layout) -> Cause | None:
@@ -101,7 +98,7 @@ def _phase_or_common(found: Absent, layout: Layout) -> Cause | None:
     return Cause.STALL if nodes > 1 and len(found.ranks) >= MANY * layout.ranks else None
 
 
-def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) -> Verdict:
+def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) -> JobVerdict:
     gone = any(
         fact.kind is FactKind.PROCESS_GONE and fact.rank in found.ranks for fact in _recent(facts, found.since_s)
     )
@@ -115,9 +112,13 @@ def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) ->
     )
     if len(found.ranks) > 1 and not whole:
         probe = "state of these processes, from their node agents"
-        return Verdict(at_s, Syndrome.DEAD_PROCESS, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe)
+        return JobVerdict(
+            at_s, Syndrome.DEAD_PROCESS, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe
+        )
     part, confidence = (Part.NODE if whole else Part.RANK), (0.99 if gone else 0.9)
     own = found.own_error and not any(
         fact.kind is FactKind.XID and fact.rank in found.ranks for fact in _recent(facts, found.since_s)
     )
-    return Verdict(at_s, Syndrome.DEAD_PROCESS, part, found.ranks, found.since_s, confidence, shown, program_error=own)
+    return JobVerdict(
+        at_s, Syndrome.DEAD_PROCESS, part, found.ranks, found.since_s, confidence, shown, program_error=own
+    )

@@ -56,7 +56,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JobVerdict:
     """Exactly one of three: it blames a part, it names a cause that is no hardware, or it asks for a probe."""
 
     at_s: float

@@ -7,29 +7,29 @@ or a freeze, is one read, one decision and one write.
 import contextlib
 import errno
 import math
-import os
 import select
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
 from isolation import state as act
 from isolation.arbiter import next_timer_s, step
 from isolation.cgroupfs import CgroupFs
-from isolation.ledger import Ledger, Sandbox
+from isolation.ledger import MemoryLedger, Sandbox
 from isolation.settings import Settings
 from isolation.state import (
+    ArbiterState,
     Asked,
+    CallDemand,
     Ended,
     Event,
     FeedsRunner,
     Found,
     ReachedLease,
-    Request,
     SandboxEnded,
     SandboxStarted,
-    State,
     Used,
     Withdrawn,
 )
@@ -84,7 +84,7 @@ class Enforcer:
         self, files: CgroupFs, budget_bytes: int, settings: Settings, clock: Callable[[], float], *, tick_s: float = 1.0
     ) -> None:
         self.tree = SandboxTree(files)
-        self.state = State(Ledger(budget_bytes))
+        self.state = ArbiterState(MemoryLedger(budget_bytes))
         self.settings = settings
         self._files = files
         self._clock = clock
@@ -134,7 +134,7 @@ class Enforcer:
             if lease_bytes is None:  # loosened by a stop: the wall tells
                 wall_bytes = self.tree.max_bytes(name, call.call)
                 lease_bytes = call.used_bytes if wall_bytes is None else max(1, wall_bytes - WALL_SLACK_BYTES)
-            events.append(Found(Request(call.call, name, self._clock(), lease_bytes), lease_bytes, call.used_bytes))
+            events.append(Found(CallDemand(call.call, name, self._clock(), lease_bytes), lease_bytes, call.used_bytes))
         self._step(events)
         self._watch_agent(name)
         self._step([Used({}, {name: self._agent_bytes(name)}, complete=False)])
@@ -159,7 +159,7 @@ class Enforcer:
         self._unwatch(self._watched, "memory.events", self.tree.agent_group(name))
         self._step([SandboxEnded(name)])
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: CallDemand) -> None:
         self._step([Asked(request)])
 
     def withdraw(self, call: str) -> None:
@@ -451,8 +451,4 @@ class Enforcer:
 
 def lower_own_risk() -> None:
     """Makes this process the kernel's last choice when memory runs out."""
-    descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, b"-999")
-    finally:
-        os.close(descriptor)
+    Path("/proc/self/oom_score_adj").write_text("-999", encoding="ascii")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import structlog
 
 from isolation.ledger import Sandbox
-from isolation.orders import NodeReport, Orders, SandboxOrder, SandboxReport
+from isolation.orders import IsolationReport, Orders, SandboxOrder, SandboxReport
 from isolation.tree import Capability, CgroupFiles, container_group, is_uid, pod_groups
 from nodeagent.sandboxes.enforcer import Enforcer
 from nodeagent.sandboxes.server import SandboxServer
@@ -46,7 +46,7 @@ class SandboxPods:
                 self._enforcer.change(self._sandbox(uid, order, there[uid]))
                 self._orders[uid] = order
 
-    def report(self, node: str, life: str, can: Capability) -> NodeReport:
+    def report(self, node: str, life: str, can: Capability) -> IsolationReport:
         state = self._enforcer.state
         sandboxes: dict[str, SandboxReport] = {}
         for uid in self._orders:
@@ -66,7 +66,7 @@ class SandboxPods:
             )
         sandboxes |= {uid: SandboxReport(trouble=why) for uid, why in self._trouble.items()}
         budget_bytes, reserved_bytes = state.ledger.budget_bytes, state.ledger.reserved_bytes()
-        return NodeReport(node, life, can.level, can.reason, budget_bytes, reserved_bytes, sandboxes)
+        return IsolationReport(node, life, can.level, can.reason, budget_bytes, reserved_bytes, sandboxes)
 
     def _take(self, uid: str, order: SandboxOrder) -> None:
         home = self._home(uid, order.container_id)

@@ -19,7 +19,7 @@ import structlog
 
 from cluster.errors import UNREADABLE
 from isolation.cgroupfs import CgroupFs, host_facts
-from isolation.orders import ORDERS, REPORT, NodeReport, Orders
+from isolation.orders import ORDERS, REPORT, IsolationReport, Orders
 from isolation.settings import Settings
 from isolation.tree import AGENT, CALL_PREFIX, LIGHT, Capability, CgroupFiles, capability_of
 from nodeagent.logs import configure_logs
@@ -74,7 +74,7 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
         with suppress(BlockingIOError):
             if not os.read(orders, 1 << 16):
                 return
-        _send(reports, NodeReport(settings.node, life, can.level, can.reason))
+        _send(reports, IsolationReport(settings.node, life, can.level, can.reason))
         time.sleep(REPORT_EVERY_S)
 
 
@@ -124,7 +124,7 @@ def received(orders: int, pending: bytes, known: Orders) -> tuple[bool, bytes, O
     return False, pending, known
 
 
-def _send(reports: int, report: NodeReport) -> None:
+def _send(reports: int, report: IsolationReport) -> None:
     os.write(reports, msgspec.json.encode(report) + b"\n")
 
 
@@ -208,7 +208,7 @@ class SandboxSupervisor:
         self._command = (*command, msgspec.json.encode(settings).decode())
         self._process: asyncio.subprocess.Process | None = None
         self._orders: bytes | None = None
-        self.report: NodeReport | None = None
+        self.report: IsolationReport | None = None
         """The newest report; None before the first."""
 
     def receive(self, travelled: bytes) -> bool:
@@ -255,7 +255,7 @@ class SandboxSupervisor:
             self._hand_over()
             assert process.stdout is not None  # noqa: S101 - made with a pipe
             while line := await process.stdout.readline():
-                self.report = msgspec.json.decode(line, type=NodeReport)
+                self.report = msgspec.json.decode(line, type=IsolationReport)
                 self._send(sealed_text(REPORT, line.rstrip(), self._keys(), self._settings.node))
             log.warning("the isolation process ended and is started again", code=await process.wait())
         finally:

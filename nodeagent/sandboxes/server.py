@@ -7,7 +7,7 @@ ledger's. What a client gets wrong costs its own pod alone.
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +18,8 @@ import structlog
 from cluster.clock import Clock
 from isolation import state as act
 from isolation.admission import bytes_from, claim_bytes, command_class
-from isolation.orders import Verdict, ended, refused
-from isolation.state import ADVICE, Reason, Request
+from isolation.orders import CallVerdict, ended, refused
+from isolation.state import ADVICE, CallDemand, Reason
 from isolation.tree import CALL_PREFIX, is_below
 from nodeagent.process_files import visible_group_in
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
@@ -30,7 +30,6 @@ from nodeagent.sandboxes.sockets import (
     ConnectedProcess,
     End,
     Exited,
-    Message,
     Resume,
     bounded_wait_s,
     group_of,
@@ -222,26 +221,24 @@ class SandboxServer:
             if not packet or not self._may(self.pods[client.sandbox]):
                 self._end(number)
                 return
-            self._handle(number, client, message_from(packet), passed)
+            message = message_from(packet)
+            match message:
+                case CallRequest() if not client.has_asked:
+                    self._ask(number, client, message)
+                case Resume() if passed and not client.has_asked:
+                    self._resume(number, client, passed[0])
+                case Exited(code) if client.exit_code is None and client.has_asked:
+                    client.exit_code = code
+                    self._conclude(number, client)
+                case End() if client.call is not None and client.call in self._enforcer.state.calls:
+                    self._enforcer.kill(client.call)
+                case _:
+                    self._end(number)
         except BadMessageError as error:
             log.info("a client's message refused", pod=client.sandbox, why=str(error))
             self._conclude_with(number, refused("INVALID_HINT", 0.0))
         finally:
             client.closer.close_all(passed)
-
-    def _handle(self, number: int, client: ClientConnection, message: Message, passed: Sequence[int]) -> None:
-        match message:
-            case CallRequest() if not client.has_asked:
-                self._ask(number, client, message)
-            case Resume() if passed and not client.has_asked:
-                self._resume(number, client, passed[0])
-            case Exited(code) if client.exit_code is None and client.has_asked:
-                client.exit_code = code
-                self._conclude(number, client)
-            case End() if client.call is not None and client.call in self._enforcer.state.calls:
-                self._enforcer.kill(client.call)
-            case _:
-                self._end(number)
 
     def _ask(self, number: int, client: ClientConnection, request: CallRequest) -> None:
         enforcer, pod = self._enforcer, self.pods[client.sandbox]
@@ -278,7 +275,9 @@ class SandboxServer:
         client.call = self._new_name()
         self._calls[client.call] = number
         enforcer.ask(
-            Request(client.call, client.sandbox, self._clock(), claim, kind, declared=hint is not None, wait_s=wait_s)
+            CallDemand(
+                client.call, client.sandbox, self._clock(), claim, kind, declared=hint is not None, wait_s=wait_s
+            )
         )
 
     def _resume(self, number: int, client: ClientConnection, pidfd: int) -> None:
@@ -376,7 +375,7 @@ class SandboxServer:
             return
         if client.call is None:
             outcome: Literal["signalled", "exited"] = "signalled" if code < 0 else "exited"
-            self._conclude_with(number, Verdict(outcome, 128 - code if code < 0 else code, None, 0, None, None, ""))
+            self._conclude_with(number, CallVerdict(outcome, 128 - code if code < 0 else code, None, 0, None, None, ""))
             return
         end = client.end or self._enforcer.facts_of(client.call)
         if end is None:
@@ -407,7 +406,7 @@ class SandboxServer:
         if (number := self._calls.get(call)) is not None:
             self._connections[number].send(state_packet(state, reason, **figures))
 
-    def _conclude_with(self, number: int, verdict: Verdict) -> None:
+    def _conclude_with(self, number: int, verdict: CallVerdict) -> None:
         self._connections[number].send(verdict_packet(verdict))
         self._end(number)
 

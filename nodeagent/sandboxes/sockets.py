@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from cluster.errors import UNREADABLE
-from isolation.orders import Verdict
+from isolation.orders import CallVerdict
 from isolation.state import Reason
 from nodeagent.process_files import visible_group_in
 
@@ -203,6 +203,6 @@ def state_packet(state: str, reason: Reason, **figures: Any) -> bytes:
     return msgspec.json.encode({"state": state, "reason": reason, **figures})
 
 
-def verdict_packet(verdict: Verdict, left: int = 0) -> bytes:
+def verdict_packet(verdict: CallVerdict, left: int = 0) -> bytes:
     """Last word on a call. left: processes that it left behind, which its client may still end."""
     return msgspec.json.encode({"state": "ended", "verdict": verdict, "left": left})

@@ -52,7 +52,7 @@ class Packer:
     """
 
     # 1,213 nodes: 0.03 ms for the median decision under BestFit, whose ratings cost next to nothing
-    # (benchmarks/scale.py).
+    # (benchmarks/packing_speed.py).
 
     def __init__(
         self,

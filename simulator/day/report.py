@@ -173,7 +173,7 @@ def as_html(
     )
     nodes = [f"{text} at {at}" for at, text in events if text.startswith("node ")]
     in_short = "; ".join([*nodes, *(f"{count} {what}" for count, what in counts if count)]) or "nothing"
-    columns = ("What", "Tonnage", "BaselineDay") if baseline else ("What", "Tonnage")
+    columns = ("What", "Tonnage", "Baseline") if baseline else ("What", "Tonnage")
     lines = [Legend("Tonnage", "var(--policy-0)", "")]
     if baseline:
         lines.append(Legend("baseline", "var(--policy-2)", _DASHES))

@@ -15,7 +15,7 @@ from controller.loops.health.stream import HealthStream
 from controller.loops.power.domain_tree import PoweredNode
 from controller.loops.power.loop import PowerLoop, PowerView
 from health.probing import Question
-from health.remediation.facts import Evidence, NodeKey
+from health.remediation.facts import FaultEvidence, NodeKey
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.__main__ import clock
 from power.leases.messages import Keys
@@ -134,12 +134,12 @@ class Controller(threading.Thread):
         self.stream.may_be_sent_to = lambda _: True  # agents of one machine are on loopback
         self.stream.node_uids = {node: f"key-{node}" for node in NODES}
         self.stream.governed = self.stream.controls = frozenset(NODES)
-        self.found: list[Evidence] = []
+        self.found: list[FaultEvidence] = []
         self.port = 0
         self.refused: dict[str, int] = {}
         self._end = threading.Event()
         self._numbers = count()
-        self._questions: list[tuple[Question, Evidence]] = []
+        self._questions: list[tuple[Question, FaultEvidence]] = []
 
     def run(self) -> None:
         if self._spaces is not None:
@@ -154,7 +154,7 @@ class Controller(threading.Thread):
         keys = tuple(NodeKey(node, f"key-{node}") for node in suspects)
         now_s = clock()
         self.found, job = [], f"ns/train-{next(self._numbers)}"
-        asking = Evidence(job, "run", syndrome, Part.NOTHING, keys, (), now_s - 5, now_s, 0.5, probe="pair probes")
+        asking = FaultEvidence(job, "run", syndrome, Part.NOTHING, keys, (), now_s - 5, now_s, 0.5, probe="pair probes")
         self._questions.append((Question(suspects), asking))
 
     @property

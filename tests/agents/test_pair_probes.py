@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from health.records.frames import PROBE_KIND, Peer, ProbeOrder, packed_order
-from health.remediation.facts import Evidence, Source
+from health.remediation.facts import FaultEvidence, Origin
 from health.verdicts.verdict import Part, Syndrome
 from nodeagent.health.probe_wire import MAGIC, ProbeListener
 from nodeagent.health.prober import MOST_A_MINUTE, Prober, measured_with
@@ -174,7 +174,7 @@ def test_agents_without_probes_say_so_and_the_question_stays_open(tmp_path: Path
         assert "no pair could be measured" in found.shown[-1]
 
 
-def answered(controller: Controller) -> Evidence:
+def answered(controller: Controller) -> FaultEvidence:
     until(lambda: bool(controller.found), "an answer of the probes", 35.0)
     return controller.found[0]
 
@@ -208,7 +208,7 @@ def controller(shaped: tuple[Namespaces, Controller]) -> Controller:
     return shaped[1]
 
 
-def named(found: Evidence) -> tuple[Part, list[str], Source]:
+def named(found: FaultEvidence) -> tuple[Part, list[str], Origin]:
     return found.part, [key.name for key in found.nodes], found.source
 
 
@@ -218,7 +218,7 @@ def test_on_a_sound_network_nothing_is_accused(controller: Controller) -> None:
 
     found = answered(controller)
 
-    assert (found.over, found.source) == (True, Source.JOB)
+    assert (found.over, found.source) == (True, Origin.JOB)
     assert "no fault of the network" in found.shown[0]
 
 
@@ -226,14 +226,14 @@ def test_a_token_bucket_on_one_nodes_interface_is_its_nic(spaces: Namespaces, co
     spaces.slow_nic("b", "60mbit")
     controller.ask("a", "b")
 
-    assert named(answered(controller)) == (Part.NIC, ["b"], Source.NODE)
+    assert named(answered(controller)) == (Part.NIC, ["b"], Origin.NODE)
 
 
 def test_a_slow_path_to_one_peer_is_the_link(spaces: Namespaces, controller: Controller) -> None:
     spaces.slow_link("a", "b", "60mbit")
     controller.ask("a", "b")
 
-    assert named(answered(controller)) == (Part.LINK, ["a", "b"], Source.NODE)
+    assert named(answered(controller)) == (Part.LINK, ["a", "b"], Origin.NODE)
 
 
 def test_a_black_hole_to_one_peer_is_the_link(spaces: Namespaces, controller: Controller) -> None:
@@ -242,5 +242,5 @@ def test_a_black_hole_to_one_peer_is_the_link(spaces: Namespaces, controller: Co
 
     found = answered(controller)
 
-    assert named(found) == (Part.LINK, ["a", "b"], Source.NODE)
+    assert named(found) == (Part.LINK, ["a", "b"], Origin.NODE)
     assert "no answer" in found.shown[-1]

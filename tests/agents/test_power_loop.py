@@ -79,7 +79,7 @@ class Cluster:
         self.said: list[ReportedDecision] = []
         self.samples: tuple[Sample, ...] = ()
         me: Any = self
-        context = loop_context(applier=Applier(me, lambda: True), meter=me, clocks=clocks)
+        context = loop_context(applier=Applier(me, Leading()), meter=me, clocks=clocks)
         self.reporter = PowerReporter(
             self.domains, self.loop, context, me, lambda: {"ns/shop": "80" * 24}, FAST.stale_s, learns_s=0.5
         )

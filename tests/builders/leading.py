@@ -13,9 +13,27 @@ class Leading:
 
     epoch: int = 1
     leads: bool = True
+    refused: int = 0
+    """Writes that were refused because another process leads."""
 
     def may_write(self) -> bool:
         return self.leads
+
+    def fenced(self) -> None:
+        self.refused += 1
+
+
+@dataclass(frozen=True)
+class Unreported:
+    """A leader in this epoch of the Lease, whose reports nobody reads."""
+
+    of_lease: int = 1
+
+    def epoch(self) -> int:
+        return self.of_lease
+
+    def report(self, *_: object) -> None:
+        return None
 
 
 @dataclass

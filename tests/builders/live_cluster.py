@@ -18,7 +18,7 @@ class LiveCluster:
     def __init__(self, objects: Iterable[Object] = (), kinds: Iterable[Kind] = KINDS, **observing: Any) -> None:
         self.caches: Caches = empty_caches(kinds=kinds)
         self.clock = HandClock(1000.0)
-        self.observer = Observer(self.caches, self.clock, at_first_sight=lambda: None, **observing)
+        self.observer = Observer(self.caches, self.clock, freezes_heap=False, **observing)
         self._version = 1
         self._by_kind: dict[str, Cache[Any]] = {
             "Node": self.caches.nodes,

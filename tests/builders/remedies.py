@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from health.remediation.decision import Decision, decide
+from health.remediation.decision import HealthDecision, decide
 from health.remediation.facts import (
-    Evidence,
+    FaultEvidence,
     JobFacts,
     NodeFacts,
     NodeKey,
+    Origin,
     OurTaint,
     PodFacts,
-    Policy,
+    RemedyPolicy,
     Situation,
-    Source,
 )
 from health.remediation.incidents import Incident, Intent, JobDo, JobIntent, NodeDo, NodeIntent
 from health.verdicts.verdict import Part, Syndrome
@@ -42,9 +42,9 @@ def job(name: str, nodes: Sequence[str], **facts: object) -> JobFacts:
     return replace(made, **facts)
 
 
-def evidence(on: JobFacts, *nodes: str, at_s: float, **facts: object) -> Evidence:
+def evidence(on: JobFacts, *nodes: str, at_s: float, **facts: object) -> FaultEvidence:
     """A hang of the ranks on these nodes, as the job's records show it."""
-    made = Evidence(
+    made = FaultEvidence(
         job=on.name,
         incarnation=on.incarnation,
         syndrome=Syndrome.OTHER_HANG,
@@ -59,7 +59,7 @@ def evidence(on: JobFacts, *nodes: str, at_s: float, **facts: object) -> Evidenc
     return replace(made, **facts)
 
 
-def slow(on: JobFacts, *nodes: str, at_s: float, since_s: float, share: float = 0.3, **facts: object) -> Evidence:
+def slow(on: JobFacts, *nodes: str, at_s: float, since_s: float, share: float = 0.3, **facts: object) -> FaultEvidence:
     found = evidence(on, *nodes, at_s=at_s, since_s=since_s, syndrome=Syndrome.OTHER_SLOW, slow_share=share)
     return replace(found, **facts)
 
@@ -70,7 +70,7 @@ class PretendFleet:
 
     nodes: dict[str, NodeFacts]
     jobs: dict[str, JobFacts]
-    policy: Policy = field(default_factory=Policy)
+    policy: RemedyPolicy = field(default_factory=RemedyPolicy)
     now_s: float = START_S
     incidents: tuple[Incident, ...] = ()
     broken: set[str] = field(default_factory=set)
@@ -85,10 +85,10 @@ class PretendFleet:
         )
         return Situation(self.now_s, dict(self.jobs), dict(self.nodes), spares, self.heard_share)
 
-    def decision(self, heard: Iterable[Evidence] = ()) -> Decision:
+    def decision(self, heard: Iterable[FaultEvidence] = ()) -> HealthDecision:
         return decide(self.situation(), self.incidents, tuple(heard), self.policy)
 
-    def cycle(self, heard: Iterable[Evidence] = (), *, at_s: float | None = None) -> Decision:
+    def cycle(self, heard: Iterable[FaultEvidence] = (), *, at_s: float | None = None) -> HealthDecision:
         """One cycle in which everything is written and carried out."""
         self.now_s = self.now_s if at_s is None else at_s
         decision = self.decision(heard)
@@ -97,7 +97,7 @@ class PretendFleet:
             self.carry_out(intent)
         return decision
 
-    def due(self, decision: Decision) -> tuple[Intent, ...]:
+    def due(self, decision: HealthDecision) -> tuple[Intent, ...]:
         """What may be carried out, by what was written last."""
         return decision.due([each.act for each in self.incidents if each.act is not None])
 
@@ -153,7 +153,7 @@ class PretendFleet:
         assert len(places) >= on.min_available, f"{on.name} is left with {len(places)} of {on.min_available} pods"
         return tuple(PodFacts(f"{incarnation}-{index}", name, self.now_s) for index, name in enumerate(places))
 
-    def node_dos(self, decision: Decision) -> list[tuple[NodeDo, str]]:
+    def node_dos(self, decision: HealthDecision) -> list[tuple[NodeDo, str]]:
         return [(each.do, each.node.name) for each in decision.intents if isinstance(each, NodeIntent)]
 
     def tainted(self) -> set[str]:
@@ -167,4 +167,4 @@ def fleet(nodes: int = 40, spares: int = 2, *, leaf: int = 8, **facts: object) -
     return PretendFleet(made, {"train/a": job("train/a", names[:nodes], **facts)})
 
 
-NODE = Source.NODE
+NODE = Origin.NODE

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from isolation.arbiter import step
-from isolation.ledger import MIB, Ledger, Sandbox
+from isolation.ledger import MIB, MemoryLedger, Sandbox
 from isolation.settings import Settings
 from isolation.state import (
     Action,
     Admit,
+    ArbiterState,
     Asked,
+    CallDemand,
     Ended,
     Event,
     Freeze,
@@ -17,11 +19,9 @@ from isolation.state import (
     KillAgent,
     ReachedLease,
     Refuse,
-    Request,
     SandboxStarted,
     SetAgentLease,
     SetLease,
-    State,
     Thaw,
     Used,
 )
@@ -35,8 +35,8 @@ def sandbox(
     return Sandbox(name, budget_mib * MIB, priority, guaranteed_mib * MIB, agent_mib * MIB)
 
 
-def request(call: str, sandbox: str, claim_mib: int, *, at_s: float = 0.0, wait_s: float = 1e9) -> Request:
-    return Request(call, sandbox, at_s, claim_mib * MIB, wait_s=wait_s)
+def request(call: str, sandbox: str, claim_mib: int, *, at_s: float = 0.0, wait_s: float = 1e9) -> CallDemand:
+    return CallDemand(call, sandbox, at_s, claim_mib * MIB, wait_s=wait_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PretendNode:
     """Runs works against the arbiter. Agents use the memory in `agent_bytes`."""
 
     settings: Settings
-    state: State
+    state: ArbiterState
     works: dict[str, Work]
     agent_bytes: dict[str, int] = field(default_factory=dict)
     now_s: float = 0.0
@@ -83,8 +83,8 @@ class PretendNode:
     def of(
         cls, budget_mib: int, sandboxes: Iterable[Sandbox], works: Iterable[Work], settings: Settings | None = None
     ) -> "PretendNode":
-        ledger = Ledger(budget_mib * MIB)
-        node = cls(settings or Settings(), State(ledger), {work.call: work for work in works})
+        ledger = MemoryLedger(budget_mib * MIB)
+        node = cls(settings or Settings(), ArbiterState(ledger), {work.call: work for work in works})
         node._events = [SandboxStarted(one) for one in sandboxes]
         return node
 

@@ -29,6 +29,7 @@ from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.world import KubernetesWorld
 from controller.placers import NodePool
 from tests.builders import manifests
+from tests.builders.leading import Leading, Unreported
 from tests.contracts.stage import Stage
 from tests.until import until
 
@@ -62,10 +63,9 @@ class KubernetesStages:
         self._put(PODS, list(pods.values()))
         world = KubernetesWorld(
             PlanningView(self.view, [NodePool("bind", {})], clock=time.monotonic),
-            Applier(self.api, lambda: True),
+            Applier(self.api, Leading()),
             self.loop.run,
-            epoch=lambda: 1,
-            report=lambda *_: None,
+            Unreported(1),
         )
         stage = Stage(world, lambda: self._settled(world, pods), declines=frozenset({Move}))
         stage.settled()
@@ -133,7 +133,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
         api = loop.run(connect(ApiAccess(kubeconfig=str(kubeconfig)), time.monotonic))
         stack.callback(lambda: loop.run(api.close()))
         caches, deployments = empty_caches(), Cache(DEPLOYMENTS)
-        observer = Observer(caches, time.time, is_ours=is_ours, at_first_sight=lambda: None)
+        observer = Observer(caches, time.time, is_ours=is_ours, freezes_heap=False)
         view = CachedView(observer, deployments)
         stages = KubernetesStages(loop, api, caches, view)
         stages._put("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", [crd(kind) for kind in OWN_KINDS])
@@ -142,7 +142,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
         stages._put(f"{OURS}/gputypes", [manifests.gpu_type("a100")])
         stages._put(f"{OURS}/modelprofiles", [manifests.profile()])
         around = WatchSurroundings(time.time, _pause, Random(1))  # noqa: S311  # jitter
-        stack.callback(loop.begin(follow((*caches.each, deployments), api, around)))
+        stack.callback(loop.begin(follow((*caches.each, deployments), api, around)).cancel)
         until(lambda: all(cache.is_synced for cache in (*caches.each, deployments)), "the watches are synced", WITHIN_S)
         yield stages
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxReport
+from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxReport
 from isolation.tree import Level
 from nodeagent.controller_link import ControllerLink
 from power.leases.messages import Inventory, Keys, Refusal, opened_text, sealed, sealed_text
@@ -55,14 +55,14 @@ class FakeIsolation:
     """What happens once in every report."""
     reports: int = 0
 
-    def report(self) -> NodeReport:
+    def report(self) -> IsolationReport:
         orders, self.reports = self.orders, self.reports + 1
         happened = {**self.happened, **({self.steadily: self.reports} if self.steadily else {})}
         sandboxes = {
             uid: SandboxReport(200 << 20, 512 << 20, running=2, queued=1, frozen=1, happened=happened)
             for uid in (orders.sandboxes if orders is not None else ())
         }
-        return NodeReport(self.node, "life", self.level, self.why, 8 << 30, 1 << 30, sandboxes)
+        return IsolationReport(self.node, "life", self.level, self.why, 8 << 30, 1 << 30, sandboxes)
 
 
 class GuestIsolation:
@@ -73,12 +73,12 @@ class GuestIsolation:
         self._guest, self._pod = guest, (uid, container.rpartition("/")[2])
         self._turn = threading.Lock()
         self._handed: Orders | None = None
-        self._newest: NodeReport | None = None
+        self._newest: IsolationReport | None = None
         self._guest.call(f"{REMOTE}:begin", node, *self._pod)
         while self._newest is None:
             self._exchange()
 
-    def report(self) -> NodeReport:
+    def report(self) -> IsolationReport:
         self._exchange()
         assert self._newest is not None
         return self._newest
@@ -96,7 +96,7 @@ class GuestIsolation:
             lines: str = self._guest.call(f"{REMOTE}:exchange", text)
         self._handed = orders
         if lines:
-            self._newest = msgspec.json.decode(lines.splitlines()[-1], type=NodeReport)
+            self._newest = msgspec.json.decode(lines.splitlines()[-1], type=IsolationReport)
 
 
 class Isolation(Protocol):
@@ -104,7 +104,7 @@ class Isolation(Protocol):
 
     orders: Orders | None
 
-    def report(self) -> NodeReport: ...
+    def report(self) -> IsolationReport: ...
 
 
 @contextmanager

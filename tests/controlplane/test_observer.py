@@ -19,6 +19,7 @@ import yaml
 from cluster.errors import ObservationError
 from cluster.snapshot import PENDING
 from controller.api.crds import FOLDER
+from controller.kube.api_server import RequestListener
 from controller.kube.cache import WatchSurroundings, WatchTimes
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import ApiAccess
@@ -96,18 +97,21 @@ async def eyes(server: ControlPlane, folder: Path, *, times: WatchTimes | None =
 
     requests: list[ApiRequest] = []
 
-    def counted(request: ApiRequest) -> None:
-        requests.append(request)
-        stirred.set()
+    class Counting(RequestListener):
+        def requested(self, request: ApiRequest) -> None:
+            requests.append(request)
+            stirred.set()
 
     through = await line.start(folder)
     caches = empty_caches(stirred.set, groups=())
     async with (
-        await connect(ApiAccess(kubeconfig=str(through), request_timeout_s=10.0), time.monotonic, counted) as watching,
+        await connect(
+            ApiAccess(kubeconfig=str(through), request_timeout_s=10.0), time.monotonic, Counting()
+        ) as watching,
         await connect(ApiAccess(kubeconfig=str(server.kubeconfig)), time.monotonic) as api,
     ):
         made: Eyes
-        observer = Observer(caches, lambda: time.time() + made.ahead_s, at_first_sight=lambda: None)
+        observer = Observer(caches, lambda: time.time() + made.ahead_s, freezes_heap=False)
         made = Eyes(line, api, caches, observer, stirred, requests)
         around = WatchSurroundings(time.time, pause, Random(1))  # noqa: S311  # jitter
         following = asyncio.create_task(follow(caches.each, watching, around, times))

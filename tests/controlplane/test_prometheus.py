@@ -20,10 +20,10 @@ from controller.loops.autoscaler.measured import Measured, Sample
 from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading
 from controller.metrics.registry import Meter
-from simulator.controlplane.prometheus import prometheus_program
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
 from tests.builders.prometheus_history import import_history
+from tests.rigs.prometheus import prometheus_program
 from tests.until import until, until_async
 
 pytestmark = pytest.mark.controlplane

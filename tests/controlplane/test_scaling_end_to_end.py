@@ -15,7 +15,6 @@ import yaml
 from cluster.errors import BuildError
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
-from simulator.controlplane.prometheus import prometheus_program
 from simulator.controlplane.server import ControlPlane
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
@@ -23,6 +22,7 @@ from tests.builders.prometheus_history import import_history
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import ROOT, operator, until
 from tests.controlplane.servers import StartServer
+from tests.rigs.prometheus import prometheus_program
 from tests.until import comes_true
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow]

@@ -25,7 +25,7 @@ from controller.loops.power.reporter import samples_of
 from controller.metrics.registry import Meter, Sample, count_request
 from controller.ports import Brain
 from controller.report.cycle_reporter import CycleReporter
-from isolation.orders import NodeReport
+from isolation.orders import IsolationReport
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -110,7 +110,7 @@ class Load:
         )
         self._meter.count("tonnage_demand_readings_total", "prometheus", "QueryEmpty" if number % 3 else "ok")
         policy = PolicyFacts(3, 2, running=4, queued=1, frozen=1, agent_bytes=1 << 30, calls_bytes=2 << 30)
-        here = NodeReport("a", "life", "full", "cgroup v2, writable", 8 << 30, 3 << 30)
+        here = IsolationReport("a", "life", "full", "cgroup v2, writable", 8 << 30, 3 << 30)
         self._meter.publish_sandboxes(sandbox_samples({"agents": policy}, {"a": here}))
         self._meter.count("tonnage_sandbox_happenings_total", "agents", "ToolCallKilled", "OUTGREW_CLAIM")
         self._meter.count("tonnage_sandbox_happenings_total", "agents", "AgentKilled", "NODE_SHORT_OF_MEMORY", by=0)

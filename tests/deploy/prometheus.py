@@ -16,8 +16,8 @@ from urllib.request import urlopen
 import pytest
 
 from cluster.errors import BuildError
-from simulator.controlplane.prometheus import prometheus_program
 from tests import until as waiting
+from tests.rigs.prometheus import prometheus_program
 
 until = partial(waiting.until, within_s=180.0, pause_s=0.1)
 """Patient enough for a Prometheus that starts, scrapes and evaluates."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from isolation.cgroupfs import CgroupFs, host_facts
-from isolation.launcher import run_in
 from isolation.ledger import MIB
 from isolation.tree import Limits, SandboxTree, capability_of
+from tests.rigs.launcher import run_in
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "machine"

@@ -1,9 +1,9 @@
 """What User-Mode Linux cannot show of a kernel: pressure information, two CPUs, cpusets."""
 
 from simulator.kernel.guest import Guest
-from simulator.sandboxes.runs import as_json
 from tests.emulated.in_machine import SPIN_S
 from tests.kernel.test_enforcer import agent, run_of
+from tests.rigs.sandboxes.runs import as_json
 
 MACHINE = "tests.emulated.in_machine"
 
@@ -18,7 +18,7 @@ def test_the_machine_has_two_cpus_cpusets_and_pressure_and_allows_all_of_isolati
 
 
 def test_a_braked_call_is_pressure_and_the_brakes_event_comes_before_a_trigger_on_it(machine: Guest) -> None:
-    found = machine.call("simulator.sandboxes.costs:signals", 1, 50_000)
+    found = machine.call("tests.rigs.sandboxes.costs:signals", 1, 50_000)
 
     assert found["later_ms"][0] > 0
     assert found["some_s"][0] >= found["full_s"][0] >= 0.05  # what the trigger had to wait for
@@ -54,7 +54,7 @@ def test_a_killer_by_pressure_ends_a_sandbox_before_the_kernel_does(machine: Gue
     # Both together want 2 x (40 + 150) MiB of 250: they are braked at 0.95 of that, which is pressure.
     run = run_of("pressure-brake", agent("a", 150.0), agent("b", 150.0), budget_mib=250.0)
 
-    result = machine.call("simulator.sandboxes.replay:run_in_guest", as_json(run))
+    result = machine.call("tests.rigs.sandboxes.replay:run_in_guest", as_json(run))
 
     assert result["reasons"]["PRESSURE"] >= 1
     assert not all(one["survived"] for one in result["agents"])

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import run_in
 from isolation.ledger import MIB
-from isolation.orders import NodeReport, Orders, SandboxOrder
+from isolation.orders import IsolationReport, Orders, SandboxOrder
 from isolation.settings import Settings
 from isolation.tree import pod_groups
 from nodeagent.sandboxes import process, server
 from nodeagent.sandboxes.process import ProcessSettings, serve
+from tests.rigs.launcher import run_in
 from tonnage import sandbox
 
 ROOT = Path("/sys/fs/cgroup")
@@ -100,7 +100,7 @@ class Node:
         self.sequence += 1
         os.write(self._to, msgspec.json.encode(Orders("n1", 1, self.sequence, self.orders)) + b"\n")
 
-    def report(self) -> NodeReport:
+    def report(self) -> IsolationReport:
         """The next report."""
         while b"\n" not in self._pending:
             chunk = os.read(self._from, 1 << 20)
@@ -108,9 +108,9 @@ class Node:
                 raise EOFError("the isolation process ended")
             self._pending += chunk
         line, _, self._pending = self._pending.partition(b"\n")
-        return msgspec.json.decode(line, type=NodeReport)
+        return msgspec.json.decode(line, type=IsolationReport)
 
-    def until(self, claim: Callable[[NodeReport], bool], within_s: float = WITHIN_S) -> NodeReport:
+    def until(self, claim: Callable[[IsolationReport], bool], within_s: float = WITHIN_S) -> IsolationReport:
         """The first report from now on that meets the claim."""
         self._forget_reports()
         give_up_s = time.monotonic() + within_s
@@ -125,7 +125,7 @@ class Node:
             self._pending += chunk
         self._pending = self._pending.rpartition(b"\n")[2]
 
-    def take_all(self) -> NodeReport:
+    def take_all(self) -> IsolationReport:
         """Orders every pod and waits until each is taken over."""
         self.send_orders()
         return self.until(lambda report: set(report.sandboxes) == set(self.orders) and not _troubled(report))
@@ -155,7 +155,7 @@ def settings_of(name: str) -> ProcessSettings:
     return ProcessSettings(name, str(ROOT), str(FOLDER / "sockets"), str(FOLDER / "record"), MEMORY_SHARE)
 
 
-def _troubled(report: NodeReport) -> bool:
+def _troubled(report: IsolationReport) -> bool:
     return any(each.trouble for each in report.sandboxes.values())
 
 

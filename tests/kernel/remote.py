@@ -10,10 +10,10 @@ import time
 from typing import Any
 
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import run_in
 from nodeagent.sandboxes.process import serve
 from tests.kernel.node import FOLDER, ROOT, Node, hog, in_pod, settings_of
 from tests.kernel.test_sandbox_client import run
+from tests.rigs.launcher import run_in
 
 ORDERS, REPORTS = FOLDER / "orders", FOLDER / "reports"
 POD = "pod"

@@ -4,7 +4,7 @@ import pytest
 
 from simulator.kernel.guest import Guest
 
-COSTS = "simulator.sandboxes.costs"
+COSTS = "tests.rigs.sandboxes.costs"
 
 
 @pytest.mark.parametrize("rate_mib_s", [500.0, 0.0])

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import run_in
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
-from isolation.state import Request
+from isolation.state import CallDemand
 from nodeagent.sandboxes.enforcer import Enforcer
 from simulator.kernel.guest import Guest
-from simulator.sandboxes.runs import SandboxPolicyName, SandboxRun, as_json
-from simulator.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
+from tests.rigs.launcher import run_in
+from tests.rigs.sandboxes.runs import SandboxPolicyName, SandboxRun, as_json
+from tests.rigs.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
 
 
 def agent(name: str, *peaks_mib: float, base_mib: float = 40.0) -> AgentTrace:
@@ -42,7 +42,7 @@ def run_of(policy: SandboxPolicyName, *agents: AgentTrace, budget_mib: float, hi
 
 
 def replayed(guest: Guest, run: SandboxRun) -> dict[str, Any]:
-    result: dict[str, Any] = guest.call("simulator.sandboxes.replay:run_in_guest", as_json(run))
+    result: dict[str, Any] = guest.call("tests.rigs.sandboxes.replay:run_in_guest", as_json(run))
     return result
 
 
@@ -92,7 +92,7 @@ def freeze_a_writer() -> list[str]:
     enforcer.add_sandbox(Sandbox("s", 512 * MIB))
     read, write = os.pipe()
     for call, keeps in (("frozen-writer", write), ("reader", read), ("other", -1)):
-        enforcer.ask(Request(call, "s", time.monotonic(), 32 * MIB))
+        enforcer.ask(CallDemand(call, "s", time.monotonic(), 32 * MIB))
         run_in(below.folder(enforcer.tree.call_group("s", call)), functools.partial(_sleep, {read, write} - {keeps}))
     os.close(read)
     os.close(write)
@@ -129,7 +129,7 @@ def end_a_frozen_call(adopted: bool) -> tuple[bool, list[str]]:
         enforcer.adopt(Sandbox("s", 512 * MIB), "pod")
     else:
         enforcer.add_sandbox(Sandbox("s", 512 * MIB))
-    enforcer.ask(Request("c", "s", 0.0, 32 * MIB))
+    enforcer.ask(CallDemand("c", "s", 0.0, 32 * MIB))
     group = enforcer.tree.call_group("s", "c")
     pid, _ = run_in(below.folder(group), functools.partial(_sleep, set()))
     frozen = replace(enforcer.state.calls["c"], frozen="WAITS_FOR_MEMORY", wants_more=True)
@@ -155,12 +155,12 @@ def admit_without_room() -> tuple[list[str], list[str], list[str]]:
     enforcer.tree.prepare()
     enforcer.add_sandbox(Sandbox("s", 512 * MIB))
     below.write("s", "cgroup.max.descendants", "2")  # as where the kernel's 65,535 memory cgroups are used up
-    enforcer.ask(Request("first", "s", time.monotonic(), 32 * MIB))
+    enforcer.ask(CallDemand("first", "s", time.monotonic(), 32 * MIB))
     enforcer.abandon("first")  # no process came to it
     enforcer.wait(0.01)
     sandboxes, calls = list(enforcer.state.ledger.sandboxes), list(enforcer.state.calls)
     below.write("s", "cgroup.max.descendants", "max")
-    enforcer.ask(Request("second", "s", time.monotonic(), 32 * MIB))
+    enforcer.ask(CallDemand("second", "s", time.monotonic(), 32 * MIB))
     return sandboxes, calls, list(enforcer.state.calls)
 
 

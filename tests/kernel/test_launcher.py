@@ -7,9 +7,9 @@ import os, sys, pathlib
 sys.path.insert(0, {root!r})
 from isolation.cgroupfs import CgroupFs, host_facts
 from isolation.tree import capability_of
-from isolation.launcher import run_in, start_in
+from tests.rigs.launcher import run_in, start_in
 from isolation.tree import capability_of
-from isolation.launcher import run_in
+from tests.rigs.launcher import run_in
 root = pathlib.Path("/sys/fs/cgroup")
 files = CgroupFs(root)
 files.make({group!r})

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from isolation.launcher import fork_into
 from simulator.kernel.guest import Guest
 from tests.kernel.node import (
     FOLDER,
@@ -26,6 +25,7 @@ from tests.kernel.node import (
     waiting_for,
 )
 from tests.kernel.test_sandbox_client import run
+from tests.rigs.launcher import fork_into
 from tonnage import sandbox
 
 CLONE_NEWNS, CLONE_NEWCGROUP, MS_REC_PRIVATE = 0x20000, 0x02000000, 0x44000

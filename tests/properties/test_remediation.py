@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from health.remediation.decision import Decision
-from health.remediation.facts import Evidence, NodeKey, PodFacts, Policy, Source
-from health.remediation.incidents import Incident, JobDo, JobIntent, NodeIntent, Phase
+from health.remediation.decision import HealthDecision
+from health.remediation.facts import FaultEvidence, NodeKey, Origin, PodFacts, RemedyPolicy
+from health.remediation.incidents import Incident, IncidentPhase, JobDo, JobIntent, NodeIntent
 from health.verdicts.verdict import Part, Syndrome
 from tests.builders.remedies import PretendFleet, evidence, job, node
 
 JOBS = ("train/a", "train/b")
-GENEROUS = Policy(cluster_share=1.0, out_share=1.0, domain_share=1.0, job_quarantines=99, restarts=99)
+GENEROUS = RemedyPolicy(cluster_share=1.0, out_share=1.0, domain_share=1.0, job_quarantines=99, restarts=99)
 STEP_S = 40.0
 LATEST = 12
 """Cycles of a run."""
@@ -28,7 +28,7 @@ PARTS = (Part.RANK, Part.NODE, Part.NIC, Part.LINK, Part.NOTHING)
 
 
 @st.composite
-def fleets(draw: st.DrawFn, *, policy: Policy | None = None, hostile: bool = True) -> PretendFleet:
+def fleets(draw: st.DrawFn, *, policy: RemedyPolicy | None = None, hostile: bool = True) -> PretendFleet:
     """Two jobs, some spares; budgets, other owners and shared nodes where the fleet is hostile."""
     sizes = draw(st.integers(2, 8)), draw(st.integers(1, 4))
     names = [f"n{index}" for index in range(sum(sizes) + draw(st.sampled_from((0, 0, 1, 4))))]
@@ -47,11 +47,11 @@ def fleets(draw: st.DrawFn, *, policy: Policy | None = None, hostile: bool = Tru
         )
     for name in draw(st.lists(st.sampled_from(names), max_size=3)) if hostile else ():
         nodes[name] = replace(nodes[name], **draw(st.sampled_from(({"owner": "nvsentinel"}, {"shared": True}))))
-    return PretendFleet(nodes, jobs, policy or Policy())
+    return PretendFleet(nodes, jobs, policy or RemedyPolicy())
 
 
 @st.composite
-def accusations(draw: st.DrawFn, world: PretendFleet, *, forged: bool) -> Evidence:
+def accusations(draw: st.DrawFn, world: PretendFleet, *, forged: bool) -> FaultEvidence:
     """Evidence about a job as it is now; forged, anything in it may be wrong."""
     on = world.jobs[draw(st.sampled_from(JOBS))]
     part = draw(st.sampled_from(PARTS))
@@ -68,7 +68,7 @@ def accusations(draw: st.DrawFn, world: PretendFleet, *, forged: bool) -> Eviden
         slow_share=draw(st.floats(0.05, 0.9)) if is_slow else 0.0,
         confidence=draw(st.floats(0.3, 1.0)),
         program_error=draw(st.booleans()),
-        source=Source.JOB if forged else draw(st.sampled_from((Source.NODE, Source.JOB))),
+        source=Origin.JOB if forged else draw(st.sampled_from((Origin.NODE, Origin.JOB))),
     )
     made = replace(made, since_s=min(made.since_s, made.at_s))
     if not forged:
@@ -95,7 +95,9 @@ class Watched:
 
     world: PretendFleet
 
-    def cycle(self, heard: Sequence[Evidence], *, written: bool = True, carried_out: int = 10**9) -> Decision:
+    def cycle(
+        self, heard: Sequence[FaultEvidence], *, written: bool = True, carried_out: int = 10**9
+    ) -> HealthDecision:
         decision = self.world.decision(heard)
         self.check(decision)
         if written:
@@ -104,7 +106,7 @@ class Watched:
             self.world.carry_out(intent)
         return decision
 
-    def check(self, decision: Decision) -> None:
+    def check(self, decision: HealthDecision) -> None:
         incidents = {each.id: each for each in decision.incidents}
         for intent in decision.intents:
             if isinstance(intent, NodeIntent):
@@ -134,7 +136,7 @@ def test_no_harm_is_done_whatever_arrives_and_wherever_it_dies(data: st.DataObje
     """minAvailable, disruption budgets, owners and taints of others are asserted by the pretend fleet."""
     world = data.draw(fleets())
     run = Watched(world)
-    past: list[Evidence] = []
+    past: list[FaultEvidence] = []
     for _ in range(data.draw(st.integers(2, LATEST))):
         fresh = data.draw(st.lists(st.booleans().flatmap(lambda lie: accusations(world, forged=lie)), max_size=3))
         again = data.draw(st.lists(st.sampled_from(past), max_size=3)) if past else []
@@ -174,7 +176,7 @@ def test_order_and_repetition_leave_no_trace(data: st.DataObject) -> None:
     world = data.draw(fleets(policy=GENEROUS))
     other = replace(world, nodes=dict(world.nodes), jobs=dict(world.jobs), restarts=[])
     runs = Watched(world), Watched(other)
-    past: list[Evidence] = []
+    past: list[FaultEvidence] = []
     for _ in range(data.draw(st.integers(1, 6))):
         fresh = data.draw(st.lists(accusations(world, forged=False), max_size=3))
         past += fresh
@@ -239,4 +241,4 @@ def test_in_the_end_every_node_is_released(data: st.DataObject) -> None:
 
 
 def open_incidents(incidents: Sequence[Incident]) -> list[str]:
-    return [each.id for each in incidents if each.phase is not Phase.CLOSED]
+    return [each.id for each in incidents if each.phase is not IncidentPhase.CLOSED]

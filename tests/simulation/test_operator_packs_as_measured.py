@@ -12,8 +12,8 @@ from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.churn import operated
 from simulator.packing.replay import Conditions, replay
+from tests.rigs.packing_churn import operated
 
 NODES, PODS, PER_CYCLE = 60, 2000, 5
 LOAD = 1.0

@@ -29,7 +29,7 @@ from cluster.frame import framed, unframed
 from health.analysis.matching import most_pending_bytes
 from health.records.layout import Layout
 from health.stream import Analyser, bytes_for
-from health.verdicts.verdict import Fact, Verdict
+from health.verdicts.verdict import Fact, JobVerdict
 
 APART_RANKS = 1024
 """Ranks from which a job is analysed in a process of its own: a twentieth of a core at 100 operations a second each."""
@@ -67,9 +67,9 @@ class Analysis(Protocol):
 
     def take(self, frames: bytes, now_s: float) -> None: ...
 
-    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]: ...
+    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]: ...
 
-    def ended(self, now_s: float) -> tuple[Verdict, ...]: ...
+    def ended(self, now_s: float) -> tuple[JobVerdict, ...]: ...
 
 
 AnalysisOf = Callable[[Layout], Analysis]
@@ -106,7 +106,7 @@ class AnalyserProcess:
             os.close(shared)
         self._child = _Child(mine, memory)
         self._child.put(MessageKind.LAYOUT, framed(layout), 0.0)
-        self._ended: tuple[Verdict, ...] = ()
+        self._ended: tuple[JobVerdict, ...] = ()
         self._asked_s = float("-inf")
         threading.Thread(target=self._child.run, name="analyser", daemon=True).start()
         self._finalizer = weakref.finalize(self, self._child.end, self.process)
@@ -128,7 +128,7 @@ class AnalyserProcess:
         """Frames that arrived by `now_s`; the oldest are given up where too many wait. Raises AnalyserError."""
         self._child.put(MessageKind.FRAMES, frames, now_s)
 
-    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
+    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """Verdicts that have arrived; asks for new ones where it is time. Raises AnalyserError."""
         answers = self._child.taken()
         self._ended += tuple(each for answer in answers for each in answer.ended)
@@ -137,7 +137,7 @@ class AnalyserProcess:
             self._child.put(MessageKind.JUDGE, encoded(tuple(facts)), now_s)
         return tuple(each for answer in answers for each in answer.found)
 
-    def ended(self, now_s: float) -> tuple[Verdict, ...]:  # noqa: ARG002 - it was asked for with the verdicts
+    def ended(self, now_s: float) -> tuple[JobVerdict, ...]:  # noqa: ARG002 - it was asked for with the verdicts
         """Verdicts on slow parts that are as fast as before again; each once."""
         ended, self._ended = self._ended, ()
         return ended
@@ -180,8 +180,8 @@ _Message = tuple[MessageKind, bytes, float]
 class Judged:
     """Answer to one request for verdicts."""
 
-    found: tuple[Verdict, ...] = ()
-    ended: tuple[Verdict, ...] = ()
+    found: tuple[JobVerdict, ...] = ()
+    ended: tuple[JobVerdict, ...] = ()
 
 
 def encoded(value: Judged | tuple[Fact, ...]) -> bytes:

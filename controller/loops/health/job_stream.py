@@ -15,7 +15,7 @@ from controller.loops.health.analyser_process import Analysis, AnalysisOf
 from health.records.frames import HEADER, RECORD, Records, decoded, frame_starts
 from health.records.layout import Layout, layout_from
 from health.stream import Analyser
-from health.verdicts.verdict import Fact, Verdict
+from health.verdicts.verdict import Fact, JobVerdict
 from tonnage.records import FRAME_RECORDS, LAST_KIND, MAGIC, RECORD_BYTES, Kind, Phase
 
 MOST_GROUPS = 128
@@ -223,7 +223,7 @@ class JobStream:
         known = seated & (headers["incarnation"] == self._run)
         return [bool(each) for each in np.bincount(chunk, ~known, len(arrived)) == 0]
 
-    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
+    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[JobVerdict, ...]:
         """New verdicts; none before the layout is complete."""
         self._digest()
         if self._analyser is None:
@@ -232,7 +232,7 @@ class JobStream:
             return ()
         return self._analyser.judge(now_s, [fact for fact in facts if fact.rank < len(self.seats)])
 
-    def ended(self, now_s: float) -> tuple[Verdict, ...]:
+    def ended(self, now_s: float) -> tuple[JobVerdict, ...]:
         """Verdicts on slow parts that are as fast as before again; each once."""
         return self._analyser.ended(now_s) if self._analyser is not None else ()
 

@@ -38,7 +38,7 @@ from controller.objects.own_objects import own_resource
 from controller.settings import OperatorSettings
 from health.analysis.waits import is_stack
 from health.records.frames import PROBE_KIND, REPORT_KIND
-from health.remediation.facts import Evidence, Situation
+from health.remediation.facts import FaultEvidence, Situation
 from health.remediation.incidents import Act, Incident, JobIntent
 
 log = structlog.get_logger(__name__)
@@ -200,7 +200,7 @@ class HealthAnalysis:
         specs: Mapping[str, HealthPolicySpec],
         rules: tuple[HealthRules, ...],
         now_s: float,
-    ) -> tuple[Situation, tuple[Evidence, ...], dict[str, str]]:
+    ) -> tuple[Situation, tuple[FaultEvidence, ...], dict[str, str]]:
         """The situation now, all evidence, and the names of jobs' pods by UID. specs: by the policy's name."""
         self._gang_of = gangs_of_others(snapshot)
         with self._lock:

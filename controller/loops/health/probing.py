@@ -10,9 +10,20 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
-from health.probing import CONTROLS, Answer, Found, Measured, Pair, Question, answer, bad_pairs, pairs_of, rounds_of
+from health.probing import (
+    CONTROLS,
+    Answer,
+    AnswerKind,
+    Pair,
+    PairSpeed,
+    Question,
+    answer,
+    bad_pairs,
+    pairs_of,
+    rounds_of,
+)
 from health.records.frames import LOST, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed_order
-from health.remediation.facts import Evidence, NodeKey, Source
+from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.remediation.incidents import STOPS
 from health.verdicts.verdict import Part
 
@@ -44,7 +55,7 @@ class OpenQuestion:
     """One question under way."""
 
     question: Question
-    evidence: Evidence
+    evidence: FaultEvidence
     """The verdict that asks."""
     pods: Mapping[str, tuple[str, ...]]
     """UIDs of the suspected ranks' pods by node."""
@@ -55,7 +66,7 @@ class OpenQuestion:
     """Pairs of the present round, and its number."""
     orders: dict[str, bytes] = field(default_factory=dict)
     round_s: float = 0.0
-    measured: dict[Pair, Measured] = field(default_factory=dict)
+    measured: dict[Pair, PairSpeed] = field(default_factory=dict)
     seen_s: float = 0.0
     """Instant of the newest measurement."""
     has_checked: bool = False
@@ -78,7 +89,7 @@ class OpenQuestion:
         lost = result.failure in LOST
         if result.failure and not lost:
             return
-        made = Measured(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
+        made = PairSpeed(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
         before = self.measured.get(pair)
         if before is None or before.lost or (not made.lost and made.bytes_per_s > before.bytes_per_s):
             self.measured[pair] = made
@@ -104,7 +115,9 @@ class Probing:
         """Orders of all present rounds by node."""
         return {node: order for each in self._asked for node, order in each.orders.items()}
 
-    def ask(self, question: Question, evidence: Evidence, pods: Mapping[str, tuple[str, ...]], now_s: float) -> None:
+    def ask(
+        self, question: Question, evidence: FaultEvidence, pods: Mapping[str, tuple[str, ...]], now_s: float
+    ) -> None:
         """Takes up a question, unless its job asked of late."""
         if now_s - self._last_s.get(evidence.job, float("-inf")) < REST_S:
             return
@@ -128,12 +141,12 @@ class Probing:
 
     def turn(
         self, agents: Mapping[str, AgentState], trusted: Sequence[str], keys: Mapping[str, str], now_s: float
-    ) -> tuple[Evidence, ...]:
+    ) -> tuple[FaultEvidence, ...]:
         """Begins rounds and answers what is complete.
 
         trusted: nodes that may be controls, the best first. keys: UID of each node.
         """
-        found: list[Evidence] = []
+        found: list[FaultEvidence] = []
         reachable = {node for node, agent in agents.items() if agent.address is not None}
         heard = [node for node in trusted if node in agents and now_s - agents[node].heard_s <= HEARD_S]
         for each in list(self._asked[:AT_ONCE]):
@@ -186,30 +199,30 @@ def is_elsewhere(at: ProbeAddress) -> bool:
     return not is_own and 0 < at.port < 65536
 
 
-def evidence_of(asked: OpenQuestion, found: Answer, keys: Mapping[str, str], at_s: float) -> Iterable[Evidence]:
+def evidence_of(asked: OpenQuestion, found: Answer, keys: Mapping[str, str], at_s: float) -> Iterable[FaultEvidence]:
     """What an answer says to remediation: whom it accuses, and that the open question is closed."""
     first = asked.evidence
     opens = first.part in (Part.NOTHING, Part.GROUP)
-    if found.found in (Found.NIC, Found.LINK):
+    if found.found in (AnswerKind.NIC, AnswerKind.LINK):
         nodes = tuple(NodeKey(node, keys.get(node, "")) for node in found.nodes)
         accused = replace(
             first,
-            part=Part.NIC if found.found is Found.NIC else Part.LINK,
+            part=Part.NIC if found.found is AnswerKind.NIC else Part.LINK,
             nodes=nodes,
             pods=tuple(pod for node in found.nodes for pod in asked.pods.get(node, ())),
             at_s=at_s,
             confidence=0.95,
-            source=Source.NODE,
+            source=Origin.NODE,
             probe="",
             shown=(*first.shown, found.note),
         )
         yield accused
         if (accused.part, accused.nodes) != (first.part, first.nodes):
             yield replace(first, at_s=at_s, over=True, shown=(f"answered: {found.note}",))
-    elif found.found is Found.SOUND and opens and first.syndrome in STOPS:
+    elif found.found is AnswerKind.SOUND and opens and first.syndrome in STOPS:
         # It stands still on a sound network: a restart in place is enough, or shows that it is not.
         yield replace(first, at_s=at_s, program_error=True, probe="", shown=(*first.shown, found.note))
-    elif found.found is Found.SOUND and opens:
+    elif found.found is AnswerKind.SOUND and opens:
         yield replace(first, at_s=at_s, over=True, shown=(f"no fault of the network: {found.note}",))
     else:
         yield replace(first, shown=(*first.shown, found.note))

@@ -29,9 +29,9 @@ from controller.kube.sender import Applier, Write, WriteJob
 from controller.loops.loop import WrittenStatuses
 from controller.metrics.registry import Sample
 from controller.report.service_status import each_alone, status_write
-from health.probing import Found
+from health.probing import AnswerKind
 from health.remediation.facts import Situation
-from health.remediation.incidents import Incident, JobIntent, Phase
+from health.remediation.incidents import Incident, IncidentPhase, JobIntent
 from health.verdicts.verdict import Syndrome
 
 ACTIVE, WAITING = "Active", "Waiting"
@@ -226,7 +226,7 @@ class HealthReporter:
         governed = {node for rules in reported.rules if rules.acts for node in rules.nodes}
         suspected: dict[str, Incident] = {}
         for incident in reported.outcome.incidents:
-            if incident.is_open and incident.phase is not Phase.PAGED:
+            if incident.is_open and incident.phase is not IncidentPhase.PAGED:
                 suspected.update((key.name, incident) for key in incident.nodes if key.name in governed)
         for name, node in self._nodes.all().items():
             suspect, uid = suspected.get(name), node.metadata.uid
@@ -300,7 +300,7 @@ def samples_of(
 
     probed: answers of pair probes by kind. unread: reports that were dropped before they were read.
     """
-    for found in Found:
+    for found in AnswerKind:
         yield Sample("tonnage_health_probes", (str(found),), float(probed.get(str(found), 0)))
     for verdict, count in {**dict.fromkeys(FAULTS, 0), **verdicts}.items():
         yield Sample("tonnage_health_verdicts", (verdict,), float(count))
@@ -310,8 +310,8 @@ def samples_of(
         return
     incidents = [incident for incident in reported.outcome.incidents if incident.is_open]
     phases = Counter(str(incident.phase) for incident in incidents)
-    for phase in Phase:
-        if phase is not Phase.CLOSED:
+    for phase in IncidentPhase:
+        if phase is not IncidentPhase.CLOSED:
             yield Sample("tonnage_health_incidents", (str(phase),), float(phases[str(phase)]))
     waiting = Counter(waiting_reason(incident.waits_for) for incident in incidents)
     for reason, count in {"Nothing": 0, "DrainBlocked": 0, **waiting}.items():

@@ -17,15 +17,15 @@ from controller.deciders.remediation import HealthRules
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.stream import HealthStream, OwnLimit
 from health.remediation.facts import (
-    Evidence,
+    FaultEvidence,
     JobFacts,
     NodeFacts,
     NodeKey,
+    Origin,
     OurTaint,
     PodFacts,
-    Policy,
+    RemedyPolicy,
     Situation,
-    Source,
 )
 from health.remediation.incidents import Incident
 from health.verdicts.verdict import Part, Syndrome
@@ -66,7 +66,7 @@ def tainted_devices(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, list
 
 def evidence_of(
     node: Node, spec: HealthPolicySpec, now_s: float, devices: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> Iterator[Evidence]:
+) -> Iterator[FaultEvidence]:
     """What other detectors say about the node, while they say it. devices: its tainted ones, by the taint's key."""
     taints = {taint.key for taint in node.spec.taints}
     conditions = {condition.type for condition in node.status.conditions if condition.status == "True"}
@@ -75,7 +75,7 @@ def evidence_of(
         if says is None or says not in conditions | taints | devices.keys():
             continue
         on = f" on {', '.join(sorted(devices[says])[:4])}" if says in devices else ""
-        yield Evidence(
+        yield FaultEvidence(
             job="",
             incarnation="",
             syndrome=Syndrome.NONE,
@@ -85,7 +85,7 @@ def evidence_of(
             since_s=now_s,
             at_s=now_s,
             confidence=0.8,
-            source=Source.NEIGHBOUR,
+            source=Origin.NEIGHBOUR,
             shown=(f"{detector.name}: {says}{on}",),
         )
 
@@ -115,7 +115,7 @@ def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node])
         if spec.mode == "Off":
             continue
         budget, breakers = spec.budget, spec.breakers
-        policy = Policy(
+        policy = RemedyPolicy(
             job_quarantines=budget.per_job,
             job_window_s=budget.per_job_window,
             cluster_share=budget.recent_share,

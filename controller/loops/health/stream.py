@@ -23,10 +23,10 @@ from health.probing import question_of
 from health.records import frames as reports
 from health.records.frames import ProbeAddress
 from health.records.layout import Layout
-from health.remediation.facts import Evidence, NodeKey, Source
+from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.stream import Analyser, bytes_for
 from health.verdicts.findings import fact_kind_of, is_hardware, is_instant, is_plausible
-from health.verdicts.verdict import SLOW, Fact, FactKind, Part, Syndrome, Verdict
+from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict, Part, Syndrome
 
 log = structlog.get_logger(__name__)
 SHARE = 0.5
@@ -91,7 +91,7 @@ class HealthStream:
     """Own limits by node; nodes without one are left out."""
     jobs: dict[str, JobStream] = field(default_factory=dict)
     hosts: dict[str, Host] = field(default_factory=dict)
-    verdicts: tuple[Evidence, ...] = ()
+    verdicts: tuple[FaultEvidence, ...] = ()
     """Evidence from jobs' records that is not older than KEPT_S."""
     refused: Counter[str] = field(default_factory=Counter)
     """Reports and parts of them that were not taken, by cause."""
@@ -164,14 +164,14 @@ class HealthStream:
                 with self._bearing(member.job, now_s) as stream:
                     stream.take(member.uid, member.node, frames, now_s)
 
-    def judge(self, now_s: float) -> tuple[Evidence, ...]:
+    def judge(self, now_s: float) -> tuple[FaultEvidence, ...]:
         """New evidence from jobs' records."""
         self._judged_s = now_s
         if abs(now_s - self._weighed_s) >= WEIGHED_S:
             self._weighed_s = now_s
             self._make_room({})
         of_rank = self._facts(now_s)
-        found: list[Evidence] = []
+        found: list[FaultEvidence] = []
         for name, stream in tuple(self.jobs.items()):
             if name not in self.jobs:
                 continue  # it was left out to make room for another
@@ -242,7 +242,7 @@ class HealthStream:
         self._paused_s[name] = now_s + PAUSE_S
         del self.jobs[name]
 
-    def _probe(self, stream: JobStream, verdict: Verdict, evidence: Evidence, now_s: float) -> None:
+    def _probe(self, stream: JobStream, verdict: JobVerdict, evidence: FaultEvidence, now_s: float) -> None:
         """Has a suspected fault of the network probed, where policies govern its nodes."""
         layout = stream.layout
         question = question_of(verdict, layout, stream.nodes) if layout is not None else None
@@ -263,10 +263,10 @@ class HealthStream:
         heard = sum(node in self.hosts and now_s - self.hosts[node].heard_s <= HEARD_S for node in nodes)
         return min(heard + 1, len(nodes)) / len(nodes) if nodes else 1.0
 
-    def node_evidence(self, now_s: float) -> tuple[Evidence, ...]:
+    def node_evidence(self, now_s: float) -> tuple[FaultEvidence, ...]:
         """Evidence of nodes themselves, whoever works on them."""
         return tuple(
-            Evidence(
+            FaultEvidence(
                 job="",
                 incarnation="",
                 syndrome=Syndrome.NONE,
@@ -276,7 +276,7 @@ class HealthStream:
                 since_s=host.at_s - found.age_s,
                 at_s=host.at_s - found.age_s if is_instant(found) else host.at_s,
                 confidence=0.9,
-                source=Source.NODE,
+                source=Origin.NODE,
                 shown=(f"{found.code} on {found.subject}: {found.words}"[:200],),
             )
             for node, host in sorted(self.hosts.items())
@@ -315,10 +315,10 @@ class HealthStream:
             if (limit := self.limits.get(seat.node)) is not None
         )
 
-    def _evidence(self, stream: JobStream, verdict: Verdict, now_s: float) -> Evidence:
+    def _evidence(self, stream: JobStream, verdict: JobVerdict, now_s: float) -> FaultEvidence:
         seats = [stream.seats[rank] for rank in verdict.ranks if rank in stream.seats]
         is_slow = verdict.syndrome in SLOW
-        return Evidence(
+        return FaultEvidence(
             job=stream.job,
             incarnation=stream.incarnation,
             syndrome=verdict.syndrome,
@@ -328,7 +328,7 @@ class HealthStream:
             since_s=verdict.since_s if now_s - 3600 <= verdict.since_s <= now_s else now_s,
             at_s=now_s,
             confidence=verdict.confidence,
-            source=Source.JOB,
+            source=Origin.JOB,
             slow_share=stream.pace.lost_share() if is_slow else 0.0,
             cause=verdict.cause,
             probe=verdict.probe,

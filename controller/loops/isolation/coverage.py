@@ -12,7 +12,7 @@ from controller.api.sandbox_policy import SandboxClass, SandboxPolicySpec
 from controller.api.structs import Meta, Slim
 from controller.kube.cache import Resource
 from controller.loops.loop import Leader
-from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
+from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxOrder
 
 
 class SandboxPodMeta(Meta, frozen=True):
@@ -136,7 +136,7 @@ class SandboxChannel:
         self._clock, self._leader = clock, leader
         self._orders: Mapping[str, Mapping[str, SandboxOrder]] | None = None
         self._sent: dict[str, tuple[Orders, bytes]] = {}
-        self._received: dict[str, tuple[NodeReport, float]] = {}
+        self._received: dict[str, tuple[IsolationReport, float]] = {}
         """Newest report of each node, and when it arrived."""
 
     def set_orders(self, orders: Mapping[str, Mapping[str, SandboxOrder]] | None) -> None:
@@ -159,7 +159,7 @@ class SandboxChannel:
     def receive(self, node: str, text: bytes) -> str:
         """Takes a report; returns why it cannot be read, or nothing."""
         try:
-            report = msgspec.json.decode(text, type=NodeReport)
+            report = msgspec.json.decode(text, type=IsolationReport)
         except UNREADABLE as error:
             return f"the report on sandboxes cannot be read: {error}"
         if report.node != node:
@@ -173,7 +173,7 @@ class SandboxChannel:
         self._received = {**self._received, node: (report, self._clock())}
         return ""
 
-    def reports(self) -> Mapping[str, NodeReport]:
+    def reports(self) -> Mapping[str, IsolationReport]:
         """Reports that are not stale, by node."""
         since_s = self._clock() - STALE_S
         return {node: report for node, (report, at_s) in self._received.items() if at_s >= since_s}

@@ -15,7 +15,7 @@ from controller.api.validation import words_of
 from controller.loops.isolation.coverage import Coverage, Covered
 from controller.metrics.registry import Sample
 from controller.report.events import ReportedDecision
-from isolation.orders import NodeReport, SandboxReport
+from isolation.orders import IsolationReport, SandboxReport
 from isolation.state import ADVICE
 from isolation.state import Reason as IsolationReason
 
@@ -67,7 +67,7 @@ class Seen:
     """Newest session that was heard of each node."""
 
 
-def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, NodeReport]) -> PolicyFacts:
+def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, IsolationReport]) -> PolicyFacts:
     """State of one policy's pods, by the reports of their nodes."""
     under: list[SandboxReport] = []
     troubles: list[SandboxTrouble] = []
@@ -89,7 +89,7 @@ def facts_of(policy: str, coverage: Coverage, reports: Mapping[str, NodeReport])
     )
 
 
-def report_of(covered: Covered, reports: Mapping[str, NodeReport]) -> SandboxReport | str:
+def report_of(covered: Covered, reports: Mapping[str, IsolationReport]) -> SandboxReport | str:
     """Report on a pod, or why there is none."""
     node = reports.get(covered.node)
     if covered.order is None:
@@ -104,7 +104,9 @@ def report_of(covered: Covered, reports: Mapping[str, NodeReport]) -> SandboxRep
     return report.trouble or report
 
 
-def happenings(coverage: Coverage, reports: Mapping[str, NodeReport], seen: Seen) -> tuple[tuple[Happening, ...], Seen]:
+def happenings(
+    coverage: Coverage, reports: Mapping[str, IsolationReport], seen: Seen
+) -> tuple[tuple[Happening, ...], Seen]:
     """What happened since the last look. A session that is heard from for the first time, as by a new leader, repeats
     nothing.
     """
@@ -178,7 +180,7 @@ def status_after(
     ).plain()
 
 
-def samples_of(facts: Mapping[str, PolicyFacts], reports: Mapping[str, NodeReport]) -> Iterator[Sample]:
+def samples_of(facts: Mapping[str, PolicyFacts], reports: Mapping[str, IsolationReport]) -> Iterator[Sample]:
     """Gauges by policy, and of the nodes."""
     for policy, each in facts.items():
         yield Sample("tonnage_sandboxes", (policy, "controlled"), each.controlled)

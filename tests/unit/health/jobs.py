@@ -3,15 +3,15 @@
 import numpy as np
 
 from health.stream import Analyser, Options
-from health.verdicts.verdict import Fact, Verdict
-from simulator.health.cases import Case, case
+from health.verdicts.verdict import Fact, JobVerdict
 from simulator.health.job import DisturbanceKind
+from tests.rigs.health.cases import Case, case
 
 
-def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:
+def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:
     """Verdicts on a case, tick by tick."""
     analyser = Analyser(drawn.layout, options)
-    found: list[Verdict] = []
+    found: list[JobVerdict] = []
     for now_s, frames in drawn.transcript.ticks():
         analyser.take(frames, now_s)
         known = drawn.facts_at(now_s) if facts is None else [fact for fact in facts if fact.since_s <= now_s]
@@ -19,7 +19,7 @@ def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] 
     return found
 
 
-def blames(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:
+def blames(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:
     return [verdict for verdict in judged(drawn, options, facts) if verdict.blames]
 
 

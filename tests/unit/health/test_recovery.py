@@ -5,7 +5,7 @@ import pytest
 
 from health.records.layout import layout_from
 from health.stream import QUIET_S, Analyser
-from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
 from simulator.health.job import Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorder_frames import arriving_frames, clocks_of
 from simulator.health.training_steps import Steps
@@ -14,7 +14,7 @@ JOB = TrainingJob(tensor=2, data=4, pipeline=2, gpus_per_node=4, pass_s=0.03, da
 SLOW_FROM, STEPS = 50, 220
 
 
-def played(until: int) -> tuple[list[Verdict], list[tuple[float, Verdict]]]:
+def played(until: int) -> tuple[list[JobVerdict], list[tuple[float, JobVerdict]]]:
     """What is blamed, and what has ended when, in a job whose rank 3 is slow from step 50 to this one."""
     random = np.random.default_rng(5)
     slow = Disturbance(DisturbanceKind.SLOW_RANK, SLOW_FROM, (3,), strength=0.5, until=until)
@@ -22,8 +22,8 @@ def played(until: int) -> tuple[list[Verdict], list[tuple[float, Verdict]]]:
     clocks = clocks_of(JOB.ranks, random, timeline.end_s, steps=False)
     made = arriving_frames(JOB, slow, timeline, clocks, random, timeline.end_s)
     analyser = Analyser(layout_from(made.introductions, node=JOB.node, nic=JOB.nic))
-    blamed: list[Verdict] = []
-    ended: list[tuple[float, Verdict]] = []
+    blamed: list[JobVerdict] = []
+    ended: list[tuple[float, JobVerdict]] = []
     for now_s, frames in made.ticks():
         analyser.take(frames, now_s)
         blamed += [verdict for verdict in analyser.judge(now_s) if verdict.blames]
@@ -52,7 +52,7 @@ def test_what_is_no_longer_heard_of_is_forgotten() -> None:
     analyser, steps = Analyser(layout_from(JOB.introductions(), node=JOB.node, nic=JOB.nic)), 1000
     for step in range(steps):
         now_s, capped, analyser._judged_step = float(step), (step, step + 1), step
-        verdict = Verdict(now_s, Syndrome.NONE, Part.NOTHING, capped, now_s, 0.9, (), Cause.POWER_CAP)
+        verdict = JobVerdict(now_s, Syndrome.NONE, Part.NOTHING, capped, now_s, 0.9, (), Cause.POWER_CAP)
         assert analyser._has_settled(verdict, step)
         assert analyser._is_news(verdict, now_s)
         assert not analyser._is_news(verdict, now_s)

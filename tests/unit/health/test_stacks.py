@@ -11,7 +11,7 @@ from health.analysis.waits import Absent, Stack, Stacks
 from health.records.frames import decoded
 from health.records.layout import layout_from
 from health.verdicts.stopped import on_hang
-from health.verdicts.verdict import Part, Syndrome, Verdict
+from health.verdicts.verdict import JobVerdict, Part, Syndrome
 from tonnage import records
 from tonnage.recorder import main_stack
 from tonnage.records import STACK_BYTES, STACK_PIECES, Kind
@@ -33,7 +33,7 @@ def frame(rank: int, *rows: bytes) -> bytes:
     return records.frame(rows, rank=rank, at_ns=10**9, wall_minus_ns=0, incarnation=0, dropped=0)
 
 
-def hang_of(ranks: tuple[int, ...], stack_of: Mapping[int, str]) -> Verdict:
+def hang_of(ranks: tuple[int, ...], stack_of: Mapping[int, str]) -> JobVerdict:
     rows = [records.packed(Kind.PLACE, seq=0, at_ns=rank, step=4) for rank in range(4)]
     group = [records.packed(Kind.MEMBER, op=1, group=0, seq=rank, at_ns=7, step=4) for rank in range(4)]
     introductions = decoded(b"".join(frame(rank, rows[rank], group[rank]) for rank in range(4)))

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from isolation.arbiter import next_timer_s, step
-from isolation.ledger import MIB, Ledger
+from isolation.ledger import MIB, MemoryLedger
 from isolation.settings import Settings
 from isolation.state import (
     Admit,
+    ArbiterState,
     Asked,
     AskToShrink,
     Ended,
@@ -24,7 +25,6 @@ from isolation.state import (
     SandboxStarted,
     SetCpuWeight,
     SetLease,
-    State,
     Thaw,
     Used,
     Withdrawn,
@@ -35,8 +35,10 @@ SETTINGS = Settings(leases="growing", settle_s=0.1, ask_s=1.0, frozen_s=60.0, st
 WHOLE = replace(SETTINGS, leases="whole")
 
 
-def started(budget_mib: int, *sandboxes: object, settings: Settings = SETTINGS) -> State:
-    return step(State(Ledger(budget_mib * MIB)), [SandboxStarted(one) for one in sandboxes], 0.0, settings)[0]  # type: ignore[arg-type]
+def started(budget_mib: int, *sandboxes: object, settings: Settings = SETTINGS) -> ArbiterState:
+    return step(
+        ArbiterState(MemoryLedger(budget_mib * MIB)), [SandboxStarted(one) for one in sandboxes], 0.0, settings
+    )[0]  # type: ignore[arg-type]
 
 
 def test_a_call_that_fits_starts_with_a_small_lease() -> None:
@@ -153,7 +155,7 @@ def test_a_call_at_its_lease_grows_while_that_is_safe() -> None:
     assert third == (SetLease("a", 300 * MIB, "LEASE_GROWN"),)
 
 
-def braked() -> State:
+def braked() -> ArbiterState:
     """Call `a` holds its 200 of 300 MiB; `b` grows, at 1 s, until it must wait for it."""
     state = started(300, sandbox("s"))
     state, _ = step(state, [Asked(request("a", "s", 200)), Asked(request("b", "s", 200))], 0.0, SETTINGS)
@@ -171,7 +173,7 @@ def test_a_call_that_must_wait_for_memory_is_frozen_and_thaws_when_another_ends(
     assert Thaw("b", "LEASE_GROWN") in actions
 
 
-def shortage(high_claim_mib: int = 250) -> State:
+def shortage(high_claim_mib: int = 250) -> ArbiterState:
     """A low call that uses 200 of 300 MiB, and a high call that wants more than is left."""
     state = started(300, sandbox("low", priority=0), sandbox("high", priority=1))
     state, _ = step(state, [Asked(request("l", "low", 200))], 0.0, WHOLE)
@@ -179,7 +181,7 @@ def shortage(high_claim_mib: int = 250) -> State:
     return step(state, [Asked(request("h", "high", high_claim_mib, at_s=2.0))], 2.0, WHOLE)[0]
 
 
-def later(state: State, *, from_s: float, until_s: float, settings: Settings = WHOLE) -> list[object]:
+def later(state: ArbiterState, *, from_s: float, until_s: float, settings: Settings = WHOLE) -> list[object]:
     """Actions of a step every 100 ms, while nothing happens."""
     actions: list[object] = []
     for tenth in range(round(from_s * 10), round(until_s * 10)):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.serving import ReplayedService, ServingPool, replay_serving
+from tests.rigs.serving import ReplayedService, ServingPool, replay_serving
 
 
 def service(rate: float, instances: int, *, held: float = 10.0, tokens: float = 100.0) -> ReplayedService:

@@ -18,7 +18,16 @@ from controller.deciders.edits import AWAITS_POD, without_pods_to_come
 from controller.deciders.memory import ShareMemory
 from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules, incarnation_of
 from controller.guard import Limits, guard
-from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
+from health.remediation.facts import (
+    FaultEvidence,
+    JobFacts,
+    NodeFacts,
+    NodeKey,
+    Origin,
+    PodFacts,
+    RemedyPolicy,
+    Situation,
+)
 from health.remediation.incidents import Incident
 from health.verdicts.verdict import Part, Syndrome
 from placement.budget import Budget
@@ -56,10 +65,10 @@ def situation(snapshot: Snapshot, now_s: float = NOW_S) -> Situation:
     return Situation(now_s, {job.name: job}, nodes, spares)
 
 
-def hang(of: int, snapshot: Snapshot) -> Evidence:
+def hang(of: int, snapshot: Snapshot) -> FaultEvidence:
     """Rank on node `of` never enters an operation that all others wait in."""
     job = situation(snapshot).jobs[snapshot.gangs[0].name]
-    return Evidence(
+    return FaultEvidence(
         job=job.name,
         incarnation=job.incarnation,
         syndrome=Syndrome.OTHER_HANG,
@@ -73,20 +82,20 @@ def hang(of: int, snapshot: Snapshot) -> Evidence:
     )
 
 
-def faulty(name: str) -> Evidence:
+def faulty(name: str) -> FaultEvidence:
     """The agent of a node reports a GPU error."""
-    return Evidence(
+    return FaultEvidence(
         job="", incarnation="", syndrome=Syndrome.NONE, part=Part.NODE, nodes=(NodeKey(name, f"u-{name}"),), pods=(),
-        since_s=NOW_S - 5, at_s=NOW_S - 1, confidence=0.9, source=Source.NODE, shown=("Xid79",),
+        since_s=NOW_S - 5, at_s=NOW_S - 1, confidence=0.9, source=Origin.NODE, shown=("Xid79",),
     )  # fmt: skip
 
 
 def rules(snapshot: Snapshot, *, acts: bool = True) -> HealthRules:
-    return HealthRules("all", Policy(remediate=acts), frozenset(snapshot.nodes.names), acts=acts)
+    return HealthRules("all", RemedyPolicy(remediate=acts), frozenset(snapshot.nodes.names), acts=acts)
 
 
 def with_facts(
-    snapshot: Snapshot, *evidence: Evidence, acts: bool = True, incidents: tuple[Incident, ...] = ()
+    snapshot: Snapshot, *evidence: FaultEvidence, acts: bool = True, incidents: tuple[Incident, ...] = ()
 ) -> Snapshot:
     """The incidents are on record."""
     pods = {f"u-p{n}": snapshot.pods.names[n] for n in range(MEMBERS)}

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from aiohttp import web
 
+from controller.kube.api_server import IGNORING, RequestListener
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import ApiAccess
-from controller.kube.request import ApiRequest
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -38,7 +38,7 @@ async def talking_to(
     *,
     user: dict[str, object] | None = None,
     clock: Callable[[], float] = time.monotonic,
-    on_request: Callable[[ApiRequest], None] = lambda _: None,
+    listener: RequestListener = IGNORING,
     **access: Any,
 ) -> AsyncIterator[Connection]:
     """A connection to a server that answers every request with `answer`."""
@@ -51,7 +51,7 @@ async def talking_to(
     port = runner.addresses[0][1]
     where = kubeconfig(folder, f"http://127.0.0.1:{port}", **(user or {"token": "secret"}))
     try:
-        async with await connect(ApiAccess(kubeconfig=where, **access), clock, on_request) as connection:
+        async with await connect(ApiAccess(kubeconfig=where, **access), clock, listener) as connection:
             yield connection
     finally:
         await runner.cleanup()

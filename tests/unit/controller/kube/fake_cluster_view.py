@@ -22,6 +22,7 @@ from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.world import KubernetesWorld
 from controller.placers import NO_CLAIMS, ClaimAllocator, NodePool
+from tests.builders.leading import Leading, Unreported
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter
 
@@ -107,10 +108,9 @@ def kubernetes(
     )
     return KubernetesWorld(
         planning,
-        Applier(writer, lambda: True),
+        Applier(writer, Leading()),
         asyncio.run,
-        epoch=lambda: 3,
-        report=lambda *_: None,
+        Unreported(3),
         claims=claims,
         handlers=handlers,
     )

@@ -17,6 +17,7 @@ import yaml
 from aiohttp import web
 
 from cluster.errors import ActionError, ConfigError, ObservationError
+from controller.kube.api_server import RequestListener
 from controller.kube.connection import connect, lines
 from controller.kube.credentials import ApiAccess, proxy_to
 from controller.kube.request import APPLY_PATCH, ApiRequest, KubeReadError, KubeWriteError, resource_of
@@ -252,8 +253,12 @@ def test_every_request_is_counted_by_verb_resource_and_status(tmp_path: Path) ->
 
     counted: list[ApiRequest] = []
 
+    class Counting(RequestListener):
+        def requested(self, request: ApiRequest) -> None:
+            counted.append(request)
+
     async def test() -> None:
-        async with talking_to(answer, tmp_path, on_request=counted.append) as connection:
+        async with talking_to(answer, tmp_path, listener=Counting()) as connection:
             await connection.read("/api/v1/pods")
             await connection.read("/api/v1/nodes/n")
             with pytest.raises(KubeWriteError):

@@ -16,6 +16,7 @@ from controller.kube.sender import (
     is_fenced,
     may_have_happened,
 )
+from tests.builders.leading import Leading
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
@@ -58,14 +59,14 @@ def test_without_a_policy_the_wait_ends(answer: bytes | KubeWriteError) -> None:
 
 
 def test_a_stale_write_that_the_server_refuses_is_counted_and_frees_what_it_would_hold() -> None:
-    counted: list[int] = []
-    applier = Applier(FakeWriter(lambda _: fenced()), lambda: True, on_fenced=lambda: counted.append(1))
+    leader = Leading()
+    applier = Applier(FakeWriter(lambda _: fenced()), leader)
 
     (answer,) = asyncio.run(applier.send([WriteJob("Pod/a", Write("POST", "/x"))]))
 
     assert isinstance(answer, NotLeadingError)
     assert not may_have_happened(answer)
-    assert len(counted) == 1
+    assert leader.refused == 1
 
 
 def test_a_refusal_of_rbac_is_not_taken_for_the_fence() -> None:

@@ -40,6 +40,7 @@ class LeaseServer:
         content_type: str = JSON,
     ) -> bytes:
         assert body is not None
+        assert (body["apiVersion"], body["kind"]) == ("coordination.k8s.io/v1", "Lease"), "a server takes no other"
         self.sent.append((method, path, body))
         self.on_write()
         asked = body["metadata"].get("resourceVersion")
@@ -82,6 +83,7 @@ def test_a_lease_is_replaced_only_as_it_was_read() -> None:
         asyncio.run(other.round())
 
     method, path, body = server.sent[-1]
+    assert (body["apiVersion"], body["kind"]) == ("coordination.k8s.io/v1", "Lease")
     assert (method, path) == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/tonnage")
     assert body["metadata"]["resourceVersion"] == "1"
     assert not other.may_write()

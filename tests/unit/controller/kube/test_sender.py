@@ -1,14 +1,14 @@
 """Sender: bounded, ordered for each object, only as leader, and retried only where the server asks for it."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from cluster.errors import ActionError
 from controller.kube.leader_election import LeaseTimes
 from controller.kube.request import KubeWriteError
-from controller.kube.sender import Applier, NotLeadingError, Write, WriteJob, may_have_happened
+from controller.kube.sender import Applier, Leader, NotLeadingError, Write, WriteJob, may_have_happened
+from tests.builders.leading import Leading
 from tests.clock import run_in_no_time
 from tests.unit.controller.kube.fake_writer import FakeWriter, SilentWriter, refused
 
@@ -18,7 +18,7 @@ def job(about: str, path: str = "/x") -> WriteJob:
 
 
 def sent(
-    writer: FakeWriter, jobs: list[WriteJob], may_write: Callable[[], bool] = lambda: True, concurrency: int = 32
+    writer: FakeWriter, jobs: list[WriteJob], leader: Leader | None = None, concurrency: int = 32
 ) -> tuple[list[bytes | ActionError], list[float]]:
     """The answers, and how long was waited between."""
     waits: list[float] = []
@@ -26,7 +26,7 @@ def sent(
     async def sleep(for_s: float) -> None:
         waits.append(for_s)
 
-    return asyncio.run(Applier(writer, may_write, sleep, concurrency).send(jobs)), waits
+    return asyncio.run(Applier(writer, leader or Leading(), sleep, concurrency).send(jobs)), waits
 
 
 def test_answers_stand_in_the_order_of_the_jobs() -> None:
@@ -80,16 +80,20 @@ def test_nothing_is_sent_blindly_again(status: int, retry_after_s: float | None)
 def test_who_does_not_hold_the_lease_sends_nothing() -> None:
     writer = FakeWriter()
 
-    answers, _ = sent(writer, [job("Pod/a"), job("Pod/b")], lambda: False)
+    answers, _ = sent(writer, [job("Pod/a"), job("Pod/b")], Leading(leads=False))
 
     assert all(isinstance(answer, NotLeadingError) for answer in answers)
     assert writer.sent == []
 
 
 def test_a_lease_that_is_lost_in_the_middle_ends_the_sending_there() -> None:
+    class LeadingForFour(Leading):
+        def may_write(self) -> bool:
+            return len(writer.sent) < 4
+
     writer = FakeWriter()
 
-    sent(writer, [job(f"Pod/{n}") for n in range(10)], lambda: len(writer.sent) < 4, concurrency=1)
+    sent(writer, [job(f"Pod/{n}") for n in range(10)], LeadingForFour(), concurrency=1)
 
     assert len(writer.sent) == 4
 
@@ -104,7 +108,7 @@ def test_a_write_that_rests_on_the_one_before_it_names_the_version_which_that_on
     second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
     writer = FakeWriter(lambda _: b'{"metadata": {"name": "c", "resourceVersion": "8"}}')
 
-    asyncio.run(Applier(writer, lambda: True).send([WriteJob("Pod/p", first), WriteJob("Pod/p", second)]))
+    asyncio.run(Applier(writer, Leading()).send([WriteJob("Pod/p", first), WriteJob("Pod/p", second)]))
 
     assert [write.body for write in writer.sent] == [
         {"metadata": {"resourceVersion": "7"}},
@@ -117,7 +121,7 @@ def test_a_write_that_rests_on_an_answer_without_a_version_is_not_sent() -> None
     writer = FakeWriter(lambda _: b"[]")
 
     answers = asyncio.run(
-        Applier(writer, lambda: True).send([WriteJob("Pod/p", Write("PATCH", "/c")), WriteJob("Pod/p", second)])
+        Applier(writer, Leading()).send([WriteJob("Pod/p", Write("PATCH", "/c")), WriteJob("Pod/p", second)])
     )
 
     assert isinstance(answers[1], ActionError)
@@ -128,7 +132,7 @@ def test_a_write_without_an_answer_is_given_up_before_another_process_may_lead()
     """A Lease lasts 15 s and a leader writes for 10 s after it last renewed: 5 s remain for a write in flight."""
     writer = SilentWriter()
 
-    answer, took_s = run_in_no_time(Applier(writer, lambda: True).send_one(Write("POST", "/x")))
+    answer, took_s = run_in_no_time(Applier(writer, Leading()).send_one(Write("POST", "/x")))
 
     times = LeaseTimes()
     assert isinstance(answer, KubeWriteError)

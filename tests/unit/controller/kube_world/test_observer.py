@@ -17,6 +17,7 @@ from controller.api.rule import Flaw
 from controller.api.structs import Pod
 from controller.kube.request import Refusal
 from controller.kube_world.observer import Observer, empty_caches
+from controller.kube_world.reservations import Reservations
 from controller.objects.own_objects import by_object
 from tests.builders.crd_cases import FULL
 from tests.builders.live_cluster import LiveCluster
@@ -88,8 +89,8 @@ def test_what_did_not_change_is_the_same_table() -> None:
 
 
 def test_where_anybody_may_write_annotations_a_running_pod_holds_what_it_held_first() -> None:
-    is_guarded = [False]
-    live = LiveCluster([node(gpus=8)], is_guarded=lambda: is_guarded[0])
+    reservations = Reservations(is_guarded=False)
+    live = LiveCluster([node(gpus=8)], reservations=reservations)
     share = {"tonnage.dev/gpu-milli": "1000", "tonnage.dev/devices": "0"}
     forged = {"tonnage.dev/gpu-milli": "1", "tonnage.dev/devices": "7"}
 
@@ -105,7 +106,7 @@ def test_where_anybody_may_write_annotations_a_running_pod_holds_what_it_held_fi
     assert names(live) == []
     live.put(pod("p", on="n1", annotations=forged))
     assert held() == ((7,), 1), "another pod of that name"
-    is_guarded[0] = True
+    reservations.is_guarded = True
     live.put(pod("p", on="n1", annotations=share))
     assert held() == ((0,), 1000), "nobody but Tonnage can have changed it"
 

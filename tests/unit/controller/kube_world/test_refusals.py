@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from cluster.actions import Bind
 from controller.api.notation import instant
 from controller.api.structs import object_from
 from controller.kube_world.refusals import FIRST_S, LONGEST_S, FailedPod, PodRefusal, Refusals, held_back, refusal_of
+from controller.kube_world.reservations import Reservations
 
 CAUSE = "UnexpectedAdmissionError"
 
@@ -75,9 +77,10 @@ def test_only_what_tonnage_placed_and_the_node_lacks_is_a_refusal(pod: FailedPod
 
 def test_a_refusal_is_remembered_when_the_pod_is_gone_and_forgotten_after_hours() -> None:
     at_s = instant("2026-03-01T12:00:00Z")
-    refusals = Refusals()
-    refusals.take({"ns/p": failed(), "ns/forged": failed(uid="2")}, lambda uid: uid == "1")
-    refusals.take({"ns/p": None}, lambda _: True)
+    refusals, placed = Refusals(), Reservations(is_guarded=False)
+    placed.add("1", Bind("ns/p", "a", (0,)))
+    refusals.take({"ns/p": failed(), "ns/forged": failed(uid="2")}, placed)
+    refusals.take({"ns/p": None}, Reservations())
 
     assert [(each.node, each.refusals) for each in refusals.held_back(at_s + 59)] == [("a", 1)]
     assert refusals.held_back(at_s + 60) == ()

@@ -19,6 +19,7 @@ from controller.report.events import (
     Events,
     ReportedDecision,
 )
+from tests.builders.leading import Leading
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
@@ -37,7 +38,7 @@ class Bench:
     clock: HandClock = field(default_factory=HandClock)
 
     def __post_init__(self) -> None:
-        applier = Applier(self.writer, lambda: True)
+        applier = Applier(self.writer, Leading())
         self.events = Events(applier, lambda _, name: self.uids.get(name), self.clock, lambda: 7, "me")
 
     def say(self, said: ReportedDecision, at_s: float) -> list[Write]:
@@ -152,7 +153,7 @@ def written(writer: FakeWriter, *rounds: list[ReportedDecision]) -> Events:
     """After all that was said has been written, round by round."""
 
     async def work() -> Events:
-        events = Events(Applier(writer, lambda: True), lambda _, name: f"uid-{name}", lambda: 0.0, lambda: 7, "here")
+        events = Events(Applier(writer, Leading()), lambda _, name: f"uid-{name}", lambda: 0.0, lambda: 7, "here")
         writing = asyncio.create_task(events.write())
         for several in rounds:
             events.say(several)

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.probing import Found, Measured, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
-from health.verdicts.verdict import Part, Syndrome, Verdict
+from health.probing import AnswerKind, PairSpeed, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
+from health.verdicts.verdict import JobVerdict, Part, Syndrome
 from simulator.health.job import DisturbanceKind
 from tests.unit.health.jobs import drawn
 
-SOUND, SLOW, LOST = Measured(60e-6, 2e9), Measured(60e-6, 1e9), Measured(lost=True)
-LATE = Measured(5e-3, 2e9)
+SOUND, SLOW, LOST = PairSpeed(60e-6, 2e9), PairSpeed(60e-6, 1e9), PairSpeed(lost=True)
+LATE = PairSpeed(5e-3, 2e9)
 CONTROLS = ("c1", "c2")
 TWO = Question(("a", "b"))
 RING = Question(tuple(f"r{number}" for number in range(8)), ring=True)
 
 
-def measured(question: Question, bad: object, how: Measured = SLOW) -> dict[tuple[str, str], Measured]:
+def measured(question: Question, bad: object, how: PairSpeed = SLOW) -> dict[tuple[str, str], PairSpeed]:
     """All pairs sound but those for which `bad` holds."""
     return {pair: how if bad(set(pair)) else SOUND for pair in pairs_of(question, CONTROLS)}  # type: ignore[operator]
 
@@ -55,52 +55,52 @@ def test_no_node_takes_part_twice_in_a_round_and_rounds_are_few(nodes: int, ring
 
 
 @pytest.mark.parametrize("how", [SLOW, LOST, LATE], ids=["slow", "lost", "late"])
-def test_a_node_that_every_peer_finds_bad_has_a_bad_nic(how: Measured) -> None:
+def test_a_node_that_every_peer_finds_bad_has_a_bad_nic(how: PairSpeed) -> None:
     found = answer(TWO, CONTROLS, measured(TWO, lambda pair: "a" in pair, how))
 
-    assert (found.found, found.nodes) == (Found.NIC, ("a",))
+    assert (found.found, found.nodes) == (AnswerKind.NIC, ("a",))
 
 
 @pytest.mark.parametrize("how", [SLOW, LOST, LATE], ids=["slow", "lost", "late"])
-def test_a_pair_that_is_bad_alone_is_a_bad_link(how: Measured) -> None:
+def test_a_pair_that_is_bad_alone_is_a_bad_link(how: PairSpeed) -> None:
     found = answer(TWO, CONTROLS, measured(TWO, lambda pair: pair == {"a", "b"}, how))
 
-    assert (found.found, found.nodes) == (Found.LINK, ("a", "b"))
+    assert (found.found, found.nodes) == (AnswerKind.LINK, ("a", "b"))
 
 
 def test_alike_pairs_acquit_the_network() -> None:
-    assert answer(TWO, CONTROLS, measured(TWO, lambda _: False)).found is Found.SOUND
+    assert answer(TWO, CONTROLS, measured(TWO, lambda _: False)).found is AnswerKind.SOUND
 
 
 def test_alike_pairs_acquit_nothing_inside_a_node() -> None:
     question = Question(("a", "b"), inside=True)
 
-    assert answer(question, CONTROLS, measured(question, lambda _: False)).found is Found.OPEN
+    assert answer(question, CONTROLS, measured(question, lambda _: False)).found is AnswerKind.OPEN
 
 
 def test_in_a_ring_a_link_is_one_bad_pair_and_a_nic_two() -> None:
     link = answer(RING, CONTROLS, measured(RING, lambda pair: pair == {"r3", "r4"}))
     nic = answer(RING, CONTROLS, measured(RING, lambda pair: "r3" in pair))
 
-    assert (link.found, link.nodes) == (Found.LINK, ("r3", "r4"))
-    assert (nic.found, nic.nodes) == (Found.NIC, ("r3",))
+    assert (link.found, link.nodes) == (AnswerKind.LINK, ("r3", "r4"))
+    assert (nic.found, nic.nodes) == (AnswerKind.NIC, ("r3",))
 
 
 def test_a_slow_control_is_left_out() -> None:
-    assert answer(TWO, CONTROLS, measured(TWO, lambda pair: "c1" in pair)).found is Found.SOUND
+    assert answer(TWO, CONTROLS, measured(TWO, lambda pair: "c1" in pair)).found is AnswerKind.SOUND
 
 
 def test_two_bad_nodes_are_left_open() -> None:
     found = answer(TWO, CONTROLS, measured(TWO, lambda pair: bool(pair & {"a", "b"})))
 
-    assert found.found is Found.OPEN
+    assert found.found is AnswerKind.OPEN
 
 
 def test_what_could_not_be_measured_accuses_and_acquits_nobody() -> None:
-    assert answer(TWO, CONTROLS, {}).found is Found.OPEN
-    assert answer(TWO, CONTROLS, {("a", "b"): SOUND}).found is Found.OPEN
+    assert answer(TWO, CONTROLS, {}).found is AnswerKind.OPEN
+    assert answer(TWO, CONTROLS, {("a", "b"): SOUND}).found is AnswerKind.OPEN
     without = {pair: SOUND for pair in pairs_of(TWO, CONTROLS) if pair != ("a", "b")}
-    assert answer(TWO, CONTROLS, without).found is Found.OPEN
+    assert answer(TWO, CONTROLS, without).found is AnswerKind.OPEN
     assert bad_pairs({("a", "b"): LOST}, CONTROLS) == frozenset()
 
 
@@ -114,7 +114,7 @@ def test_no_agent_can_accuse_another_node_by_its_own_measurements(liar: str, dat
 
     found = answer(TWO, CONTROLS, made)
 
-    assert found.found is not Found.NIC or found.nodes == (liar,)
+    assert found.found is not AnswerKind.NIC or found.nodes == (liar,)
 
 
 def test_only_suspicions_of_the_network_between_nodes_are_for_probes() -> None:
@@ -122,7 +122,7 @@ def test_only_suspicions_of_the_network_between_nodes_are_for_probes() -> None:
     names = [f"n{number}" for number in range(int(layout.node.max()) + 1)]
 
     def asks(syndrome: Syndrome, part: Part, ranks: tuple[int, ...]) -> Question | None:
-        return question_of(Verdict(1.0, syndrome, part, ranks, 0.0, 0.5, ()), layout, names)
+        return question_of(JobVerdict(1.0, syndrome, part, ranks, 0.0, 0.5, ()), layout, names)
 
     there = tuple(range(8))
     assert asks(Syndrome.OTHER_SLOW, Part.NOTHING, there) is None

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from health.remediation.facts import Source
-from health.remediation.incidents import JobDo, JobIntent, NodeDo, Phase, Remedy
+from health.remediation.facts import Origin
+from health.remediation.incidents import IncidentPhase, JobDo, JobIntent, NodeDo, Remedy
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, slow
 
 AT_S = START_S + 100.0
@@ -16,9 +16,9 @@ def on(world: PretendFleet):
 def test_the_clusters_breaker_takes_no_more_nodes_and_still_restarts_the_job() -> None:
     # 2 % of 44 nodes is less than one, so one node may go within 10 minutes; the second job's restart goes on.
     world = fleet(spares=4)
-    world.cycle([evidence(on(world), "n3", at_s=AT_S, source=Source.NODE)], at_s=AT_S)
+    world.cycle([evidence(on(world), "n3", at_s=AT_S, source=Origin.NODE)], at_s=AT_S)
     later_s = on(world).started_s + 60
-    decision = world.cycle([evidence(on(world), "n20", at_s=later_s, source=Source.NODE)], at_s=later_s)
+    decision = world.cycle([evidence(on(world), "n20", at_s=later_s, source=Origin.NODE)], at_s=later_s)
     assert world.tainted() == {"n3"}
     assert [each.do for each in decision.intents if isinstance(each, JobIntent)] == [JobDo.EVICT_NOW]
     assert {each.remedy for each in decision.incidents} == {Remedy.QUARANTINE, Remedy.AVOID}
@@ -26,18 +26,18 @@ def test_the_clusters_breaker_takes_no_more_nodes_and_still_restarts_the_job() -
 
 def test_an_open_breaker_makes_a_slow_job_wait() -> None:
     world = fleet(spares=4)
-    world.cycle([evidence(on(world), "n3", at_s=AT_S, source=Source.NODE)], at_s=AT_S)
+    world.cycle([evidence(on(world), "n3", at_s=AT_S, source=Origin.NODE)], at_s=AT_S)
     later_s = AT_S + 500
     heard = slow(on(world), "n20", at_s=later_s, since_s=later_s - 5, share=0.9)
     heard = replace(heard, since_s=on(world).started_s - 100_000)
     decision = world.cycle([heard], at_s=later_s)
-    waiting = [each for each in decision.incidents if each.phase is Phase.SUSPECTED]
+    waiting = [each for each in decision.incidents if each.phase is IncidentPhase.SUSPECTED]
     assert ["breaker: cluster" in each.waits_for for each in waiting] == [True]
 
 
 def test_probation_and_release_go_on_while_breakers_are_open() -> None:
     world = fleet(spares=4)
-    world.cycle([evidence(on(world), "n3", at_s=AT_S, source=Source.NODE)], at_s=AT_S)
+    world.cycle([evidence(on(world), "n3", at_s=AT_S, source=Origin.NODE)], at_s=AT_S)
     world.policy = replace(world.policy, out_share=0.0, cluster_share=0.0)
     dos = [world.node_dos(world.cycle(at_s=AT_S + later)) for later in (1, 2, 3, 4 * 3600 + 3)]
     assert [each[0][0] for each in dos if each] == [NodeDo.TEST, NodeDo.PROBATION, NodeDo.UNTAINT]
@@ -49,7 +49,7 @@ def test_a_failure_domain_keeps_most_of_its_nodes() -> None:
     for number, name in enumerate(("n1", "n2", "n3")):
         at_s = AT_S + number * 4000
         world.broken.add(name)
-        world.cycle([evidence(on(world), name, at_s=at_s, source=Source.NODE)], at_s=at_s)
+        world.cycle([evidence(on(world), name, at_s=at_s, source=Origin.NODE)], at_s=at_s)
         world.cycle(at_s=at_s + 1)
     assert world.tainted() == {"n1", "n2"}
 
@@ -72,4 +72,4 @@ def test_a_job_that_stops_after_each_restart_is_left_to_a_person() -> None:
         at_s = on(world).started_s + 10
         world.cycle(at_s=at_s)
     assert len(world.restarts) == 6
-    assert [each.phase for each in world.incidents if each.phase is Phase.PAGED]
+    assert [each.phase for each in world.incidents if each.phase is IncidentPhase.PAGED]

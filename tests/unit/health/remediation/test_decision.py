@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from health.remediation.decision import Decision
-from health.remediation.facts import NodeKey, OurTaint, Source
-from health.remediation.incidents import Incident, Intent, JobDo, JobIntent, NodeDo, Page, Phase, Remedy
+from health.remediation.decision import HealthDecision
+from health.remediation.facts import NodeKey, Origin, OurTaint
+from health.remediation.incidents import Incident, IncidentPhase, Intent, JobDo, JobIntent, NodeDo, Page, Remedy
 from health.verdicts.verdict import Cause, Part, Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
 
 AT_S = START_S + 100.0
 
 
-def jobs_do(decision: Decision) -> list[JobDo]:
+def jobs_do(decision: HealthDecision) -> list[JobDo]:
     return [each.do for each in decision.intents if isinstance(each, JobIntent)]
 
 
@@ -151,7 +151,7 @@ def test_an_abstention_waits_for_its_probe_then_restarts_once_and_then_asks_a_pe
 
 def test_a_link_moves_the_job_and_taints_neither_end() -> None:
     world = fleet(spares=3, nodes=39)
-    heard = hang(world, "n3", "n30", part=Part.LINK, syndrome=Syndrome.COMMUNICATION_HANG, source=Source.NODE)
+    heard = hang(world, "n3", "n30", part=Part.LINK, syndrome=Syndrome.COMMUNICATION_HANG, source=Origin.NODE)
     decision = world.cycle([heard], at_s=AT_S)
     assert jobs_do(decision) == [JobDo.EVICT_NOW]
     assert not world.tainted()
@@ -159,9 +159,9 @@ def test_a_link_moves_the_job_and_taints_neither_end() -> None:
 
 def test_two_suspects_under_one_switch_are_one_incident_of_the_switch() -> None:
     world = fleet(spares=4)
-    world.cycle([hang(world, "n1", source=Source.NODE)], at_s=AT_S)
+    world.cycle([hang(world, "n1", source=Origin.NODE)], at_s=AT_S)
     assert world.tainted() == {"n1"}
-    heard = evidence(the_job(world), "n2", at_s=AT_S + 60, source=Source.NODE, pods=(), incarnation="")
+    heard = evidence(the_job(world), "n2", at_s=AT_S + 60, source=Origin.NODE, pods=(), incarnation="")
     decision = world.cycle([heard], at_s=AT_S + 60)
     opened = [each for each in decision.incidents if each.is_open]
     assert [each.domain for each in opened] == ["switch/0"]
@@ -185,7 +185,7 @@ def test_a_shared_node_is_not_quarantined_on_a_jobs_own_word() -> None:
     assert not world.tainted()
     other = fleet()
     other.nodes["n3"] = replace(other.nodes["n3"], shared=True)
-    other.cycle([hang(other, "n3", source=Source.NODE)], at_s=AT_S)
+    other.cycle([hang(other, "n3", source=Origin.NODE)], at_s=AT_S)
     assert other.tainted() == {"n3"}
 
 
@@ -203,10 +203,10 @@ def test_little_heard_means_nothing_new_is_done() -> None:
 
 def test_a_disruption_budget_that_never_allows_is_reported() -> None:
     world = fleet(disruptions_allowed=0)
-    decision = world.cycle([hang(world, "n3", source=Source.NODE, part=Part.NODE)], at_s=AT_S)
+    decision = world.cycle([hang(world, "n3", source=Origin.NODE, part=Part.NODE)], at_s=AT_S)
     world.cycle(at_s=AT_S + 1)
     again_s = the_job(world).started_s + 60
-    decision = world.cycle([hang(world, "n3", at_s=again_s, source=Source.NODE, part=Part.NODE)], at_s=again_s)
+    decision = world.cycle([hang(world, "n3", at_s=again_s, source=Origin.NODE, part=Part.NODE)], at_s=again_s)
     assert "DrainBlocked" in only(decision.incidents).waits_for
     assert any("DrainBlocked" in each.reason for each in decision.intents if isinstance(each, Page))
 
@@ -241,7 +241,7 @@ def test_a_person_who_releases_a_node_closes_its_incident() -> None:
     world.nodes["n3"] = replace(world.nodes["n3"], released_s=AT_S + 10)
     decision = world.cycle(at_s=AT_S + 11)
     assert world.node_dos(decision) == [(NodeDo.UNTAINT, "n3")]
-    assert only(decision.incidents).phase is Phase.CLOSED
+    assert only(decision.incidents).phase is IncidentPhase.CLOSED
 
 
 def test_a_tested_node_goes_through_probation_and_is_released() -> None:
@@ -277,14 +277,14 @@ def test_a_node_replaced_under_the_same_name_is_left_alone() -> None:
     world.nodes["n3"] = node("n3", uid="another", domains=("switch/0",))
     decision = world.cycle([hang(world, "n3")], at_s=AT_S + 5)
     assert world.node_dos(decision) == []
-    assert only(decision.incidents).phase is Phase.CLOSED
+    assert only(decision.incidents).phase is IncidentPhase.CLOSED
 
 
 def test_a_taint_without_a_record_is_a_record() -> None:
     world = fleet()
     world.nodes["n3"] = replace(world.nodes["n3"], taint=OurTaint("node-n3", 4, START_S))
     found = only(world.cycle(at_s=AT_S).incidents)
-    assert (found.id, found.generation, found.phase) == ("node-n3", 4, Phase.QUARANTINED)
+    assert (found.id, found.generation, found.phase) == ("node-n3", 4, IncidentPhase.QUARANTINED)
 
 
 def test_evidence_from_before_the_restart_restarts_nothing() -> None:
@@ -299,7 +299,7 @@ def test_a_hang_that_is_over_is_forgotten_even_when_nobody_says_so() -> None:
     vague = hang(world, "n1", "n2", part=Part.NOTHING, probe="stacks")
     world.cycle([vague], at_s=AT_S)
     world.jobs["train/a"] = replace(the_job(world), progressed_s=AT_S + 20)
-    assert only(world.cycle(at_s=AT_S + 60).incidents).phase is Phase.CLOSED
+    assert only(world.cycle(at_s=AT_S + 60).incidents).phase is IncidentPhase.CLOSED
     assert world.restarts == []
 
 
@@ -313,9 +313,9 @@ def test_a_job_that_suffers_twice_at_once_is_restarted_once_without_both_nodes()
 def test_hardware_evidence_without_a_job_taints_the_node_alone() -> None:
     world = fleet()
     heard = evidence(
-        the_job(world), "n41", at_s=AT_S, source=Source.NODE, syndrome=Syndrome.NONE, part=Part.NODE, job="", pods=()
+        the_job(world), "n41", at_s=AT_S, source=Origin.NODE, syndrome=Syndrome.NONE, part=Part.NODE, job="", pods=()
     )
-    decision: Decision = world.cycle([heard], at_s=AT_S)
+    decision: HealthDecision = world.cycle([heard], at_s=AT_S)
     assert world.tainted() == {"n41"}
     assert jobs_do(decision) == []
     intents: tuple[Intent, ...] = decision.intents

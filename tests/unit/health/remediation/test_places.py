@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from health.remediation.decision import Decision
-from health.remediation.facts import Policy, Source
+from health.remediation.decision import HealthDecision
+from health.remediation.facts import Origin, RemedyPolicy
 from health.remediation.incidents import JobDo, JobIntent, NodeDo
 from health.verdicts.verdict import Part, Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, job, node
 
 AT_S = START_S + 100.0
-GENEROUS = Policy(cluster_share=1.0, out_share=1.0, domain_share=1.0, innocent_out_s=0.0)
+GENEROUS = RemedyPolicy(cluster_share=1.0, out_share=1.0, domain_share=1.0, innocent_out_s=0.0)
 
 
-def moved(decision: Decision) -> list[str]:
+def moved(decision: HealthDecision) -> list[str]:
     return [each.job for each in decision.intents if isinstance(each, JobIntent) and each.do is JobDo.EVICT_NOW]
 
 
@@ -40,7 +40,7 @@ def test_a_restart_counts_on_no_node_that_the_same_plan_takes_out() -> None:
     world.policy, world.now_s = GENEROUS, AT_S
     on = world.jobs["train/a"]
     sick = replace(
-        evidence(on, "n1", at_s=AT_S, source=Source.NODE, part=Part.NODE, syndrome=Syndrome.NONE), job="", pods=()
+        evidence(on, "n1", at_s=AT_S, source=Origin.NODE, part=Part.NODE, syndrome=Syndrome.NONE), job="", pods=()
     )
 
     decision = world.decision([evidence(on, "n0", at_s=AT_S), sick])

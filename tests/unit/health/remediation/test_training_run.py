@@ -5,8 +5,8 @@ from math import isclose
 
 import numpy as np
 
-from simulator.health.responses import Manual, Remediated, RestartOnTimeout, played
-from simulator.health.training_run import SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
+from tests.rigs.health.responses import Manual, Remediated, RestartOnTimeout, played
+from tests.rigs.health.training_run import SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
 
 SMALL = Setup(nodes=256, spares=24, days=6.0, interval_s=400.0)
 

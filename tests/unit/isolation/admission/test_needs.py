@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from isolation.admission import PRIOR_BYTES, Learned, bytes_from, claim_bytes, command_class
+from isolation.admission import PRIOR_BYTES, LearnedNeeds, bytes_from, claim_bytes, command_class
 from isolation.ledger import MIB
 from tests.builders.sandboxes import sandbox
 
@@ -39,11 +39,11 @@ def test_a_huge_hint_is_bounded(hint: object) -> None:
 
 def test_a_claim_never_exceeds_what_the_sandbox_can_give() -> None:
     small = sandbox("s", budget_mib=300, agent_mib=100)
-    assert claim_bytes(2**63, "test", small, Learned(), 0.95) == 200 * MIB
+    assert claim_bytes(2**63, "test", small, LearnedNeeds(), 0.95) == 200 * MIB
 
 
 def test_without_a_hint_the_class_decides_first_by_its_prior_then_by_what_it_learned() -> None:
-    learned = Learned()
+    learned = LearnedNeeds()
     assert claim_bytes(None, "test", sandbox("s"), learned, 0.95) == PRIOR_BYTES["test"]
     for _ in range(50):
         learned = learned.after("test", 40 * MIB, 3.0)
@@ -54,7 +54,7 @@ def test_without_a_hint_the_class_decides_first_by_its_prior_then_by_what_it_lea
 
 
 def test_a_class_forgets_what_is_long_past() -> None:
-    learned = Learned()
+    learned = LearnedNeeds()
     for peak_mib in [400] * 100 + [50] * 400:
         learned = learned.after("test", peak_mib * MIB, 1.0)
     assert learned.need_bytes("test", 0.95) < 60 * MIB

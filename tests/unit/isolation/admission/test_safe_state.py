@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from isolation.admission import finishing_order, is_safe
-from isolation.ledger import MIB, Ledger, Reservation
+from isolation.ledger import MIB, MemoryLedger, Reservation
 from tests.builders.sandboxes import sandbox
 
 
-def ledger(budget_mib: int, *calls: tuple[str, str, int, int], **guaranteed_mib: int) -> Ledger:
+def ledger(budget_mib: int, *calls: tuple[str, str, int, int], **guaranteed_mib: int) -> MemoryLedger:
     """Ledger with calls as (name, sandbox, claim MiB, lease MiB); sandboxes are made as they are named."""
-    book = Ledger(budget_mib * MIB)
+    book = MemoryLedger(budget_mib * MIB)
     for name in {call[1] for call in calls} | set(guaranteed_mib):
         book = book.with_sandbox(sandbox(name, guaranteed_mib=guaranteed_mib.get(name, 0)))
     for name, owner, claim, lease in calls:
@@ -43,7 +43,7 @@ def test_a_guarantee_is_free_for_its_own_sandbox_only() -> None:
 
 
 def test_a_call_never_grows_past_the_budget_of_its_sandbox() -> None:
-    book = Ledger(1000 * MIB).with_sandbox(sandbox("s", budget_mib=100, agent_mib=40))
+    book = MemoryLedger(1000 * MIB).with_sandbox(sandbox("s", budget_mib=100, agent_mib=40))
     assert not is_safe(book.with_reservation(Reservation("a", "s", 61 * MIB, 0)))
     assert is_safe(book.with_reservation(Reservation("a", "s", 60 * MIB, 0)))
 
@@ -68,7 +68,7 @@ def test_the_greedy_order_finds_one_wherever_any_order_exists(seed: int) -> None
     assert is_safe(book) == (book.free_bytes >= 0 and some_order)
 
 
-def finishes(book: Ledger, order: tuple[str, ...]) -> bool:
+def finishes(book: MemoryLedger, order: tuple[str, ...]) -> bool:
     """Whether the calls can finish in this order, by the ledger's own arithmetic."""
     for name in order:
         kept = book.reservations[name]

@@ -6,9 +6,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from isolation.ledger import Ledger, Sandbox
+from isolation.ledger import MemoryLedger, Sandbox
 from isolation.orders import Orders, SandboxOrder
-from isolation.state import State
+from isolation.state import ArbiterState
 from nodeagent.sandboxes.pods import SandboxPods
 
 UID = "00000000-0000-4000-8000-000000000001"
@@ -21,7 +21,7 @@ class Node:
 
     def __init__(self) -> None:
         self.tree = SimpleNamespace(homes={})
-        self.state = State(Ledger(1 << 30))
+        self.state = ArbiterState(MemoryLedger(1 << 30))
         self.pods: dict[str, Any] = {}
         self.is_gone = False
         self.changed: list[Sandbox] = []

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from isolation.ledger import Ledger
-from isolation.state import State
+from isolation.ledger import MemoryLedger
+from isolation.state import ArbiterState
 from nodeagent.sandboxes.server import SandboxServer
 from nodeagent.sandboxes.sockets import SOCKET
 from tests.builders.lingering import lingering_socket
@@ -23,7 +23,7 @@ class Enforcer:
 
     def __init__(self) -> None:
         self._poll = select.poll()
-        self.state = State(Ledger(1 << 30))
+        self.state = ArbiterState(MemoryLedger(1 << 30))
         self.tree = SimpleNamespace(home=lambda _: "kubepods/nowhere")
 
     def watch(self, descriptor: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
+from isolation.orders import ORDERS, REPORT, IsolationReport, Orders, SandboxOrder
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor, recorded
 from power.leases.messages import Keys, Refusal, opened_text, sealed_text
 
@@ -63,7 +63,7 @@ def test_orders_reach_the_process_and_its_reports_are_signed() -> None:
     text = opened_text(REPORT, supervised(story)[0], KEYS, "n1")  # type: ignore[arg-type]
 
     assert not isinstance(text, Refusal)
-    assert msgspec.json.decode(text, type=NodeReport).why == "uid"
+    assert msgspec.json.decode(text, type=IsolationReport).why == "uid"
 
 
 def test_another_kind_of_message_is_left_to_the_agent_and_a_forged_one_too() -> None:

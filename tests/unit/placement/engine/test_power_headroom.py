@@ -26,9 +26,9 @@ from placement.policies.published import BestFit
 from power.safety.bursts import credit_after, overdrawn
 from simulator.power.machine import DGX_A100
 from simulator.power.requests import RowLoad, made_up_rates
-from simulator.power.row_fleet import RowService, expected_course, fleet_of, place, regions, shifted
 from tests.builders.fleet import Pod, node, pod, world
 from tests.builders.power import Device, Domain, power_table
+from tests.rigs.row_fleet import RowService, expected_course, fleet_of, place, regions, shifted
 
 DAY, NIGHT = np.array([0.9, 0.1]), np.array([0.1, 0.9])
 RISE_W = 140.0

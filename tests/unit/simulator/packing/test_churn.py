@@ -7,8 +7,8 @@ from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer
 from placement.policies.published import BestFit
 from simulator.openb.generator import generate, trace_of
-from simulator.packing.churn import STAYS, Churn, churning_stream, mean_allocation_pct
 from simulator.packing.replay import Conditions, gpu_milli_of, replay
+from tests.rigs.packing_churn import STAYS, Churn, churning_stream, mean_allocation_pct
 
 
 def fleet(nodes: int = 60) -> Snapshot:

@@ -6,8 +6,8 @@ from cluster.arrays import IntArray
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from placement.budget import stopped
-from simulator.packing.churn import Operated, operated
 from tests.builders.fleet import node, pod, world
+from tests.rigs.packing_churn import Operated, operated
 
 TRACE = world([node("a", gpus=4)], [pod("one", gpus=1), pod("four", gpus=4)])
 ONE, FOUR = 0, 1

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from isolation.settings import Settings
-from simulator.sandboxes.model import Model, modelled
-from simulator.sandboxes.runs import SandboxPolicyName, SandboxRun
-from simulator.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
+from tests.rigs.sandboxes.model import Model, modelled
+from tests.rigs.sandboxes.runs import SandboxPolicyName, SandboxRun
+from tests.rigs.sandboxes.traces import AgentPhase, AgentTrace, CallTrace
 
 
 def agent(name: str, peak_mib: float) -> AgentTrace:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from simulator.sandboxes.runs import Pressure, PressureRule, PressureWatch, pressure_of
+from tests.rigs.sandboxes.runs import Pressure, PressureRule, PressureWatch, pressure_of
 
 RULE = PressureRule(full_share=0.6, for_s=30.0, window_s=10.0, rest_s=15.0)
 

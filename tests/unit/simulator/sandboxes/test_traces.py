@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import ConfigError
-from simulator.sandboxes.traces import generated, paper_trio, published, trace_from
+from tests.rigs.sandboxes.traces import generated, paper_trio, published, trace_from
 
 
 def test_a_generated_trace_depends_on_its_seed_alone() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from autoscaler.concurrency.safe_bandit import SafeBandit
 from autoscaler.concurrency.tuner import Rules
-from simulator.scaling.concurrency import FAMILIES, LimitCourse, Replica, best_static, course, score, serve, workload
-from simulator.scaling.concurrency_baselines import HillClimb, Static
+from tests.rigs.scaling.concurrency import FAMILIES, LimitCourse, Replica, best_static, course, score, serve, workload
+from tests.rigs.scaling.concurrency_baselines import HillClimb, Static
 
 SATURATING = Replica(base_s=1.0, knee=10.0, peak=math.inf, seats=math.inf, spread=0.2)
 PEAKED = replace(SATURATING, peak=20.0)

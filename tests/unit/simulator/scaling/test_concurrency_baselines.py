@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from autoscaler.concurrency.tuner import Rules, length_bucket
-from simulator.scaling.concurrency_baselines import MOST_ENTRIES, QLearning, QState, Static
+from tests.rigs.scaling.concurrency_baselines import MOST_ENTRIES, QLearning, QState, Static
 from tests.unit.autoscaler.concurrency.replica import after, seen
 
 GREEDY = QLearning(Rules(guard_s=8.0), step=4, epsilon=0.0)

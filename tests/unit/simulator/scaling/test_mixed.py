@@ -5,8 +5,12 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.workloads import GpuType
-from simulator.scaling.mixed_fleet import PRECISION, MixCapacity, MixedService, MixRun, account_of, fleet_of
-from simulator.scaling.mixed_policies import (
+from simulator.scaling.replay import LoadScenario
+from simulator.scaling.rival_rules import Fixed
+from simulator.scaling.study import foreseen
+from tests.builders.mix import profile, service
+from tests.rigs.scaling.mixed_fleet import PRECISION, MixCapacity, MixedService, MixRun, account_of, fleet_of
+from tests.rigs.scaling.mixed_policies import (
     Units,
     fixed_run,
     foresight,
@@ -16,10 +20,6 @@ from simulator.scaling.mixed_policies import (
     single_type,
     static_mix,
 )
-from simulator.scaling.replay import LoadScenario
-from simulator.scaling.rival_rules import Fixed
-from simulator.scaling.study import foreseen
-from tests.builders.mix import profile, service
 
 NAN = float("nan")
 

@@ -66,7 +66,7 @@ class FakeApi:
         self.asked.append(path)
         answer = self.answers.get(path, 404)
         if isinstance(answer, int):
-            raise KubeReadError(f"reading {path}", Refusal(answer, "RefusedSource", "no"))
+            raise KubeReadError(f"reading {path}", Refusal(answer, "Refused", "no"))
         return json.dumps(answer).encode()
 
     async def discover(self) -> Discovered:

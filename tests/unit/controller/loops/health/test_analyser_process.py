@@ -10,9 +10,9 @@ import pytest
 
 from controller.loops.health.analyser_process import MOST_BYTES, AnalyserError, AnalyserProcess, BySize
 from health.stream import Analyser
-from health.verdicts.verdict import Fact, FactKind, Verdict
-from simulator.health.cases import Case, case
+from health.verdicts.verdict import Fact, FactKind, JobVerdict
 from simulator.health.job import DisturbanceKind
+from tests.rigs.health.cases import Case, case
 
 WITHIN_S = 30.0
 
@@ -36,7 +36,7 @@ def until(done: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def answered(process: AnalyserProcess, now_s: float, facts: tuple[Fact, ...]) -> tuple[Verdict, ...]:
+def answered(process: AnalyserProcess, now_s: float, facts: tuple[Fact, ...]) -> tuple[JobVerdict, ...]:
     """Verdicts of one request, once they have arrived."""
     found = process.judge(now_s, facts)
     until(lambda: not process._child.asked)
@@ -45,8 +45,8 @@ def answered(process: AnalyserProcess, now_s: float, facts: tuple[Fact, ...]) ->
 
 def test_verdicts_are_those_of_the_analyser(process: AnalyserProcess) -> None:
     here, facts = Analyser(slow().layout), (Fact(FactKind.POWER_CAP, 3, 0.0, 0.9),)
-    expected: list[Verdict] = []
-    found: list[Verdict] = []
+    expected: list[JobVerdict] = []
+    found: list[JobVerdict] = []
     for now_s, frames in slow().transcript.ticks():
         here.take(frames, now_s)
         process.take(frames, now_s)

@@ -9,7 +9,7 @@ from controller.api.health_policy import Detector, HealthPolicySpec
 from controller.api.structs import Node
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.situation import evidence_of, tainted_devices
-from health.remediation.facts import NodeKey, Source
+from health.remediation.facts import NodeKey, Origin
 
 SPEC = HealthPolicySpec(detectors=(Detector(name="dra-driver", taint="gpu.example.com/unhealthy"),))
 
@@ -32,7 +32,7 @@ def test_a_device_that_its_dra_driver_has_tainted_is_evidence_where_a_policy_nam
 
     (found,) = evidence_of(node(), SPEC, 7.0, tainted["n1"])
 
-    assert (found.nodes, found.source) == ((NodeKey("n1", "key-n1"),), Source.NEIGHBOUR)
+    assert (found.nodes, found.source) == ((NodeKey("n1", "key-n1"),), Origin.NEIGHBOUR)
     assert found.shown == ("dra-driver: gpu.example.com/unhealthy on gpu.example.com/gpu-3",)
     assert not list(evidence_of(node(), SPEC, 7.0, tainted["n2"]))
     assert not list(evidence_of(node(), HealthPolicySpec(), 7.0, tainted["n1"]))

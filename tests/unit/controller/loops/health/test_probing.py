@@ -12,11 +12,20 @@ from controller.loops.health.stream import HealthStream
 from health.probing import Question
 from health.records.frames import HealthReport, ProbeAddress, ProbeOrder, ProbeResult, order_in, packed
 from health.remediation.decision import decide
-from health.remediation.facts import Evidence, JobFacts, NodeFacts, NodeKey, PodFacts, Policy, Situation, Source
-from health.remediation.incidents import Phase
+from health.remediation.facts import (
+    FaultEvidence,
+    JobFacts,
+    NodeFacts,
+    NodeKey,
+    Origin,
+    PodFacts,
+    RemedyPolicy,
+    Situation,
+)
+from health.remediation.incidents import IncidentPhase
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.cases import Case, SimulatedNetwork, case
 from simulator.health.job import DisturbanceKind
+from tests.rigs.health.cases import Case, SimulatedNetwork, case
 from tonnage import records
 
 JOB, START_S = "ns/train", 1_000_000.0
@@ -50,9 +59,9 @@ class Fleet:
     def node_of(self, rank: int) -> str:
         return self.network.nodes[int(self.case.job.node[rank])]
 
-    def play(self, for_s: float = DEADLINE_S + 5) -> list[Evidence]:
+    def play(self, for_s: float = DEADLINE_S + 5) -> list[FaultEvidence]:
         """The whole job and what follows; all evidence."""
-        found: list[Evidence] = []
+        found: list[FaultEvidence] = []
         at_s = START_S
         for at_s, frames in self._frames():
             found += self.tick(at_s, frames)
@@ -60,7 +69,7 @@ class Fleet:
             found += self.tick(at_s + beat / 4, {})
         return found
 
-    def tick(self, at_s: float, frames: dict[str, bytes]) -> tuple[Evidence, ...]:
+    def tick(self, at_s: float, frames: dict[str, bytes]) -> tuple[FaultEvidence, ...]:
         for node in self.nodes:
             self._obey(node, at_s)
             self.sequences[node] += 1
@@ -115,7 +124,7 @@ def open_case() -> Case:
     return case(2, kind=DisturbanceKind.SLOW_NIC, ranks=16)
 
 
-def asking(found: list[Evidence]) -> Evidence:
+def asking(found: list[FaultEvidence]) -> FaultEvidence:
     return next(each for each in found if each.part is Part.NOTHING and each.probe and each.cause is None)
 
 
@@ -125,7 +134,7 @@ def test_a_verdict_that_is_left_open_is_answered_by_the_nic_that_every_peer_find
     found = fleet.play()
 
     first = asking(found)
-    (accused,) = [each for each in found if each.source is Source.NODE]
+    (accused,) = [each for each in found if each.source is Origin.NODE]
     node = fleet.node_of(13)
     assert (accused.part, accused.nodes) == (Part.NIC, (NodeKey(node, f"key-{node}"),))
     assert accused.pods == (f"u-{node}",)
@@ -141,13 +150,15 @@ def test_the_answer_closes_the_open_incident_and_opens_one_of_the_node() -> None
     found = fleet.play()
     first, last_s = asking(found), max(each.at_s for each in found)
 
-    before = decide(fleet.situation(first.at_s), (), [each for each in found if each.at_s <= first.at_s], Policy())
+    before = decide(
+        fleet.situation(first.at_s), (), [each for each in found if each.at_s <= first.at_s], RemedyPolicy()
+    )
     (asked,) = [each for each in before.incidents if each.is_open]
-    after = decide(fleet.situation(last_s + 1), before.incidents, found, Policy())
+    after = decide(fleet.situation(last_s + 1), before.incidents, found, RemedyPolicy())
 
-    assert (asked.phase, asked.waits_for[:5]) == (Phase.SUSPECTED, "probe")
+    assert (asked.phase, asked.waits_for[:5]) == (IncidentPhase.SUSPECTED, "probe")
     by_id = {each.id: each for each in after.incidents}
-    assert by_id[asked.id].phase is Phase.CLOSED
+    assert by_id[asked.id].phase is IncidentPhase.CLOSED
     assert "answered: pair probes" in by_id[asked.id].waits_for
     (node,) = [each for each in after.incidents if each.is_open]
     assert (node.part, [key.name for key in node.nodes]) == (Part.NIC, [fleet.node_of(13)])
@@ -157,10 +168,10 @@ def test_a_sound_network_closes_the_open_incident_of_a_slow_job() -> None:
     fleet = Fleet(open_case(), hidden=True)
     found = fleet.play()
 
-    after = decide(fleet.situation(max(each.at_s for each in found) + 1), (), found, Policy())
+    after = decide(fleet.situation(max(each.at_s for each in found) + 1), (), found, RemedyPolicy())
 
     assert fleet.stream.probing.answered == {"sound": 1}
-    assert not [each for each in found if each.source is Source.NODE]
+    assert not [each for each in found if each.source is Origin.NODE]
     assert not [each for each in after.incidents if each.is_open]
     assert any("no fault of the network" in each.waits_for for each in after.incidents)
 
@@ -170,7 +181,7 @@ def test_a_link_that_hangs_is_told_from_the_nics_of_its_ends() -> None:
 
     found = fleet.play()
 
-    (accused,) = [each for each in found if each.source is Source.NODE]
+    (accused,) = [each for each in found if each.source is Origin.NODE]
     assert (accused.part, {key.name for key in accused.nodes}) == (Part.LINK, {fleet.node_of(5), fleet.node_of(9)})
     assert accused.syndrome is Syndrome.COMMUNICATION_HANG
 
@@ -180,8 +191,8 @@ def test_the_link_of_a_ring_that_records_name_by_its_group_is_named() -> None:
 
     found = fleet.play()
 
-    assert [each.part for each in found if each.source is Source.JOB and each.part is Part.GROUP]
-    (accused,) = [each for each in found if each.source is Source.NODE]
+    assert [each.part for each in found if each.source is Origin.JOB and each.part is Part.GROUP]
+    (accused,) = [each for each in found if each.source is Origin.NODE]
     assert (accused.part, {key.name for key in accused.nodes}) == (Part.LINK, {fleet.node_of(8), fleet.node_of(10)})
 
 
@@ -225,7 +236,7 @@ def test_agents_that_do_not_answer_leave_the_question_open_in_time() -> None:
 
     first = asking(found)
     assert fleet.stream.probing.answered == {"open": 1}
-    assert not [each for each in found if each.source is Source.NODE or each.over]
+    assert not [each for each in found if each.source is Origin.NODE or each.over]
     assert any("no pair could be measured" in line for each in found for line in each.shown)
     assert all(at_s <= first.at_s + DEADLINE_S for at_s, _ in fleet.orders)
 
@@ -239,9 +250,9 @@ def test_nodes_that_no_policy_governs_are_not_probed() -> None:
     assert not fleet.orders
 
 
-def hang(**fields: object) -> Evidence:
+def hang(**fields: object) -> FaultEvidence:
     keys = tuple(NodeKey(node, f"key-{node}") for node in ("a", "b"))
-    made = Evidence(JOB, "run", Syndrome.COMMUNICATION_HANG, Part.GROUP, keys, ("u-a", "u-b"), 90.0, 100.0, 0.8)
+    made = FaultEvidence(JOB, "run", Syndrome.COMMUNICATION_HANG, Part.GROUP, keys, ("u-a", "u-b"), 90.0, 100.0, 0.8)
     return replace(made, probe="pair probes between neighbours of the ring", **fields)  # type: ignore[arg-type]
 
 
@@ -249,9 +260,9 @@ AGENTS = {node: AgentState("life", 5, 100.0, ProbeAddress(node, 1)) for node in 
 KEYS = {node: f"key-{node}" for node in AGENTS}
 
 
-def played(probing: Probing, at_s: float, rate: float = 2e9) -> list[Evidence]:
+def played(probing: Probing, at_s: float, rate: float = 2e9) -> list[FaultEvidence]:
     """Turns until the question is answered; every pair reaches the rate."""
-    found: list[Evidence] = []
+    found: list[FaultEvidence] = []
     while not found and at_s < 200:
         agents = {node: replace(agent, heard_s=at_s) for node, agent in AGENTS.items()}
         found += probing.turn(agents, ("c1", "c2"), KEYS, at_s)
@@ -269,7 +280,7 @@ def test_a_job_that_hangs_on_a_sound_network_is_taken_for_a_fault_of_its_program
 
     (found,) = played(probing, 100.0)
 
-    assert (found.program_error, found.probe, found.source, found.over) == (True, "", Source.JOB, False)
+    assert (found.program_error, found.probe, found.source, found.over) == (True, "", Origin.JOB, False)
     assert found.at_s <= 130.0
 
 

@@ -16,11 +16,11 @@ from health.records.frames import Evidence as Found
 from health.records.frames import HealthReport, ProbeAddress, packed
 from health.records.frames import Source as FoundBy
 from health.records.layout import Layout
-from health.remediation.facts import Evidence, NodeKey, Source
+from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.stream import Analyser
-from health.verdicts.verdict import FactKind, Part, Syndrome, Verdict
-from simulator.health.cases import Case, case
+from health.verdicts.verdict import FactKind, JobVerdict, Part, Syndrome
 from simulator.health.job import DisturbanceKind
+from tests.rigs.health.cases import Case, case
 from tonnage import records
 from tonnage.records import Kind, Op, Role
 
@@ -58,9 +58,9 @@ class Fleet:
         report = HealthReport(node, "life", self.sequence, frames, found or None)
         self.stream.take(node, packed(report), now_s)
 
-    def play(self, forged: dict[str, bytes] | None = None) -> list[Evidence]:
+    def play(self, forged: dict[str, bytes] | None = None) -> list[FaultEvidence]:
         """The whole job, each node's agent reporting its own pod; what was found."""
-        heard: list[Evidence] = []
+        heard: list[FaultEvidence] = []
         for now_s, by_node in told():
             for node, frames in by_node.items():
                 self.report(node, now_s, {f"u-{node}": frames, **(forged or {})})
@@ -68,7 +68,7 @@ class Fleet:
             heard += self.late(now_s)
         return heard
 
-    def late(self, now_s: float) -> tuple[Evidence, ...]:
+    def late(self, now_s: float) -> tuple[FaultEvidence, ...]:
         """What another process answers to the last request; nothing where the analysis is in this one."""
         stream = self.stream.jobs.get(JOB)
         analysis = stream._analyser if stream is not None else None
@@ -115,7 +115,7 @@ def test_a_hang_names_the_pod_and_the_node_of_its_rank() -> None:
     truth = hang().truth
     assert truth is not None
     (rank,) = truth.parts[0][1]
-    assert (found.job, found.syndrome, found.source) == (JOB, Syndrome.OTHER_HANG, Source.JOB)
+    assert (found.job, found.syndrome, found.source) == (JOB, Syndrome.OTHER_HANG, Origin.JOB)
     assert found.nodes == (NodeKey(node_of(rank), f"key-{node_of(rank)}"),)
     assert found.pods == (f"u-{node_of(rank)}",)
 
@@ -138,8 +138,8 @@ def test_an_analysis_in_another_process_finds_the_same_and_its_end_leaves_out_th
 class Recovered(JobStream):
     """A job whose rank 5 was slow and is as fast as before."""
 
-    def ended(self, now_s: float) -> tuple[Verdict, ...]:
-        return (Verdict(now_s - 60, Syndrome.OTHER_SLOW, Part.RANK, (5,), now_s - 70, 0.9, ("computes longer",)),)
+    def ended(self, now_s: float) -> tuple[JobVerdict, ...]:
+        return (JobVerdict(now_s - 60, Syndrome.OTHER_SLOW, Part.RANK, (5,), now_s - 70, 0.9, ("computes longer",)),)
 
 
 def test_a_slow_rank_that_has_recovered_ends_its_incident() -> None:
@@ -304,7 +304,7 @@ def test_a_gpu_error_of_the_hardware_suspects_its_node_and_one_of_a_program_none
 
     (found,) = fleet.stream.node_evidence(START_S + 1)
 
-    assert (found.nodes, found.source, found.at_s) == ((NodeKey("n0", "key-n0"),), Source.NODE, START_S - 5.0)
+    assert (found.nodes, found.source, found.at_s) == ((NodeKey("n0", "key-n0"),), Origin.NODE, START_S - 5.0)
     assert not fleet.stream.is_clean("n0", START_S + 1)
     assert fleet.stream.is_clean("n1", START_S + 1)
     assert not fleet.stream.is_clean("n2", START_S + 1)  # its agent is not heard

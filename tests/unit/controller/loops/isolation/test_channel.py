@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller.loops.isolation.coverage import STALE_S, SandboxChannel
-from isolation.orders import NodeReport, Orders, SandboxOrder, SandboxReport
+from isolation.orders import IsolationReport, Orders, SandboxOrder, SandboxReport
 from tests.builders.leading import Leading
 from tests.clock import HandClock
 
@@ -50,7 +50,7 @@ def test_orders_are_numbered_when_they_change_and_begin_again_with_a_new_leader(
 def test_a_report_counts_while_it_is_fresh_and_for_its_own_node_only() -> None:
     clock = HandClock(0.0)
     channel = SandboxChannel(clock, Leading())
-    report = NodeReport("n1", "l", "full", "")
+    report = IsolationReport("n1", "l", "full", "")
 
     assert channel.receive("n1", msgspec.json.encode(report)) == ""
     assert "names node n1" in channel.receive("n2", msgspec.json.encode(report))
@@ -64,13 +64,13 @@ def test_a_report_counts_while_it_is_fresh_and_for_its_own_node_only() -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        NodeReport("n1", "life", "full", "", sandboxes={"u": SandboxReport(happened={"Frozen/X": 10**400})}),
-        NodeReport("n1", "life", "full", "", sandboxes={"u": SandboxReport(running=-1)}),
-        NodeReport("n1", "life", "full", "", budget_bytes=2**63),
-        NodeReport("n1", "x" * 1000, "full", ""),
+        IsolationReport("n1", "life", "full", "", sandboxes={"u": SandboxReport(happened={"Frozen/X": 10**400})}),
+        IsolationReport("n1", "life", "full", "", sandboxes={"u": SandboxReport(running=-1)}),
+        IsolationReport("n1", "life", "full", "", budget_bytes=2**63),
+        IsolationReport("n1", "x" * 1000, "full", ""),
     ],
 )
-def test_a_report_with_numbers_that_cannot_be_is_refused(odd: NodeReport) -> None:
+def test_a_report_with_numbers_that_cannot_be_is_refused(odd: IsolationReport) -> None:
     """10^400 is no float: reporting failed for all nodes, and so did /metrics."""
     channel = SandboxChannel(HandClock(0.0), Leading(7))
 
@@ -78,6 +78,6 @@ def test_a_report_with_numbers_that_cannot_be_is_refused(odd: NodeReport) -> Non
     assert channel.reports() == {}
 
 
-def written(report: NodeReport) -> bytes:
+def written(report: IsolationReport) -> bytes:
     """As an agent may write it, which need not use our encoder."""
     return json.dumps(asdict(report)).encode()

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 from controller.loops.isolation.coverage import Coverage, Covered
 from controller.loops.isolation.policy_status import PolicyFacts, Seen, events_of, facts_of, happenings, status_after
-from isolation.orders import NodeReport, SandboxOrder, SandboxReport
+from isolation.orders import IsolationReport, SandboxOrder, SandboxReport
 
 ORDER = SandboxOrder("cri-o://a", "p/team-a")
 COVERAGE = Coverage({"u": Covered("team-a/x", "u", "n1", "p", ORDER)})
 
 
-def report(node: str = "n1", life: str = "l1", **happened: int) -> NodeReport:
+def report(node: str = "n1", life: str = "l1", **happened: int) -> IsolationReport:
     counts = {name.replace("_", "/", 1): count for name, count in happened.items()}
     sandbox = SandboxReport(100, 200, running=2, queued=1, happened=counts)
-    return NodeReport(node, life, "full", "", sandboxes={"u": sandbox})
+    return IsolationReport(node, life, "full", "", sandboxes={"u": sandbox})
 
 
-def after_both(first: NodeReport, second: NodeReport) -> list[tuple[str, str, int]]:
+def after_both(first: IsolationReport, second: IsolationReport) -> list[tuple[str, str, int]]:
     """What happened between two reports."""
     _, seen = happenings(COVERAGE, {first.node: first}, Seen())
     found, _ = happenings(COVERAGE, {second.node: second}, seen)

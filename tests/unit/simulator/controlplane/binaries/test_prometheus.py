@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BuildError
-from simulator.controlplane.prometheus import VERSION, prometheus_program
+from tests.rigs.prometheus import VERSION, prometheus_program
 
 
 @pytest.fixture

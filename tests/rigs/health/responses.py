@@ -11,19 +11,19 @@ import numpy as np
 
 from health.remediation.decision import decide
 from health.remediation.facts import (
-    Evidence,
+    FaultEvidence,
     JobFacts,
     NodeFacts,
     NodeKey,
+    Origin,
     OurTaint,
     PodFacts,
-    Policy,
+    RemedyPolicy,
     Situation,
-    Source,
 )
 from health.remediation.incidents import Incident, JobDo, JobIntent, NodeDo, NodeIntent, Page
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
+from tests.rigs.health.training_run import DAY_S, SLOW, NodeFault, NodeFaultKind, Setup, TrainingRun, faults
 
 TIMEOUT_S = 600.0
 """Default time-out of NCCL's watchdog in PyTorch."""
@@ -119,7 +119,7 @@ class Manual:
     """The job ends by itself or by a time-out; a person finds the node, replaces it and restarts."""
 
     def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
-        assert run.stopped is not None  # noqa: S101 - the protocol says so
+        assert run.stopped is not None
         stop = run.stopped
         timeline.at(run.now_s + _noticed_s(stop) + run.setup.person_s, lambda: by_hand(run, timeline, self, stop))
 
@@ -134,7 +134,7 @@ class RestartOnTimeout:
     tries: int = 0
 
     def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
-        assert run.stopped is not None  # noqa: S101 - the protocol says so
+        assert run.stopped is not None
         stop, noticed_s = run.stopped, _noticed_s(run.stopped)
         if self.tries < TRIES:
             self.tries += 1
@@ -153,7 +153,7 @@ class RestartOnTimeout:
             return
         restart(run, timeline, self, seats, run.setup.restart_s if gone else run.setup.in_place_s)
 
-    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:  # noqa: ARG002 - the protocol's
+    def on_change(self, run: TrainingRun, timeline: EventQueue) -> None:
         if run.stopped is None and run.down_until_s is None:
             self.tries = 0
 
@@ -208,7 +208,7 @@ class Without:
 class Remediated:
     """State of the controller, and what it has done to nodes."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: RemedyPolicy = field(default_factory=RemedyPolicy)
     without: Without = field(default_factory=Without)
     incidents: tuple[Incident, ...] = ()
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
@@ -217,7 +217,7 @@ class Remediated:
     """Number of the run."""
     started_s: float = 0.0
     restarted_s: list[float] = field(default_factory=list)
-    last_evidence: Evidence | None = None
+    last_evidence: FaultEvidence | None = None
     """Verdict on the stop that stands."""
     seen_slow: dict[int, tuple[float, NodeFault]] = field(default_factory=dict)
     """Slow-downs by the identity of their fault, with when each is first seen."""
@@ -232,7 +232,7 @@ class Remediated:
 
     def on_stop(self, run: TrainingRun, timeline: EventQueue) -> None:
         self._know(run)
-        assert run.stopped is not None  # noqa: S101 - the protocol says so
+        assert run.stopped is not None
         stop, setup = run.stopped, run.setup
         dies = stop.kind in (NodeFaultKind.CRASH, NodeFaultKind.NODE_LOST, NodeFaultKind.PROGRAM)
         seen_s = run.now_s + (setup.death_seen_s if dies else setup.hang_seen_s)
@@ -282,7 +282,7 @@ class Remediated:
             self.last_evidence = self._about(run, stop, [stop.node])
             self._decide(run, timeline)
 
-    def _about(self, run: TrainingRun, fault: NodeFault, blamed: list[int]) -> Evidence:
+    def _about(self, run: TrainingRun, fault: NodeFault, blamed: list[int]) -> FaultEvidence:
         part = PARTS.get(fault.kind, Part.RANK)
         if fault.kind is NodeFaultKind.LINK_HANG:
             part = Part.NIC if fault.visible else Part.LINK
@@ -291,7 +291,7 @@ class Remediated:
         elif part is Part.LINK:
             part = Part.NIC
         since_s = max(fault.at_s, self.started_s)
-        return Evidence(
+        return FaultEvidence(
             job=JOB,
             incarnation=str(self.number),
             syndrome=SYNDROMES[fault.kind],
@@ -301,12 +301,12 @@ class Remediated:
             since_s=min(since_s, run.now_s),
             at_s=run.now_s,
             confidence=0.95,
-            source=Source.NODE if fault.visible else Source.JOB,
+            source=Origin.NODE if fault.visible else Origin.JOB,
             slow_share=fault.slow_share,
             program_error=fault.kind is NodeFaultKind.PROGRAM,
         )
 
-    def _slow(self, run: TrainingRun, fault: NodeFault) -> Evidence:
+    def _slow(self, run: TrainingRun, fault: NodeFault) -> FaultEvidence:
         made = self._about(run, fault, [fault.node])
         return replace(made, since_s=-inf if self.without.ski_rental == "at once" else made.since_s)
 
@@ -414,7 +414,7 @@ class Remediated:
 
     def _relapse(self, run: TrainingRun, timeline: EventQueue, node: int) -> None:
         key = NodeKey(f"n{node}", f"n{node}")
-        shown = Evidence("", "", Syndrome.NONE, Part.NODE, (key,), (), run.now_s, run.now_s, 0.95, Source.NODE)
+        shown = FaultEvidence("", "", Syndrome.NONE, Part.NODE, (key,), (), run.now_s, run.now_s, 0.95, Origin.NODE)
         decision = decide(self._situation(run), self.incidents, [shown], self.policy)
         self.incidents = decision.incidents
         self._decide(run, timeline)

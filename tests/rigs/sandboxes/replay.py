@@ -12,13 +12,13 @@ from typing import Any
 
 from isolation import state as act
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import run_in
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
-from isolation.state import Request
+from isolation.state import CallDemand
 from isolation.tree import CONTROLLERS
 from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
-from simulator.sandboxes.runs import (
+from tests.rigs.launcher import run_in
+from tests.rigs.sandboxes.runs import (
     OURS,
     PRESSURE,
     AgentResult,
@@ -35,7 +35,7 @@ from simulator.sandboxes.runs import (
     run_from,
     set_oom_score,
 )
-from simulator.sandboxes.traces import AgentTrace, CallTrace
+from tests.rigs.sandboxes.traces import AgentTrace, CallTrace
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "replay"
@@ -326,7 +326,7 @@ class SandboxReplay:
         hint = agent.hints[number]
         room = self.arena.budget - self.scale.bytes_of(agent.trace.base_mib)
         claim = min(room, self.scale.bytes_of(trace.peak_mib * (hint or 1.0)) + round(PROCESS_MIB * MIB))
-        self.enforcer.ask(Request(call.name, agent.name, time.monotonic(), max(MIB, claim), trace.command_class))
+        self.enforcer.ask(CallDemand(call.name, agent.name, time.monotonic(), max(MIB, claim), trace.command_class))
 
     def _start_call(self, call: _Call) -> None:
         trace = _call_of(call.agent, call.number)

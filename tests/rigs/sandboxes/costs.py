@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from isolation.cgroupfs import CgroupFs
-from isolation.launcher import fork_into, run_in
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
-from isolation.state import Request
+from isolation.state import CallDemand
 from isolation.tree import CONTROLLERS, Limits
 from nodeagent.sandboxes.enforcer import Enforcer
-from simulator.sandboxes.runs import pressure_of
+from tests.rigs.launcher import fork_into, run_in
+from tests.rigs.sandboxes.runs import pressure_of
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "costs"
@@ -140,7 +140,7 @@ def _woken_s(descriptor: int, events: int) -> float:
 def _started(enforcer: Enforcer, beside: CgroupFs, name: str, claim_mib: int, program: Callable[[], int]) -> str:
     """Group of an admitted call, in a sandbox of its own, that runs the program."""
     enforcer.add_sandbox(Sandbox(name, enforcer.state.ledger.budget_bytes))
-    enforcer.ask(Request(name, name, time.monotonic(), claim_mib * MIB))
+    enforcer.ask(CallDemand(name, name, time.monotonic(), claim_mib * MIB))
     while name not in enforcer.state.calls:
         enforcer.wait(0.05)
     group = enforcer.tree.call_group(name, name)

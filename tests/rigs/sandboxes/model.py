@@ -11,12 +11,22 @@ from dataclasses import dataclass, field, replace
 
 from isolation import state as act
 from isolation.arbiter import next_timer_s, step
-from isolation.ledger import MIB, Ledger, Sandbox
+from isolation.ledger import MIB, MemoryLedger, Sandbox
 from isolation.settings import Settings
-from isolation.state import Asked, Ended, Event, ReachedLease, Request, SandboxEnded, SandboxStarted, State, Used
+from isolation.state import (
+    ArbiterState,
+    Asked,
+    CallDemand,
+    Ended,
+    Event,
+    ReachedLease,
+    SandboxEnded,
+    SandboxStarted,
+    Used,
+)
 from nodeagent.sandboxes.enforcer import SHORTAGE_TICK_S
-from simulator.sandboxes.runs import OURS, AgentResult, SandboxPolicyName, SandboxResult, SandboxRun
-from simulator.sandboxes.traces import AgentTrace, CallTrace
+from tests.rigs.sandboxes.runs import OURS, AgentResult, SandboxPolicyName, SandboxResult, SandboxRun
+from tests.rigs.sandboxes.traces import AgentTrace, CallTrace
 
 RELEASE_S = 0.02
 """From a kill until the kernel has the memory back: measured in the guest, 10 to 30 ms."""
@@ -96,7 +106,7 @@ class Model:
     def __post_init__(self) -> None:
         self.ours = self.run.policy in OURS
         self.budget_bytes = _bytes_of(self.run.budget_mib)
-        self.state = State(Ledger(self.budget_bytes))
+        self.state = ArbiterState(MemoryLedger(self.budget_bytes))
 
     def result(self) -> SandboxResult:
         for index, trace in enumerate(self.run.agents):
@@ -226,7 +236,7 @@ class Model:
             return
         room = self.budget_bytes - _bytes_of(agent.trace.base_mib)
         claim = min(room, _bytes_of(trace.peak_mib * (agent.hints[agent.phase] or 1.0)))
-        asked = Request(name, agent.name, self.now_s, max(MIB, claim), trace.command_class)
+        asked = CallDemand(name, agent.name, self.now_s, max(MIB, claim), trace.command_class)
         self._events.append(Asked(asked))
 
     def _next_phase(self, agent: ModelAgent) -> None:

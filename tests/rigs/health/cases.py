@@ -8,18 +8,19 @@ import numpy as np
 from controller.loops.health.probing import DEADLINE_S
 from health.probing import (
     CONTROLS,
-    Found,
-    Measured,
+    Answer,
+    AnswerKind,
     Pair,
+    PairSpeed,
     answer,
     bad_pairs,
-    narrowed_ranks,
     pairs_of,
     question_of,
+    ring_of,
     rounds_of,
 )
 from health.records.layout import Layout, layout_from
-from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome, Verdict
+from health.verdicts.verdict import Cause, Fact, FactKind, JobVerdict, Part, Syndrome
 from simulator.health.job import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, DisturbanceKind, TrainingJob
 from simulator.health.recorder_frames import Transcript, arriving_frames, clocks_of
 from simulator.health.training_steps import Steps, Timeline, step_length_s
@@ -262,9 +263,9 @@ ORDER_S, PAIR_S, LOST_S = 0.5, 2.0, 3.5
 class Probed:
     """Conclusion of the probes that a verdict called for."""
 
-    verdict: Verdict
+    verdict: JobVerdict
     """The verdict as it is after them."""
-    found: Found
+    found: AnswerKind
     pairs: int
     took_s: float
 
@@ -285,14 +286,14 @@ class SimulatedNetwork:
         """Nodes of the job that are not suspected, then spare ones."""
         return tuple(node for node in (*self.nodes, *self.spares) if node not in suspects)[:CONTROLS]
 
-    def measure(self, pair: Pair) -> Measured:
+    def measure(self, pair: Pair) -> PairSpeed:
         factor = self._factor(pair)
         if np.isinf(factor):
-            return Measured(lost=True)
+            return PairSpeed(lost=True)
         noise = float(np.exp(self._random.normal(0.0, NOISE)))
         if self._random.random() < BUSY_SHARE:
             noise *= float(self._random.uniform(0.3, 0.9))
-        return Measured(SOUND_RTT_S / noise, SOUND_BYTES_PER_S * noise / factor)
+        return PairSpeed(SOUND_RTT_S / noise, SOUND_BYTES_PER_S * noise / factor)
 
     def _factor(self, pair: Pair) -> float:
         """Multiple of the transfer time between two nodes."""
@@ -308,14 +309,29 @@ class SimulatedNetwork:
         return 1.0
 
 
-def probed(drawn: Case, verdict: Verdict, network: SimulatedNetwork) -> Probed | None:
+def _narrowed_ranks(verdict: JobVerdict, layout: Layout, nodes: Sequence[str], found: Answer) -> tuple[int, ...]:
+    """Ranks behind an answer: of those that the verdict names, the ones on the NIC's node, or at the link's ends."""
+    ring = ring_of(verdict, layout) if verdict.part is Part.GROUP else verdict.ranks
+    on = [nodes[int(node)] for node in layout.node[list(ring)]]
+    if found.found is AnswerKind.LINK:
+        ends = {
+            rank
+            for index, rank in enumerate(ring)
+            for step in (-1, 1)
+            if {on[index], on[(index + step) % len(ring)]} == set(found.nodes)
+        }
+        return tuple(sorted(ends))
+    return tuple(sorted(rank for rank, node in zip(ring, on, strict=True) if node in found.nodes))
+
+
+def probed(drawn: Case, verdict: JobVerdict, network: SimulatedNetwork) -> Probed | None:
     """What pair probes make of a verdict; None where they are not called for."""
     question = question_of(verdict, drawn.layout, network.nodes)
     if question is None:
         return None
     controls = network.controls(question.suspects)
     rounds = list(rounds_of(pairs_of(question, controls)))
-    measured: dict[Pair, Measured] = {}
+    measured: dict[Pair, PairSpeed] = {}
     took_s = 0.0
     for each in rounds:
         if took_s < DEADLINE_S - 2.0:
@@ -325,11 +341,11 @@ def probed(drawn: Case, verdict: Verdict, network: SimulatedNetwork) -> Probed |
             took_s += _measure(each, network, measured)
     found = answer(question, controls, measured)
     after = replace(verdict, at_s=verdict.at_s + took_s)
-    if found.found in (Found.NIC, Found.LINK):
-        ranks = narrowed_ranks(verdict, drawn.layout, network.nodes, found)
-        part = Part.NIC if found.found is Found.NIC else Part.LINK
+    if found.found in (AnswerKind.NIC, AnswerKind.LINK):
+        ranks = _narrowed_ranks(verdict, drawn.layout, network.nodes, found)
+        part = Part.NIC if found.found is AnswerKind.NIC else Part.LINK
         after = replace(after, part=part, ranks=ranks, probe="", evidence=(*verdict.evidence, found.note))
-    elif found.found is Found.SOUND and (verdict.part in (Part.NOTHING, Part.GROUP)):
+    elif found.found is AnswerKind.SOUND and (verdict.part in (Part.NOTHING, Part.GROUP)):
         after = replace(
             after,
             syndrome=Syndrome.NONE,
@@ -341,7 +357,7 @@ def probed(drawn: Case, verdict: Verdict, network: SimulatedNetwork) -> Probed |
     return Probed(after, found.found, len(measured), took_s)
 
 
-def _measure(pairs: Sequence[Pair], network: SimulatedNetwork, measured: dict[Pair, Measured]) -> float:
+def _measure(pairs: Sequence[Pair], network: SimulatedNetwork, measured: dict[Pair, PairSpeed]) -> float:
     """Measures one round, keeps the better of two values of a pair; its length in seconds."""
     lost = False
     for pair in pairs:

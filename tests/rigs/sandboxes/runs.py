@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from simulator.sandboxes.traces import AgentTrace, generated, paper_trio, trace_from
+from tests.rigs.sandboxes.traces import AgentTrace, generated, paper_trio, trace_from
 
 SandboxPolicyName = Literal[
     "unlimited", "none", "static", "high-rule", "pressure", "pressure-brake", "whole-claims", "growing-leases"

@@ -22,7 +22,6 @@ from controller.report.scaling_status import scaling_status_after
 from controller.settings import OperatorSettings
 from controller.snapshot.scalers import PolicyState, scaler_of
 from placement.mix.heuristics import best_single_type
-from simulator.scaling.mixed_fleet import Counts, MixAccount, MixCapacity, MixedService, MixRun, account
 from simulator.scaling.replay import (
     TRAINED_STARTS,
     Leads,
@@ -34,6 +33,7 @@ from simulator.scaling.replay import (
     replay,
 )
 from simulator.scaling.rival_rules import Hpa
+from tests.rigs.scaling.mixed_fleet import Counts, MixAccount, MixCapacity, MixedService, MixRun, account
 
 LEVEL_STEP = 0.01
 """Relative distance of the rates at which perfect foresight asks for mixes; each rate is rounded down."""

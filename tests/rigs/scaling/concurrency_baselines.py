@@ -208,5 +208,5 @@ class Static:
     def first(self) -> tuple[()]:
         return ()
 
-    def decide(self, state: tuple[()], seen: Observation) -> Decision[tuple[()]]:  # noqa: ARG002 (the interface has it)
+    def decide(self, state: tuple[()], seen: Observation) -> Decision[tuple[()]]:
         return Decision(self.limit, "Fixed", state)

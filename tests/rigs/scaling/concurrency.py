@@ -16,7 +16,7 @@ import numpy as np
 from autoscaler.concurrency.tuner import S, Tuner
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.autoscaling import Context, Observation
-from simulator.scaling.concurrency_baselines import Static
+from tests.rigs.scaling.concurrency_baselines import Static
 
 _NORMAL = NormalDist()
 _Z95 = _NORMAL.inv_cdf(0.95)

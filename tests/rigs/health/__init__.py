@@ -1,0 +1,1 @@
+"""Made-up training jobs with disturbances, and how responses to faults compare over weeks."""

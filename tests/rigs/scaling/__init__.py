@@ -1,0 +1,1 @@
+"""Services scaled on mixed fleets and by tuned concurrency, beside rival rules."""
