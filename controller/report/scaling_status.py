@@ -171,7 +171,10 @@ def scaling_status_after(
     policy is off. generation: of the observed object. at_s: now, seconds since the epoch. limit: concurrency limit of
     the plan, where one was decided. publishes: whether limits are written to the ConfigMaps that policies name.
     """
-    old = _read(before)
+    try:
+        old = ScalingPolicyStatus.model_validate(before)
+    except ValidationError:
+        old = ScalingPolicyStatus()  # another writer's status
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
     conditions = tuple(each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
     claims = [*_claims(scaler, found, at_s)]
@@ -222,14 +225,6 @@ def _is_due(old: ScalingPolicyStatus, after: ScalingPolicyStatus) -> bool:
     if after.load_time is None:
         return False
     return old.load_time is None or after.load_time - old.load_time >= FIGURES_EVERY_S
-
-
-def _read(before: Mapping[str, Any]) -> ScalingPolicyStatus:
-    """Previous status; an empty one where another writer left an unreadable status."""
-    try:
-        return ScalingPolicyStatus.model_validate(before)
-    except ValidationError:
-        return ScalingPolicyStatus()
 
 
 def _without_figures(status: ScalingPolicyStatus) -> dict[str, Any]:
