@@ -10,12 +10,12 @@ import numpy as np
 from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
 from health.records.layout import Layout
-from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
 from health.remediation.decision import HealthDecision, decide
 from health.remediation.facts import FaultEvidence, JobFacts, NodeFacts, NodeKey, PodFacts, RemedyPolicy, Situation
 from health.remediation.incidents import Incident, NodeDo, NodeIntent
 from health.verdicts.verdict import JobVerdict, Syndrome
 from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
+from tests.rigs.health.sizing import advised_interval_s, mean_out_s, mtbf_s, spares
 from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 JOB = "train/job"

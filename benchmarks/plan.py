@@ -23,9 +23,9 @@ from controller.brain.on_ray.ray_start import EMBEDDED, joined
 from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
+from placement.batch.column_generation import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Pools, Rung, one_pool, plan_batch, seated
-from placement.batch.lp.columns import Memory
-from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
 from placement.batch.problem import SYSTEM_PRIORITY, Batch, batch_of
 from placement.batch.proposal import proposed, reason_of
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
