@@ -114,7 +114,10 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
     points: False knows no point pattern, only rows and columns: every excess is some NIC's.
     """
     total = float(slow.excess.sum())
-    found = _everywhere(slow) or _in_a_row(slow, layout, points=points) or _at_a_point(slow, layout)
+    if slow.crosses.sum() > 4 and slow.out[slow.crosses].mean() >= EVERYWHERE:
+        found = Named(Part.NOTHING, (), "most paths between nodes alike", Cause.NETWORK_SLOW)
+    else:
+        found = _in_a_row(slow, layout, points=points) or _at_a_point(slow, layout)
     shown = (
         f"{int(slow.out.sum())} paths transfer {total:.0%} of a step longer than before, over {slow.tier.steps} steps"
     )
@@ -129,12 +132,6 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
         found.cause,
         found.probe,
     )
-
-
-def _everywhere(slow: SlowSpans) -> Named | None:
-    if slow.crosses.sum() > 4 and slow.out[slow.crosses].mean() >= EVERYWHERE:
-        return Named(Part.NOTHING, (), "most paths between nodes alike", Cause.NETWORK_SLOW)
-    return None
 
 
 def _in_a_row(slow: SlowSpans, layout: Layout, *, points: bool) -> Named | None:
