@@ -128,7 +128,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "health-ettr",
-    "Effective training time of a job of 10,000 GPUs under faults, with remediation and with restarts (simulated).",
+    "Effective training time of 10,000 GPUs under faults, with remediation and with restarts (simulated).",
     quick={"seeds": (1,), "days": 1.0, "nodes": 64},
     summary=_summary,
 )
