@@ -10,12 +10,12 @@ import numpy as np
 from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
 from health.records.layout import Layout
-from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
 from health.remediation.decision import HealthDecision, decide
 from health.remediation.facts import FaultEvidence, JobFacts, NodeFacts, NodeKey, PodFacts, RemedyPolicy, Situation
 from health.remediation.incidents import Incident, NodeDo, NodeIntent
 from health.verdicts.verdict import JobVerdict, Syndrome
 from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
+from tests.rigs.health.sizing import advised_interval_s, mean_out_s, mtbf_s, spares
 from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 JOB = "train/job"
@@ -128,7 +128,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "health-ettr",
-    "Effective training time of a job of 10,000 GPUs under faults, with remediation and with restarts (simulated).",
+    "Effective training time of 10,000 GPUs under faults, with remediation and with restarts (simulated).",
     quick={"seeds": (1,), "days": 1.0, "nodes": 64},
     summary=_summary,
 )

@@ -23,9 +23,9 @@ from controller.brain.on_ray.ray_start import EMBEDDED, joined
 from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
+from placement.batch.column_generation import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Pools, Rung, one_pool, plan_batch, seated
-from placement.batch.lp.columns import Memory
-from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
 from placement.batch.problem import SYSTEM_PRIORITY, Batch, batch_of
 from placement.batch.proposal import proposed, reason_of
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
@@ -74,12 +74,12 @@ def verified(seen: Snapshot, plan: BatchPlan) -> BatchPlan:
 
 @case(
     "plan",
-    "Cost above the proven bound and time of batches of 1,000 to 20,000 pods: cold, warm, and by best fit alone.",
+    "Cost above the proven bound and time of batches of 1,000 to 20,000 pods: cold, warm, best fit.",
     quick={"pods": (200,), "mixes": ("odd",), "churns": 1},
 )
 @case(
     "plan-rivals",
-    "The same batches planned by best-fit decreasing and by CBC and HiGHS on the direct model, within 10 s each.",
+    "The batches of `plan` by best-fit decreasing, CBC and HiGHS, within 10 s each.",
     given={"pods": (1000, 10_000), "churns": 0, "rivals": tuple(RIVALS)},
     quick={"pods": (200,), "mixes": ("odd",), "rivals": ("bfd", "highs"), "limit_s": 1.0},
 )
@@ -186,7 +186,7 @@ ODD, OPENB = "generated-odd", "openb"
 
 @case(
     "plan-unseen",
-    "Plans of batches with heavy tails, on fleets in use and of openb's requests, within 2 s and within 20 s.",
+    "Plans of batches with heavy tails and of openb's requests, within 2 s and 20 s.",
     quick={"batches": ("in-use-small",), "within_s": (0.5,), "openb": None},
 )
 def plan_unseen(
@@ -244,7 +244,7 @@ TIMES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 
 @case(
     "plan-growth",
-    "Plans of 200 random batches with heavy tails, each with seven planning times: the price must never rise.",
+    "Plans of 200 random batches with seven planning times: the price must never rise.",
     quick={"seeds": (1,)},
 )
 def plan_growth(*, seeds: Sequence[int] = numbers("1-200")) -> Iterator[Row]:
@@ -283,7 +283,7 @@ packing by best fit."""
 
 @case(
     "plan-late",
-    "Pods that the operator places itself past the deadline, beside the whole planner and packing with as much work.",
+    "Pods that the operator places itself past the deadline, beside the whole planner.",
     quick={"pods": (1000,)},
 )
 def plan_late(
@@ -332,7 +332,7 @@ class PricerActor:
 
 @case(
     "plan-pricing",
-    "Cold and warm plans with kinds of nodes priced in turn and by two actors on Ray: seconds, and the same plans.",
+    "Seconds of plans with kinds of nodes priced in turn and by two actors on Ray.",
     quick={"pods": (500,), "seeds": (1,)},
     needs=(RAY,),
 )

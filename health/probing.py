@@ -194,17 +194,11 @@ def _is_bad(each: PairSpeed, reference: PairSpeed) -> bool:
     return each.lost or late or each.bytes_per_s < SLOW_SHARE * reference.bytes_per_s
 
 
-def _explaining(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed]) -> tuple[str, ...]:
+def _explaining(bad: frozenset[Pair], measured: Mapping[Pair, PairSpeed]) -> tuple[str, ...]:
     """Nodes of which every pair is bad, two at least, and that are part of each bad pair."""
-    common: set[str] | None = None
-    for pair in bad:
-        common = set(pair) if common is None else common & set(pair)
-    found = []
-    for node in sorted(common or ()):
-        own = [pair for pair in measured if node in pair]
-        if len(own) >= 2 and set(own) <= set(bad):
-            found.append(node)
-    return tuple(found)
+    common = set.intersection(*map(set, bad)) if bad else set[str]()
+    pairs = {node: [pair for pair in measured if node in pair] for node in sorted(common)}
+    return tuple(node for node, own in pairs.items() if len(own) >= 2 and bad.issuperset(own))
 
 
 def _shown(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed], reference: PairSpeed) -> str:

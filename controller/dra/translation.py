@@ -133,9 +133,14 @@ class ClaimTranslation:
             out.pods[holder_of(claim)] = self._holder(claim)
         for node in sorted(known.stale_nodes):
             out.nodes[node] = self._translated_node(node)
-            out.pods[withholder_of(node)] = self._withheld_on(node)
+            out.pods[withholder_of(node)] = None
             self._mistakes.pop(node, None)
-            if node in self._feasibility.inventory and (mistakes := tuple(self._mistakes_of(node))):
+            if (listed := self._feasibility.inventory.get(node)) is None:
+                continue
+            held = known.held_on(node)
+            numbers = [n for n, each in enumerate(listed.devices) if each.withheld and each.id not in held]
+            out.pods[withholder_of(node)] = holder_pod(withholder_of(node), node, listed, numbers)
+            if mistakes := tuple(self._mistakes_of(node)):
                 self._mistakes[node] = mistakes
         known.clear_changes()
         return out
@@ -344,14 +349,6 @@ class ClaimTranslation:
             return None
         numbers = [n for device in claim.held if (n := inventory.number(device)) is not None]
         return holder_pod(holder_of(name), claim.node, inventory, numbers)
-
-    def _withheld_on(self, node: str) -> Pod | None:
-        inventory = self._feasibility.inventory.get(node)
-        if inventory is None:
-            return None
-        held = self.known.held_on(node)
-        numbers = [n for n, each in enumerate(inventory.devices) if each.withheld and each.id not in held]
-        return holder_pod(withholder_of(node), node, inventory, numbers)
 
 
 def with_requests(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]) -> Pod:

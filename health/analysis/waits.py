@@ -265,7 +265,9 @@ class Stacks:
                 self._pieces[by] = (sample, pieces)
             pieces[number] = piece.tobytes()
             if len(pieces) == count:
-                self.of_rank[by] = Stack(now_s, _frames(b"".join(pieces[each] for each in range(count))))
+                sampled = b"".join(pieces[each] for each in range(count)).rstrip(b"\0")
+                lines = sampled.decode("ascii", "replace").split("\n")
+                self.of_rank[by] = Stack(now_s, tuple(_STRANGE.sub("?", line) for line in lines if line))
                 del self._pieces[by]
 
     def since(self, since_s: float) -> dict[int, Stack]:
@@ -300,8 +302,3 @@ def is_stack(line: str) -> bool:
 def _line(ranks: list[int], stack: Stack) -> str:
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks, {ranks[0]} among them,"
     return f"{_WORD}{who} in {' < '.join(frame[:_LONGEST] for frame in stack.frames[:SHOWN_FRAMES])}"
-
-
-def _frames(text: bytes) -> tuple[str, ...]:
-    lines = text.rstrip(b"\0").decode("ascii", "replace").split("\n")
-    return tuple(_STRANGE.sub("?", line) for line in lines if line)

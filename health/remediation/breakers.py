@@ -4,7 +4,8 @@ An open breaker keeps a node from being taken out. Tests, probation and release 
 stopped is still restarted.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
@@ -108,12 +109,8 @@ class Places:
 
     def seats(self, job: JobFacts, nodes: Iterable[str]) -> SpareSeats:
         """What is left for a restart of the job that leaves these nodes besides those that it leaves already."""
-        blocked = _blocked(job)
-        kept = self._kept(job, self.leaving.get(job.name, frozenset()).union(nodes))
-        return SpareSeats(_size(job, kept + self._left_for(job)), blocked)
-
-    def _left_for(self, job: JobFacts) -> int:
-        """Spares that the restarts before this one leave; one not decided yet comes last."""
+        kept_here = self._kept(job, self.leaving.get(job.name, frozenset()).union(nodes))
+        # Spares that the restarts before this one leave; one not decided yet comes last.
         left = self.spares
         for name, nodes in self.leaving.items():
             if name == job.name:
@@ -122,7 +119,7 @@ class Places:
             if not _blocked(other):
                 kept = self._kept(other, nodes)
                 left -= max(_size(other, kept + left) - kept, 0)
-        return left
+        return SpareSeats(_size(job, kept_here + left), _blocked(job))
 
     def _kept(self, job: JobFacts, leaves: Collection[str]) -> int:
         """Pods whose nodes stay theirs."""
@@ -166,7 +163,10 @@ def merged(incidents: Mapping[str, Incident], situation: Situation, policy: Reme
     The merged ones close, so that their taints go: a bad switch is no reason to distrust its nodes one by one.
     """
     after = dict(incidents)
-    for domain in _smallest_first(situation):
+    sizes = Counter(chain.from_iterable(node.domains for node in situation.nodes.values()))
+    # Domains that tell nodes apart, the smallest first: one that holds all nodes names nothing.
+    telling = [domain for domain, size in sizes.items() if 1 < size < len(situation.nodes)]
+    for domain in sorted(telling, key=lambda domain: (sizes[domain], domain)):
         members = {name for name, node in situation.nodes.items() if domain in node.domains}
         found = [
             each
@@ -196,15 +196,6 @@ def merged(incidents: Mapping[str, Incident], situation: Situation, policy: Reme
             for each in together:
                 after[each.id] = closed(each, situation.now_s, f"part of {domain_subject(domain)}")
     return after
-
-
-def _smallest_first(situation: Situation) -> Iterator[str]:
-    """Domains that tell nodes apart: one that holds all nodes names nothing."""
-    sizes: dict[str, int] = {}
-    for domain in chain.from_iterable(node.domains for node in situation.nodes.values()):
-        sizes[domain] = sizes.get(domain, 0) + 1
-    telling = [domain for domain, size in sizes.items() if 1 < size < len(situation.nodes)]
-    return iter(sorted(telling, key=lambda domain: (sizes[domain], domain)))
 
 
 def _together(found: list[Incident], known: Incident | None, policy: RemedyPolicy) -> list[Incident]:

@@ -36,31 +36,27 @@ def _incident_of(evidence: FaultEvidence, incidents: Mapping[str, Incident]) -> 
     """Id of the incident that the evidence is about: its suspect's own while it is open, else its domain's."""
     own = subject_of(evidence)
     known = incidents.get(own)
-    return own if known is not None and known.is_open else _domain_of(evidence, incidents) or own
-
-
-def _domain_of(evidence: FaultEvidence, incidents: Mapping[str, Incident]) -> str:
-    """Id of the open domain incident that its nodes are part of already; a program's error is no domain's."""
-    if _is_programs(evidence):
-        return ""
+    if (known is not None and known.is_open) or _is_programs(evidence):
+        return own  # a program's error is no domain's
     for each in incidents.values():
         if each.domain and each.is_open and evidence.nodes and set(evidence.nodes) <= set(each.nodes):
             return each.id
-    return ""
+    return own
 
 
 def _is_explained(evidence: FaultEvidence, situation: Situation) -> bool:
     """Whether there is nothing to remedy: another cause, or no more than our own limits take."""
     if evidence.cause is not None and evidence.cause not in PROGRAM_CAUSES:
         return True
-    nodes = [situation.nodes[key.name] for key in evidence.nodes]
-    return evidence.syndrome is Syndrome.OTHER_SLOW and any(_own_limit_explains(evidence, node) for node in nodes)
-
-
-def _own_limit_explains(evidence: FaultEvidence, node: NodeFacts) -> bool:
-    """Whether our own watts or CPU quota, in force by then, cost the node as much speed as the job has lost."""
-    expected = 1 - node.own_speed_share
-    return node.limited_since_s <= evidence.at_s and expected > 0 and evidence.slow_share <= expected + LIMITED_SLACK
+    if evidence.syndrome is not Syndrome.OTHER_SLOW:
+        return False
+    for node in (situation.nodes[key.name] for key in evidence.nodes):
+        # Our own watts or CPU quota, in force by then, may cost the node as much speed as the job has lost.
+        expected = 1 - node.own_speed_share
+        in_force = node.limited_since_s <= evidence.at_s and expected > 0
+        if in_force and evidence.slow_share <= expected + LIMITED_SLACK:
+            return True
+    return False
 
 
 def _opened(id_: str, evidence: FaultEvidence, situation: Situation, *, generation: int) -> Incident:

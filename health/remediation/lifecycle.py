@@ -43,7 +43,20 @@ def _step(incident: Incident, around: Around) -> Incident:
         return closed(incident, now_s, "its node is gone or was replaced")
     if any(node.released_s > incident.seen_s for node in _facts(incident, around)):
         return closed(incident, now_s, "released by a person")
-    return _STEPS[incident.phase](incident, around)
+    match incident.phase:
+        case IncidentPhase.SUSPECTED:
+            return _suspected(incident, around)
+        case IncidentPhase.ACTING:
+            return _in_action(incident, around)
+        case IncidentPhase.QUARANTINED:
+            tested = all(node.tested_s > incident.acted_s for node in _facts(incident, around))
+            on_probation = replace(incident, phase=IncidentPhase.PROBATION, phase_since_s=now_s, waits_for="")
+            return on_probation if tested else incident
+        case IncidentPhase.PROBATION:
+            over = now_s - incident.phase_since_s >= around.policy.probation_s
+            return closed(incident, now_s, "passed its probation") if over else incident
+        case _:
+            return _paged(incident, around)
 
 
 def _present(nodes: tuple[NodeKey, ...], situation: Situation) -> list[NodeKey]:
@@ -220,19 +233,6 @@ def _in_action(incident: Incident, around: Around) -> Incident:
     return replace(incident, phase=IncidentPhase.QUARANTINED, phase_since_s=now_s, runs=(), waits_for="its test")
 
 
-def _quarantined(incident: Incident, around: Around) -> Incident:
-    if all(node.tested_s > incident.acted_s for node in _facts(incident, around)):
-        return replace(incident, phase=IncidentPhase.PROBATION, phase_since_s=around.situation.now_s, waits_for="")
-    return incident
-
-
-def _on_probation(incident: Incident, around: Around) -> Incident:
-    now_s = around.situation.now_s
-    if now_s - incident.phase_since_s >= around.policy.probation_s:
-        return closed(incident, now_s, "passed its probation")
-    return incident
-
-
 def _paged(incident: Incident, around: Around) -> Incident:
     if incident.domain:
         # A domain stays open while suspects appear in it, and its jobs are still restarted.
@@ -244,15 +244,6 @@ def _paged(incident: Incident, around: Around) -> Incident:
     if incident.runs and not live_jobs(incident, around.situation):
         return closed(incident, around.situation.now_s, "the job ended or was restarted")
     return incident
-
-
-_STEPS = {
-    IncidentPhase.SUSPECTED: _suspected,
-    IncidentPhase.ACTING: _in_action,
-    IncidentPhase.QUARANTINED: _quarantined,
-    IncidentPhase.PROBATION: _on_probation,
-    IncidentPhase.PAGED: _paged,
-}
 
 
 def avoided(incidents: Iterable[Incident], now_s: float, policy: RemedyPolicy) -> set[NodeKey]:

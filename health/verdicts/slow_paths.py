@@ -114,7 +114,10 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
     points: False knows no point pattern, only rows and columns: every excess is some NIC's.
     """
     total = float(slow.excess.sum())
-    found = _everywhere(slow) or _in_a_row(slow, layout, points=points) or _at_a_point(slow, layout)
+    if slow.crosses.sum() > 4 and slow.out[slow.crosses].mean() >= EVERYWHERE:
+        found = Named(Part.NOTHING, (), "most paths between nodes alike", Cause.NETWORK_SLOW)
+    else:
+        found = _in_a_row(slow, layout, points=points) or _at_a_point(slow, layout)
     shown = (
         f"{int(slow.out.sum())} paths transfer {total:.0%} of a step longer than before, over {slow.tier.steps} steps"
     )
@@ -129,12 +132,6 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
         found.cause,
         found.probe,
     )
-
-
-def _everywhere(slow: SlowSpans) -> Named | None:
-    if slow.crosses.sum() > 4 and slow.out[slow.crosses].mean() >= EVERYWHERE:
-        return Named(Part.NOTHING, (), "most paths between nodes alike", Cause.NETWORK_SLOW)
-    return None
 
 
 def _in_a_row(slow: SlowSpans, layout: Layout, *, points: bool) -> Named | None:
@@ -159,8 +156,9 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
     if slow.excess[worst] < EXPLAINED * slow.excess.sum():
         return _abstention(np.flatnonzero(slow.out), layout, "no single NIC or link explains it")
     ranks = layout.ranks_on(int(layout.span_path[worst]))
+    part = Part.LINK if len(ranks) == 2 else Part.GROUP
     if not slow.crosses[worst]:
-        return Named(_link_or_group(ranks), _rising(ranks), "inside one node")
+        return Named(part, _rising(ranks), "inside one node")
     if any((slow.ratio[_telling(int(layout.nic[rank]), worst, slow, layout)] < 0).any() for rank in ranks):
         return _abstention(
             np.array([worst]), layout, "a clock was stepped: until it is aligned, other paths cannot tell"
@@ -174,11 +172,7 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
     if len(ranks) == 2 and None in support:
         return _abstention(np.array([worst]), layout, "an end has no other path that would tell NIC from link")
     probe = "" if len(ranks) == 2 else "pair probes between neighbours of the ring"
-    return Named(_link_or_group(ranks), _rising(ranks), "a point: other paths of both ends are as before", probe=probe)
-
-
-def _link_or_group(ranks: IntArray) -> Part:
-    return Part.LINK if len(ranks) == 2 else Part.GROUP
+    return Named(part, _rising(ranks), "a point: other paths of both ends are as before", probe=probe)
 
 
 def _support(nic: int, span: int, slow: SlowSpans, layout: Layout) -> float | None:

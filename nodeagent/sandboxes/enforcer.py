@@ -374,27 +374,22 @@ class Enforcer:
                     events.append(Ended(call, running.request.claim_bytes))
                 continue
             with self._may_be_gone(sandbox):
-                if (peak_bytes := self._removed(sandbox, call)) is not None:
-                    self._ending.discard((sandbox, call))
-                    events.append(Ended(call, peak_bytes))
+                if not self.tree.is_gone(sandbox, call):
+                    continue
+                group = self.tree.call_group(sandbox, call)
+                facts = self._facts(sandbox, call)
+                self._unwatch(self._watched, "memory.events", group)
+                self._unwatch(self._populated, "cgroup.events", group)
+                try:
+                    self.tree.remove_call(sandbox, call)
+                except OSError as error:
+                    if error.errno != errno.EBUSY:  # a process is not reaped yet
+                        raise
+                    continue
+                self._ends.append(facts)
+                self._ending.discard((sandbox, call))
+                events.append(Ended(call, facts.peak_bytes))
         return events
-
-    def _removed(self, sandbox: str, call: str) -> int | None:
-        """Peak of a call whose leaf was removed; None while it holds memory or a process that is not reaped."""
-        if not self.tree.is_gone(sandbox, call):
-            return None
-        group = self.tree.call_group(sandbox, call)
-        facts = self._facts(sandbox, call)
-        self._unwatch(self._watched, "memory.events", group)
-        self._unwatch(self._populated, "cgroup.events", group)
-        try:
-            self.tree.remove_call(sandbox, call)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            return None
-        self._ends.append(facts)
-        return facts.peak_bytes
 
     def _facts(self, sandbox: str, call: str) -> CallEnd:
         group = self.tree.call_group(sandbox, call)
