@@ -3,19 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from isolation import ladder
 from isolation.admission import is_safe
-from isolation.ladder import (
-    AgentWant,
-    Step,
-    Want,
-    in_victim_order,
-    killed,
-    queued_wants,
-    relieve,
-    restored,
-    running_wants,
-    shrink_leases,
-)
 from isolation.ledger import Reservation, Sandbox
 from isolation.settings import Settings
 from isolation.state import (
@@ -44,14 +33,14 @@ from isolation.state import (
 )
 
 
-def step(state: ArbiterState, events: Iterable[Event], now_s: float, settings: Settings) -> Step:
+def step(state: ArbiterState, events: Iterable[Event], now_s: float, settings: Settings) -> ladder.Step:
     """State and actions after the events. Called with none when a timer runs out: waiting has bounds."""
     actions: list[Action] = []
     queued_before = {asked.call for asked in state.queue}
     for event in events:
         state, done = _taken(event, state, now_s, settings)
         actions.extend(done)
-    rules: tuple[Callable[[ArbiterState, float, Settings], Step], ...] = (
+    rules: tuple[Callable[[ArbiterState, float, Settings], ladder.Step], ...] = (
         _grow_running,
         _end_overdue,
         _break_stalemate,
@@ -65,7 +54,7 @@ def step(state: ArbiterState, events: Iterable[Event], now_s: float, settings: S
     return state, (*actions, *(_queued(state, asked, now_s, settings) for asked in new))
 
 
-def _taken(event: Event, state: ArbiterState, now_s: float, settings: Settings) -> Step:
+def _taken(event: Event, state: ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """State after one event, before anything is decided."""
     match event:
         case SandboxStarted(sandbox):
@@ -106,7 +95,7 @@ def _started(state: ArbiterState, sandbox: Sandbox) -> ArbiterState:
     return replace(state, ledger=state.ledger.with_sandbox(started))
 
 
-def _asked(state: ArbiterState, request: CallDemand, settings: Settings) -> Step:
+def _asked(state: ArbiterState, request: CallDemand, settings: Settings) -> ladder.Step:
     """The request in the queue, or refused where waiting cannot help."""
     sandbox = state.ledger.sandboxes.get(request.sandbox)
     if sandbox is None:
@@ -155,7 +144,7 @@ def _ended(state: ArbiterState, name: str, peak_bytes: int, now_s: float) -> Arb
     return replace(state, ledger=state.ledger.without_call(name), calls=calls, learned=learned)
 
 
-def _used(state: ArbiterState, event: Used, now_s: float, settings: Settings) -> Step:
+def _used(state: ArbiterState, event: Used, now_s: float, settings: Settings) -> ladder.Step:
     """Readings recorded; an agent's reservation follows its use as far as memory is free."""
     calls = dict(state.calls)
     for name, used_bytes in event.calls.items():
@@ -188,17 +177,17 @@ def _used(state: ArbiterState, event: Used, now_s: float, settings: Settings) ->
     return replace(state, agents_want=wants), tuple(actions)
 
 
-def _grow_running(state: ArbiterState, now_s: float, settings: Settings) -> Step:
+def _grow_running(state: ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Grants to agents, then to running calls, what is safe; freezes the calls that must wait."""
     actions: list[Action] = []
-    for want in running_wants(_with_outgrown_claims(state, settings), settings):
+    for want in ladder.running_wants(_with_outgrown_claims(state, settings), settings):
         state = _with_outgrown_claims(state, settings)
         ledger = want.granted(state)
         if ledger is None:
-            state, shrunk = shrink_leases(state, want, now_s, settings)
+            state, shrunk = ladder.shrink_leases(state, want, now_s, settings)
             actions.extend(shrunk)
             ledger = want.granted(state)
-        if isinstance(want, AgentWant):
+        if isinstance(want, ladder.AgentWant):
             if ledger is not None:
                 wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
                 state = replace(state, ledger=ledger, agents_want=wants)
@@ -235,7 +224,7 @@ def _with_outgrown_claims(state: ArbiterState, settings: Settings) -> ArbiterSta
     return state
 
 
-def _end_overdue(state: ArbiterState, now_s: float, settings: Settings) -> Step:
+def _end_overdue(state: ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Kills calls that were frozen for too long; requests that waited too long are refused in `_serve_queue`."""
     actions: list[Action] = []
     for call in list(state.calls.values()):
@@ -243,7 +232,7 @@ def _end_overdue(state: ArbiterState, now_s: float, settings: Settings) -> Step:
             continue
         bound_s, reason = _frozen_bound(call, settings)
         if now_s >= call.frozen_since_s + bound_s:
-            state, done = killed(state, call, reason)
+            state, done = ladder.killed(state, call, reason)
             actions.extend(done)
     return state, tuple(actions)
 
@@ -254,7 +243,7 @@ def _frozen_bound(call: RunningCall, settings: Settings) -> tuple[float, Reason]
     return settings.frozen_s, "OUTGREW_CLAIM" if call.outgrown and call.wants_more else "FROZEN_TOO_LONG"
 
 
-def _break_stalemate(state: ArbiterState, _: float, __: Settings) -> Step:
+def _break_stalemate(state: ArbiterState, _: float, __: Settings) -> ladder.Step:
     """Kills a call that passed its claim and waits, where the others could not finish without its memory, or where
     every call waits like that: then no end of another gives it what it needs.
 
@@ -266,18 +255,18 @@ def _break_stalemate(state: ArbiterState, _: float, __: Settings) -> Step:
         return state, ()
     if len(stuck) < len(state.calls) and is_safe(state.ledger, stuck=stuck):
         return state, ()
-    victim = in_victim_order(call for call in state.calls.values() if call.name in stuck)[0]
+    victim = ladder.in_victim_order(call for call in state.calls.values() if call.name in stuck)[0]
     if any(call.priority < victim.priority for call in state.calls.values()):
         return state, ()
-    return killed(state, victim, "OUTGREW_CLAIM")
+    return ladder.killed(state, victim, "OUTGREW_CLAIM")
 
 
-def _serve_queue(state: ArbiterState, now_s: float, settings: Settings) -> Step:
+def _serve_queue(state: ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """Admits what is safe, in order, and refuses what waited too long."""
     actions: list[Action] = []
     aged = float("-inf")
     failed = 0
-    for want in queued_wants(state, settings):
+    for want in ladder.queued_wants(state, settings):
         request = want.request
         waited_s = now_s - request.asked_at_s
         ledger = want.granted(state) if want.priority > aged and failed < settings.tried_requests else None
@@ -328,13 +317,13 @@ def _expected_wait_s(state: ArbiterState, request: CallDemand, now_s: float) -> 
     return left[-1][0] if left else 1.0
 
 
-def _relieve_or_restore(state: ArbiterState, now_s: float, settings: Settings) -> Step:
+def _relieve_or_restore(state: ArbiterState, now_s: float, settings: Settings) -> ladder.Step:
     """One step of the ladder for the first want that outranks something; all go on where there is none."""
-    unmet: list[Want] = [*running_wants(state, settings), *queued_wants(state, settings)]
+    unmet: list[ladder.Want] = [*ladder.running_wants(state, settings), *ladder.queued_wants(state, settings)]
     for want in unmet:
-        if any(call.priority < want.priority for call in state.calls.values()) or isinstance(want, AgentWant):
-            return relieve(state, want, now_s, settings)
-    return restored(state)
+        if any(call.priority < want.priority for call in state.calls.values()) or isinstance(want, ladder.AgentWant):
+            return ladder.relieve(state, want, now_s, settings)
+    return ladder.restored(state)
 
 
 def next_timer_s(state: ArbiterState, settings: Settings, stepped_at_s: float) -> float:

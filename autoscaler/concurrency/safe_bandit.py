@@ -17,17 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.concurrency.tuner import Decision, Reason, Rules
+from cluster import autoscaling
 from cluster.arrays import BoolArray, FloatArray
-from cluster.autoscaling import (
-    Arm,
-    BanditState,
-    ConcurrencyLimit,
-    ConcurrencyTuning,
-    Context,
-    Learned,
-    Observation,
-    Pool,
-)
 
 _LEVEL = 1.0
 """Standard deviation of the trend's level around the mean of the samples: wide."""
@@ -126,7 +117,7 @@ class Seen:
     """Number of requests behind it."""
 
 
-def learn(known: Learned, seen: Seen, *, breach: bool) -> Learned:
+def learn(known: autoscaling.Learned, seen: Seen, *, breach: bool) -> autoscaling.Learned:
     """Knowledge after one more observation.
 
     A surprise is kept apart until a second one follows: one may be an outlier, two are a shift of the workload, after
@@ -134,7 +125,9 @@ def learn(known: Learned, seen: Seen, *, breach: bool) -> Learned:
     """
     arm = next((arm for arm in known.arms if arm.limit == seen.limit), None)
     if arm is None:
-        return _mixed(replace(known, surprised=False), Arm(seen.limit, 0.0, seen.throughput, seen.p95), seen, FADE)
+        return _mixed(
+            replace(known, surprised=False), autoscaling.Arm(seen.limit, 0.0, seen.throughput, seen.p95), seen, FADE
+        )
     if not _is_surprise(known, arm, seen):
         return _mixed(_scattered(replace(known, surprised=False), arm, seen), arm, seen, FADE)
     if not (known.surprised or breach):
@@ -142,7 +135,7 @@ def learn(known: Learned, seen: Seen, *, breach: bool) -> Learned:
     return _mixed(replace(known, surprised=False), arm, seen, _FADE_AT_SHIFT)
 
 
-def noise(known: Learned, requests: int) -> tuple[float, float]:
+def noise(known: autoscaling.Learned, requests: int) -> tuple[float, float]:
     """Variances of one observation of log throughput and of log p95 with so many requests: first the assumed ones, then
     more and more the observed scatter."""
     assumed = (_SPEED_ERROR**2 + 1 / requests, _SPEED_ERROR**2 + (_LATENCY_SPREAD * _QUANTILE_ERROR) ** 2 / requests)
@@ -158,7 +151,7 @@ def distance(limits: Sequence[int], limit: int) -> FloatArray:
     return np.log((np.array(limits) + _UNSHARED) / (limit + _UNSHARED))
 
 
-def samples(known: Learned, limit: int, requests: int) -> tuple[Samples, Samples]:
+def samples(known: autoscaling.Learned, limit: int, requests: int) -> tuple[Samples, Samples]:
     """Log throughput and log p95 of the remembered limits, by their distance from `limit`."""
     u = distance([arm.limit for arm in known.arms], limit)
     weight = np.array([arm.weight for arm in known.arms])
@@ -170,16 +163,16 @@ def samples(known: Learned, limit: int, requests: int) -> tuple[Samples, Samples
     )
 
 
-def _is_surprise(known: Learned, arm: Arm, seen: Seen) -> bool:
+def _is_surprise(known: autoscaling.Learned, arm: autoscaling.Arm, seen: Seen) -> bool:
     throughput, p95 = (math.sqrt(each * (1 + 1 / arm.weight)) for each in noise(known, seen.requests))
     far = abs(seen.throughput - arm.throughput) > _SURPRISE * throughput or abs(seen.p95 - arm.p95) > _SURPRISE * p95
     return far and arm.weight >= _KNOWN_WEIGHT
 
 
-def _mixed(known: Learned, arm: Arm, seen: Seen, fade: float) -> Learned:
+def _mixed(known: autoscaling.Learned, arm: autoscaling.Arm, seen: Seen, fade: float) -> autoscaling.Learned:
     """Knowledge with one observation mixed into an arm, after all arms have faded."""
     weight = arm.weight * fade + 1
-    mixed = Arm(
+    mixed = autoscaling.Arm(
         arm.limit,
         weight,
         arm.throughput + (seen.throughput - arm.throughput) / weight,
@@ -190,7 +183,7 @@ def _mixed(known: Learned, arm: Arm, seen: Seen, fade: float) -> Learned:
     return replace(known, arms=tuple(sorted(kept, key=lambda each: each.limit)))
 
 
-def _scattered(known: Learned, arm: Arm, seen: Seen) -> Learned:
+def _scattered(known: autoscaling.Learned, arm: autoscaling.Arm, seen: Seen) -> autoscaling.Learned:
     """Knowledge with the scatter that one observation adds.
 
     The gap between a value and the mean of n others varies by (n + 1) / n times their variance.
@@ -243,31 +236,37 @@ class SafeBandit:
 
     rules: Rules
 
-    def first(self) -> BanditState:
-        return BanditState()
+    def first(self) -> autoscaling.BanditState:
+        return autoscaling.BanditState()
 
-    def decide(self, state: BanditState, seen: Observation) -> Decision[BanditState]:
+    def decide(
+        self, state: autoscaling.BanditState, seen: autoscaling.Observation
+    ) -> Decision[autoscaling.BanditState]:
         state = replace(state, decisions=state.decisions + 1)
         if seen.scaling:
-            return Decision(seen.limit, "Scaling", replace(state, pool=Pool()))
+            return Decision(seen.limit, "Scaling", replace(state, pool=autoscaling.Pool()))
         known = self._known(state, seen.context)
         if seen.context != state.context:
             known = replace(known, limit=self.rules.clipped(min(known.limit, seen.limit)))
-            return Decision(known.limit, "ContextChanged", _with(state, known, Pool()))
+            return Decision(known.limit, "ContextChanged", _with(state, known, autoscaling.Pool()))
         if not seen.complete:
             return Decision(seen.limit, "NoData", state)
         pool = _pooled(state.pool, seen)
         if pool.requests < _FEW:
             return Decision(seen.limit, "FewRequests", replace(state, pool=pool))
         known, reason = self._learned(known, pool, seen)
-        return Decision(known.limit, reason, _with(state, known, Pool()))
+        return Decision(known.limit, reason, _with(state, known, autoscaling.Pool()))
 
-    def _known(self, state: BanditState, context: Context) -> Learned:
+    def _known(self, state: autoscaling.BanditState, context: autoscaling.Context) -> autoscaling.Learned:
         known = next((each for each in state.learned if each.context == context), None)
-        known = known or Learned(context, 0, self.rules.clipped(self.rules.start), ceiling=float(self.rules.highest))
+        known = known or autoscaling.Learned(
+            context, 0, self.rules.clipped(self.rules.start), ceiling=float(self.rules.highest)
+        )
         return replace(known, used_at=state.decisions)
 
-    def _learned(self, known: Learned, pool: Pool, seen: Observation) -> tuple[Learned, Reason]:
+    def _learned(
+        self, known: autoscaling.Learned, pool: autoscaling.Pool, seen: autoscaling.Observation
+    ) -> tuple[autoscaling.Learned, Reason]:
         """Knowledge, with the next limit, after enough requests under one limit."""
         breach = pool.log_p95 > math.log(self.rules.guard_s)
         if not breach and seen.in_flight < _BINDING * seen.limit:
@@ -281,7 +280,7 @@ class SafeBandit:
         known = replace(known, ceiling=min(known.ceiling * _CEILING_GROWTH, float(self.rules.highest)))
         return self._stepped(known, measured, _seats(seen))
 
-    def _stepped(self, known: Learned, seen: Seen, seats: float) -> tuple[Learned, Reason]:
+    def _stepped(self, known: autoscaling.Learned, seen: Seen, seats: float) -> tuple[autoscaling.Learned, Reason]:
         """Best safe limit within a step. seats: requests at once that the memory holds."""
         now = seen.limit
         most = min(known.ceiling, seats, raised(now))
@@ -295,7 +294,7 @@ class SafeBandit:
         reason: Reason = "Raised" if limit > now else "Lowered" if limit < now else "Settled"
         return replace(known, limit=limit), reason
 
-    def _reverted(self, known: Learned, seen: Seen) -> int:
+    def _reverted(self, known: autoscaling.Learned, seen: Seen) -> int:
         """Highest safe limit below one that broke the guard; where none is known, the one by Little's law: of a
         saturated replica, latency is proportional to the requests at once."""
         now = seen.limit
@@ -305,7 +304,7 @@ class SafeBandit:
         safe = self._is_safe(known, seen, candidates)
         return max((each for each, kept in zip(candidates, safe, strict=True) if kept), default=candidates[0])
 
-    def _is_safe(self, known: Learned, seen: Seen, candidates: Sequence[int]) -> BoolArray:
+    def _is_safe(self, known: autoscaling.Learned, seen: Seen, candidates: Sequence[int]) -> BoolArray:
         """Whether p95 of one interval under each limit will keep the guard; shape (candidates,)."""
         p95, variance = predicted(
             _LATENCY, samples(known, seen.limit, seen.requests)[1], distance(candidates, seen.limit)
@@ -325,19 +324,19 @@ def _near(limit: int) -> tuple[int, ...]:
     return math.ceil(limit / STEP), limit - 1, limit, limit + 1, *(int(limit * ratio) for ratio in _HIGHER)
 
 
-def _seats(seen: Observation) -> float:
+def _seats(seen: autoscaling.Observation) -> float:
     """Requests at once that fill the memory; infinite where its use is unknown."""
     if not seen.memory_share > 0:
         return math.inf
     return _FULL_MEMORY * seen.in_flight / seen.memory_share
 
 
-def _pooled(pool: Pool, seen: Observation) -> Pool:
+def _pooled(pool: autoscaling.Pool, seen: autoscaling.Observation) -> autoscaling.Pool:
     """Pool with one more interval; a new one where the limit changed."""
     if pool.limit != seen.limit:
-        pool = Pool(seen.limit)
+        pool = autoscaling.Pool(seen.limit)
     intervals, requests = pool.intervals + 1, pool.requests + seen.requests
-    return Pool(
+    return autoscaling.Pool(
         seen.limit,
         intervals,
         requests,
@@ -346,7 +345,9 @@ def _pooled(pool: Pool, seen: Observation) -> Pool:
     )
 
 
-def _with(state: BanditState, known: Learned, pool: Pool) -> BanditState:
+def _with(
+    state: autoscaling.BanditState, known: autoscaling.Learned, pool: autoscaling.Pool
+) -> autoscaling.BanditState:
     others = (each for each in state.learned if each.context != known.context)
     return replace(state, context=known.context, learned=(known, *others)[:MOST_CONTEXTS], pool=pool)
 
@@ -368,7 +369,7 @@ _WORDS: dict[Reason, str] = {
 }
 
 
-def limit_of(scaler: str, tuning: ConcurrencyTuning) -> ConcurrencyLimit | None:
+def limit_of(scaler: str, tuning: autoscaling.ConcurrencyTuning) -> autoscaling.ConcurrencyLimit | None:
     """Limit after the last observation; None where that was decided on before, or there is none.
 
     A context that was never seen begins under the limit in force. Knowledge that leads to no decision is dropped, and
@@ -381,12 +382,16 @@ def limit_of(scaler: str, tuning: ConcurrencyTuning) -> ConcurrencyLimit | None:
         decision = SafeBandit(rules).decide(tuning.state, tuning.seen)
     except UNDECIDED as error:
         words = f"what was learned cannot be used and is dropped: {type(error).__name__}: {error}"
-        return ConcurrencyLimit(scaler, tuning.seen_at_s, tuning.in_force, "NoData", words, BanditState())
+        return autoscaling.ConcurrencyLimit(
+            scaler, tuning.seen_at_s, tuning.in_force, "NoData", words, autoscaling.BanditState()
+        )
     words = f"{_figures(tuning.seen, decision.limit)}; {_WORDS[decision.reason]}"
-    return ConcurrencyLimit(scaler, tuning.seen_at_s, decision.limit, decision.reason, words, decision.state)
+    return autoscaling.ConcurrencyLimit(
+        scaler, tuning.seen_at_s, decision.limit, decision.reason, words, decision.state
+    )
 
 
-def _figures(seen: Observation, limit: int) -> str:
+def _figures(seen: autoscaling.Observation, limit: int) -> str:
     if not seen.complete:
         return f"{limit} requests at once"
     return (

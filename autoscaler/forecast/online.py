@@ -2,19 +2,7 @@
 
 import numpy as np
 
-from autoscaler.forecast.calibration import (
-    CENTRE,
-    INTERVALS,
-    MEMORY,
-    SCORED,
-    WINDOW,
-    Calibration,
-    Scores,
-    Skill,
-    mean_losses,
-    spread,
-    standardised,
-)
+from autoscaler.forecast import calibration
 from autoscaler.forecast.fits import Fit, Trial
 from autoscaler.forecast.grid import FRESH_STEPS, LEVELS, LeadRing, aged, due, from_root, lead_steps
 from autoscaler.forecast.states import State, states_of
@@ -72,7 +60,7 @@ class OnlineForecaster:
         return tuple(self._states)
 
     @property
-    def skill(self) -> Skill:
+    def skill(self) -> calibration.Skill:
         return self._scores.skill(self.models)
 
     def adopt(self, fit: Fit | None) -> None:
@@ -99,17 +87,17 @@ class OnlineForecaster:
             return False
         self._last_root, self._made_at_s = root, at_s
         stated, given = self._stated.advance(slot), self._given.advance(slot)
-        errors = root - stated[..., CENTRE]
-        self._scores.add(root, spread(stated, self._calibration.quantiles[..., SCORED]), given)
+        errors = root - stated[..., calibration.CENTRE]
+        self._scores.add(root, calibration.spread(stated, self._calibration.quantiles[..., calibration.SCORED]), given)
         known = np.where(errors < 0, np.nan, errors) if is_censored else errors
-        self._calibration.learn(standardised(known, stated))
+        self._calibration.learn(calibration.standardised(known, stated))
         instant_s = self.history.instant_of(slot)
         statement = np.stack(
             [state.learn(instant_s, value, errors[:, n]) for n, state in enumerate(self._states.values())], axis=1
         )
         self._stated.state(statement)
         self._last_statement, self._now = statement, self._trusted_spread(statement)
-        self._given.state(self._now[:, INTERVALS])
+        self._given.state(self._now[:, calibration.INTERVALS])
         return True
 
     def forecast(self, now_s: float | None = None) -> Forecast | None:
@@ -124,7 +112,7 @@ class OnlineForecaster:
         """Forecasts of all models, trusted or not, by name."""
         if self._last_statement is None:
             return {}
-        spreads = spread(self._last_statement, self._calibration.quantiles)
+        spreads = calibration.spread(self._last_statement, self._calibration.quantiles)
         made = {name: self._made(spreads[:, n], name, now_s) for n, name in enumerate(self.models)}
         return {name: forecast for name, forecast in made.items() if forecast is not None}
 
@@ -142,14 +130,14 @@ class OnlineForecaster:
     def _begin(self, states: dict[str, State]) -> None:
         leads = len(self._leads)
         self._states = states
-        self._calibration = Calibration(leads, len(self._states))
-        self._scores = Scores(len(self._states), leads)
+        self._calibration = calibration.Calibration(leads, len(self._states))
+        self._scores = calibration.Scores(len(self._states), leads)
         self._stated = LeadRing(self._leads, (len(self._states), 3))
-        self._given = LeadRing(self._leads, (len(INTERVALS),))
+        self._given = LeadRing(self._leads, (len(calibration.INTERVALS),))
 
     def _trusted_spread(self, statement: FloatArray) -> FloatArray:
         leads, trusted = np.arange(len(self._leads)), self._scores.trusted
-        return spread(statement[leads, trusted], self._calibration.quantiles[leads, trusted])
+        return calibration.spread(statement[leads, trusted], self._calibration.quantiles[leads, trusted])
 
     def _restore(self, trusted: IntArray, fit: Fit | None) -> None:
         """State from the history: statements at all its points, the errors that they had, the losses of those.
@@ -161,15 +149,15 @@ class OnlineForecaster:
             return
         series, values, known, statements = restored
         roots, stated = np.sqrt(values), due(statements, self._leads)
-        errors = roots[:, None, None] - stated[..., CENTRE]
+        errors = roots[:, None, None] - stated[..., calibration.CENTRE]
         errors[series.is_censored[:, None, None] & (errors < 0)] = np.nan
-        errors = standardised(errors, stated)[known]
+        errors = calibration.standardised(errors, stated)[known]
         if fit is not None:
             errors = _with_trial(errors, fit.trial, int((series.at_s[known] <= fit.fitted_at_s).sum()))
         self._calibration.restore(errors)
-        recent = known[-MEMORY:]
-        quantiles = spread(stated[recent], self._calibration.quantiles[..., SCORED])
-        losses = mean_losses(roots[recent, None, None, None], quantiles)
+        recent = known[-calibration.MEMORY :]
+        quantiles = calibration.spread(stated[recent], self._calibration.quantiles[..., calibration.SCORED])
+        losses = calibration.mean_losses(roots[recent, None, None, None], quantiles)
         if fit is not None and fit.trial.relative_loss is not None:
             losses[:, -1] = losses[:, -2] * fit.trial.relative_loss
         self._scores.restore(losses, len(recent), trusted)
@@ -184,7 +172,7 @@ class OnlineForecaster:
 
         Returns the end of the history, its informative values, their places, and what is stated at each point.
         """
-        series = self.history.last(WINDOW + _SETTLING)
+        series = self.history.last(calibration.WINDOW + _SETTLING)
         values = informative(series)
         known = np.flatnonzero(~np.isnan(values))
         if not len(known):

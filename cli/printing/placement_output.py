@@ -17,15 +17,7 @@ from cli.inputs.sweeps import ContestResult
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.packing.policy_comparison import PolicySummary, Spread, summarise
-from simulator.reports.sweep_report import (
-    Circumstances,
-    FigureColumn,
-    Trace,
-    columns_for,
-    headline,
-    number_in_words,
-    render_report,
-)
+from simulator.reports import sweep_report
 
 POINTS_PCT = (80, 90, 100, 110)
 """Arrived demand, % of the GPUs, at which JSON has figures, besides the end of the replay (130 % or just before)."""
@@ -48,13 +40,13 @@ def as_table(result: ContestResult) -> str:
         console.print("Allocated at 100 % arrived demand (% and $/h), stranded at 90 %; mean over seeds ± sd.")
         if trace.bound_pct is not None:
             console.print(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
-        console.print(headline(trace, mine) + "\n")
+        console.print(sweep_report.headline(trace, mine) + "\n")
     return page.getvalue()
 
 
 def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Table:
     """Full table; on a narrow terminal without deviations, and if that is too wide only with the main columns."""
-    columns = columns_for(summaries)
+    columns = sweep_report.columns_for(summaries)
     tables = (
         _table(summaries, columns, with_sd=True),
         _table(summaries, columns, with_sd=False),
@@ -65,7 +57,7 @@ def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Ta
     return next(fitting, tables[-1])
 
 
-def _table(summaries: Sequence[PolicySummary], columns: Sequence[FigureColumn], *, with_sd: bool) -> Table:
+def _table(summaries: Sequence[PolicySummary], columns: Sequence[sweep_report.FigureColumn], *, with_sd: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
     table.add_column("policy", no_wrap=True)
     table.add_column("seeds", justify="right", no_wrap=True)
@@ -75,9 +67,9 @@ def _table(summaries: Sequence[PolicySummary], columns: Sequence[FigureColumn], 
         cells = []
         for column in columns:
             spread = Spread.of(column.values(summary))
-            deviation = f" ± {number_in_words(spread.sd, column.digits)}"
+            deviation = f" ± {sweep_report.number_in_words(spread.sd, column.digits)}"
             shown = deviation if with_sd and math.isfinite(spread.sd) else ""
-            cells.append(number_in_words(spread.mean, column.digits) + shown)
+            cells.append(sweep_report.number_in_words(spread.mean, column.digits) + shown)
         table.add_row(summary.policy, str(len(summary.seeds)), *cells)
     return table
 
@@ -142,7 +134,7 @@ def as_html(result: ContestResult, *, command: str, machine: str) -> str:
     rules = result.contest.rules
     renamed = ("node names are shuffled",) if rules.rename_nodes else ()
     moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
-    about = Circumstances(
+    about = sweep_report.Circumstances(
         command=command,
         started_at=f"{result.started_at:%Y-%m-%d %H:%M} UTC",
         wall_s=result.wall_s,
@@ -153,16 +145,16 @@ def as_html(result: ContestResult, *, command: str, machine: str) -> str:
         prices_source=result.contest.prices_source,
         stopped=result.swept.stopped,
     )
-    return render_report(summaries_of(result), _traces(result), about)
+    return sweep_report.render_report(summaries_of(result), _traces(result), about)
 
 
 def summaries_of(result: ContestResult) -> tuple[PolicySummary, ...]:
     return summarise(result.swept.done, priced=any(result.contest.prices.values()))
 
 
-def _traces(result: ContestResult) -> list[Trace]:
+def _traces(result: ContestResult) -> list[sweep_report.Trace]:
     return [
-        Trace(
+        sweep_report.Trace(
             name=name,
             nodes=len(trace.nodes),
             gpus=int(trace.nodes.gpus.sum()),

@@ -6,17 +6,7 @@ from typing import Any
 import click
 
 from cli.inputs.planning import Planned
-from cli.printing.plan_figures import (
-    Document,
-    figure,
-    gap_words,
-    instances,
-    money,
-    named,
-    reason_document,
-    routes,
-    written,
-)
+from cli.printing import plan_figures
 from cli.printing.tables import Row, table
 from cluster.actions import ACTIONS, Action
 from cluster.plans import Certificate, Plan, Reason, ServicePlan
@@ -49,7 +39,7 @@ def show(made: Planned, output: str, *, timings: bool = False, with_changes: boo
         from controller.queries.plan_diff import plan_diff
 
         data["changes"] = difference.document(plan_diff(made.snapshot, made.plan))
-    click.echo(written(data, output), nl=False)
+    click.echo(plan_figures.written(data, output), nl=False)
 
 
 def left_over(plan: Plan) -> bool:
@@ -63,31 +53,35 @@ def left_over(plan: Plan) -> bool:
     return bool(without_place or plan.refused or any(service.refusal for service in plan.services))
 
 
-def document(made: Planned, *, timings: bool = False) -> Document:
+def document(made: Planned, *, timings: bool = False) -> plan_figures.Document:
     """Plan as plain data, the same for the same input unless `timings` adds the solver's seconds."""
     plan = made.plan
     cost = sum(service.cost_per_hour for service in plan.services)
     bound = _total_bound(plan)
     # Steps by the section of their action; sections of known actions are always present, in their order.
-    found: dict[str, list[Document]] = {kind.section: [] for kind in ACTIONS}
+    found: dict[str, list[plan_figures.Document]] = {kind.section: [] for kind in ACTIONS}
     for step in plan.steps():
         found.setdefault(step.action.section, []).append(_action(step.action, step.reason))
     return {
         "record": RECORD,
-        "cost_per_hour": figure(cost),
-        "bound": figure(bound),
-        "gap": figure(None if bound is None else Certificate(cost, bound, "", 0.0).gap),
+        "cost_per_hour": plan_figures.figure(cost),
+        "bound": plan_figures.figure(bound),
+        "gap": plan_figures.figure(None if bound is None else Certificate(cost, bound, "", 0.0).gap),
         "services": [_service(each, timings=timings) for each in sorted(plan.services, key=lambda s: s.service)],
         **found,
-        "unplaced": [{"workload": each.workload, "reason": reason_document(each.reason)} for each in plan.unplaced],
+        "unplaced": [
+            {"workload": each.workload, "reason": plan_figures.reason_document(each.reason)} for each in plan.unplaced
+        ],
         "refused": [
             {"action": type(each.step.action).__name__, **_action(each.step.action, each.reason)}
             for each in plan.refused
         ],
-        "findings": [{"about": each.about, "reason": reason_document(each.reason)} for each in plan.findings],
-        "cut_short": [reason_document(reason) for reason in plan.cut_short],
+        "findings": [
+            {"about": each.about, "reason": plan_figures.reason_document(each.reason)} for each in plan.findings
+        ],
+        "cut_short": [plan_figures.reason_document(reason) for reason in plan.cut_short],
         "certificates": {name: _certificate(each, timings=timings) for name, each in sorted(plan.certificates.items())},
-        "notes": [{"about": note.about, "reason": reason_document(note.reason)} for note in made.notes],
+        "notes": [{"about": note.about, "reason": plan_figures.reason_document(note.reason)} for note in made.notes],
     }
 
 
@@ -102,34 +96,36 @@ def _total_bound(plan: Plan) -> float | None:
     return sum(service.certificate.bound for service in served if service.certificate)
 
 
-NO_CERTIFICATE: Document = {"bound": None, "gap": None, "solver": None, "cut_short": None}
+NO_CERTIFICATE: plan_figures.Document = {"bound": None, "gap": None, "solver": None, "cut_short": None}
 
 
-def _service(service: ServicePlan, *, timings: bool) -> Document:  # passed on from `document`
+def _service(service: ServicePlan, *, timings: bool) -> plan_figures.Document:  # passed on from `document`
     certificate = service.certificate
     return {
         "name": service.service,
-        "instances": named(service.instances),
-        "cost_per_hour": figure(service.cost_per_hour),
+        "plan_figures.instances": plan_figures.named(service.instances),
+        "cost_per_hour": plan_figures.figure(service.cost_per_hour),
         **(_certificate(certificate, timings=timings) if certificate else NO_CERTIFICATE),
-        "routing": list(routes(service)),
-        "notes": [reason_document(note) for note in service.notes],
-        "refusal": reason_document(service.refusal) if service.refusal else None,
+        "routing": list(plan_figures.routes(service)),
+        "notes": [plan_figures.reason_document(note) for note in service.notes],
+        "refusal": plan_figures.reason_document(service.refusal) if service.refusal else None,
     }
 
 
-def _certificate(certificate: Certificate, *, timings: bool) -> Document:
-    made: Document = {
-        "bound": figure(certificate.bound),
-        "gap": figure(certificate.gap),
+def _certificate(certificate: Certificate, *, timings: bool) -> plan_figures.Document:
+    made: plan_figures.Document = {
+        "bound": plan_figures.figure(certificate.bound),
+        "gap": plan_figures.figure(certificate.gap),
         "solver": certificate.solver,
         "cut_short": certificate.cut_short or None,
     }
-    return made | ({"seconds": figure(certificate.seconds)} if timings else {})
+    return made | ({"seconds": plan_figures.figure(certificate.seconds)} if timings else {})
 
 
-def _action(action: Action, reason: Reason) -> Document:
-    return {name: _plain(value) for name, value in action.values().items()} | {"reason": reason_document(reason)}
+def _action(action: Action, reason: Reason) -> plan_figures.Document:
+    return {name: _plain(value) for name, value in action.values().items()} | {
+        "reason": plan_figures.reason_document(reason)
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -139,7 +135,7 @@ def _plain(value: Any) -> Any:
         case Mapping():
             return {str(name): _plain(each) for name, each in sorted(value.items())}
         case float():
-            return figure(value)
+            return plan_figures.figure(value)
     return value
 
 
@@ -178,18 +174,18 @@ def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
         yield table(("FOUND", "WHAT"), ((each.about, each.reason.words) for each in plan.findings))
     parts = [f"{len(data['placements'])} pods placed", f"{len(data['unplaced'])} workloads not placed"]
     if data["services"]:
-        proven = "no bound" if data["bound"] is None else f"at least {money(data['bound'])} is proven"
-        parts.append(f"services cost ${money(data['cost_per_hour'])} per hour ({proven})")
+        proven = "no bound" if data["bound"] is None else f"at least {plan_figures.money(data['bound'])} is proven"
+        parts.append(f"services cost ${plan_figures.money(data['cost_per_hour'])} per hour ({proven})")
     yield "; ".join(parts) + "."
 
 
-def _service_row(service: Document, *, timings: bool) -> Row:
+def _service_row(service: plan_figures.Document, *, timings: bool) -> Row:
     refusal, seconds = service["refusal"], service.get("seconds")
     return (
         service["name"],
-        "-" if refusal else instances(service["instances"]),
-        "-" if refusal else money(service["cost_per_hour"]),
-        money(service["bound"]),
+        "-" if refusal else plan_figures.instances(service["plan_figures.instances"]),
+        "-" if refusal else plan_figures.money(service["cost_per_hour"]),
+        plan_figures.money(service["bound"]),
         "-" if service["gap"] is None else f"{service['gap']:.2%}",
         service["solver"] or "-",
         *(("-" if seconds is None else f"{seconds:.3f}",) if timings else ()),
@@ -201,7 +197,7 @@ def cut_short_notes(plan: Plan, deadline_s: float) -> Iterator[str]:
     more = f"--deadline {2 * deadline_s:g}"
     for service in sorted(plan.services, key=lambda each: each.service):
         proof = service.certificate
-        if proof is not None and proof.cut_short and (gap := gap_words(proof.gap)):
+        if proof is not None and proof.cut_short and (gap := plan_figures.gap_words(proof.gap)):
             by_time = " by time" if proof.cut_short == "time" else ""
             yield f"{service.service}: cut short{by_time} ({gap}); {more} allows more work"
     waiting = sum(each.reason.code == "WorkUsedUp" for each in plan.unplaced)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.inputs import resources
 from cli.inputs.cluster import (
     ClusterAccess,
     LiveCluster,
@@ -15,14 +16,6 @@ from cli.inputs.cluster import (
     on_cluster_in_turn,
 )
 from cli.inputs.options import files_option
-from cli.inputs.resources import (
-    ResourceArgument,
-    category_of,
-    manifests_in,
-    name_of,
-    named_by,
-    parse_resource_arguments,
-)
 from cli.printing.columns import Look, Sheet
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
 from cli.printing.terminal import FAILED, INTERRUPTED, print_error
@@ -112,11 +105,11 @@ def get(
     )
     if bool(what) is bool(files):
         raise click.UsageError("name a kind, or files with -f, and not both")
-    manifests = manifests_in(files) if files else ()
+    manifests = resources.manifests_in(files) if files else ()
 
     async def work(cluster: LiveCluster) -> bool:
         if manifests:
-            return await print_named(cluster, await named_by(cluster, manifests), options)
+            return await print_named(cluster, await resources.named_by(cluster, manifests), options)
         return await print_objects(cluster, what, options)
 
     try:
@@ -129,14 +122,14 @@ def get(
 
 async def print_objects(cluster: LiveCluster, what: tuple[str, ...], options: GetOptions) -> bool:
     """Print what was asked for; False when part of it could not be read, which was reported."""
-    arguments = parse_resource_arguments(cluster, what)
+    arguments = resources.parse_resource_arguments(cluster, what)
     if options.selectors and any(each.names for each in arguments):
         raise ConfigError(Mistake(" ".join(what), "combines names with a selector", "give one of them"))
-    return await print_named(cluster, arguments, options, is_category=bool(category_of(cluster, what[0])))
+    return await print_named(cluster, arguments, options, is_category=bool(resources.category_of(cluster, what[0])))
 
 
 async def print_named(
-    cluster: LiveCluster, arguments: list[ResourceArgument], options: GetOptions, *, is_category: bool = False
+    cluster: LiveCluster, arguments: list[resources.ResourceArgument], options: GetOptions, *, is_category: bool = False
 ) -> bool:
     """Print these objects; False when part of them could not be read, which was reported."""
     many = len(arguments) > 1 or is_category
@@ -165,7 +158,7 @@ async def print_named(
         return is_whole
     match options.output.format:
         case "name":
-            text = "".join(f"{name_of(obj)}\n" for obj in found)
+            text = "".join(f"{resources.name_of(obj)}\n" for obj in found)
         case "custom-columns":
             from cli.printing.fields import custom_columns
 
@@ -178,7 +171,7 @@ async def print_named(
 
 
 async def _print_tables(
-    cluster: LiveCluster, arguments: list[ResourceArgument], options: GetOptions, *, with_kind: bool
+    cluster: LiveCluster, arguments: list[resources.ResourceArgument], options: GetOptions, *, with_kind: bool
 ) -> bool:
     from controller.kube.crud import TABLE
 
@@ -228,7 +221,7 @@ def _sorted_rows(tables: list[Object], sort_by: str) -> list[Object]:
 
 
 async def _pages(
-    cluster: LiveCluster, argument: ResourceArgument, options: GetOptions, accept: str
+    cluster: LiveCluster, argument: resources.ResourceArgument, options: GetOptions, accept: str
 ) -> AsyncGenerator[Object | None, None]:
     """Pages of a list, or named objects one at a time; None for one that could not be read, which was reported."""
     from controller.kube import crud
@@ -257,7 +250,7 @@ def _custom_sheet(options: GetOptions) -> Sheet:
     return Sheet(Look(headers=options.look.headers, verbatim=True))
 
 
-async def _watch(cluster: LiveCluster, argument: ResourceArgument, options: GetOptions) -> bool:
+async def _watch(cluster: LiveCluster, argument: resources.ResourceArgument, options: GetOptions) -> bool:
     from controller.kube import crud
     from controller.kube.request import JSON, KubeReadError
 
@@ -309,6 +302,6 @@ def _printer(options: GetOptions, sheet: Sheet) -> Callable[[Object], None]:
             columns, own = custom_columns(options.output.template), _custom_sheet(options)
             return lambda obj: click.echo(own.text([columns.table([obj])]), nl=False)
         case "name":
-            return lambda obj: click.echo(name_of(obj))
+            return lambda obj: click.echo(resources.name_of(obj))
         case _:
             return lambda obj: click.echo(text_of(without_managed_fields(obj), options.output), nl=False)

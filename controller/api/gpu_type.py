@@ -4,52 +4,42 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from controller.api import fields
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import (
-    ApiVersion,
-    LabelKey,
-    LabelValue,
-    ListOf,
-    OwnMeta,
-    PositiveNumber,
-    PositiveQuantity,
-    Strict,
-    as_set,
-)
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
 from controller.api.rule import unchanging
 
 GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
 
 
-class NodeLabel(Strict):
+class NodeLabel(fields.Strict):
     """Node label that marks this GPU type: a node has such GPUs when label `key` has one of these values."""
 
-    key: LabelKey = Field(
+    key: fields.LabelKey = Field(
         default="nvidia.com/gpu.product", description="Key of the node label that names the GPU product."
     )
-    values: Annotated[ListOf[LabelValue], as_set()] = Field(
+    values: Annotated[fields.ListOf[fields.LabelValue], fields.as_set()] = Field(
         min_length=1, max_length=32, description="Values of that label that mean this GPU type."
     )
 
 
-class PricePerHour(Strict):
+class PricePerHour(fields.Strict):
     """US dollars for one device for one hour."""
 
-    on_demand: PositiveNumber = Field(
+    on_demand: fields.PositiveNumber = Field(
         description="On-demand price, dollars per device and hour; for owned hardware, your own cost per hour."
     )
-    spot: PositiveNumber | None = Field(
+    spot: fields.PositiveNumber | None = Field(
         default=None, description="Spot price, dollars per device and hour; leave it out where there is no spot offer."
     )
 
 
-class GPUTypeSpec(Strict):
+class GPUTypeSpec(fields.Strict):
     node_label: NodeLabel = Field(description="Node label that marks nodes with this GPU type.")
     resource_name: GpuResource = Field(
         default="nvidia.com/gpu", description="Extended resource that nodes offer and pods request for these devices."
     )
-    memory: PositiveQuantity = Field(description="Memory of one device, bytes (`80Gi`).")
+    memory: fields.PositiveQuantity = Field(description="Memory of one device, bytes (`80Gi`).")
     price_per_hour: PricePerHour = Field(description="Price of one device for one hour.")
     inventory: int | None = Field(
         default=None,
@@ -63,12 +53,12 @@ class GPUTypeStatus(ObservedStatus):
     """Status of the GPUType: Accepted, or why not."""
 
 
-class GPUType(Strict):
+class GPUType(fields.Strict):
     """GPU product with its memory and price. Not namespaced."""
 
-    api_version: ApiVersion
+    api_version: fields.ApiVersion
     kind: Literal["GPUType"]
-    metadata: OwnMeta
+    metadata: fields.OwnMeta
     spec: GPUTypeSpec = Field(description="How to recognise the GPU, its memory, its price.")
     status: GPUTypeStatus = Field(default=GPUTypeStatus(), description="Written by Tonnage.")
 

@@ -4,104 +4,99 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from controller.api import fields
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import (
-    ApiVersion,
-    Duration,
-    LabelKey,
-    LabelValue,
-    ListOf,
-    ObjectName,
-    OwnMeta,
-    Strict,
-    as_set,
-    keyed_by,
-)
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class NodeLabelSelector(Strict):
+class NodeLabelSelector(fields.Strict):
     """Nodes by one label."""
 
-    key: LabelKey = Field(description="Key of the node label.")
-    values: Annotated[ListOf[LabelValue], Field(max_length=1024), as_set()] = Field(
+    key: fields.LabelKey = Field(description="Key of the node label.")
+    values: Annotated[fields.ListOf[fields.LabelValue], Field(max_length=1024), fields.as_set()] = Field(
         default=(), description="Values; none: any."
     )
 
 
-class QuarantineBudget(Strict):
+class QuarantineBudget(fields.Strict):
     """Most that may be taken out of the fleet. One node is always allowed."""
 
     per_job: Count = Field(default=2, description="Nodes taken from one job within perJobWindow.")
-    per_job_window: Duration = Field(default=1800.0, description="Window of perJob.")
+    per_job_window: fields.Duration = Field(default=1800.0, description="Window of perJob.")
     recent_share: Share = Field(default=0.02, description="Share of the nodes taken out within recentWindow.")
-    recent_window: Duration = Field(default=600.0, description="Window of recentShare.")
+    recent_window: fields.Duration = Field(default=600.0, description="Window of recentShare.")
     total_share: Share = Field(default=0.10, description="Share of the nodes that may be out at any time.")
     domain_share: Share = Field(default=0.25, description="The same for each failure domain.")
 
 
-class Breakers(Strict):
+class Breakers(fields.Strict):
     """When nothing more is done, and a person is asked."""
 
     domain_suspects: Annotated[int, Field(ge=2, le=1000)] = Field(
         default=2, description="Suspects in one failure domain within domainWindow that make it the suspect instead."
     )
-    domain_window: Duration = Field(default=120.0, description="Window of domainSuspects.")
+    domain_window: fields.Duration = Field(default=120.0, description="Window of domainSuspects.")
     restarts: Annotated[int, Field(ge=1, le=100)] = Field(
         default=3,
         description="Restarts of one job within restartWindow, after which nodes are no longer blamed for it.",
     )
-    restart_window: Duration = Field(default=3600.0, description="Window of restarts.")
+    restart_window: fields.Duration = Field(default=3600.0, description="Window of restarts.")
     heard_share: Share = Field(
         default=0.9, description="Share of the nodes under jobs whose agents must be heard; below it nothing is begun."
     )
 
 
-class Probation(Strict):
+class Probation(fields.Strict):
     """The way back of a node."""
 
-    test: Duration = Field(
+    test: fields.Duration = Field(
         default=60.0,
         description="Time in quarantine without a finding of the node's agent, the kernel's log included, after which "
         "it goes on probation.",
     )
-    lasts: Duration = Field(
+    lasts: fields.Duration = Field(
         default=14_400.0, description="Time on probation, in which only pods that tolerate tonnage.dev/probation come."
     )
 
 
-class JobCosts(Strict):
+class JobCosts(fields.Strict):
     """Durations that the expected GPU-hours are computed from, for jobs that do not show their own."""
 
-    restart: Duration = Field(default=150.0, description="From the stop of a gang to its first step on other nodes.")
-    restart_in_place: Duration = Field(
+    restart: fields.Duration = Field(
+        default=150.0, description="From the stop of a gang to its first step on other nodes."
+    )
+    restart_in_place: fields.Duration = Field(
         default=150.0, description="The same on the nodes that it has: its pods are evicted as well."
     )
-    checkpoint_interval: Duration = Field(default=1800.0, description="Time between two checkpoints.")
+    checkpoint_interval: fields.Duration = Field(default=1800.0, description="Time between two checkpoints.")
 
 
-class RemediationOwner(Strict):
+class RemediationOwner(fields.Strict):
     """Label or taint by which another remediation owns a node; Tonnage then waits, and says so."""
 
-    name: ObjectName = Field(description="Name of the other remediation, for people.")
-    label: LabelKey | None = Field(default=None, description="Node label whose presence means that it owns the node.")
-    taint: LabelKey | None = Field(default=None, description="Key of a taint with the same meaning.")
+    name: fields.ObjectName = Field(description="Name of the other remediation, for people.")
+    label: fields.LabelKey | None = Field(
+        default=None, description="Node label whose presence means that it owns the node."
+    )
+    taint: fields.LabelKey | None = Field(default=None, description="Key of a taint with the same meaning.")
 
 
-class Detector(Strict):
+class Detector(fields.Strict):
     """Condition or taint that another detector sets on nodes, as evidence."""
 
-    name: ObjectName = Field(description="Name of the detector, for people.")
+    name: fields.ObjectName = Field(description="Name of the detector, for people.")
     condition: str | None = Field(
         default=None, max_length=316, description="Type of a node condition that is True while there is a fault."
     )
-    taint: LabelKey | None = Field(default=None, description="Key of a taint on the node, or on one of its devices.")
+    taint: fields.LabelKey | None = Field(
+        default=None, description="Key of a taint on the node, or on one of its devices."
+    )
 
 
-class HealthPolicySpec(Strict):
+class HealthPolicySpec(fields.Strict):
     mode: Literal["Off", "Observe", "Act"] = Field(
         default="Observe",
         description="Off: nothing. Observe: incidents are opened and priced, nothing is done. Act: nodes are "
@@ -111,17 +106,17 @@ class HealthPolicySpec(Strict):
         default=None,
         description="Nodes that this policy governs; default: all. A node is governed by the first policy by name.",
     )
-    failure_domains: Annotated[ListOf[LabelKey], Field(max_length=8), as_set()] = Field(
+    failure_domains: Annotated[fields.ListOf[fields.LabelKey], Field(max_length=8), fields.as_set()] = Field(
         default=(), description="Node labels whose values are failure domains (a switch, a rack), smallest first."
     )
     budget: QuarantineBudget = Field(default=QuarantineBudget(), description="Most that may be taken out of the fleet.")
     breakers: Breakers = Field(default=Breakers(), description="When nothing more is done, and a person is asked.")
     probation: Probation = Field(default=Probation(), description="The way back of a node.")
     jobs: JobCosts = Field(default=JobCosts(), description="Durations that alternatives are priced by.")
-    owners: Annotated[ListOf[RemediationOwner], Field(max_length=16), keyed_by("name")] = Field(
+    owners: Annotated[fields.ListOf[RemediationOwner], Field(max_length=16), fields.keyed_by("name")] = Field(
         default=(), description="Other remediations, besides NVSentinel, Karpenter and the cluster autoscaler."
     )
-    detectors: ListOf[Detector] = Field(
+    detectors: fields.ListOf[Detector] = Field(
         default=(), max_length=32, description="Other detectors, besides node-problem-detector."
     )
 
@@ -134,12 +129,12 @@ class HealthPolicyStatus(ObservedStatus):
     incidents: int = Field(default=0, ge=0, le=1_000_000, description="Open incidents on its nodes.")
 
 
-class HealthPolicy(Strict):
+class HealthPolicy(fields.Strict):
     """Rules by which Tonnage acts on faults of nodes."""
 
-    api_version: ApiVersion
+    api_version: fields.ApiVersion
     kind: Literal["HealthPolicy"]
-    metadata: OwnMeta
+    metadata: fields.OwnMeta
     spec: HealthPolicySpec = Field(description="What may be done to which nodes.")
     status: HealthPolicyStatus = Field(default=HealthPolicyStatus(), description="Written by Tonnage.")
 

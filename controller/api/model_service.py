@@ -7,23 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from cluster.workloads import MAX_GPUS_PER_NODE
+from controller.api import fields
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import (
-    ApiVersion,
-    DnsLabel,
-    Duration,
-    Instant,
-    ListOf,
-    NumberFromZero,
-    ObjectName,
-    Open,
-    OwnMeta,
-    QuantityFromZero,
-    StatusPart,
-    Strict,
-    as_set,
-    keyed_by,
-)
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.labels import SERVICE_LABEL
 from controller.api.model_profile import Edges, Matrix
@@ -34,16 +19,16 @@ HISTOGRAM_TOLERANCE = 1e-3
 in theory and by 0.0002 in practice. Sums within the tolerance are scaled to exactly 1."""
 
 
-class ServiceSlo(Strict):
+class ServiceSlo(fields.Strict):
     """Service level objective (SLO) of the service."""
 
-    tpot: Duration = Field(description="Upper bound of a request's mean time per output token (`40ms`).")
+    tpot: fields.Duration = Field(description="Upper bound of a request's mean time per output token (`40ms`).")
 
 
-class ServiceDemand(Strict):
+class ServiceDemand(fields.Strict):
     """Request load of the service."""
 
-    requests_per_second: NumberFromZero = Field(description="Requests per second, all lengths together.")
+    requests_per_second: fields.NumberFromZero = Field(description="Requests per second, all lengths together.")
     input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens, strictly rising.")
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
     histogram: Matrix = Field(
@@ -51,14 +36,16 @@ class ServiceDemand(Strict):
     )
 
 
-class InstanceResources(Strict):
+class InstanceResources(fields.Strict):
     """Resources of one instance on its node, besides GPUs."""
 
-    cpu: QuantityFromZero = Field(default=Decimal(0), description="CPU of one instance, cores (`8`, `500m`).")
-    memory: QuantityFromZero = Field(default=Decimal(0), description="Main memory of one instance, bytes (`64Gi`).")
+    cpu: fields.QuantityFromZero = Field(default=Decimal(0), description="CPU of one instance, cores (`8`, `500m`).")
+    memory: fields.QuantityFromZero = Field(
+        default=Decimal(0), description="Main memory of one instance, bytes (`64Gi`)."
+    )
 
 
-class TemplateMeta(Strict):
+class TemplateMeta(fields.Strict):
     """Labels and annotations of an instance's pods, besides those that Tonnage sets."""
 
     labels: Annotated[dict[str, str], Field(max_length=64)] = Field(default={}, description="Labels of the pods.")
@@ -67,22 +54,22 @@ class TemplateMeta(Strict):
     )
 
 
-class TemplateContainer(Open):
+class TemplateContainer(fields.Open):
     """Container of core/v1. The pod's first container gets the GPUs."""
 
-    name: DnsLabel = Field(description="Name of the container, unique in the pod.")
+    name: fields.DnsLabel = Field(description="Name of the container, unique in the pod.")
 
 
-class TemplateSpec(Open):
+class TemplateSpec(fields.Open):
     """Pod spec of core/v1. Planning of the mix reads its node selector, affinity and tolerations
     (controller/snapshot/nodes.py); the rest is used only to create the pods."""
 
-    containers: Annotated[ListOf[TemplateContainer], Field(min_length=1, max_length=64), keyed_by("name")] = Field(
-        description="Containers of core/v1; the first one gets the GPUs."
-    )
+    containers: Annotated[
+        fields.ListOf[TemplateContainer], Field(min_length=1, max_length=64), fields.keyed_by("name")
+    ] = Field(description="Containers of core/v1; the first one gets the GPUs.")
 
 
-class InstanceTemplate(Strict):
+class InstanceTemplate(fields.Strict):
     """Pod template of one instance."""
 
     metadata: TemplateMeta = Field(
@@ -96,7 +83,7 @@ class InstanceTemplate(Strict):
     )
 
 
-class ModelServiceSpec(Strict):
+class ModelServiceSpec(fields.Strict):
     model: str = Field(
         min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
     )
@@ -104,7 +91,7 @@ class ModelServiceSpec(Strict):
     demand: ServiceDemand | None = Field(
         default=None, description="Request load; leave it out while it is unmeasured. Unknown is never treated as zero."
     )
-    gpu_types: Annotated[ListOf[ObjectName], as_set()] = Field(
+    gpu_types: Annotated[fields.ListOf[fields.ObjectName], fields.as_set()] = Field(
         default=(),
         max_length=64,
         description="GPUTypes the service may use; empty: all that have a profile of the model.",
@@ -150,26 +137,31 @@ Count = Annotated[int, Field(ge=0)]
 PerInstanceType = Annotated[dict[str, Count], Field(max_length=64)]
 
 
-class RoutingWeights(StatusPart):
+class RoutingWeights(fields.StatusPart):
     """Fraction of each bucket's requests that goes to the instances of one type."""
 
-    gpu_type: ObjectName = Field(description="Name of the GPUType.")
+    gpu_type: fields.ObjectName = Field(description="Name of the GPUType.")
     gpus_per_instance: int = Field(default=1, ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of one instance.")
     capacity_type: Literal["on-demand", "spot"] = Field(
         default="on-demand", description="Capacity type of the instances' nodes."
     )
-    share: Annotated[ListOf[Annotated[ListOf[Share], Field(max_length=64)]], Field(max_length=64)] = Field(
-        description="Fraction of the requests of each bucket, 0 to 1; rows follow inputTokens, columns outputTokens."
+    share: Annotated[fields.ListOf[Annotated[fields.ListOf[Share], Field(max_length=64)]], Field(max_length=64)] = (
+        Field(
+            description="Fraction of the requests of each bucket, 0 to 1; rows follow inputTokens, "
+            "columns outputTokens."
+        )
     )
 
 
-class RoutingStatus(StatusPart):
+class RoutingStatus(fields.StatusPart):
     """Routing weights of requests over instance types. The mix meets its SLO only if the gateway uses them."""
 
     input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens.")
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens.")
     weights: Annotated[
-        ListOf[RoutingWeights], Field(max_length=64), keyed_by("gpuType", "gpusPerInstance", "capacityType")
+        fields.ListOf[RoutingWeights],
+        Field(max_length=64),
+        fields.keyed_by("gpuType", "gpusPerInstance", "capacityType"),
     ] = Field(
         description="One table per instance type; over all types they sum to 1 where a bucket has demand, else to 0."
     )
@@ -191,27 +183,27 @@ class ModelServiceStatus(ObservedStatus):
     running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
     wanted_instances: int | None = Field(default=None, ge=0, description="Wanted instances of all types.")
     running_instances: int | None = Field(default=None, ge=0, description="Running instances of all types.")
-    last_scale_time: Instant | None = Field(
+    last_scale_time: fields.Instant | None = Field(
         default=None, description="When replicas last changed; without a template, since the mix did."
     )
-    cost_per_hour: NumberFromZero | None = Field(
+    cost_per_hour: fields.NumberFromZero | None = Field(
         default=None, description="Cost of the wanted instances, dollars per hour."
     )
-    bound_per_hour: NumberFromZero | None = Field(
+    bound_per_hour: fields.NumberFromZero | None = Field(
         default=None, description="Proven lower bound on the cost of any mix, dollars per hour."
     )
-    gap: NumberFromZero | None = Field(
+    gap: fields.NumberFromZero | None = Field(
         default=None, description="(costPerHour - boundPerHour) / costPerHour; 0: proven to be the cheapest mix."
     )
     routing: RoutingStatus | None = Field(default=None, description="Routing weights of requests over instance types.")
 
 
-class ModelService(Strict):
+class ModelService(fields.Strict):
     """Model served behind an endpoint."""
 
-    api_version: ApiVersion
+    api_version: fields.ApiVersion
     kind: Literal["ModelService"]
-    metadata: OwnMeta
+    metadata: fields.OwnMeta
     spec: ModelServiceSpec = Field(description="Served model, its demand and its SLO.")
     status: ModelServiceStatus = Field(default=ModelServiceStatus(), description="Written by Tonnage.")
 

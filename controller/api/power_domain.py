@@ -6,23 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from controller.api import fields
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import (
-    ApiVersion,
-    DnsLabel,
-    Instant,
-    LabelKey,
-    LabelValue,
-    ListOf,
-    NumberFromZero,
-    ObjectName,
-    OwnMeta,
-    PositiveNumber,
-    StatusPart,
-    Strict,
-    as_set,
-    keyed_by,
-)
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.rule import Flaw, Rule
 
@@ -32,10 +17,10 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Overhead = Annotated[float, Field(ge=0, le=1)]
 
 
-class Feed(Strict):
+class Feed(fields.Strict):
     """PowerDomain that supplies this one."""
 
-    name: ObjectName = Field(description="Name of the PowerDomain that feeds this one.")
+    name: fields.ObjectName = Field(description="Name of the PowerDomain that feeds this one.")
     share: Share = Field(
         default=1.0,
         description="Fraction of this domain's draw that the feed must be able to carry in the worst case, 0 to 1. Use "
@@ -43,17 +28,17 @@ class Feed(Strict):
     )
 
 
-class BreakerPoint(Strict):
+class BreakerPoint(fields.Strict):
     """Point of the trip curve: an overload, and the time until the breaker trips."""
 
     over: float = Field(gt=1, le=100, description="Draw divided by the budget: 1.1 is 10 % over.")
     seconds: float = Field(gt=0, le=86_400, description="Seconds until the breaker trips at that draw.")
 
 
-class Breaker(Strict):
+class Breaker(fields.Strict):
     """Trip curve and cooling of the breaker."""
 
-    curve: ListOf[BreakerPoint] = Field(
+    curve: fields.ListOf[BreakerPoint] = Field(
         min_length=1,
         max_length=16,
         description="Points of the trip curve, over rising and seconds falling; log-log interpolation between them.",
@@ -63,14 +48,14 @@ class Breaker(Strict):
     )
 
 
-class DomainNodes(Strict):
+class DomainNodes(fields.Strict):
     """Nodes that draw directly from this domain: those whose label has one of these values."""
 
-    key: LabelKey = Field(description="Key of the node label.")
-    values: Annotated[ListOf[LabelValue], as_set()] = Field(
+    key: fields.LabelKey = Field(description="Key of the node label.")
+    values: Annotated[fields.ListOf[fields.LabelValue], fields.as_set()] = Field(
         min_length=1, max_length=256, description="Values of that label; one is enough."
     )
-    other_watts: NumberFromZero = Field(
+    other_watts: fields.NumberFromZero = Field(
         default=0.0,
         description="Worst-case draw of each such node besides its managed devices (CPUs, memory, fans), watts.",
     )
@@ -81,10 +66,12 @@ class DomainNodes(Strict):
     )
 
 
-class ServiceClass(Strict):
+class ServiceClass(fields.Strict):
     """Class of service, which decides whose power is reduced first."""
 
-    name: DnsLabel = Field(description="Name of the class; nodes select it by the label tonnage.dev/power-class.")
+    name: fields.DnsLabel = Field(
+        description="Name of the class; nodes select it by the label tonnage.dev/power-class."
+    )
     rank: int = Field(
         ge=0,
         le=1000,
@@ -96,21 +83,21 @@ class ServiceClass(Strict):
         le=2**31 - 1,
         description="Nodes belong to this class if the highest priority of their GPU pods is at least this.",
     )
-    weight: PositiveNumber = Field(default=1.0, description="Relative cost of a second lost by this class.")
+    weight: fields.PositiveNumber = Field(default=1.0, description="Relative cost of a second lost by this class.")
     floor: Share = Field(
         default=0.5, description="Lowest useful power limit of its devices, as a fraction of their highest."
     )
 
 
-class PowerDomainSpec(Strict):
+class PowerDomainSpec(fields.Strict):
     type: Type = Field(description="Type of the domain, informational only.")
-    feeds: Annotated[ListOf[Feed], keyed_by("name")] = Field(
+    feeds: Annotated[fields.ListOf[Feed], fields.keyed_by("name")] = Field(
         default=(), max_length=4, description="PowerDomains that supply this one; none for the top of the tree."
     )
-    budget_watts: PositiveNumber | None = Field(
+    budget_watts: fields.PositiveNumber | None = Field(
         default=None, description="Continuous power budget, watts. Without it the domain only groups others."
     )
-    other_watts: NumberFromZero = Field(
+    other_watts: fields.NumberFromZero = Field(
         default=0.0,
         description="Worst-case draw besides its nodes and the domains it feeds (switches, cooling), watts.",
     )
@@ -118,7 +105,7 @@ class PowerDomainSpec(Strict):
         default=None, description="Trip curve of the breaker. Without it no draw over the budget is tolerated."
     )
     nodes: DomainNodes | None = Field(default=None, description="Nodes that draw directly from this domain.")
-    classes: Annotated[ListOf[ServiceClass], keyed_by("name")] = Field(
+    classes: Annotated[fields.ListOf[ServiceClass], fields.keyed_by("name")] = Field(
         default=(),
         max_length=16,
         description="Classes of service in this domain and all it feeds; a domain nearer to the node overrides them.",
@@ -129,7 +116,7 @@ class PowerDomainSpec(Strict):
     )
 
 
-class Culprit(StatusPart):
+class Culprit(fields.StatusPart):
     """Device that does not follow its power limit or does not report, or a meter that contradicts its devices."""
 
     device: str = Field(max_length=128, description="UUID of the device; `meter` for the meter of the whole node.")
@@ -141,7 +128,7 @@ class Culprit(StatusPart):
     )
 
 
-class CappedDevice(StatusPart):
+class CappedDevice(fields.StatusPart):
     """Device whose power cap is below what it would draw."""
 
     device: str = Field(max_length=128, description="UUID of the device.")
@@ -150,13 +137,13 @@ class CappedDevice(StatusPart):
     cap_watts: float = Field(description="Power cap, watts.")
     need_watts: float = Field(description="Expected draw without a cap, including a margin, watts.")
     limited_by: str = Field(max_length=253, description="Most heavily loaded of the domains that supply it.")
-    since_time: Instant = Field(description="When this cap was set.")
+    since_time: fields.Instant = Field(description="When this cap was set.")
     slower_share: float = Field(
         ge=0, le=1, description="Slowdown of its work, as a fraction, by the power curve of its GPU type."
     )
 
 
-class LearnedHours(StatusPart):
+class LearnedHours(fields.StatusPart):
     """What the GPUs of a service draw by hour of the day."""
 
     service: str = Field(max_length=317, description="Namespace and name of the service.")
@@ -168,15 +155,15 @@ class LearnedHours(StatusPart):
     )
 
 
-class LearnedStatus(StatusPart):
+class LearnedStatus(fields.StatusPart):
     """What a controller learnt over days, for the next one. Believed while `products` and `devices` fit."""
 
-    time: Instant = Field(description="When it was written.")
+    time: fields.Instant = Field(description="When it was written.")
     products: str = Field(max_length=16, description="Digest of the products of its devices and their highest limits.")
     devices: int = Field(ge=0, le=10_000_000, description="Number of its devices that reported.")
     spike_watts: float = Field(ge=0, description="Largest rise of the draw within a control delay, watts.")
     excess_watts: float = Field(ge=0, description="Largest rise over the smoothed draw, watts.")
-    services: ListOf[LearnedHours] = Field(
+    services: fields.ListOf[LearnedHours] = Field(
         default=(),
         max_length=64,
         description="Daily profiles of services, on the first domain by name that has a budget; at most 64.",
@@ -205,7 +192,7 @@ class PowerDomainStatus(ObservedStatus):
     capped_share: float | None = Field(
         default=None, ge=0, le=1, description="Fraction of its devices that are capped below what they would draw."
     )
-    culprits: ListOf[Culprit] = Field(
+    culprits: fields.ListOf[Culprit] = Field(
         default=(),
         max_length=16,
         description="Devices that ignore their limits, report implausible values or do not report, then meters; at "
@@ -214,7 +201,7 @@ class PowerDomainStatus(ObservedStatus):
     held_back_devices: int = Field(
         default=0, ge=0, le=10_000_000, description="Number of devices that are capped below what they would draw."
     )
-    held_back: ListOf[CappedDevice] = Field(
+    held_back: fields.ListOf[CappedDevice] = Field(
         default=(),
         max_length=128,
         description="The capped devices on nodes directly in this domain, not in one that it feeds; at most 128.",
@@ -225,12 +212,12 @@ class PowerDomainStatus(ObservedStatus):
     )
 
 
-class PowerDomain(Strict):
+class PowerDomain(fields.Strict):
     """Part of the power distribution tree. Not namespaced."""
 
-    api_version: ApiVersion
+    api_version: fields.ApiVersion
     kind: Literal["PowerDomain"]
-    metadata: OwnMeta
+    metadata: fields.OwnMeta
     spec: PowerDomainSpec = Field(description="Budget, breaker, feeds and nodes of the domain.")
     status: PowerDomainStatus = Field(default=PowerDomainStatus(), description="Written by Tonnage.")
 

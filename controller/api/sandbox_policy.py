@@ -4,38 +4,26 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from controller.api import fields
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import (
-    ApiVersion,
-    DnsLabel,
-    LabelValue,
-    ListOf,
-    OwnMeta,
-    PositiveQuantity,
-    QuantityFromZero,
-    StatusPart,
-    Strict,
-    as_set,
-    keyed_by,
-)
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 
 HIGHEST_PRIORITY = 1_000_000
 MOST_TROUBLES = 16
 
 
-class PodSelector(Strict):
+class PodSelector(fields.Strict):
     """Labels of the pods."""
 
-    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(
+    match_labels: Annotated[dict[str, fields.LabelValue], Field(max_length=16)] = Field(
         default={}, description="Labels that a pod must have; none: every pod with the label tonnage.dev/sandbox."
     )
 
 
-class SandboxClass(Strict):
+class SandboxClass(fields.Strict):
     """Class of agents. Where memory is short, tool calls of the lowest priority make way first."""
 
-    name: DnsLabel = Field(
+    name: fields.DnsLabel = Field(
         description="Name of the class; pods choose it by the value of their label tonnage.dev/sandbox."
     )
     priority: int = Field(
@@ -44,35 +32,35 @@ class SandboxClass(Strict):
         le=HIGHEST_PRIORITY,
         description="Order of victims: a tool call makes way for those of a higher priority, and an agent goes last.",
     )
-    budget: PositiveQuantity | None = Field(
+    budget: fields.PositiveQuantity | None = Field(
         default=None, description="Most memory of an agent with its tool calls; default: the limit of its container."
     )
-    guaranteed: QuantityFromZero | None = Field(
+    guaranteed: fields.QuantityFromZero | None = Field(
         default=None, description="Memory that is kept for each agent with its tool calls, used or not."
     )
-    agent_memory: QuantityFromZero | None = Field(
+    agent_memory: fields.QuantityFromZero | None = Field(
         default=None, description="Memory that is kept for the agent's own processes; it grows with their use."
     )
 
 
-class SandboxPolicySpec(Strict):
-    namespaces: Annotated[ListOf[DnsLabel], as_set()] = Field(
+class SandboxPolicySpec(fields.Strict):
+    namespaces: Annotated[fields.ListOf[fields.DnsLabel], fields.as_set()] = Field(
         default=(), max_length=256, description="Namespaces of the pods; none: all."
     )
     selector: PodSelector = Field(
         default=PodSelector(), description="Which of the pods with the label tonnage.dev/sandbox the policy covers."
     )
-    container: DnsLabel | None = Field(
+    container: fields.DnsLabel | None = Field(
         default=None, description="Container with the agent; default: the pod's first container."
     )
-    classes: Annotated[ListOf[SandboxClass], keyed_by("name")] = Field(
+    classes: Annotated[fields.ListOf[SandboxClass], fields.keyed_by("name")] = Field(
         min_length=1,
         max_length=16,
         description="Classes of agents. Pods whose label names none of them belong to the first.",
     )
 
 
-class SandboxTrouble(StatusPart):
+class SandboxTrouble(fields.StatusPart):
     """Pod that is not under control."""
 
     pod: str = Field(max_length=512, description="The pod, as namespace/name.")
@@ -88,17 +76,17 @@ class SandboxPolicyStatus(ObservedStatus):
     running: int | None = Field(default=None, ge=0, description="Tool calls that run, frozen ones included.")
     queued: int | None = Field(default=None, ge=0, description="Tool calls that wait for memory.")
     frozen: int | None = Field(default=None, ge=0, description="Tool calls that are frozen.")
-    troubles: ListOf[SandboxTrouble] = Field(
+    troubles: fields.ListOf[SandboxTrouble] = Field(
         default=(), max_length=MOST_TROUBLES, description="Pods that are not under control, the first 16."
     )
 
 
-class SandboxPolicy(Strict):
+class SandboxPolicy(fields.Strict):
     """Isolation of agents' tool calls, in pods with the label tonnage.dev/sandbox. Not namespaced."""
 
-    api_version: ApiVersion
+    api_version: fields.ApiVersion
     kind: Literal["SandboxPolicy"]
-    metadata: OwnMeta
+    metadata: fields.OwnMeta
     spec: SandboxPolicySpec = Field(description="Pods and classes.")
     status: SandboxPolicyStatus = Field(default=SandboxPolicyStatus(), description="Written by the operator.")
 

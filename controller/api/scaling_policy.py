@@ -6,22 +6,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
+from controller.api import fields
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import (
-    ApiVersion,
-    DnsLabel,
-    Duration,
-    Instant,
-    ListOf,
-    NumberFromZero,
-    ObjectName,
-    OwnMeta,
-    PositiveNumber,
-    StatusPart,
-    Strict,
-    as_set,
-    keyed_by,
-)
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.rule import Flaw, Rule
 
@@ -52,7 +38,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 LabelText = Annotated[str, Field(max_length=253)]
 
 
-class Target(Strict):
+class Target(fields.Strict):
     """Object that is scaled, in the namespace of the policy."""
 
     api_version: str = Field(
@@ -64,10 +50,10 @@ class Target(Strict):
         pattern=r"^[A-Z][A-Za-z0-9]{0,62}$",
         description="Kind of the target: ModelService, or any kind with a scale subresource (`Deployment`).",
     )
-    name: ObjectName = Field(description="Name of the target.")
+    name: fields.ObjectName = Field(description="Name of the target.")
 
 
-class PrometheusSource(Strict):
+class PrometheusSource(fields.Strict):
     """Prometheus query of offered load."""
 
     preset: Preset | None = Field(
@@ -90,7 +76,7 @@ class PrometheusSource(Strict):
     )
 
 
-class CustomMetricSource(Strict):
+class CustomMetricSource(fields.Strict):
     """Metric of the target in the custom metrics API (custom.metrics.k8s.io)."""
 
     name: str = Field(
@@ -101,11 +87,11 @@ class CustomMetricSource(Strict):
     )
 
 
-class PushSource(Strict):
+class PushSource(fields.Strict):
     """Samples that a program sends to the operator's push endpoint."""
 
 
-class DemandSource(Strict):
+class DemandSource(fields.Strict):
     """Source of one measured quantity; exactly one of prometheus, customMetric and push."""
 
     role: Role = Field(
@@ -116,15 +102,15 @@ class DemandSource(Strict):
     prometheus: PrometheusSource | None = Field(default=None, description="Prometheus query.")
     custom_metric: CustomMetricSource | None = Field(default=None, description="Metric of the custom metrics API.")
     push: PushSource | None = Field(default=None, description="Samples sent to the operator's push endpoint.")
-    max_age: Duration = Field(
+    max_age: fields.Duration = Field(
         default=120.0, description="Age from which the last sample is stale; then nothing is scaled down."
     )
 
 
-class DemandSources(Strict):
+class DemandSources(fields.Strict):
     """Measured demand of the target."""
 
-    sources: Annotated[ListOf[DemandSource], Field(min_length=1, max_length=5), keyed_by("role")] = Field(
+    sources: Annotated[fields.ListOf[DemandSource], Field(min_length=1, max_length=5), fields.keyed_by("role")] = Field(
         description="Sources, one for each role. The first of load, requests, inputTokens, outputTokens and queue that "
         "has a source is the load, also while that fails; the others are indicators."
     )
@@ -136,10 +122,10 @@ class DemandSources(Strict):
         return min(self.sources, key=lambda source: ROLES.index(source.role))
 
 
-class ReplicaCapacity(Strict):
+class ReplicaCapacity(fields.Strict):
     """Capacity of the target's replicas."""
 
-    per_replica: PositiveNumber = Field(
+    per_replica: fields.PositiveNumber = Field(
         description="Load that one replica serves within its SLO, in the unit of the load."
     )
     elastic: bool = Field(
@@ -149,30 +135,30 @@ class ReplicaCapacity(Strict):
     )
 
 
-class LeadTimePolicy(Strict):
+class LeadTimePolicy(fields.Strict):
     """Time from the order of a replica to its readiness."""
 
-    fixed: Duration | None = Field(
+    fixed: fields.Duration | None = Field(
         default=None, description="Fixed lead time; default: learned from the observed starts of the target's pods."
     )
-    assumed: Duration | None = Field(
+    assumed: fields.Duration | None = Field(
         default=None,
         description="Assumed lead time until enough starts were observed; default: between 1 and 5 minutes.",
     )
 
 
-class Objective(Strict):
+class Objective(fields.Strict):
     """Costs that are weighed against each other."""
 
-    miss_cost: PositiveNumber = Field(
+    miss_cost: fields.PositiveNumber = Field(
         default=99.0,
         description="Cost of load that is not served, as a multiple of the price of the capacity that would have "
         "served it. 99 aims at serving the load in 99 of 100 cases.",
     )
-    replica_hour_price: NumberFromZero | None = Field(
+    replica_hour_price: fields.NumberFromZero | None = Field(
         default=None, description="Price of one replica and hour, dollars; default: that of gpuType, or 1."
     )
-    gpu_type: ObjectName | None = Field(
+    gpu_type: fields.ObjectName | None = Field(
         default=None, description="GPUType whose on-demand price is that of each GPU of a replica."
     )
     gpus: int = Field(default=1, ge=1, le=64, description="GPUs of one replica; only with gpuType.")
@@ -181,7 +167,7 @@ class Objective(Strict):
     )
 
 
-class ForecastPolicy(Strict):
+class ForecastPolicy(fields.Strict):
     """Forecast of the load."""
 
     model: Literal["auto", "core"] = Field(
@@ -189,12 +175,12 @@ class ForecastPolicy(Strict):
         description="auto: of all models, gradient-boosted quantiles among them, whichever had the smaller loss on "
         "this load lately. core: the same without the boosted ones, of which fits take ten times as long.",
     )
-    history: Duration = Field(
+    history: fields.Duration = Field(
         default=14 * 86_400.0, description="Oldest load that is learned from (`336h`), at most 744h."
     )
 
 
-class BehaviorStep(Strict):
+class BehaviorStep(fields.Strict):
     """Largest change in a period, as in autoscaling/v2 HPAScalingPolicy."""
 
     type: Literal["Pods", "Percent"] = Field(description="Whether value is a number of replicas or a percentage.")
@@ -202,7 +188,7 @@ class BehaviorStep(Strict):
     period_seconds: int = Field(ge=1, le=1800, description="Length of the period, seconds.")
 
 
-class ScalingBehavior(Strict):
+class ScalingBehavior(fields.Strict):
     """Limits on changes in one direction, as in autoscaling/v2 HPAScalingRules."""
 
     stabilization_window_seconds: int = Field(
@@ -215,7 +201,7 @@ class ScalingBehavior(Strict):
     select_policy: Literal["Max", "Min", "Disabled"] = Field(
         default="Max", description="Which of the policies' limits counts; Disabled: no change in this direction."
     )
-    policies: ListOf[BehaviorStep] = Field(
+    policies: fields.ListOf[BehaviorStep] = Field(
         default=(), max_length=8, description="Limits on the change in a period; none: no limit."
     )
     tolerance: Fraction = Field(default=0.0, description="Smallest relative change that is made.")
@@ -232,23 +218,23 @@ class ScaleDownBehavior(ScalingBehavior):
     )
 
 
-class PolicyBehavior(Strict):
+class PolicyBehavior(fields.Strict):
     """Limits on changes, with the names and the meaning of autoscaling/v2 HorizontalPodAutoscalerBehavior."""
 
     scale_up: ScalingBehavior = Field(default=ScalingBehavior(), description="Limits on scaling up.")
     scale_down: ScaleDownBehavior = Field(default=ScaleDownBehavior(), description="Limits on scaling down.")
 
 
-class Fallback(Strict):
+class Fallback(fields.Strict):
     """Replicas during an outage of the metrics. It only ever adds: an outage never removes a replica."""
 
     replicas: Replicas = Field(description="Lowest number of replicas while the metrics are missing.")
-    after: Duration = Field(
+    after: fields.Duration = Field(
         default=600.0, description="Age of the last sample from which it counts, longer than maxAge."
     )
 
 
-class ConcurrencyPolicy(Strict):
+class ConcurrencyPolicy(fields.Strict):
     """Tuning of the concurrency of each replica (its maximum number of sequences)."""
 
     tune: bool = Field(
@@ -265,7 +251,7 @@ class ConcurrencyPolicy(Strict):
         description="Concurrency that the replicas are configured with, in force until the first decision; default: "
         "max.",
     )
-    p95: Duration = Field(
+    p95: fields.Duration = Field(
         description="Upper bound of the 95th percentile of latency; a change that breaks it is undone."
     )
     latency: Literal["request", "token"] = Field(
@@ -273,12 +259,12 @@ class ConcurrencyPolicy(Strict):
         description="What p95 bounds. request: time of a request inside a replica, without its wait in a queue. token: "
         "time from one output token to the next.",
     )
-    config_map: ObjectName | None = Field(
+    config_map: fields.ObjectName | None = Field(
         default=None,
         description="ConfigMap in the policy's namespace to which the limit in force is written, as its key "
         "`concurrency`; its other keys are left alone. Default: the limit is in the status only.",
     )
-    interval: Duration = Field(
+    interval: fields.Duration = Field(
         default=300.0,
         description="Time from one decision to the next, at least a minute. The last two thirds of it are measured, so "
         "that a new limit has the first third to take effect.",
@@ -290,11 +276,11 @@ class ConcurrencyPolicy(Strict):
         return self.max if self.start is None else self.start
 
 
-class Schedule(Strict):
+class Schedule(fields.Strict):
     """Bounds on the replicas at regular times; they replace those of the spec while they hold."""
 
-    name: DnsLabel = Field(description="Name of the schedule.")
-    days: Annotated[ListOf[Day], as_set()] = Field(
+    name: fields.DnsLabel = Field(description="Name of the schedule.")
+    days: Annotated[fields.ListOf[Day], fields.as_set()] = Field(
         default=(), max_length=7, description="Days on which it starts; none: every day."
     )
     start: str = Field(pattern=TIME_OF_DAY, description="Start, `HH:MM`.")
@@ -312,7 +298,7 @@ class Schedule(Strict):
     )
 
 
-class ScalingPolicySpec(Strict):
+class ScalingPolicySpec(fields.Strict):
     target: Target = Field(description="Object that is scaled, in the same namespace.")
     min_replicas: Replicas = Field(default=1, description="Lowest number of replicas; 0: the target may scale to zero.")
     max_replicas: int = Field(ge=1, le=MOST_REPLICAS, description="Highest number of replicas.")
@@ -339,14 +325,14 @@ class ScalingPolicySpec(Strict):
         description="Off: nothing is computed. Recommend: the decision is reported, and nothing is changed. "
         "ScaleUpOnly: replicas are added, never removed. Auto: both.",
     )
-    schedules: Annotated[ListOf[Schedule], Field(max_length=16), keyed_by("name")] = Field(
+    schedules: Annotated[fields.ListOf[Schedule], Field(max_length=16), fields.keyed_by("name")] = Field(
         default=(),
         description="Bounds at regular times. Where several hold, the highest of their bounds count. minReplicas is "
         "never raised above maxReplicas.",
     )
 
 
-class ForecastStatus(StatusPart):
+class ForecastStatus(fields.StatusPart):
     """Forecast of the load at the lead time."""
 
     p50: float = Field(description="Median of the load.")
@@ -356,18 +342,18 @@ class ForecastStatus(StatusPart):
     model: str = Field(default="", max_length=64, description="Model that made it.")
 
 
-class LeadTimeStatus(StatusPart):
+class LeadTimeStatus(fields.StatusPart):
     """Lead time that the decision reckons with."""
 
     p50: float = Field(ge=0, description="Median, seconds.")
     p95: float = Field(ge=0, description="95th percentile, seconds.")
     samples: int = Field(ge=0, le=MOST_REPLICAS, description="Observed starts; 0: the lead time is assumed or fixed.")
-    learned: ListOf[Annotated[float, Field(ge=0)]] = Field(
+    learned: fields.ListOf[Annotated[float, Field(ge=0)]] = Field(
         default=(), max_length=32, description="The newest observed lead times, oldest first, seconds."
     )
 
 
-class ExpectedCostStatus(StatusPart):
+class ExpectedCostStatus(fields.StatusPart):
     """Expected cost of a number of replicas: its price, and that of the load expected to be missed."""
 
     chosen: float = Field(description="Expected cost of the recommended replicas, dollars per hour.")
@@ -375,31 +361,31 @@ class ExpectedCostStatus(StatusPart):
     one_more: float | None = Field(default=None, description="Expected cost of one replica more, dollars per hour.")
 
 
-class MixCost(StatusPart):
+class MixCost(fields.StatusPart):
     """Price of the mix of GPU types of a ModelService: without load that is expected to be missed."""
 
-    time: Instant = Field(description="When it was computed.")
+    time: fields.Instant = Field(description="When it was computed.")
     replicas: Replicas = Field(description="Recommended replicas that it was computed for.")
-    now: NumberFromZero = Field(description="Price of the instances that there are, dollars per hour.")
-    recommended: NumberFromZero | None = Field(
+    now: fields.NumberFromZero = Field(description="Price of the instances that there are, dollars per hour.")
+    recommended: fields.NumberFromZero | None = Field(
         default=None,
         description="Price of the mix that the recommendation asks for, dollars per hour; absent: none serves it.",
     )
-    one_fewer: NumberFromZero | None = Field(default=None, description="Price with one replica fewer, likewise.")
-    one_more: NumberFromZero | None = Field(default=None, description="Price with one replica more, likewise.")
+    one_fewer: fields.NumberFromZero | None = Field(default=None, description="Price with one replica fewer, likewise.")
+    one_more: fields.NumberFromZero | None = Field(default=None, description="Price with one replica more, likewise.")
 
 
-class PastRecommendation(StatusPart):
+class PastRecommendation(fields.StatusPart):
     """Recommended number of replicas from an instant on."""
 
-    time: Instant = Field(description="When it was first recommended.")
+    time: fields.Instant = Field(description="When it was first recommended.")
     replicas: Replicas = Field(description="Recommended replicas.")
 
 
-class ReplicaChange(StatusPart):
+class ReplicaChange(fields.StatusPart):
     """Change of the replicas that was made."""
 
-    time: Instant = Field(description="When it was made.")
+    time: fields.Instant = Field(description="When it was made.")
     change: int = Field(ge=-MOST_REPLICAS, le=MOST_REPLICAS, description="Replicas added; negative: removed.")
 
 
@@ -407,16 +393,16 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 Logarithm = Annotated[float, Field(ge=-100, le=100)]
 
 
-class ConcurrencyArm(StatusPart):
+class ConcurrencyArm(fields.StatusPart):
     """Means of what was measured under one concurrency."""
 
     limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency.")
-    weight: PositiveNumber = Field(description="Number of intervals, of which older ones count less.")
+    weight: fields.PositiveNumber = Field(description="Number of intervals, of which older ones count less.")
     throughput: Logarithm = Field(description="Mean of the logarithm of the throughput of a replica.")
     p95: Logarithm = Field(description="Mean of the logarithm of p95 in seconds.")
 
 
-class ConcurrencyContext(StatusPart):
+class ConcurrencyContext(fields.StatusPart):
     """Knowledge of one kind of load."""
 
     gpu_type: str = Field(max_length=253, description="GPU types of the replicas.")
@@ -424,36 +410,36 @@ class ConcurrencyContext(StatusPart):
     output_bucket: int = Field(ge=0, le=100, description="Bucket of the mean output, likewise.")
     used_at: Count = Field(description="Number of the last decision on it.")
     limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency decided last.")
-    ceiling: PositiveNumber = Field(description="Highest concurrency that may be tried.")
-    arms: Annotated[ListOf[ConcurrencyArm], Field(max_length=32), keyed_by("limit")] = Field(
+    ceiling: fields.PositiveNumber = Field(description="Highest concurrency that may be tried.")
+    arms: Annotated[fields.ListOf[ConcurrencyArm], Field(max_length=32), fields.keyed_by("limit")] = Field(
         default=(), description="What was measured, by concurrency."
     )
-    throughput_scatter: NumberFromZero = Field(default=0.0, description="Variance of log throughput.")
-    p95_scatter: NumberFromZero = Field(default=0.0, description="Variance of log p95.")
-    scatter_weight: NumberFromZero = Field(default=0.0, description="Number of intervals behind the variances.")
+    throughput_scatter: fields.NumberFromZero = Field(default=0.0, description="Variance of log throughput.")
+    p95_scatter: fields.NumberFromZero = Field(default=0.0, description="Variance of log p95.")
+    scatter_weight: fields.NumberFromZero = Field(default=0.0, description="Number of intervals behind the variances.")
     surprised: bool = Field(default=False, description="Whether the last interval was too unusual to count alone.")
 
 
-class ConcurrencyPool(StatusPart):
+class ConcurrencyPool(fields.StatusPart):
     """Intervals under one limit with too few requests each, which are judged together."""
 
     limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency in force.")
     intervals: Count = Field(description="Number of intervals.")
     requests: Count = Field(description="Number of requests.")
-    throughput: NumberFromZero = Field(description="Mean throughput of a replica.")
+    throughput: fields.NumberFromZero = Field(description="Mean throughput of a replica.")
     log_p95: Logarithm = Field(description="Mean of the logarithm of p95.")
 
 
-class ConcurrencyStatus(StatusPart):
+class ConcurrencyStatus(fields.StatusPart):
     """Tuned concurrency, what it was decided by, and what was learned; a restart goes on from here."""
 
     limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Requests that each replica should serve at once.")
     in_force: int = Field(ge=1, le=MOST_CONCURRENT, description="Requests that each replica may serve at once now.")
-    time: Instant | None = Field(default=None, description="End of the interval that was decided on last.")
+    time: fields.Instant | None = Field(default=None, description="End of the interval that was decided on last.")
     reason: str = Field(default="", max_length=64, description="Cause of the limit, in one word.")
     message: str = Field(default="", max_length=1024, description="Cause of the limit.")
     decisions: Count = Field(default=0, description="Number of decisions.")
-    learned: ListOf[ConcurrencyContext] = Field(
+    learned: fields.ListOf[ConcurrencyContext] = Field(
         default=(), max_length=16, description="What was learned of each kind of load, the last one first."
     )
     pool: ConcurrencyPool | None = Field(default=None, description="Intervals with too few requests.")
@@ -467,7 +453,7 @@ class ScalingPolicyStatus(ObservedStatus):
     desired_replicas: Replicas | None = Field(default=None, description="Replicas that the target's spec asks for.")
     recommended_replicas: Replicas | None = Field(default=None, description="Replicas that the decision asks for.")
     load: float | None = Field(default=None, ge=0, description="Last measured load.")
-    load_time: Instant | None = Field(default=None, description="When the load was measured.")
+    load_time: fields.Instant | None = Field(default=None, description="When the load was measured.")
     replica_load: float | None = Field(default=None, ge=0, description="Load that one replica serves within its SLO.")
     forecast: ForecastStatus | None = Field(default=None, description="Forecast of the load at the lead time.")
     lead_time: LeadTimeStatus | None = Field(default=None, description="Lead time that the decision reckons with.")
@@ -492,22 +478,22 @@ class ScalingPolicyStatus(ObservedStatus):
     limited_by: str | None = Field(
         default=None, max_length=64, description="What limited the decision; absent: nothing did."
     )
-    recommendations: ListOf[PastRecommendation] = Field(
+    recommendations: fields.ListOf[PastRecommendation] = Field(
         default=(), max_length=64, description="Earlier recommendations that stabilization still needs, oldest first."
     )
-    changes: ListOf[ReplicaChange] = Field(
+    changes: fields.ListOf[ReplicaChange] = Field(
         default=(), max_length=64, description="Earlier changes that limits on changes still need, oldest first."
     )
-    last_scale_time: Instant | None = Field(default=None, description="When the replicas were last changed.")
+    last_scale_time: fields.Instant | None = Field(default=None, description="When the replicas were last changed.")
     concurrency: ConcurrencyStatus | None = Field(default=None, description="Tuned concurrency of each replica.")
 
 
-class ScalingPolicy(Strict):
+class ScalingPolicy(fields.Strict):
     """How the replicas of a target follow its load."""
 
-    api_version: ApiVersion
+    api_version: fields.ApiVersion
     kind: Literal["ScalingPolicy"]
-    metadata: OwnMeta
+    metadata: fields.OwnMeta
     spec: ScalingPolicySpec = Field(description="Target, demand, objective, limits and mode.")
     status: ScalingPolicyStatus = Field(default=ScalingPolicyStatus(), description="Written by Tonnage.")
 

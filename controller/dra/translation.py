@@ -14,19 +14,7 @@ from msgspec.structs import replace
 
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
-from controller.api.structs import (
-    Container,
-    Node,
-    NodeTaint,
-    Pod,
-    PodAnnotations,
-    PodMeta,
-    PodSpec,
-    PodStatus,
-    PodToleration,
-    Resources,
-    SchedulingGate,
-)
+from controller.api import structs
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
 from controller.dra.objects import DeviceClass, ResourceClaim
 from controller.dra.requests import (
@@ -44,24 +32,24 @@ from controller.dra.watched import WatchedObjects, uses_of
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Stamp, Write
 
-WAITING_GATE = SchedulingGate("tonnage.dev/claims")
+WAITING_GATE = structs.SchedulingGate("tonnage.dev/claims")
 """Gate of a pod that cannot be planned because of its claims."""
 NODE_LABEL = "resource.tonnage.dev/node"
 """Label with the name of a node whose devices come from slices."""
-DEVICE_TAINT = NodeTaint("resource.tonnage.dev/devices", effect="NoSchedule")
+DEVICE_TAINT = structs.NodeTaint("resource.tonnage.dev/devices", effect="NoSchedule")
 """Taint that keeps pods without claims off devices that only claims can allocate."""
 HOLDER_PRIORITY = 2_000_001_000
 """Priority of placeholder pods, which must never be preempted; that of system-node-critical."""
 
-_TOLERATES_IT = PodToleration(key=DEVICE_TAINT.key, operator="Exists")
+_TOLERATES_IT = structs.PodToleration(key=DEVICE_TAINT.key, operator="Exists")
 
 
 @dataclass
 class Translated:
     """Nodes and pods that changed in translation; None for a deleted one."""
 
-    nodes: dict[str, Node | None] = field(default_factory=dict)
-    pods: dict[str, Pod | None] = field(default_factory=dict)
+    nodes: dict[str, structs.Node | None] = field(default_factory=dict)
+    pods: dict[str, structs.Pod | None] = field(default_factory=dict)
 
 
 class _NotPlanned(Exception):  # noqa: N818 - never leaves this file
@@ -237,7 +225,7 @@ class ClaimTranslation:
             self._requests[name] = read
         return read[1]
 
-    def _translated_node(self, name: str) -> Node | None:
+    def _translated_node(self, name: str) -> structs.Node | None:
         """The node with the devices of its slices as an extended resource."""
         node, inventory = self.known.nodes.get(name), self._feasibility.inventory.get(name)
         if node is None or inventory is None:
@@ -277,7 +265,7 @@ class ClaimTranslation:
 
     # Pods.
 
-    def _running_pod(self, name: str, pod: Pod) -> Pod:
+    def _running_pod(self, name: str, pod: structs.Pod) -> structs.Pod:
         inventory = self._feasibility.inventory.get(pod.spec.node_name)
         if inventory is None:
             return pod
@@ -295,7 +283,7 @@ class ClaimTranslation:
         devices = ",".join(map(str, sorted(numbers))) or (pod.metadata.annotations.devices if gpus else None)
         return with_requests(pod, gpus, inventory.resource, devices, {})
 
-    def _waiting_pod(self, name: str, pod: Pod) -> Pod:
+    def _waiting_pod(self, name: str, pod: structs.Pod) -> structs.Pod:
         if pod.metadata.annotations.node and not pod.spec.scheduling_gates:
             return pod  # released: its node is chosen, and its claims hold the devices
         gpus, wants = 0, dict[str, str]()
@@ -341,7 +329,7 @@ class ClaimTranslation:
 
     # Placeholders for devices that no pod holds.
 
-    def _holder(self, name: str) -> Pod | None:
+    def _holder(self, name: str) -> structs.Pod | None:
         """Placeholder for an allocated claim without a bound pod."""
         claim = self.known.claims.get(name)
         inventory = self._feasibility.inventory.get(claim.node) if claim else None
@@ -351,14 +339,16 @@ class ClaimTranslation:
         return holder_pod(holder_of(name), claim.node, inventory, numbers)
 
 
-def with_requests(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]) -> Pod:
+def with_requests(
+    pod: structs.Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]
+) -> structs.Pod:
     """The pod with a request for `gpus` devices, beside those of its containers, on nodes with the labels `wants`.
 
     devices: numbers of the devices that it holds, joined by commas; None for a pod that holds none.
     """
     containers = pod.spec.containers
     if gpus:
-        containers = (*containers, Container(Resources(requests={resource: str(gpus)})))
+        containers = (*containers, structs.Container(structs.Resources(requests={resource: str(gpus)})))
     spec = replace(
         pod.spec,
         containers=containers,
@@ -369,12 +359,12 @@ def with_requests(pod: Pod, gpus: int, resource: str, devices: str | None, wants
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
 
 
-def gated(pod: Pod) -> Pod:
+def gated(pod: structs.Pod) -> structs.Pod:
     """The pod with a gate that keeps it out of planning."""
     return replace(pod, spec=replace(pod.spec, scheduling_gates=(*pod.spec.scheduling_gates, WAITING_GATE)))
 
 
-def holder_pod(name: str, node: str, inventory: DeviceInventory, numbers: Sequence[int]) -> Pod | None:
+def holder_pod(name: str, node: str, inventory: DeviceInventory, numbers: Sequence[int]) -> structs.Pod | None:
     """Placeholder pod that occupies devices of a node in the snapshot; None when there are no devices.
 
     name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it.
@@ -382,12 +372,12 @@ def holder_pod(name: str, node: str, inventory: DeviceInventory, numbers: Sequen
     if not numbers:
         return None
     namespace, _, bare = name.partition("/")
-    annotations = PodAnnotations(devices=",".join(map(str, numbers)), movable="false")
-    container = Container(Resources(requests={inventory.resource: str(len(numbers))}))
-    return Pod(
-        PodMeta(bare, namespace, annotations=annotations),
-        PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),
-        PodStatus("Running"),
+    annotations = structs.PodAnnotations(devices=",".join(map(str, numbers)), movable="false")
+    container = structs.Container(structs.Resources(requests={inventory.resource: str(len(numbers))}))
+    return structs.Pod(
+        structs.PodMeta(bare, namespace, annotations=annotations),
+        structs.PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),
+        structs.PodStatus("Running"),
     )
 
 

@@ -13,15 +13,7 @@ from ssl import SSLContext
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
-from controller.kube.api_server import (
-    IGNORING,
-    ApiResponse,
-    ApiServer,
-    RefusedError,
-    RequestListener,
-    no_connection,
-    no_response,
-)
+from controller.kube import api_server
 from controller.kube.credentials import ApiAccess, ApiServerAddress, CredentialError, Credentials, credentials
 from controller.kube.request import JSON, Body, KubeReadError, Query, refusal_of, warning_text
 
@@ -34,14 +26,14 @@ class _UnreachedError(OSError):
     """The connection could not be made; its cause says why."""
 
 
-class BlockingConnection(ApiServer):
+class BlockingConnection(api_server.ApiServer):
     """Requests one after another, each with the credential that is current when it is sent."""
 
     def __init__(
         self,
         own: Credentials,
         access: ApiAccess,
-        listener: RequestListener = IGNORING,
+        listener: api_server.RequestListener = api_server.IGNORING,
         within_s: float | None = None,
     ) -> None:
         """within_s: time for all requests together, seconds; None: each has its own limit alone."""
@@ -60,7 +52,7 @@ class BlockingConnection(ApiServer):
 
     async def send(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
-    ) -> ApiResponse:
+    ) -> api_server.ApiResponse:
         try:
             response = self._response(method, path, query, body, content_type, accept)
             for warning in response.headers.get_all("Warning", ()):
@@ -71,8 +63,8 @@ class BlockingConnection(ApiServer):
             raise _refused(error, self._own.server) from error
         if not 200 <= response.status < 300:
             after = response.headers.get("Retry-After", "")
-            raise RefusedError(refusal_of(response.status, path, content, after))
-        return ApiResponse(content, {name.lower(): value for name, value in response.headers.items()})
+            raise api_server.RefusedError(refusal_of(response.status, path, content, after))
+        return api_server.ApiResponse(content, {name.lower(): value for name, value in response.headers.items()})
 
     async def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
         """Lines of a watch, over a connection of its own."""
@@ -196,18 +188,18 @@ def _as_text(value: object) -> str:
     raise TypeError(f"{value!r} cannot be sent as JSON")
 
 
-def _refused(error: BaseException, server: ApiServerAddress) -> RefusedError:
+def _refused(error: BaseException, server: ApiServerAddress) -> api_server.RefusedError:
     if isinstance(error, _UnreachedError) and isinstance(error.__cause__, OSError):
         if isinstance(error.__cause__, TimeoutError):
-            return RefusedError(no_response(error.__cause__))
+            return api_server.RefusedError(api_server.no_response(error.__cause__))
         url = urlsplit(server.proxy or server.host)
         address = f"{url.hostname}:{url.port or (443 if url.scheme == 'https' else 80)}"
-        return RefusedError(no_connection(address, error.__cause__))
-    return RefusedError(no_response(error))
+        return api_server.RefusedError(api_server.no_connection(address, error.__cause__))
+    return api_server.RefusedError(api_server.no_response(error))
 
 
 def connect_blocking(
-    access: ApiAccess, listener: RequestListener = IGNORING, within_s: float | None = None
+    access: ApiAccess, listener: api_server.RequestListener = api_server.IGNORING, within_s: float | None = None
 ) -> BlockingConnection | None:
     """A connection to the cluster that `access` names; None where only the asynchronous client can reach it.
 

@@ -10,34 +10,14 @@ import aiohttp
 import msgspec
 
 from cluster.clock import Clock
-from controller.kube.api_server import (
-    IGNORING,
-    ApiResponse,
-    ApiServer,
-    RefusedError,
-    RequestListener,
-    no_connection,
-    no_response,
-)
+from controller.kube import api_server, request
 from controller.kube.credentials import ApiAccess, CredentialError, Credentials, credentials
-from controller.kube.request import (
-    JSON,
-    ApiRequest,
-    Body,
-    KubeReadError,
-    Query,
-    Refusal,
-    refusal_of,
-    resource_of,
-    verb_of,
-    warning_text,
-)
 
 
-class Connection(ApiServer):
+class Connection(api_server.ApiServer):
     """Requests over one connection pool, each with the credentials that are current when it is sent."""
 
-    def __init__(self, own: Credentials, access: ApiAccess, clock: Clock, listener: RequestListener) -> None:
+    def __init__(self, own: Credentials, access: ApiAccess, clock: Clock, listener: api_server.RequestListener) -> None:
         super().__init__(own.server.host, own.server.namespace)
         self._own = own
         self._session = _session(own.server.tls)
@@ -58,12 +38,14 @@ class Connection(ApiServer):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
+    async def watch(
+        self, path: str, query: request.Query, *, idle_s: float, accept: str = request.JSON
+    ) -> AsyncGenerator[bytes, None]:
         """Lines of a watch. Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`."""
         doing = f"watching {path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._access.connect_timeout_s, sock_read=idle_s)
         try:
-            answer = await self._send("GET", path, {**query, "watch": "true"}, None, JSON, accept, timeout)
+            answer = await self._send("GET", path, {**query, "watch": "true"}, None, request.JSON, accept, timeout)
             try:
                 await _check(answer)
                 async with aclosing(lines(answer.content.iter_any())) as each_line:
@@ -76,30 +58,36 @@ class Connection(ApiServer):
                 if connection is not None and connection.transport is not None:
                     connection.transport.abort()
                 answer.close()
-        except RefusedError as refused:
-            raise KubeReadError(doing, refused.refusal) from refused.__cause__
+        except api_server.RefusedError as refused:
+            raise request.KubeReadError(doing, refused.refusal) from refused.__cause__
         except _BROKEN as error:
-            raise KubeReadError(doing, _no_response(error)) from error
+            raise request.KubeReadError(doing, _no_response(error)) from error
 
     async def send(
-        self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
-    ) -> ApiResponse:
+        self,
+        method: str,
+        path: str,
+        query: request.Query,
+        body: request.Body | None,
+        content_type: str,
+        accept: str = request.JSON,
+    ) -> api_server.ApiResponse:
         try:
             answer = await self._send(method, path, query, body, content_type, accept, self._response_timeout)
             for warning in answer.headers.getall("Warning", ()):
-                self._listener.warned(warning_text(warning))
+                self._listener.warned(request.warning_text(warning))
             await _check(answer)
             headers = {name.lower(): value for name, value in answer.headers.items()}
-            return ApiResponse(await answer.read(), headers)
+            return api_server.ApiResponse(await answer.read(), headers)
         except _BROKEN as error:
-            raise RefusedError(_no_response(error)) from error
+            raise api_server.RefusedError(_no_response(error)) from error
 
     async def _send(
         self,
         method: str,
         path: str,
-        query: Query,
-        body: Body | None,
+        query: request.Query,
+        body: request.Body | None,
         content_type: str,
         accept: str,
         timeout: aiohttp.ClientTimeout,
@@ -125,14 +113,16 @@ class Connection(ApiServer):
             status = answer.status
             return answer
         finally:
-            verb, resource = verb_of(method, path, query), resource_of(path)
-            self._listener.requested(ApiRequest(verb, resource, status, self._clock() - start_s))
+            verb, resource = request.verb_of(method, path, query), request.resource_of(path)
+            self._listener.requested(request.ApiRequest(verb, resource, status, self._clock() - start_s))
 
 
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, CredentialError)
 
 
-async def connect(access: ApiAccess, clock: Clock, listener: RequestListener = IGNORING) -> Connection:
+async def connect(
+    access: ApiAccess, clock: Clock, listener: api_server.RequestListener = api_server.IGNORING
+) -> Connection:
     """A connection to the cluster that `access` names; nothing is sent yet. Raises ConfigError.
 
     clock: monotonic, seconds.
@@ -164,16 +154,18 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
     if 200 <= answer.status < 300:
         return
     after = answer.headers.get("Retry-After", "")
-    raise RefusedError(refusal_of(answer.status, answer.url.path, await answer.read(), after))
+    raise api_server.RefusedError(request.refusal_of(answer.status, answer.url.path, await answer.read(), after))
 
 
-def _no_response(error: BaseException) -> Refusal:
+def _no_response(error: BaseException) -> request.Refusal:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
-        return no_connection(f"{error.host}:{error.port}", cause if isinstance(cause, OSError) else OSError(str(cause)))
+        return api_server.no_connection(
+            f"{error.host}:{error.port}", cause if isinstance(cause, OSError) else OSError(str(cause))
+        )
     if isinstance(error, aiohttp.ClientConnectorError):
-        return no_connection(f"{error.host}:{error.port}", error.os_error)
-    return no_response(error)
+        return api_server.no_connection(f"{error.host}:{error.port}", error.os_error)
+    return api_server.no_response(error)
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -21,23 +21,7 @@ from prometheus_client.registry import Collector
 
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.metrics.table import (
-    AUTOSCALER,
-    BATCH,
-    BRAIN,
-    DEMAND,
-    FLEET,
-    HEALTH,
-    LOOP,
-    POWER,
-    POWER_LOOP,
-    PROCESS,
-    SANDBOX_COUNTS,
-    SANDBOXES,
-    SCALING,
-    SERVICES,
-    Metric,
-)
+from controller.metrics import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +47,17 @@ class Meter:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._cluster_gauges = _GaugeSet(FLEET + BATCH + SERVICES + AUTOSCALER)
-        self._power_gauges = _GaugeSet(POWER)
-        self._scaling_gauges = _GaugeSet(SCALING)
-        self._sandbox_gauges = _GaugeSet(SANDBOXES)
+        self._cluster_gauges = _GaugeSet(table.FLEET + table.BATCH + table.SERVICES + table.AUTOSCALER)
+        self._power_gauges = _GaugeSet(table.POWER)
+        self._scaling_gauges = _GaugeSet(table.SCALING)
+        self._sandbox_gauges = _GaugeSet(table.SANDBOXES)
         self.registry.register(self._cluster_gauges)
         self.registry.register(self._power_gauges)
-        self._health_gauges = _GaugeSet(HEALTH)
+        self._health_gauges = _GaugeSet(table.HEALTH)
         self.registry.register(self._scaling_gauges)
         self.registry.register(self._health_gauges)
         self.registry.register(self._sandbox_gauges)
-        own = LOOP + PROCESS + BRAIN + POWER_LOOP + DEMAND + SANDBOX_COUNTS
+        own = table.LOOP + table.PROCESS + table.BRAIN + table.POWER_LOOP + table.DEMAND + table.SANDBOX_COUNTS
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
         }
@@ -153,14 +137,14 @@ def count_request(meter: Meter, verb: str, resource: str, code: int, took_s: flo
         meter.observe("tonnage_api_request_seconds", took_s, verb)
 
 
-def _of(metrics: Iterable[Metric], kind: str) -> Iterator[Metric]:
+def _of(metrics: Iterable[table.Metric], kind: str) -> Iterator[table.Metric]:
     return (metric for metric in metrics if metric.kind == kind)
 
 
 class _GaugeSet(Collector):
     """Gauges whose samples are one immutable tuple, which a scrape reads once."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
+    def __init__(self, metrics: Iterable[table.Metric]) -> None:
         self._metrics = tuple(metrics)
         self.samples: tuple[Sample, ...] = ()
 

@@ -19,15 +19,8 @@ from controller.api.model_service import ModelService
 from controller.api.rule import Path
 from controller.api.structs import Node, Pod, object_from
 from controller.api.validation import pruned, without_nulls
+from controller.objects import pod_templates
 from controller.objects.documents import Document, read_documents
-from controller.objects.pod_templates import (
-    MOST_PODS,
-    asks_for_gpus,
-    derived_from,
-    has_templates,
-    members_of,
-    pod_from,
-)
 from controller.objects.read import Note, Read, checked
 
 SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
@@ -156,7 +149,7 @@ def _group_objects(content: object) -> Iterator[GroupObject]:
     if not isinstance(content, Mapping):
         return
     plain = without_nulls(dict(content))
-    derived = derived_from(plain)
+    derived = pod_templates.derived_from(plain)
     version, name = (derived.api_version, derived.kind) if derived else (content.get("apiVersion"), content.get("kind"))
     kind = foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
     metadata = plain.get("metadata")
@@ -187,11 +180,11 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         return
     if kind is not None:
         yield from _validated(document, kind)
-    elif has_templates(version, name):
+    elif pod_templates.has_templates(version, name):
         yield from _made_pods(document, makes_pods=makes_pods)
     elif foreign_kind_of(version, name) is None:
         wrong = _misnamed(version, name, document, kinds)
-        code = "AsksForGpus" if asks_for_gpus(content) else "KindNotRead"
+        code = "AsksForGpus" if pod_templates.asks_for_gpus(content) else "KindNotRead"
         yield wrong or Ignored(f"{name} ({version})", code)
 
 
@@ -209,12 +202,16 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | 
     subject = f"{content['kind']}/{_name_in(content, core_v1.POD)}"
     wrong: set[Path] = set()
     try:
-        for number, member in enumerate(members_of(content)):
-            if number == MOST_PODS:
-                raise ValueError(f"makes more than {MOST_PODS:,} pods, more than a plan of files is meant for")
+        for number, member in enumerate(pod_templates.members_of(content)):
+            if number == pod_templates.MOST_PODS:
+                raise ValueError(
+                    f"makes more than {pod_templates.MOST_PODS:,} pods, more than a plan of files is meant for"
+                )
             if member.template in wrong:
                 continue
-            made = replace(document, content=pod_from(content, member), within=(*document.within, *member.template))
+            made = replace(
+                document, content=pod_templates.pod_from(content, member), within=(*document.within, *member.template)
+            )
             for each in _validated(made, core_v1.POD):
                 wrong |= {member.template} if isinstance(each, Mistake) else set()
                 yield each

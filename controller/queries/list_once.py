@@ -12,16 +12,7 @@ from cluster.snapshot import Snapshot
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache
 from controller.kube.request import ABSENT, KubeReadError
-from controller.kube_world.cached_view import (
-    DEPLOYMENTS,
-    QUOTAS,
-    CachedView,
-    allocates_claims,
-    device_classes_from,
-    foreign_kinds_from,
-    observer_from,
-    pools_from,
-)
+from controller.kube_world import cached_view
 from controller.kube_world.observer import Caches, Observer, empty_caches
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.builder import BuiltSnapshot
@@ -38,7 +29,7 @@ class ListedCluster:
     caches: Caches
     observer: Observer
     clock: Clock
-    view: CachedView
+    view: cached_view.CachedView
     settings: OperatorSettings
     _planning: "PlanningView | None" = None
 
@@ -48,7 +39,7 @@ class ListedCluster:
             # Only here, since it loads what plans: a tenth of a second of CPU.
             from controller.kube_world.planning_view import PlanningView
 
-            pools, classes = pools_from(self.settings), device_classes_from(self.settings)
+            pools, classes = cached_view.pools_from(self.settings), cached_view.device_classes_from(self.settings)
             self._planning = PlanningView(self.view, pools, clock=self.clock, device_classes=classes)
         return self._planning.snapshot()
 
@@ -79,13 +70,16 @@ async def list_cluster(connection: ApiServer, clock: Clock, settings: OperatorSe
     """
     known = settings or settings_from({})
     caches = empty_caches(
-        with_devices=settings is not None and allocates_claims(settings), groups=foreign_kinds_from(known)
+        with_devices=settings is not None and cached_view.allocates_claims(settings),
+        groups=cached_view.foreign_kinds_from(known),
     )
-    deployments, quotas = Cache(DEPLOYMENTS), Cache(QUOTAS)
+    deployments, quotas = Cache(cached_view.DEPLOYMENTS), Cache(cached_view.QUOTAS)
     wanted: tuple[Cache[Any], ...] = caches.each if settings is None else (*caches.each, deployments, quotas)
     await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
-    observer = observer_from(known, caches, clock, freezes_heap=False)
-    view = CachedView(observer, deployments, quotas=quotas, allocates_claims=allocates_claims(known))
+    observer = cached_view.observer_from(known, caches, clock, freezes_heap=False)
+    view = cached_view.CachedView(
+        observer, deployments, quotas=quotas, allocates_claims=cached_view.allocates_claims(known)
+    )
     return ListedCluster(caches, observer, clock, view, known)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from health.remediation import breakers, folding
+from health.remediation import breakers, folding, lifecycle
 from health.remediation.breakers import Harm, places
 from health.remediation.facts import FaultEvidence, JobFacts, RemedyPolicy, Situation, is_relevant
 from health.remediation.incidents import (
@@ -19,17 +19,6 @@ from health.remediation.incidents import (
     Remedy,
     Run,
 )
-from health.remediation.lifecycle import (
-    Around,
-    advanced,
-    avoided,
-    by_id,
-    is_forgotten,
-    is_open_question,
-    live_jobs,
-    priced,
-    seats,
-)
 
 _STRENGTH = {
     JobDo.TOLERATE: 0,
@@ -39,7 +28,7 @@ _STRENGTH = {
 }
 
 
-def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
+def intents(incidents: Sequence[Incident], around: lifecycle.Around) -> Iterator[Intent]:
     """Nodes first: a tainted node is not chosen again by the restart that follows."""
     for each in incidents:
         for key in each.nodes:
@@ -60,11 +49,11 @@ def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
     wanted: dict[str, list[JobIntent]] = {}
     for incident in incidents:
         if incident.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING):
-            for job in live_jobs(incident, around.situation):
+            for job in lifecycle.live_jobs(incident, around.situation):
                 found = _on_job(incident, job, around)
                 if found is not None:
                     wanted.setdefault(job.name, []).append(found)
-    left = avoided(incidents, around.situation.now_s, around.policy)
+    left = lifecycle.avoided(incidents, around.situation.now_s, around.policy)
     for name in sorted(wanted):
         strongest = max(wanted[name], key=lambda each: (_STRENGTH[each.do], each.incident))
         avoid = {key for each in wanted[name] for key in each.avoid}
@@ -72,7 +61,7 @@ def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
         others = sorted(avoid | unused, key=lambda key: (key.name, key.uid))
         yield replace(strongest, avoid=tuple(others) if strongest.avoid else ())
     for each in incidents:
-        waits = each.waits_for != "" and not is_open_question(each)
+        waits = each.waits_for != "" and not lifecycle.is_open_question(each)
         stuck = each.phase is IncidentPhase.SUSPECTED and each.stops and waits
         limited = each.phase is IncidentPhase.ACTING and each.waits_for != ""
         domain = each.domain != "" and each.is_open
@@ -92,8 +81,8 @@ def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) ->
     return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
 
 
-def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | None:
-    prices = priced(incident, job, around)
+def _on_job(incident: Incident, job: JobFacts, around: lifecycle.Around) -> JobIntent | None:
+    prices = lifecycle.priced(incident, job, around)
     made = JobIntent(
         JobDo.TOLERATE,
         job.name,
@@ -108,7 +97,7 @@ def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | No
     why = incident.shown[0] if incident.shown else str(incident.syndrome)
     if incident.remedy is Remedy.IN_PLACE:
         return replace(made, do=JobDo.RESTART_IN_PLACE, reason=why)
-    found = seats(incident, job, around)
+    found = lifecycle.seats(incident, job, around)
     if not found.pods or found.blocked:
         return None
     pods = found.pods if found.pods < len(job.pods) else 0
@@ -158,7 +147,7 @@ def decide(
     or nodes that are gone, or of nodes that the job does not run on, is ignored.
     """
     heard = [each for each in evidence if is_relevant(each, situation, policy)]
-    after = by_id(tuple(incidents))
+    after = lifecycle.by_id(tuple(incidents))
     for _ in range(ROUNDS):
         before = after
         suspected = breakers.merged(folding.folded(_with_lost(before, situation), heard, situation), situation, policy)
@@ -169,7 +158,7 @@ def decide(
     kept = tuple(
         each
         for _, each in sorted(after.items())
-        if each.id in tainted or not is_forgotten(each, situation.now_s, policy)
+        if each.id in tainted or not lifecycle.is_forgotten(each, situation.now_s, policy)
     )
     return HealthDecision(kept, tuple(intents(kept, _around(kept, situation, policy))))
 
@@ -188,16 +177,16 @@ def _advanced(incidents: dict[str, Incident], situation: Situation, policy: Reme
     """Oldest suspicion first, each seeing what those before it have decided."""
     after = dict(incidents)
     for each in sorted((one for one in after.values() if one.is_open), key=lambda one: (one.since_s, one.id)):
-        after[each.id] = advanced(each, _around(tuple(after.values()), situation, policy))
+        after[each.id] = lifecycle.advanced(each, _around(tuple(after.values()), situation, policy))
     return after
 
 
-def _around(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> Around:
+def _around(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> lifecycle.Around:
     # Spare nodes that no incident speaks against.
-    left = {key.name for key in avoided(incidents, situation.now_s, policy)}
+    left = {key.name for key in lifecycle.avoided(incidents, situation.now_s, policy)}
     suspected = left | {key.name for each in incidents if each.is_open for key in each.nodes}
     spares = sum(
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares
     )
-    return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
+    return lifecycle.Around(situation, policy, Harm(incidents), places(incidents, situation, spares))

@@ -16,16 +16,7 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE
-from health.records.frames import (
-    MOST_PEERS,
-    PAIR_S,
-    PROBE_KIND,
-    Peer,
-    ProbeAddress,
-    ProbeOrder,
-    ProbeResult,
-    order_in,
-)
+from health.records import frames
 from nodeagent.health.probe_wire import ProbeError, ProbeListener, introduce, measured, prepare
 from power.leases.messages import Keys, Refusal, opened_text
 
@@ -66,8 +57,8 @@ class Prober:
         self._node, self._life, self._keys, self._clock, self._sent_s = node, life, keys, clock, sent_s
         self.listener, self._source = listener, source
         self._answered, self._ordered_s = -1, float("-inf")
-        self._orders: queue.Queue[ProbeOrder | None] = queue.Queue(4)
-        self._results: deque[tuple[float, ProbeResult]] = deque(maxlen=64)
+        self._orders: queue.Queue[frames.ProbeOrder | None] = queue.Queue(4)
+        self._results: deque[tuple[float, frames.ProbeResult]] = deque(maxlen=64)
         self._begun: deque[float] = deque(maxlen=MOST_A_MINUTE)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
@@ -83,17 +74,17 @@ class Prober:
             self._orders.put_nowait(None)
         self.listener.close()
 
-    def address(self, host: str) -> ProbeAddress:
+    def address(self, host: str) -> frames.ProbeAddress:
         """Where peers find the listener. host: of the connection to the controller, where no source was chosen."""
-        return ProbeAddress(self._source or host, self.listener.port)
+        return frames.ProbeAddress(self._source or host, self.listener.port)
 
     def receive(self, travelled: bytes) -> bool:
         """Whether a message of the controller was an order for probes; what is wrong with it is counted."""
-        text = opened_text(PROBE_KIND, travelled, self._keys(), self._node)
+        text = opened_text(frames.PROBE_KIND, travelled, self._keys(), self._node)
         if isinstance(text, Refusal):
             return False
         try:
-            order = order_in(text)
+            order = frames.order_in(text)
         except UNREADABLE as error:
             self._refuse("Unreadable", str(error))
             return True
@@ -111,7 +102,7 @@ class Prober:
         """Whether an order was accepted of late."""
         return self._clock() - self._ordered_s <= REPORTED_S
 
-    def results(self) -> tuple[ProbeResult, ...]:
+    def results(self) -> tuple[frames.ProbeResult, ...]:
         """Results of the last while, with their ages."""
         now_s = self._clock()
         with self._lock:
@@ -119,7 +110,7 @@ class Prober:
                 self._results.popleft()
             return tuple(replace(each, age_s=max(0.0, now_s - at_s)) for at_s, each in self._results)
 
-    def _objection(self, order: ProbeOrder) -> tuple[str, str] | None:
+    def _objection(self, order: frames.ProbeOrder) -> tuple[str, str] | None:
         """Code and words of why an order is refused."""
         if order.node != self._node:
             return "Forged", f"the order names node {order.node}"
@@ -131,7 +122,11 @@ class Prober:
         if sent_s is None or self._clock() - sent_s > FRESH_S:
             return "Late", "the report that it answers is too old"
         tokens = (*order.admit, *(peer.token for peer in order.measure))
-        if len(order.measure) > MOST_PEERS or len(order.admit) > MOST_PEERS or not all(map(_TOKEN.fullmatch, tokens)):
+        if (
+            len(order.measure) > frames.MOST_PEERS
+            or len(order.admit) > frames.MOST_PEERS
+            or not all(map(_TOKEN.fullmatch, tokens))
+        ):
             return "Unreadable", "the order names too many peers, or a token that is none"
         return None
 
@@ -146,7 +141,7 @@ class Prober:
             for peer in order.measure:
                 now_s = self._clock()
                 if len(self._begun) == MOST_A_MINUTE and now_s - self._begun[0] < 60:
-                    made = ProbeResult("", "", 0.0, failure="too many")
+                    made = frames.ProbeResult("", "", 0.0, failure="too many")
                 else:
                     self._begun.append(now_s)
                     made = measured_with(peer, self._source, order.burst_bytes, order.burst_s)
@@ -155,7 +150,9 @@ class Prober:
                     self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
 
 
-def measured_with(peer: Peer, source: str, burst_bytes: int, burst_s: float, within_s: float = PAIR_S) -> ProbeResult:
+def measured_with(
+    peer: frames.Peer, source: str, burst_bytes: int, burst_s: float, within_s: float = frames.PAIR_S
+) -> frames.ProbeResult:
     """What one peer shows, or why nothing is known of it. Tries again while the peer has no order yet."""
     until_s, lost, failure = monotonic() + within_s, 0, "refused"
     at = (source, 0) if source else None
@@ -170,9 +167,9 @@ def measured_with(peer: Peer, source: str, burst_bytes: int, burst_s: float, wit
         except TimeoutError:
             failure, lost = "silent", lost + 1
         except (ValueError, OverflowError):
-            return ProbeResult("", "", 0.0, failure="failed")  # no address: its agent named it
+            return frames.ProbeResult("", "", 0.0, failure="failed")  # no address: its agent named it
         except OSError as error:
             is_lost = error.errno in NO_WAY
             failure, lost = ("unreachable" if is_lost else "failed"), lost + is_lost
         sleep(AGAIN_S)
-    return ProbeResult("", "", 0.0, failure=failure)
+    return frames.ProbeResult("", "", 0.0, failure=failure)

@@ -19,20 +19,6 @@ from isolation.arbiter import next_timer_s, step
 from isolation.cgroupfs import CgroupFs
 from isolation.ledger import MemoryLedger, Sandbox
 from isolation.settings import Settings
-from isolation.state import (
-    ArbiterState,
-    Asked,
-    CallDemand,
-    Ended,
-    Event,
-    FeedsRunner,
-    Found,
-    ReachedLease,
-    SandboxEnded,
-    SandboxStarted,
-    Used,
-    Withdrawn,
-)
 from isolation.tree import Limits, MemoryEvents, SandboxTree
 from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 
@@ -84,7 +70,7 @@ class Enforcer:
         self, files: CgroupFs, budget_bytes: int, settings: Settings, clock: Callable[[], float], *, tick_s: float = 1.0
     ) -> None:
         self.tree = SandboxTree(files)
-        self.state = ArbiterState(MemoryLedger(budget_bytes))
+        self.state = act.ArbiterState(MemoryLedger(budget_bytes))
         self.settings = settings
         self._files = files
         self._clock = clock
@@ -111,7 +97,7 @@ class Enforcer:
 
     def add_sandbox(self, sandbox: Sandbox) -> None:
         self.tree.add_sandbox(sandbox.name)
-        self._step([SandboxStarted(sandbox)])
+        self._step([act.SandboxStarted(sandbox)])
         self.tree.set_agent_lease(sandbox.name, self.state.ledger.sandboxes[sandbox.name].agent_bytes)
         self._watch_agent(sandbox.name)
 
@@ -123,7 +109,7 @@ class Enforcer:
         name = sandbox.name
         self.tree.adopt(name, home)
         self.tree.set_light_max(name, self.settings.light_leaf_bytes)
-        events: list[Event] = [SandboxStarted(sandbox)]
+        events: list[act.Event] = [act.SandboxStarted(sandbox)]
         for call in list(self.tree.calls_of(name)):
             if call.frozen:
                 self.tree.thaw(name, call.call)
@@ -134,14 +120,16 @@ class Enforcer:
             if lease_bytes is None:  # loosened by a stop: the wall tells
                 wall_bytes = self.tree.max_bytes(name, call.call)
                 lease_bytes = call.used_bytes if wall_bytes is None else max(1, wall_bytes - WALL_SLACK_BYTES)
-            events.append(Found(CallDemand(call.call, name, self._clock(), lease_bytes), lease_bytes, call.used_bytes))
+            events.append(
+                act.Found(act.CallDemand(call.call, name, self._clock(), lease_bytes), lease_bytes, call.used_bytes)
+            )
         self._step(events)
         self._watch_agent(name)
-        self._step([Used({}, {name: self._agent_bytes(name)}, complete=False)])
+        self._step([act.Used({}, {name: self._agent_bytes(name)}, complete=False)])
 
     def change(self, sandbox: Sandbox) -> None:
         """Another budget or priority of a sandbox that is there; its running calls keep theirs."""
-        self._step([SandboxStarted(sandbox)])
+        self._step([act.SandboxStarted(sandbox)])
 
     def release(self, name: str) -> None:
         """Lifts the limits of a sandbox that no policy selects any more, and forgets it."""
@@ -157,13 +145,13 @@ class Enforcer:
 
     def end_sandbox(self, name: str) -> None:
         self._unwatch(self._watched, "memory.events", self.tree.agent_group(name))
-        self._step([SandboxEnded(name)])
+        self._step([act.SandboxEnded(name)])
 
-    def ask(self, request: CallDemand) -> None:
-        self._step([Asked(request)])
+    def ask(self, request: act.CallDemand) -> None:
+        self._step([act.Asked(request)])
 
     def withdraw(self, call: str) -> None:
-        self._step([Withdrawn(call)])
+        self._step([act.Withdrawn(call)])
 
     def abandon(self, call: str) -> None:
         """Ends an admitted call that no process came to."""
@@ -210,7 +198,7 @@ class Enforcer:
         wake_s = min(now_s + longest_s, self._timer_s(), self._used_at_s + tick_s)
         ready = self._poll.poll(math.ceil(max(0.0, wake_s - now_s) * 1e3))  # a millisecond early would spin
         woken_s = self._clock()
-        events: list[Event] = []
+        events: list[act.Event] = []
         others: list[int] = []
         for descriptor, _ in ready:
             if descriptor in self._watched:
@@ -228,7 +216,7 @@ class Enforcer:
             events.append(self._readings())
             tied = self.tied_calls()
             events.extend(
-                FeedsRunner(call.name, call.name in tied)
+                act.FeedsRunner(call.name, call.name in tied)
                 for call in self.state.calls.values()
                 if call.feeds_runner != (call.name in tied)
             )
@@ -245,7 +233,7 @@ class Enforcer:
     def _timer_s(self) -> float:
         return next_timer_s(self.state, self.settings, self._stepped_at_s)
 
-    def _step(self, events: list[Event]) -> None:
+    def _step(self, events: list[act.Event]) -> None:
         self._stepped_at_s = self._clock()
         self.state, actions = step(self.state, events, self._stepped_at_s, self.settings)
         for action in actions:
@@ -278,7 +266,7 @@ class Enforcer:
         self._agents_read.pop(name, None)
         self._files.forget(self.tree.home(name))
         self.tree.homes.pop(name, None)
-        self._step([SandboxEnded(name)])
+        self._step([act.SandboxEnded(name)])
 
     def _apply(self, action: act.Action) -> None:
         match action:
@@ -350,7 +338,7 @@ class Enforcer:
             or any(call.wants_more or call.frozen for call in self.state.calls.values())
         )
 
-    def _braked(self, descriptor: int) -> list[Event]:
+    def _braked(self, descriptor: int) -> list[act.Event]:
         watched = self._watched[descriptor]
         with self._may_be_gone(watched.sandbox):
             high = self.tree.events(watched.group).high
@@ -358,20 +346,20 @@ class Enforcer:
                 return []
             self._watched[descriptor] = replace(watched, high=high)
             if watched.call is None:
-                return [Used({}, {watched.sandbox: self._agent_bytes(watched.sandbox)}, complete=False)]
-            return [ReachedLease(watched.call, self.tree.used_bytes(watched.group))]
+                return [act.Used({}, {watched.sandbox: self._agent_bytes(watched.sandbox)}, complete=False)]
+            return [act.ReachedLease(watched.call, self.tree.used_bytes(watched.group))]
         return []
 
-    def _gone(self) -> list[Event]:
+    def _gone(self) -> list[act.Event]:
         """Ends of calls whose memory came back; their leaves are removed."""
-        events: list[Event] = []
+        events: list[act.Event] = []
         for sandbox, call in list(self._ending):
             if call in self._leafless:
                 self._leafless.discard(call)
                 self._ending.discard((sandbox, call))
                 if (running := self.state.calls.get(call)) is not None:
                     # Its claim for its peak: its class of commands learns nothing else from it.
-                    events.append(Ended(call, running.request.claim_bytes))
+                    events.append(act.Ended(call, running.request.claim_bytes))
                 continue
             with self._may_be_gone(sandbox):
                 if not self.tree.is_gone(sandbox, call):
@@ -388,7 +376,7 @@ class Enforcer:
                     continue
                 self._ends.append(facts)
                 self._ending.discard((sandbox, call))
-                events.append(Ended(call, facts.peak_bytes))
+                events.append(act.Ended(call, facts.peak_bytes))
         return events
 
     def _facts(self, sandbox: str, call: str) -> CallEnd:
@@ -417,7 +405,7 @@ class Enforcer:
             return pipe_ends(self.tree.pids(self.tree.call_group(sandbox, call)))
         return PipeEnds()
 
-    def _readings(self) -> Used:
+    def _readings(self) -> act.Used:
         self._used_at_s = self._clock()
         calls, agents = {}, {}
         for watched in self._watched.values():
@@ -426,7 +414,7 @@ class Enforcer:
                     agents[watched.sandbox] = self._agent_bytes(watched.sandbox)
                 else:
                     calls[watched.call] = self.tree.used_bytes(watched.group)
-        return Used(calls, agents)
+        return act.Used(calls, agents)
 
     def _agent_bytes(self, sandbox: str) -> int:
         """Use of a sandbox's own processes. Of an adopted one, all of its container but the calls: what was charged

@@ -22,27 +22,8 @@ from isolation.orders import CallVerdict, ended, refused
 from isolation.state import ADVICE, CallDemand, Reason
 from isolation.tree import CALL_PREFIX, is_below
 from nodeagent.process_files import visible_group_in
+from nodeagent.sandboxes import sockets
 from nodeagent.sandboxes.enforcer import CallEnd, Enforcer
-from nodeagent.sandboxes.sockets import (
-    LONGEST_BYTES,
-    BadMessageError,
-    CallRequest,
-    ConnectedProcess,
-    End,
-    Exited,
-    Resume,
-    bounded_wait_s,
-    group_of,
-    listening_socket,
-    message_from,
-    parent_of,
-    peer_of,
-    pid_of,
-    proc_text,
-    remove_socket,
-    state_packet,
-    verdict_packet,
-)
 from nodeagent.socket_protection import MOST_PASSED, Closer, TokenBucket
 
 log = structlog.get_logger(__name__)
@@ -63,7 +44,7 @@ class ClientConnection:
 
     opened: socket.socket
     sandbox: str
-    peer: ConnectedProcess
+    peer: sockets.ConnectedProcess
     closer: Closer
     """That of its pod, which it may outlive."""
     since_s: float
@@ -120,7 +101,7 @@ class SandboxServer:
         """Opens a pod's socket; a pod that blocks its own folder has none."""
         listener = None
         try:
-            listener = listening_socket(self._folder, uid)
+            listener = sockets.listening_socket(self._folder, uid)
         except OSError as error:
             log.warning("a pod's socket cannot be made", pod=uid, why=str(error))
         self.pods[uid] = ServedPod(listener, tenant, TokenBucket(MESSAGES_PER_S, MESSAGES_AT_ONCE, self._clock()))
@@ -137,7 +118,7 @@ class SandboxServer:
             if pod.is_open:
                 self._enforcer.unwatch(pod.listener.fileno())
             _shut(pod.listener, pod.closer)
-            remove_socket(self._folder, uid)
+            sockets.remove_socket(self._folder, uid)
         pod.closer.end()
 
     def listen_to(self, descriptor: int) -> None:
@@ -180,11 +161,11 @@ class SandboxServer:
         except OSError:
             return
         opened.setblocking(False)
-        peer = peer_of(opened)
+        peer = sockets.peer_of(opened)
         if peer is None or len(pod.connections) >= CONNECTIONS:
             with suppress(OSError):
                 why: Reason = "TOO_MANY_CALLS" if peer else "UNKNOWN_SANDBOX"
-                opened.send(verdict_packet(refused(why, 1.0)), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                opened.send(sockets.verdict_packet(refused(why, 1.0)), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             _shut(opened, pod.closer)
             if peer is not None:
                 peer.close()
@@ -211,7 +192,7 @@ class SandboxServer:
         try:
             # Room for all that may come: what the kernel closes itself, it closes here.
             packet, passed, _, _ = socket.recv_fds(
-                client.opened, LONGEST_BYTES + 1, MOST_PASSED, socket.MSG_CMSG_CLOEXEC
+                client.opened, sockets.LONGEST_BYTES + 1, MOST_PASSED, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return
@@ -221,29 +202,29 @@ class SandboxServer:
             if not packet or not self._may(self.pods[client.sandbox]):
                 self._end(number)
                 return
-            message = message_from(packet)
+            message = sockets.message_from(packet)
             match message:
-                case CallRequest() if not client.has_asked:
+                case sockets.CallRequest() if not client.has_asked:
                     self._ask(number, client, message)
-                case Resume() if passed and not client.has_asked:
+                case sockets.Resume() if passed and not client.has_asked:
                     self._resume(number, client, passed[0])
-                case Exited(code) if client.exit_code is None and client.has_asked:
+                case sockets.Exited(code) if client.exit_code is None and client.has_asked:
                     client.exit_code = code
                     self._conclude(number, client)
-                case End() if client.call is not None and client.call in self._enforcer.state.calls:
+                case sockets.End() if client.call is not None and client.call in self._enforcer.state.calls:
                     self._enforcer.kill(client.call)
                 case _:
                     self._end(number)
-        except BadMessageError as error:
+        except sockets.BadMessageError as error:
             log.info("a client's message refused", pod=client.sandbox, why=str(error))
             self._conclude_with(number, refused("INVALID_HINT", 0.0))
         finally:
             client.closer.close_all(passed)
 
-    def _ask(self, number: int, client: ClientConnection, request: CallRequest) -> None:
+    def _ask(self, number: int, client: ClientConnection, request: sockets.CallRequest) -> None:
         enforcer, pod = self._enforcer, self.pods[client.sandbox]
         sandbox = enforcer.state.ledger.sandboxes.get(client.sandbox)
-        group = group_of(client.peer)
+        group = sockets.group_of(client.peer)
         home = enforcer.tree.home(client.sandbox)
         if sandbox is None or group is None or not is_below(group, home):
             self._conclude_with(number, refused("UNKNOWN_SANDBOX", 0.0))
@@ -255,7 +236,7 @@ class SandboxServer:
         if group.startswith(f"{home}/{CALL_PREFIX}"):
             # A call that waited for another while it holds its lease could wait for ever.
             client.nested = True
-            client.send(state_packet("admitted", "FITS", nested=True))
+            client.send(sockets.state_packet("admitted", "FITS", nested=True))
             return
         kind = command_class(request.command)
         if kind not in pod.classes and len(pod.classes) >= CLASSES:
@@ -265,13 +246,13 @@ class SandboxServer:
         if hint is None and kind.endswith("/light"):
             if self._moved(client, enforcer.tree.light_group(client.sandbox)):
                 client.light = True
-                client.send(state_packet("admitted", "FITS", light=True))
+                client.send(sockets.state_packet("admitted", "FITS", light=True))
             else:
                 self._end(number)
             return
         settings = enforcer.settings
         claim = claim_bytes(hint, kind, sandbox, enforcer.state.learned, settings.learned_fraction)
-        wait_s = bounded_wait_s(request.wait_s, settings.longest_wait_s)
+        wait_s = sockets.bounded_wait_s(request.wait_s, settings.longest_wait_s)
         client.call = self._new_name()
         self._calls[client.call] = number
         enforcer.ask(
@@ -283,8 +264,8 @@ class SandboxServer:
     def _resume(self, number: int, client: ClientConnection, pidfd: int) -> None:
         """A client of an earlier process takes up its call: the one in whose leaf the process is that it shows."""
         home = self._enforcer.tree.home(client.sandbox)
-        group = visible_group_in(proc_text(pid_of(pidfd), "cgroup")) or ""
-        asker = group_of(client.peer)
+        group = visible_group_in(sockets.proc_text(sockets.pid_of(pidfd), "cgroup")) or ""
+        asker = sockets.group_of(client.peer)
         leaves = f"{home}/{CALL_PREFIX}"
         call = group.removeprefix(leaves)
         is_own = asker is not None and is_below(asker, home) and group.startswith(leaves)
@@ -293,7 +274,7 @@ class SandboxServer:
             return
         client.call = call
         self._calls[call] = number
-        client.send(state_packet("admitted", "FITS", resumed=True))
+        client.send(sockets.state_packet("admitted", "FITS", resumed=True))
 
     def _moved(self, client: ClientConnection, group: str) -> bool:
         """Whether the client's own process is in the leaf now.
@@ -310,7 +291,7 @@ class SandboxServer:
             is_in = pid in tree.pids(group)
             if not is_in or client.peer.is_alive():
                 return is_in
-            text = proc_text(parent_of(pid), "cgroup")
+            text = sockets.proc_text(sockets.parent_of(pid), "cgroup")
             home = next((line[3:].strip("/") for line in text.splitlines() if line.startswith("0::")), "")
             log.warning("a process that took over a pid is moved back", pid=pid, group=home)
             tree.attach(home, pid)
@@ -386,7 +367,7 @@ class SandboxServer:
             self._count_for(client.sandbox, "ToolCallKilled", "OUTGREW_CLAIM")
         if client.end is None and (left := self._processes_of(client)):
             client.concluded = True
-            client.send(verdict_packet(verdict, left))
+            client.send(sockets.verdict_packet(verdict, left))
             return
         self._conclude_with(number, verdict)
 
@@ -404,10 +385,10 @@ class SandboxServer:
 
     def _say(self, call: str, state: str, reason: Reason, **figures: float | str) -> None:
         if (number := self._calls.get(call)) is not None:
-            self._connections[number].send(state_packet(state, reason, **figures))
+            self._connections[number].send(sockets.state_packet(state, reason, **figures))
 
     def _conclude_with(self, number: int, verdict: CallVerdict) -> None:
-        self._connections[number].send(verdict_packet(verdict))
+        self._connections[number].send(sockets.verdict_packet(verdict))
         self._end(number)
 
     def _end(self, number: int) -> None:

@@ -14,29 +14,18 @@ from cluster.power import NEVER_S, PowerReadings
 from power.control.state import Allocator, AllocatorState, Grants
 from power.policy.interface import PolicyInput, Wants, floors_first_w
 from power.rules import MEANT_W
+from power.safety import estimator
 from power.safety.bursts import BurstAccount, counted, restoring
 from power.safety.commitments import GrantLedger, confirmed, granted
-from power.safety.estimator import (
-    FINE,
-    OVER_CAP,
-    STALE,
-    Estimate,
-    Trust,
-    distrusting,
-    estimate,
-    obeyed,
-    reporting_again,
-    with_wrong_units,
-)
 from power.tree import Tree
 from power.watching import Braking, is_full, is_watched, repeated, watched
 
 
 def granted_w(
     tree: Tree,
-    trust: Trust,
+    trust: estimator.Trust,
     ledger: GrantLedger,
-    seen: Estimate,
+    seen: estimator.Estimate,
     awaited: BoolArray,
     wanted_w: FloatArray,
     need_w: FloatArray,
@@ -62,9 +51,9 @@ def granted_w(
         # A device that keeps a higher limit than granted is granted that limit, once others made room. Only the record
         # changes: it enforces that limit already, and would be reported for ever as not obeying.
         clamped = (trust.least_w > ledger.cap_w) & (seen.held_w >= trust.least_w)
-        clamped &= seen.believed & (seen.fault != OVER_CAP) & (tree.least(left_w) >= 0)
+        clamped &= seen.believed & (seen.fault != estimator.OVER_CAP) & (tree.least(left_w) >= 0)
         lowered_w = np.where(clamped, np.minimum(trust.least_w, devices.max_w), lowered_w)
-    may_rise = (ledger.ceiling_w <= ledger.cap_w) & seen.believed & (seen.fault == FINE) & devices.managed
+    may_rise = (ledger.ceiling_w <= ledger.cap_w) & seen.believed & (seen.fault == estimator.FINE) & devices.managed
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
     if not any_of(rise_w > 0):
         return lowered_w
@@ -72,14 +61,14 @@ def granted_w(
     return np.where(rise_w >= MEANT_W, held_w + np.floor(rise_w), lowered_w)
 
 
-def is_governed(tree: Tree, seen: Estimate) -> BoolArray:
+def is_governed(tree: Tree, seen: estimator.Estimate) -> BoolArray:
     """Devices that a new grant may govern, shape (devices,).
 
     Others count at what they may hold, whatever is granted.
     """
     if seen.clean:
         return tree.table.devices.managed
-    return np.asarray(tree.table.devices.managed & (seen.fault != STALE) & (seen.fault != OVER_CAP))
+    return np.asarray(tree.table.devices.managed & (seen.fault != estimator.STALE) & (seen.fault != estimator.OVER_CAP))
 
 
 def _fitting_caps(tree: Tree, governed: BoolArray, cap_w: FloatArray, room_w: FloatArray) -> FloatArray:
@@ -146,20 +135,20 @@ def step(
         now: FloatArray = np.full(len(state.ledger.cap_w), now_s)
         state = replace(state, ledger=replace(state.ledger, granted_at_s=now, due_since_s=now), started_s=now_s)
     elif now_s - state.at_s > rules.stale_s:  # nor is silence during a pause held against any
-        state = replace(state, trust=reporting_again(state.trust, now_s))
+        state = replace(state, trust=estimator.reporting_again(state.trust, now_s))
 
     # Safety: what is believed, and what each device may still hold.
     account, overdrew = counted(state.account, tree, rules, allocator.burst_j, readings)
     trust = state.trust
     if any_of(overdrew):
-        trust = distrusting(trust, overdrew, now_s + rules.distrust_s)
+        trust = estimator.distrusting(trust, overdrew, now_s + rules.distrust_s)
     repetition = repeated(state.repetition, rules, readings, tree.table.devices.idle_w, now_s)
-    trust, seen = estimate(tree, rules, trust, state.ledger, readings, repetition.stuck, now_s)
-    seen = seen if seen.clean else with_wrong_units(seen, tree.table.devices, readings.draw_w)
-    ledger = confirmed(state.ledger, readings.sequence, *obeyed(tree, rules, state.ledger, readings, seen))
+    trust, seen = estimator.estimate(tree, rules, trust, state.ledger, readings, repetition.stuck, now_s)
+    seen = seen if seen.clean else estimator.with_wrong_units(seen, tree.table.devices, readings.draw_w)
+    ledger = confirmed(state.ledger, readings.sequence, *estimator.obeyed(tree, rules, state.ledger, readings, seen))
     if seen.clean and ledger is not state.ledger:
         held_w = np.maximum(ledger.ceiling_w, readings.cap_w)
-        seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
+        seen = estimator.Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     drawn_w = tree.drawn(seen.draw_w) + allocator.fixed_w
     braking = state.braking
     if is_watched(braking, now_s) or any_of(is_full(drawn_w, budget_w)):
@@ -187,7 +176,7 @@ def step(
         awaited = _awaited(allocator, ledger, seen, room_w, now_s - state.started_s)
         cap_w = granted_w(tree, trust, ledger, seen, awaited, wants.cap_w, wants.need_w, room_w)
         cap_w = floors_first_w(tree, wants.cap_w, ledger.cap_w, cap_w)
-        burst = allocator.plant.bursts if seen.clean else allocator.plant.bursts & (seen.fault == FINE)
+        burst = allocator.plant.bursts if seen.clean else allocator.plant.bursts & (seen.fault == estimator.FINE)
         if not all_of(state.ledger.met):
             cap_w = as_found_w(tree, state.ledger, ledger, readings, cap_w)
     changed = ((cap_w != ledger.cap_w) | (burst != ledger.burst)) & tree.table.devices.managed
@@ -213,9 +202,9 @@ def step(
 def _seen(
     allocator: Allocator,
     state: AllocatorState,
-    trust: Trust,
+    trust: estimator.Trust,
     ledger: GrantLedger,
-    seen: Estimate,
+    seen: estimator.Estimate,
     readings: PowerReadings,
     braking: Braking,
     now_s: float,
@@ -250,7 +239,9 @@ def _seen(
     )
 
 
-def _awaited(allocator: Allocator, ledger: GrantLedger, seen: Estimate, room_w: FloatArray, for_s: float) -> BoolArray:
+def _awaited(
+    allocator: Allocator, ledger: GrantLedger, seen: estimator.Estimate, room_w: FloatArray, for_s: float
+) -> BoolArray:
     """Devices not yet heard by a new controller that may keep what they have, because it fits the budget.
 
     For as long as a reading may be old: a restart of the controller must not send a row to its floors. for_s: time
@@ -261,7 +252,7 @@ def _awaited(allocator: Allocator, ledger: GrantLedger, seen: Estimate, room_w: 
         return tree.nobody
     leased_w = np.where(tree.table.devices.managed, ledger.cap_w, 0.0)
     fits = tree.least(room_w - tree.at_worst(leased_w)) >= 0
-    awaited: BoolArray = ~ledger.met & (seen.fault == STALE) & fits
+    awaited: BoolArray = ~ledger.met & (seen.fault == estimator.STALE) & fits
     return awaited
 
 

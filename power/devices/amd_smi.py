@@ -7,16 +7,7 @@ cannot be capped at all, which is discovered.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from power.devices.backend import (
-    BROKEN,
-    LOST,
-    NO_LIBRARY,
-    NO_PERMISSION,
-    REFUSED,
-    DeviceError,
-    DeviceFacts,
-    DeviceReading,
-)
+from power.devices import backend
 
 T = TypeVar("T")
 
@@ -38,7 +29,7 @@ class AmdSmi:
             try:
                 import amdsmi  # comes with ROCm, not with Tonnage
             except (ImportError, KeyError) as error:  # it locates its library through the environment
-                raise DeviceError(NO_LIBRARY, "amdsmi is not installed: it comes with ROCm") from error
+                raise backend.DeviceError(backend.NO_LIBRARY, "amdsmi is not installed: it comes with ROCm") from error
             library = amdsmi
         self._smi = library
         self._checked(self._smi.amdsmi_init)
@@ -46,16 +37,16 @@ class AmdSmi:
     def close(self) -> None:
         self._checked(self._smi.amdsmi_shut_down)
 
-    def discover(self) -> tuple[DeviceFacts, ...]:
+    def discover(self) -> tuple[backend.DeviceFacts, ...]:
         return tuple(self._facts(handle) for handle in self._checked(self._smi.amdsmi_get_processor_handles))
 
-    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        found: dict[str, DeviceReading | DeviceError] = {}
+    def read(self) -> Mapping[str, backend.DeviceReading | backend.DeviceError]:
+        found: dict[str, backend.DeviceReading | backend.DeviceError] = {}
         for number, handle in enumerate(self._checked(self._smi.amdsmi_get_processor_handles)):
             try:
                 uuid = self._uuid(handle)
                 found[uuid] = self._reading(handle, uuid)
-            except DeviceError as error:
+            except backend.DeviceError as error:
                 found[f"index-{number}"] = error
         return found
 
@@ -72,11 +63,11 @@ class AmdSmi:
         limit_mhz = round(max_mhz)
         self._checked(lambda: self._smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", limit_mhz))
 
-    def _facts(self, handle: Any) -> DeviceFacts:
+    def _facts(self, handle: Any) -> backend.DeviceFacts:
         cap = self._cap(handle)
         low, high = float(cap["min_power_cap"]) * MICRO, float(cap["max_power_cap"]) * MICRO
         asic = self._checked(lambda: self._smi.amdsmi_get_gpu_asic_info(handle))
-        return DeviceFacts(
+        return backend.DeviceFacts(
             uuid=self._uuid(handle),
             model=str(asic.get("market_name", "AMD GPU")),
             backend="amdsmi",
@@ -87,14 +78,14 @@ class AmdSmi:
             why_not="" if low < high else "its lowest limit is its default",
         )
 
-    def _reading(self, handle: Any, uuid: str) -> DeviceReading:
+    def _reading(self, handle: Any, uuid: str) -> backend.DeviceReading:
         smi = self._smi
         power = self._checked(lambda: smi.amdsmi_get_power_info(handle))
         activity = self._maybe(lambda: smi.amdsmi_get_gpu_activity(handle)) or {}
         energy = self._maybe(lambda: smi.amdsmi_get_energy_count(handle))
         cap_w = float(self._cap(handle)["power_cap"]) * MICRO
         joules = energy and float(energy["energy_accumulator"]) * float(energy["counter_resolution"]) * MICRO
-        return DeviceReading(
+        return backend.DeviceReading(
             uuid=uuid,
             at_s=self._clock(),
             draw_w=_number(*(power.get(name) for name in DRAWS)),
@@ -116,12 +107,12 @@ class AmdSmi:
         for handle in self._checked(self._smi.amdsmi_get_processor_handles):
             if self._uuid(handle) == uuid:
                 return handle
-        raise DeviceError(LOST, f"no device {uuid} on this machine")
+        raise backend.DeviceError(backend.LOST, f"no device {uuid} on this machine")
 
     def _maybe(self, call: Callable[[], T]) -> T | None:
         try:
             return self._checked(call)
-        except DeviceError:
+        except backend.DeviceError:
             return None
 
     def _checked(self, call: Callable[[], T]) -> T:
@@ -130,12 +121,12 @@ class AmdSmi:
         except self._smi.AmdSmiLibraryException as error:
             smi = self._smi.amdsmi_wrapper
             codes = {
-                smi.AMDSMI_STATUS_NO_PERM: NO_PERMISSION,
-                smi.AMDSMI_STATUS_NOT_FOUND: LOST,
-                smi.AMDSMI_STATUS_INVAL: REFUSED,
-                smi.AMDSMI_STATUS_NOT_SUPPORTED: REFUSED,
+                smi.AMDSMI_STATUS_NO_PERM: backend.NO_PERMISSION,
+                smi.AMDSMI_STATUS_NOT_FOUND: backend.LOST,
+                smi.AMDSMI_STATUS_INVAL: backend.REFUSED,
+                smi.AMDSMI_STATUS_NOT_SUPPORTED: backend.REFUSED,
             }
-            raise DeviceError(codes.get(error.get_error_code(), BROKEN), str(error).strip()) from error
+            raise backend.DeviceError(codes.get(error.get_error_code(), backend.BROKEN), str(error).strip()) from error
 
 
 def _number(*values: Any) -> float | None:

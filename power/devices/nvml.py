@@ -8,17 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from power.devices.backend import (
-    BROKEN,
-    LOST,
-    NO_LIBRARY,
-    NO_PERMISSION,
-    REFUSED,
-    SILENT,
-    DeviceError,
-    DeviceFacts,
-    DeviceReading,
-)
+from power.devices import backend
 
 T = TypeVar("T")
 
@@ -43,7 +33,9 @@ class Nvml:
             try:
                 import pynvml  # optional: `pip install nvidia-ml-py`
             except ImportError as error:
-                raise DeviceError(NO_LIBRARY, "nvidia-ml-py is not installed: pip install 'tonnage[nvidia]'") from error
+                raise backend.DeviceError(
+                    backend.NO_LIBRARY, "nvidia-ml-py is not installed: pip install 'tonnage[nvidia]'"
+                ) from error
             library = pynvml
         self._nvml = library
         self._checked(self._nvml.nvmlInit)
@@ -51,18 +43,18 @@ class Nvml:
     def close(self) -> None:
         self._checked(self._nvml.nvmlShutdown)
 
-    def discover(self) -> tuple[DeviceFacts, ...]:
+    def discover(self) -> tuple[backend.DeviceFacts, ...]:
         count = self._checked(self._nvml.nvmlDeviceGetCount)
         handles = [self._maybe(partial(self._nvml.nvmlDeviceGetHandleByIndex, number)) for number in range(count)]
         return tuple(self._facts(handle) for handle in handles if handle is not None)
 
-    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        found: dict[str, DeviceReading | DeviceError] = {}
+    def read(self) -> Mapping[str, backend.DeviceReading | backend.DeviceError]:
+        found: dict[str, backend.DeviceReading | backend.DeviceError] = {}
         for number in range(self._checked(self._nvml.nvmlDeviceGetCount)):
             try:
                 handle = self._checked(partial(self._nvml.nvmlDeviceGetHandleByIndex, number))
                 uuid = _text(self._checked(partial(self._nvml.nvmlDeviceGetUUID, handle)))
-            except DeviceError as error:
+            except backend.DeviceError as error:
                 found[f"index-{number}"] = error  # without an answer there is no better name
                 continue
             found[uuid] = self._reading(handle, uuid)
@@ -80,7 +72,7 @@ class Nvml:
         else:
             self._checked(lambda: self._nvml.nvmlDeviceSetGpuLockedClocks(handle, 0, round(max_mhz)))
 
-    def _facts(self, handle: Any) -> DeviceFacts:
+    def _facts(self, handle: Any) -> backend.DeviceFacts:
         nvml = self._nvml
         uuid = _text(self._checked(partial(nvml.nvmlDeviceGetUUID, handle)))
         model = _text(self._checked(partial(nvml.nvmlDeviceGetName, handle)))
@@ -90,7 +82,7 @@ class Nvml:
         low, high = bounds or (enforced or 0, enforced or 0)
         persistence = self._maybe(lambda: nvml.nvmlDeviceGetPersistenceMode(handle))
         highest_mhz = self._maybe(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
-        return DeviceFacts(
+        return backend.DeviceFacts(
             uuid=uuid,
             model=model,
             backend="nvml",
@@ -103,17 +95,17 @@ class Nvml:
             is_persistent=None if persistence is None else bool(persistence),
         )
 
-    def _reading(self, handle: Any, uuid: str) -> DeviceReading | DeviceError:
+    def _reading(self, handle: Any, uuid: str) -> backend.DeviceReading | backend.DeviceError:
         nvml = self._nvml
         try:
             draw_mw = self._checked(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        except DeviceError as error:
-            if error.code == LOST:
+        except backend.DeviceError as error:
+            if error.code == backend.LOST:
                 return error
             draw_mw = None
         busy = self._maybe(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         reasons = self._maybe(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        return DeviceReading(
+        return backend.DeviceReading(
             uuid=uuid,
             at_s=self._clock(),
             draw_w=_scaled(draw_mw, MILLI),
@@ -144,7 +136,7 @@ class Nvml:
         """The result, or None where this device or driver does not report it."""
         try:
             return self._checked(call)
-        except DeviceError:
+        except backend.DeviceError:
             return None
 
     def _checked(self, call: Callable[[], T]) -> T:
@@ -153,16 +145,16 @@ class Nvml:
             return call()
         except nvml.NVMLError as error:
             codes = {
-                nvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
-                nvml.NVML_ERROR_DRIVER_NOT_LOADED: NO_LIBRARY,
-                nvml.NVML_ERROR_NO_PERMISSION: NO_PERMISSION,
-                nvml.NVML_ERROR_GPU_IS_LOST: LOST,
-                nvml.NVML_ERROR_NOT_FOUND: LOST,
-                nvml.NVML_ERROR_INVALID_ARGUMENT: REFUSED,
-                nvml.NVML_ERROR_NOT_SUPPORTED: REFUSED,
-                nvml.NVML_ERROR_TIMEOUT: SILENT,
+                nvml.NVML_ERROR_LIBRARY_NOT_FOUND: backend.NO_LIBRARY,
+                nvml.NVML_ERROR_DRIVER_NOT_LOADED: backend.NO_LIBRARY,
+                nvml.NVML_ERROR_NO_PERMISSION: backend.NO_PERMISSION,
+                nvml.NVML_ERROR_GPU_IS_LOST: backend.LOST,
+                nvml.NVML_ERROR_NOT_FOUND: backend.LOST,
+                nvml.NVML_ERROR_INVALID_ARGUMENT: backend.REFUSED,
+                nvml.NVML_ERROR_NOT_SUPPORTED: backend.REFUSED,
+                nvml.NVML_ERROR_TIMEOUT: backend.SILENT,
             }
-            raise DeviceError(codes.get(error.value, BROKEN), str(error)) from error
+            raise backend.DeviceError(codes.get(error.value, backend.BROKEN), str(error)) from error
 
 
 def _scaled(value: float | None, by: float) -> float | None:

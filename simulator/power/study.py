@@ -11,22 +11,10 @@ import numpy as np
 
 from cluster.errors import ConfigError, Mistake
 from power.rules import PowerRules
+from simulator.power import requests
 from simulator.power.agents import BrakeRules, Fault
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policies import BASELINES, PERIOD_S, RowPolicy, baseline
-from simulator.power.requests import (
-    CHAT_MIX,
-    CLASSES,
-    RateCurve,
-    Requests,
-    RowLoad,
-    code_mix,
-    draw_requests,
-    made_up_rates,
-    read_rates,
-    servers_of,
-    shaped_rates,
-)
 from simulator.power.tonnage_policy import LEASED_CLOCKS, TONNAGE_POLICIES, LeasedClocks, TonnagePower
 from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Executor, PolicyRun, one_by_one
@@ -87,17 +75,17 @@ class Study:
     def machine(self) -> Machine:
         return DGX_A100
 
-    def curve(self) -> RateCurve:
+    def curve(self) -> requests.RateCurve:
         """Raises ConfigError where the rates cannot be read."""
         if self.shape is not None:
-            return shaped_rates(self.shape)
-        curve = made_up_rates(self.days) if self.rates is None else read_rates(self.rates, self.days)
+            return requests.shaped_rates(self.shape)
+        curve = requests.made_up_rates(self.days) if self.rates is None else requests.read_rates(self.rates, self.days)
         curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
         return curve.above(self.above_share) if self.above_share else curve
 
-    def load(self) -> RowLoad:
-        return RowLoad(
-            mix=CHAT_MIX if self.mix == "chat" else code_mix(self.lengths),
+    def load(self) -> requests.RowLoad:
+        return requests.RowLoad(
+            mix=requests.CHAT_MIX if self.mix == "chat" else requests.code_mix(self.lengths),
             peak_busy_share=self.peak_busy_share,
             burstiness=self.burstiness,
             low_share=self.low_share,
@@ -129,7 +117,7 @@ class ComparedRun:
 
     def slower_pct(self, of_class: str, percentile: int) -> float:
         """Increase of a class's latency at this percentile (50 or 99), in percent."""
-        mine, free = self.outcome.of_class(of_class), self.free[CLASSES.index(of_class)]
+        mine, free = self.outcome.of_class(of_class), self.free[requests.CLASSES.index(of_class)]
         ratio = mine.p50_s / free.p50_s if percentile == 50 else mine.p99_s / free.p99_s
         return 100.0 * (ratio - 1.0)
 
@@ -225,13 +213,13 @@ def _unlimited(study: Study, servers: int, seed: int) -> TrialOutcome:
 
 
 @lru_cache(maxsize=1)
-def _requests(study: Study, servers: int, seed: int) -> Requests:
-    return draw_requests(study.machine, study.curve(), study.load(), servers, seed)
+def _requests(study: Study, servers: int, seed: int) -> requests.Requests:
+    return requests.draw_requests(study.machine, study.curve(), study.load(), servers, seed)
 
 
 def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) -> TrialOutcome:
     delay_s, telemetry_s = study.delay_of(policy), study.telemetry_of(policy)
-    own = servers_of(servers, study.low_share)
+    own = requests.servers_of(servers, study.low_share)
 
     def make_policy(budget_w: float) -> RowPolicy:
         if policy in (*TONNAGE_POLICIES, LEASED_CLOCKS):

@@ -6,16 +6,8 @@ from math import exp
 
 import numpy as np
 
+from cluster import power
 from cluster.arrays import FloatArray, IntArray, all_of, any_of
-from cluster.power import (
-    NEVER_S,
-    PHASE_COMPUTE_BOUND,
-    PHASE_IDLE,
-    PHASE_MEMORY_BOUND,
-    PowerLeases,
-    PowerReadings,
-    PowerTable,
-)
 from controller.api.power_domain import PowerDomainSpec
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode
 from controller.loops.power.power_table import power_table
@@ -39,7 +31,7 @@ LOWEST_LIMIT_SHARE = 0.25
 """Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
 
 
-def row_table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> PowerTable:
+def row_table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> power.PowerTable:
     """A row with one budget and one device for each server: its GPUs work in step, so one limit applies to all of them.
 
     servers: number of servers of each class, in the order of CLASSES; the devices are in the same order. Every device
@@ -55,11 +47,11 @@ def row_table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> Po
         {name: Inventory(name, "life", {f"{name}-gpus": device}) for name in names},
     )
     count, most_w = len(names), table.devices.max_w
-    leases = PowerLeases(
+    leases = power.PowerLeases(
         cap_w=most_w,
         ceiling_w=most_w,
         sequence=np.full(count, -1),
-        expires_at_s=np.full(count, NEVER_S),
+        expires_at_s=np.full(count, power.NEVER_S),
     )
     return replace(table, leases=leases)
 
@@ -101,7 +93,7 @@ TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
 """Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
 controllers, and has no bursts."""
 
-_PHASES: IntArray = np.array([PHASE_IDLE, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND])
+_PHASES: IntArray = np.array([power.PHASE_IDLE, power.PHASE_COMPUTE_BOUND, power.PHASE_MEMORY_BOUND])
 """Phases by IDLE, PROMPT, TOKENS of simulator.power.row."""
 
 
@@ -164,7 +156,7 @@ class TonnagePower:
         if self._reported is None or self._reported[0] is not seen.cap_w:
             limit_w = np.minimum((seen.cap_w - self._machine.other_w) / self._per_limit, self._devices.default_w)
             self._reported = (seen.cap_w, limit_w)
-        readings = PowerReadings(
+        readings = power.PowerReadings(
             at_s=seen.at_s,
             draw_w=(seen.server_w - machine.other_w) / machine.watts_per_gpu_watt,
             cap_w=self._reported[1],

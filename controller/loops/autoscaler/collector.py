@@ -19,20 +19,10 @@ from controller.api.scaling_policy import ScalingPolicy, Target
 from controller.kube.api_server import ApiServer
 from controller.kube.discovery import Discovered
 from controller.kube.request import KubeReadError
+from controller.loops.autoscaler import readings
 from controller.loops.autoscaler.measured import LengthShares, Measured, Sample
 from controller.loops.autoscaler.policies import PolicyReader
 from controller.loops.autoscaler.prometheus import MOST_POINTS, PrometheusServers, Series, SourceError
-from controller.loops.autoscaler.readings import (
-    Allowed,
-    CustomReading,
-    PresetReading,
-    QueryReading,
-    Reading,
-    RefusedSource,
-    readings_of,
-    recorded_reading_of,
-    serving_reading_of,
-)
 from controller.loops.autoscaler.targets import Discover
 from controller.loops.loop import Leader, repeat
 from controller.metrics.registry import Meter
@@ -60,7 +50,7 @@ class CustomMetrics:
         self._known: Discovered | None = None
         self._known_at_s = 0.0
 
-    async def read(self, namespace: str, reading: CustomReading) -> Sample:
+    async def read(self, namespace: str, reading: readings.CustomReading) -> Sample:
         """Newest value. Raises SourceError."""
         path = f"{PATH}/namespaces/{namespace}/{await self._object(reading.target)}/{quote(reading.metric, safe='')}"
         selector = ",".join(f"{name}={value}" for name, value in reading.selector)
@@ -125,7 +115,7 @@ class Collector:
         measured: Measured,
         servers: PrometheusServers,
         custom: CustomMetrics,
-        allowed: Allowed,
+        allowed: readings.Allowed,
         pace: CollectorPace,
         clock: Clock,
         meter: Meter,
@@ -133,11 +123,11 @@ class Collector:
         """clock: seconds since the epoch."""
         self._measured, self._servers, self._custom = measured, servers, custom
         self._allowed, self._pace, self._clock, self._meter = allowed, pace, clock, meter
-        self._backfilled: dict[str, set[Reading]] = {}
+        self._backfilled: dict[str, set[readings.Reading]] = {}
         """Readings by policy whose history was read."""
         self._lengths_at_s: dict[str, float] = {}
         self._serving_at_s: dict[str, float] = {}
-        self._histories: dict[tuple[str, Reading], asyncio.Task[None]] = {}
+        self._histories: dict[tuple[str, readings.Reading], asyncio.Task[None]] = {}
 
     async def run(self, policies: PolicyReader, leader: Leader) -> None:
         """Reads while this process leads, until it is cancelled."""
@@ -158,11 +148,11 @@ class Collector:
         work += [
             self._read(name, policy, reading)
             for name, policy in wanted.items()
-            for reading in readings_of(policy, self._allowed)
+            for reading in readings.readings_of(policy, self._allowed)
         ]
         await asyncio.gather(*work)
         for name, policy in wanted.items():
-            recorded = recorded_reading_of(policy, self._allowed)
+            recorded = readings.recorded_reading_of(policy, self._allowed)
             if recorded is not None:
                 self._begin_history(name, policy, recorded, self._allowed.own_namespace)
 
@@ -170,15 +160,15 @@ class Collector:
         """Waits for the histories that are being read."""
         await asyncio.gather(*self._histories.values(), return_exceptions=True)
 
-    async def _read(self, name: str, policy: ScalingPolicy, reading: Reading) -> None:
+    async def _read(self, name: str, policy: ScalingPolicy, reading: readings.Reading) -> None:
         namespace, at_s = policy.metadata.namespace, self._clock()
-        if isinstance(reading, RefusedSource):
+        if isinstance(reading, readings.RefusedSource):
             self._count(reading.source, reading.code)
             self._measured.put_failure(name, reading.role, at_s, reading.code, reading.words)
             return
-        source = "custom" if isinstance(reading, CustomReading) else "prometheus"
+        source = "custom" if isinstance(reading, readings.CustomReading) else "prometheus"
         try:
-            if isinstance(reading, CustomReading):
+            if isinstance(reading, readings.CustomReading):
                 sample = await self._custom.read(namespace, reading)
                 self._measured.put_sample(name, reading.role, sample.at_s, sample.value)
             else:
@@ -191,7 +181,7 @@ class Collector:
                     if not samples:
                         words = "the query has no result; are the pods scraped, and do the labels fit?"
                         self._measured.put_failure(name, role, at_s, "QueryEmpty", words)
-                if isinstance(reading, PresetReading) and reading.with_lengths:
+                if isinstance(reading, readings.PresetReading) and reading.with_lengths:
                     await self._read_lengths(name, namespace, reading)
         except SourceError as error:
             self._count(source, error.code)
@@ -199,7 +189,7 @@ class Collector:
                 self._measured.put_failure(name, role, self._clock(), error.code, str(error))
             return
         self._count(source, "ok")
-        if not isinstance(reading, CustomReading):
+        if not isinstance(reading, readings.CustomReading):
             self._begin_history(name, policy, reading, namespace)
 
     def _count(self, source: str, result: str) -> None:
@@ -207,10 +197,10 @@ class Collector:
 
     async def _read_serving(self, name: str, policy: ScalingPolicy) -> None:
         """Reads the figures of the replicas once in each interval of their tuning, which goes on from the status."""
-        reading, at_s = serving_reading_of(policy, self._allowed), self._clock()
+        reading, at_s = readings.serving_reading_of(policy, self._allowed), self._clock()
         if reading is None:
             return
-        if isinstance(reading, RefusedSource):
+        if isinstance(reading, readings.RefusedSource):
             self._measured.put_serving_failure(name, reading.code, reading.words)
             return
         decided = policy.status.concurrency.time if policy.status.concurrency else None
@@ -232,7 +222,7 @@ class Collector:
         self._serving_at_s[name] = at_s
         self._measured.put_serving(name, Serving(at_s, reading.for_s, reading.latency, figures))  # type: ignore[arg-type]
 
-    async def _read_lengths(self, name: str, namespace: str, reading: PresetReading) -> None:
+    async def _read_lengths(self, name: str, namespace: str, reading: readings.PresetReading) -> None:
         """Reads request lengths when they are due; a failure leaves those that are known."""
         at_s = self._clock()
         if at_s - self._lengths_at_s.get(name, -LENGTHS_EVERY_S) < LENGTHS_EVERY_S:
@@ -252,7 +242,7 @@ class Collector:
             self._measured.put_lengths(name, LengthShares(at_s, *shares))
 
     def _begin_history(
-        self, name: str, policy: ScalingPolicy, reading: PresetReading | QueryReading, namespace: str
+        self, name: str, policy: ScalingPolicy, reading: readings.PresetReading | readings.QueryReading, namespace: str
     ) -> None:
         """Begins to read the history of a reading, once. namespace: for a proxy that limits queries to one."""
         done = self._backfilled.setdefault(name, set())
@@ -261,7 +251,7 @@ class Collector:
             self._histories[name, reading] = asyncio.get_running_loop().create_task(work)
 
     async def _read_history(
-        self, name: str, namespace: str, reading: PresetReading | QueryReading, for_s: float
+        self, name: str, namespace: str, reading: readings.PresetReading | readings.QueryReading, for_s: float
     ) -> None:
         """Reads the history of a reading, oldest first; a failure is made good in a later turn."""
         step_s, end_s = self._pace.step_s, self._clock()
@@ -290,15 +280,17 @@ class Collector:
                 task.cancel()
 
 
-def _query(reading: PresetReading | QueryReading, pace: CollectorPace) -> str:
-    if isinstance(reading, QueryReading):
+def _query(reading: readings.PresetReading | readings.QueryReading, pace: CollectorPace) -> str:
+    if isinstance(reading, readings.QueryReading):
         return reading.query
     return combined(reading.preset, reading.service, quantities(reading.preset, reading.roles), pace.windows)
 
 
-def _by_role(reading: PresetReading | QueryReading, series: Sequence[Series]) -> Mapping[Role, Sequence[Sample]]:
+def _by_role(
+    reading: readings.PresetReading | readings.QueryReading, series: Sequence[Series]
+) -> Mapping[Role, Sequence[Sample]]:
     """Samples by role, oldest first. Raises SourceError when a policy's own query has several results."""
-    if isinstance(reading, QueryReading):
+    if isinstance(reading, readings.QueryReading):
         if len(series) > 1:
             raise SourceError("QueryAmbiguous", f"the query has {len(series)} results; aggregate them, as by sum()")
         return {reading.role: tuple(Sample(*point) for each in series for point in each.points if point[1] >= 0)}

@@ -10,18 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
-from health.probing import (
-    CONTROLS,
-    Answer,
-    AnswerKind,
-    Pair,
-    PairSpeed,
-    Question,
-    answer,
-    bad_pairs,
-    pairs_of,
-    rounds_of,
-)
+from health import probing
 from health.records.frames import LOST, Peer, ProbeAddress, ProbeOrder, ProbeResult, packed_order
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.remediation.incidents import STOPS
@@ -54,19 +43,19 @@ class AgentState:
 class OpenQuestion:
     """One question under way."""
 
-    question: Question
+    question: probing.Question
     evidence: FaultEvidence
     """The verdict that asks."""
     pods: Mapping[str, tuple[str, ...]]
     """UIDs of the suspected ranks' pods by node."""
     asked_s: float
     controls: tuple[str, ...] = ()
-    rounds: deque[tuple[Pair, ...]] = field(default_factory=deque)
-    under_way: dict[Pair, str] = field(default_factory=dict)
+    rounds: deque[tuple[probing.Pair, ...]] = field(default_factory=deque)
+    under_way: dict[probing.Pair, str] = field(default_factory=dict)
     """Pairs of the present round, and its number."""
     orders: dict[str, bytes] = field(default_factory=dict)
     round_s: float = 0.0
-    measured: dict[Pair, PairSpeed] = field(default_factory=dict)
+    measured: dict[probing.Pair, probing.PairSpeed] = field(default_factory=dict)
     seen_s: float = 0.0
     """Instant of the newest measurement."""
     has_checked: bool = False
@@ -80,16 +69,16 @@ class OpenQuestion:
     def begin(self, reachable: Container[str], trusted: Iterable[str]) -> None:
         """Plans the rounds. reachable: nodes that others may measure. trusted: nodes that may be controls."""
         fit = [node for node in trusted if node not in self.question.suspects and node in reachable]
-        self.controls = tuple(fit[:CONTROLS])
-        pairs = pairs_of(self.question, self.controls)
-        self.rounds = deque(rounds_of([pair for pair in pairs if all(node in reachable for node in pair)]))
+        self.controls = tuple(fit[: probing.CONTROLS])
+        pairs = probing.pairs_of(self.question, self.controls)
+        self.rounds = deque(probing.rounds_of([pair for pair in pairs if all(node in reachable for node in pair)]))
 
-    def note(self, pair: Pair, result: ProbeResult) -> None:
+    def note(self, pair: probing.Pair, result: ProbeResult) -> None:
         """Keeps the better of two measurements of a pair; what failed for no fault of the network is none."""
         lost = result.failure in LOST
         if result.failure and not lost:
             return
-        made = PairSpeed(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
+        made = probing.PairSpeed(result.rtt_s, min(result.out_bytes_per_s, result.in_bytes_per_s), lost=lost)
         before = self.measured.get(pair)
         if before is None or before.lost or (not made.lost and made.bytes_per_s > before.bytes_per_s):
             self.measured[pair] = made
@@ -116,7 +105,7 @@ class Probing:
         return {node: order for each in self._asked for node, order in each.orders.items()}
 
     def ask(
-        self, question: Question, evidence: FaultEvidence, pods: Mapping[str, tuple[str, ...]], now_s: float
+        self, question: probing.Question, evidence: FaultEvidence, pods: Mapping[str, tuple[str, ...]], now_s: float
     ) -> None:
         """Takes up a question, unless its job asked of late."""
         if now_s - self._last_s.get(evidence.job, float("-inf")) < REST_S:
@@ -158,7 +147,7 @@ class Probing:
                 self._go_on(each, agents, now_s)
             if not each.under_way and (not each.rounds or now_s - each.asked_s > DEADLINE_S):
                 self._asked.remove(each)
-                answered = answer(each.question, each.controls, each.measured)
+                answered = probing.answer(each.question, each.controls, each.measured)
                 self.answered[str(answered.found)] += 1
                 found += evidence_of(each, answered, keys, each.seen_s or now_s)
         return tuple(found)
@@ -168,7 +157,7 @@ class Probing:
         asked.orders = {}
         if not asked.rounds and not asked.has_checked:
             asked.has_checked = True
-            asked.rounds.extend(rounds_of(sorted(bad_pairs(asked.measured, asked.controls))))
+            asked.rounds.extend(probing.rounds_of(sorted(probing.bad_pairs(asked.measured, asked.controls))))
         if not asked.rounds or now_s - asked.asked_s > DEADLINE_S - 2.0:
             asked.rounds.clear()
             return
@@ -199,15 +188,17 @@ def is_elsewhere(at: ProbeAddress) -> bool:
     return not is_own and 0 < at.port < 65536
 
 
-def evidence_of(asked: OpenQuestion, found: Answer, keys: Mapping[str, str], at_s: float) -> Iterable[FaultEvidence]:
+def evidence_of(
+    asked: OpenQuestion, found: probing.Answer, keys: Mapping[str, str], at_s: float
+) -> Iterable[FaultEvidence]:
     """What an answer says to remediation: whom it accuses, and that the open question is closed."""
     first = asked.evidence
     opens = first.part in (Part.NOTHING, Part.GROUP)
-    if found.found in (AnswerKind.NIC, AnswerKind.LINK):
+    if found.found in (probing.AnswerKind.NIC, probing.AnswerKind.LINK):
         nodes = tuple(NodeKey(node, keys.get(node, "")) for node in found.nodes)
         accused = replace(
             first,
-            part=Part.NIC if found.found is AnswerKind.NIC else Part.LINK,
+            part=Part.NIC if found.found is probing.AnswerKind.NIC else Part.LINK,
             nodes=nodes,
             pods=tuple(pod for node in found.nodes for pod in asked.pods.get(node, ())),
             at_s=at_s,
@@ -219,10 +210,10 @@ def evidence_of(asked: OpenQuestion, found: Answer, keys: Mapping[str, str], at_
         yield accused
         if (accused.part, accused.nodes) != (first.part, first.nodes):
             yield replace(first, at_s=at_s, over=True, shown=(f"answered: {found.note}",))
-    elif found.found is AnswerKind.SOUND and opens and first.syndrome in STOPS:
+    elif found.found is probing.AnswerKind.SOUND and opens and first.syndrome in STOPS:
         # It stands still on a sound network: a restart in place is enough, or shows that it is not.
         yield replace(first, at_s=at_s, program_error=True, probe="", shown=(*first.shown, found.note))
-    elif found.found is AnswerKind.SOUND and opens:
+    elif found.found is probing.AnswerKind.SOUND and opens:
         yield replace(first, at_s=at_s, over=True, shown=(f"no fault of the network: {found.note}",))
     else:
         yield replace(first, shown=(*first.shown, found.note))

@@ -16,17 +16,7 @@ from controller.api.structs import Node, NodeTaint
 from controller.deciders.remediation import HealthRules
 from controller.dra.objects import ResourceSlice
 from controller.loops.health.stream import HealthStream, OwnLimit
-from health.remediation.facts import (
-    FaultEvidence,
-    JobFacts,
-    NodeFacts,
-    NodeKey,
-    Origin,
-    OurTaint,
-    PodFacts,
-    RemedyPolicy,
-    Situation,
-)
+from health.remediation import facts
 from health.remediation.incidents import Incident
 from health.verdicts.verdict import Part, Syndrome
 from power.control.admission import speed_of
@@ -66,7 +56,7 @@ def tainted_devices(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, list
 
 def evidence_of(
     node: Node, spec: HealthPolicySpec, now_s: float, devices: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> Iterator[FaultEvidence]:
+) -> Iterator[facts.FaultEvidence]:
     """What other detectors say about the node, while they say it. devices: its tainted ones, by the taint's key."""
     taints = {taint.key for taint in node.spec.taints}
     conditions = {condition.type for condition in node.status.conditions if condition.status == "True"}
@@ -75,17 +65,17 @@ def evidence_of(
         if says is None or says not in conditions | taints | devices.keys():
             continue
         on = f" on {', '.join(sorted(devices[says])[:4])}" if says in devices else ""
-        yield FaultEvidence(
+        yield facts.FaultEvidence(
             job="",
             incarnation="",
             syndrome=Syndrome.NONE,
             part=Part.NODE,
-            nodes=(NodeKey(node.metadata.name, node.metadata.uid),),
+            nodes=(facts.NodeKey(node.metadata.name, node.metadata.uid),),
             pods=(),
             since_s=now_s,
             at_s=now_s,
             confidence=0.8,
-            source=Origin.NEIGHBOUR,
+            source=facts.Origin.NEIGHBOUR,
             shown=(f"{detector.name}: {says}{on}",),
         )
 
@@ -115,7 +105,7 @@ def rules_from(specs: Mapping[str, HealthPolicySpec], nodes: Mapping[str, Node])
         if spec.mode == "Off":
             continue
         budget, breakers = spec.budget, spec.breakers
-        policy = RemedyPolicy(
+        policy = facts.RemedyPolicy(
             job_quarantines=budget.per_job,
             job_window_s=budget.per_job_window,
             cluster_share=budget.recent_share,
@@ -142,7 +132,7 @@ def situation_of(
     stream: HealthStream,
     histories: Mapping[str, JobHistory],
     now_s: float,
-) -> Situation:
+) -> facts.Situation:
     """The situation now. specs: by the policy's name; rules: made of them. histories: by job, where there is one."""
     spec_of = {node: specs[each.name] for each in rules for node in each.nodes}
     pods, names = snapshot.pods, snapshot.nodes.names
@@ -168,16 +158,18 @@ def situation_of(
         for name, node in sorted(known.items())
         if node.gpus and node.ready and node.taint is None and not node.owner and not jobs_on.get(name)
     )
-    return Situation(now_s, jobs, known, spares, stream.heard_share(now_s))
+    return facts.Situation(now_s, jobs, known, spares, stream.heard_share(now_s))
 
 
-def _node(node: Node, spec: HealthPolicySpec, stream: HealthStream, jobs: int, gpus: int, now_s: float) -> NodeFacts:
+def _node(
+    node: Node, spec: HealthPolicySpec, stream: HealthStream, jobs: int, gpus: int, now_s: float
+) -> facts.NodeFacts:
     meta = node.metadata
     limit = stream.limits.get(meta.name, OwnLimit(1.0, math.inf))
     taint = our_taint(node.spec.taints, now_s)
     tested = taint is not None and now_s - taint.at_s >= spec.probation.test and stream.is_clean(meta.name, now_s)
-    return NodeFacts(
-        key=NodeKey(meta.name, meta.uid),
+    return facts.NodeFacts(
+        key=facts.NodeKey(meta.name, meta.uid),
         gpus=gpus,
         domains=tuple(f"{key}={meta.labels[key]}" for key in spec.failure_domains if key in meta.labels),
         taint=taint,
@@ -191,15 +183,17 @@ def _node(node: Node, spec: HealthPolicySpec, stream: HealthStream, jobs: int, g
     )
 
 
-def _job(job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpec, history: JobHistory) -> JobFacts:
+def _job(
+    job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpec, history: JobHistory
+) -> facts.JobFacts:
     members, seen = stream.members.jobs[job], stream.jobs.get(job)
     # A restart in place evicts as well, so that what blocks one blocks the other.
     is_blocked = history.disruptions_allowed is not None and history.disruptions_allowed < len(members)
-    return JobFacts(
+    return facts.JobFacts(
         name=job,
         incarnation=stream.members.incarnation(job),
         started_s=max(member.created_s for member in members),
-        pods=tuple(PodFacts(member.uid, member.node, member.created_s) for member in members),
+        pods=tuple(facts.PodFacts(member.uid, member.node, member.created_s) for member in members),
         min_available=min_members,
         restart_s=spec.jobs.restart,
         in_place_restart_s=math.inf if is_blocked else spec.jobs.restart_in_place,
@@ -211,13 +205,13 @@ def _job(job: str, stream: HealthStream, min_members: int, spec: HealthPolicySpe
     )
 
 
-def our_taint(taints: Iterable[NodeTaint], now_s: float) -> OurTaint | None:
+def our_taint(taints: Iterable[NodeTaint], now_s: float) -> facts.OurTaint | None:
     """The taint that Tonnage set on a node, read back; one whose value was changed is not ours any more."""
     for taint in taints:
         incident, _, generation = taint.value.rpartition(".")
         if taint.key in OUR_TAINTS and incident and generation.isdigit():
             at_s = _instant(taint.time_added, now_s)
-            return OurTaint(incident, int(generation), at_s, on_probation=taint.key == PROBATION_TAINT)
+            return facts.OurTaint(incident, int(generation), at_s, on_probation=taint.key == PROBATION_TAINT)
     return None
 
 
@@ -228,7 +222,9 @@ def _instant(written: str | None, otherwise: float) -> float:
         return otherwise
 
 
-def controls_among(governed: Iterable[str], situation: Situation, incidents: Iterable[Incident]) -> frozenset[str]:
+def controls_among(
+    governed: Iterable[str], situation: facts.Situation, incidents: Iterable[Incident]
+) -> frozenset[str]:
     """Nodes that may serve as healthy controls: ready, no taint of anybody, and no open incident that names them."""
     suspected = {key.name for each in incidents if each.is_open for key in each.nodes}
     return frozenset(

@@ -11,15 +11,8 @@ from controller.api.sandbox_policy import KIND
 from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import WriteJob
+from controller.loops.isolation import policy_status
 from controller.loops.isolation.coverage import SANDBOX_PODS, SandboxChannel, SandboxPod, coverage_of
-from controller.loops.isolation.policy_status import (
-    Seen,
-    events_of,
-    facts_of,
-    happenings,
-    samples_of,
-    status_after,
-)
 from controller.loops.loop import ControlLoop, LoopContext, WrittenStatuses, repeat, specs_in
 from controller.objects.own_objects import own_resource
 from controller.report.service_status import status_write
@@ -65,7 +58,7 @@ class SandboxReporter:
         self._policies, self._pods, self._context = policies, pods, context
         self.channel = SandboxChannel(context.clocks.monotonic, context.leadership)
         self._events = context.events_about("Pod", pods)
-        self._seen = Seen()
+        self._seen = policy_status.Seen()
         self._written = WrittenStatuses()
 
     async def report(self) -> None:
@@ -74,26 +67,28 @@ class SandboxReporter:
         if not (self._context.leadership.may_write() and self._policies.is_synced and self._pods.is_synced):
             self.channel.set_orders(None)
             meter.publish_sandboxes(())
-            self._seen = Seen()
+            self._seen = policy_status.Seen()
             return
         objects = self._policies.all()
         specs, mistakes = specs_in(KIND, objects)
         coverage = coverage_of(specs, self._pods.all())
         self.channel.set_orders(coverage.orders())
         reports = self.channel.reports()
-        found, self._seen = happenings(coverage, reports, self._seen)
-        self._events.say(events_of(found))
+        found, self._seen = policy_status.happenings(coverage, reports, self._seen)
+        self._events.say(policy_status.events_of(found))
         for name, what, reason in product(objects, KILLS, KILLED_FOR):
             meter.count("tonnage_sandbox_happenings_total", name, what, reason, by=0)
         for each in found:
             meter.count("tonnage_sandbox_happenings_total", each.covered.policy, each.what, each.reason, by=each.count)
-        facts = {name: facts_of(name, coverage, reports) for name in objects}
-        meter.publish_sandboxes(samples_of(facts, reports))
+        facts = {name: policy_status.facts_of(name, coverage, reports) for name in objects}
+        meter.publish_sandboxes(policy_status.samples_of(facts, reports))
         changed: dict[str, dict[str, Any]] = {}
         for name, obj in objects.items():
             if not obj.metadata.deletion_timestamp:
                 before, at_s = self._written.before(name, obj), self._context.clocks.wall()
-                after = status_after(before, obj.metadata.generation, mistakes.get(name, ()), facts[name], at_s)
+                after = policy_status.status_after(
+                    before, obj.metadata.generation, mistakes.get(name, ()), facts[name], at_s
+                )
                 if after != before:
                     changed[name] = after
         await self._write(objects, changed)

@@ -14,20 +14,7 @@ import structlog
 from cluster.clock import Clock
 from controller.loops.loop import AgentChannel
 from controller.loops.power.term import PowerTerm
-from power.leases.messages import (
-    Inventory,
-    Keys,
-    MessageFrameError,
-    Refusal,
-    Report,
-    framed,
-    kind_in,
-    opened,
-    opened_text,
-    read_frame,
-    sealed,
-    sealed_text,
-)
+from power.leases import messages
 from power.leases.mounted_keys import keys_of_node
 
 log = structlog.get_logger(__name__)
@@ -68,7 +55,7 @@ class AgentServer:
     def __init__(
         self,
         term: Callable[[], PowerTerm | None],
-        keys: Callable[[], Keys],
+        keys: Callable[[], messages.Keys],
         clock: Clock,
         channels: Sequence[AgentChannel] = (),
     ) -> None:
@@ -78,7 +65,7 @@ class AgentServer:
         self._reported_at_s: dict[str, float] = {}
         """When the oldest report of each node came that no lease has answered."""
         self._has_reports = asyncio.Event()
-        self._keys_of: dict[str, tuple[Keys, Keys]] = {}
+        self._keys_of: dict[str, tuple[messages.Keys, messages.Keys]] = {}
         self._logged_at_s: dict[tuple[str, str], float] = {}
         """When a refusal was logged last, by node, empty for callers that are not known, and code."""
         self.counts = LoopCounts()
@@ -121,7 +108,9 @@ class AgentServer:
             writer = self._connections.get(lease.node)
             if writer is None:
                 continue
-            writer.write(framed(sealed(replace(lease, hears=kinds), self._node_keys(lease.node), lease.node)))
+            writer.write(
+                messages.framed(messages.sealed(replace(lease, hears=kinds), self._node_keys(lease.node), lease.node))
+            )
             self.counts.leases += 1
             if (reported_at_s := self._reported_at_s.pop(lease.node, None)) is not None:
                 self.counts.reaction_s.append(self._clock() - reported_at_s)
@@ -134,14 +123,16 @@ class AgentServer:
             if self._term() is None:
                 return
             async with asyncio.timeout(HELLO_S):
-                node = (await read_frame(reader, LONGEST_NAME)).decode("ascii")
+                node = (await messages.read_frame(reader, LONGEST_NAME)).decode("ascii")
                 # Derived anew: keys of names that anybody may claim are not kept.
-                inventory = opened(Inventory, await read_frame(reader), keys_of_node(self._keys(), node), node)
-            if isinstance(inventory, Refusal):
+                inventory = messages.opened(
+                    messages.Inventory, await messages.read_frame(reader), keys_of_node(self._keys(), node), node
+                )
+            if isinstance(inventory, messages.Refusal):
                 self._refused(inventory, node)
                 return
             await self._listen(reader, writer, node, inventory)
-        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, MessageFrameError):
+        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, messages.MessageFrameError):
             return
         finally:
             if self._connections.get(node) is writer:
@@ -149,7 +140,7 @@ class AgentServer:
             writer.close()
 
     async def _listen(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: str, inventory: Inventory
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: str, inventory: messages.Inventory
     ) -> None:
         introduced_to: PowerTerm | None = None
         sent: dict[str, bytes] = {}
@@ -168,23 +159,23 @@ class AgentServer:
                 term.found(inventory)
                 introduced_to = term
             async with asyncio.timeout(QUIET_S):
-                frame = await read_frame(reader)
-            kind = kind_in(frame)
+                frame = await messages.read_frame(reader)
+            kind = messages.kind_in(frame)
             if (channel := next((each for each in self._channels if each.receives == kind), None)) is not None:
                 received.add(kind)
-                text = opened_text(kind, frame, self._node_keys(node), node)
-                if isinstance(text, Refusal):
+                text = messages.opened_text(kind, frame, self._node_keys(node), node)
+                if isinstance(text, messages.Refusal):
                     self._refused(text, node)
                 elif why := channel.receive(node, text):
-                    self._refused(Refusal("Unreadable", why), node)
+                    self._refused(messages.Refusal("Unreadable", why), node)
                 self._send_new(channel, node, writer, sent)
                 continue
-            report = opened(Report, frame, self._node_keys(node), node)
-            if isinstance(report, Refusal):
-                refusal: Refusal | None = report
+            report = messages.opened(messages.Report, frame, self._node_keys(node), node)
+            if isinstance(report, messages.Refusal):
+                refusal: messages.Refusal | None = report
             elif report.life != inventory.life:
                 words = "report is of another session than the inventory on its connection"
-                refusal = Refusal("OtherLife", words)
+                refusal = messages.Refusal("OtherLife", words)
             else:
                 refusal = term.receive(report)
             if refusal is not None:
@@ -212,16 +203,16 @@ class AgentServer:
         text = channel.message_to(node)
         if text is not None and sent.get(channel.sends) != text:
             sent[channel.sends] = text
-            writer.write(framed(sealed_text(channel.sends, text, self._node_keys(node), node)))
+            writer.write(messages.framed(messages.sealed_text(channel.sends, text, self._node_keys(node), node)))
 
-    def _refused(self, refusal: Refusal, node: str) -> None:
+    def _refused(self, refusal: messages.Refusal, node: str) -> None:
         self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
         about, now_s = (node if node in self._keys_of else "", refusal.code), self._clock()
         if now_s - self._logged_at_s.get(about, -LOG_EVERY_S) >= LOG_EVERY_S:
             self._logged_at_s[about] = now_s
             log.warning("agent's message refused", node=node, code=refusal.code, why=refusal.words)
 
-    def _node_keys(self, node: str) -> Keys:
+    def _node_keys(self, node: str) -> messages.Keys:
         fleet = self._keys()
         known = self._keys_of.get(node)
         if known is None or known[0] is not fleet:

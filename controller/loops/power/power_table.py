@@ -5,20 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from cluster import power
 from cluster.arrays import Names, column
 from cluster.errors import ConfigError
-from cluster.power import (
-    NEVER_S,
-    UNLIMITED_W,
-    BreakerCurve,
-    DomainTable,
-    FeedTable,
-    PowerClass,
-    PowerDeviceTable,
-    PowerLeases,
-    PowerTable,
-    never_read,
-)
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
 from power.leases.messages import DeviceInventory, Inventory
@@ -43,7 +32,9 @@ IDLE_SHARE = 0.1
 of meters in readings."""
 
 
-def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> PowerTable:
+def power_table(
+    domains: Domains, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]
+) -> power.PowerTable:
     """The table without readings and leases: PowerDomains first, in the order of their names, then nodes.
 
     In a node with GPUs whose agent was never heard from, every GPU counts at its highest limit.
@@ -74,16 +65,16 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
         missing_w = _missing_w(node, nodes, inventories, usable)
         least_w = max((each.other_watts for each in asked), default=0.0)
         other_w.append(least_w + missing_w * (1 + OVERSHOOT_SHARE) * (1 + overhead_share[node]))
-    limited = [(domains[name].budget_watts or UNLIMITED_W) for name in names]
-    return PowerTable(
-        domains=DomainTable(
+    limited = [(domains[name].budget_watts or power.UNLIMITED_W) for name in names]
+    return power.PowerTable(
+        domains=power.DomainTable(
             names=Names(row_of),
             kind=(*(domains[name].type for name in names), *["node"] * len(powered)),
-            budget_w=column([*limited, *[UNLIMITED_W] * len(powered)], np.float64),
+            budget_w=column([*limited, *[power.UNLIMITED_W] * len(powered)], np.float64),
             other_w=column(other_w, np.float64),
             curve=column([*(curve_of.get(name, -1) for name in names), *[-1] * len(powered)], np.int64),
         ),
-        feeds=FeedTable(
+        feeds=power.FeedTable(
             child=column([child for child, *_ in edges], np.int64),
             parent=column([parent for _, parent, _ in edges], np.int64),
             share=column([share for *_, share in edges], np.float64),
@@ -91,15 +82,15 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
         classes=classes,
         gpu_types=tuple(sorted({found.model for *_, found in devices})),
         devices=_devices(devices, tree, row_of, class_rows, overhead_share),
-        readings=never_read(len(devices), len(row_of)),
-        leases=PowerLeases(
+        readings=power.never_read(len(devices), len(row_of)),
+        leases=power.PowerLeases(
             cap_w=np.zeros(len(devices)),
             ceiling_w=np.zeros(len(devices)),
             sequence=np.full(len(devices), -1),
-            expires_at_s=np.full(len(devices), NEVER_S),
+            expires_at_s=np.full(len(devices), power.NEVER_S),
         ),
         curves=tuple(
-            BreakerCurve(
+            power.BreakerCurve(
                 over=tuple(point.over for point in breaker.curve),
                 for_s=tuple(point.seconds for point in breaker.curve),
                 cooling_s=breaker.cooling_seconds,
@@ -173,7 +164,7 @@ def _missing_w(
     return missing * max(alike, default=UNHEARD_GPU_W)
 
 
-def _classes(tree: PowerTree) -> tuple[tuple[PowerClass, ...], Mapping[str, int]]:
+def _classes(tree: PowerTree) -> tuple[tuple[power.PowerClass, ...], Mapping[str, int]]:
     """Classes in use and the row of each node's. Two domains may use one name for different classes."""
     rows: dict[tuple[str, int, float], int] = {}
     of_node = {}
@@ -181,10 +172,10 @@ def _classes(tree: PowerTree) -> tuple[tuple[PowerClass, ...], Mapping[str, int]
         of_node[node] = rows.setdefault((each.name, each.rank, each.weight), len(rows))
     names = [name for name, *_ in rows]
     made = (
-        PowerClass(name if names.count(name) == 1 else f"{name} (rank {rank}, weight {weight:g})", rank, weight)
+        power.PowerClass(name if names.count(name) == 1 else f"{name} (rank {rank}, weight {weight:g})", rank, weight)
         for name, rank, weight in rows
     )
-    return tuple(made) or (PowerClass("all", 0),), of_node
+    return tuple(made) or (power.PowerClass("all", 0),), of_node
 
 
 def _devices(
@@ -193,12 +184,12 @@ def _devices(
     row_of: Mapping[str, int],
     class_rows: Mapping[str, int],
     overhead_share: Mapping[str, float],
-) -> PowerDeviceTable:
+) -> power.PowerDeviceTable:
     models = sorted({found.model for *_, found in devices})
     each = [found for *_, found in devices]
     low, high = (np.array([getattr(found, name) for found in each], dtype=np.float64) for name in ("min_w", "max_w"))
     floor_share = np.array([tree.class_of_node[node].floor for node, *_ in devices], dtype=np.float64)
-    return PowerDeviceTable(
+    return power.PowerDeviceTable(
         names=Names(uuid for _, uuid, _ in devices),
         domain=column([row_of[node] for node, *_ in devices], np.int64),
         gpu_type=column([models.index(found.model) for found in each], np.int64),

@@ -13,14 +13,8 @@ from controller.api.structs import OwnObject
 from controller.kube.cache import Cache
 from controller.kube.sender import WriteJob
 from controller.loops.loop import LoopContext, WrittenStatuses
+from controller.loops.power import domain_status
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
-from controller.loops.power.domain_status import (
-    FIGURES_EVERY_S,
-    LEARNED_EVERY_S,
-    StatusInputs,
-    events_of_change,
-    status_after,
-)
 from controller.loops.power.domain_tree import lineage
 from controller.loops.power.loop import PowerLoop, PowerLoopState
 from controller.metrics.registry import Meter, Sample
@@ -96,7 +90,7 @@ class PowerReporter:
         events: Events,
         hours: Callable[[], Mapping[str, str]],
         settle_s: float,
-        learns_s: float = LEARNED_EVERY_S,
+        learns_s: float = domain_status.LEARNED_EVERY_S,
     ) -> None:
         """hours: what planning learnt of services (`daily_profile.packed`).
 
@@ -136,7 +130,7 @@ class PowerReporter:
                 continue
             self._written.put(name, obj, after)
             self._written_at_s[name] = self._context.clocks.monotonic()
-            self._events.say(events_of_change(name, before, after))
+            self._events.say(domain_status.events_of_change(name, before, after))
 
     def _changes(
         self, loop_state: PowerLoopState, facts: Mapping[str, DomainFacts]
@@ -155,7 +149,7 @@ class PowerReporter:
                 continue
             above = lineage(domains, name) if name in domains else ()
             # Instants of devices are by the loop's clock; a cap adopted from another term has none.
-            inputs = StatusInputs(
+            inputs = domain_status.StatusInputs(
                 generation=loop_state.view.generations[name],
                 mistaken=wrong.get(f"PowerDomain/{name}", ()),
                 facts=facts.get(name),
@@ -169,8 +163,10 @@ class PowerReporter:
                 hours=self._hours() if spikes and name == min(spikes) else {},
             )
             before = self._written.before(name, obj)
-            may_refresh = now_s - self._written_at_s.get(name, -FIGURES_EVERY_S) >= FIGURES_EVERY_S
-            after = status_after(before, inputs, at_s, may_refresh=may_refresh)
+            may_refresh = (
+                now_s - self._written_at_s.get(name, -domain_status.FIGURES_EVERY_S) >= domain_status.FIGURES_EVERY_S
+            )
+            after = domain_status.status_after(before, inputs, at_s, may_refresh=may_refresh)
             if after != before:
                 yield (
                     WriteJob(f"PowerDomain/{name}", status_write(KIND, name, obj.metadata.uid, after)),

@@ -13,17 +13,9 @@ import structlog
 
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube.request import MERGE_PATCH, STRATEGIC_PATCH
+from simulator.controlplane.nodes import node_objects
 from simulator.controlplane.nodes.client import InsistentClient, connected
 from simulator.controlplane.nodes.kubelets import Kubelets
-from simulator.controlplane.nodes.node_objects import (
-    SIMULATED,
-    Node,
-    as_registered,
-    class_of,
-    driver_of,
-    ready_conditions,
-    slice_of,
-)
 from simulator.controlplane.nodes.pod_lifecycle import now
 
 LEASE_S = 40
@@ -42,7 +34,7 @@ log = structlog.get_logger()
 class Heartbeats:
     """Registers nodes and renews their leases, as all their kubelets would."""
 
-    def __init__(self, client: InsistentClient, nodes: Sequence[Node], *, lease_s: int = LEASE_S) -> None:
+    def __init__(self, client: InsistentClient, nodes: Sequence[node_objects.Node], *, lease_s: int = LEASE_S) -> None:
         self._client = client
         self._nodes = {node["metadata"]["name"]: node for node in nodes}
         self._lease_s = lease_s
@@ -51,7 +43,7 @@ class Heartbeats:
 
     async def register(self) -> None:
         """Creates the Node objects, and removes those of an earlier fleet."""
-        answer = await self._client.insist("GET", f"/api/v1/nodes?labelSelector={SIMULATED}%3Dtrue")
+        answer = await self._client.insist("GET", f"/api/v1/nodes?labelSelector={node_objects.SIMULATED}%3Dtrue")
         earlier = {item["metadata"]["name"] for item in msgspec.json.decode(answer.body)["items"]} - self._nodes.keys()
         await asyncio.gather(*(self._client.insist("DELETE", f"/api/v1/nodes/{name}") for name in earlier))
         await asyncio.gather(*map(self._register, self._nodes))
@@ -80,7 +72,7 @@ class Heartbeats:
 
     async def _register(self, name: str) -> None:
         node = self._nodes[name]
-        status = {**node["status"], "conditions": ready_conditions(now())}
+        status = {**node["status"], "conditions": node_objects.ready_conditions(now())}
         answer = await self._client.insist("POST", "/api/v1/nodes", {**node, "status": status})
         if answer.status == HTTPStatus.CONFLICT:  # exists since an earlier run
             labels = {"metadata": {"labels": node["metadata"]["labels"]}}
@@ -92,7 +84,7 @@ class Heartbeats:
         self._uid[name] = msgspec.json.decode(answer.body)["metadata"]["uid"]
 
     async def _report(self, name: str) -> None:
-        status = {"status": {**self._nodes[name]["status"], "conditions": ready_conditions(now())}}
+        status = {"status": {**self._nodes[name]["status"], "conditions": node_objects.ready_conditions(now())}}
         await self._client.insist("PATCH", f"/api/v1/nodes/{name}/status", status, STRATEGIC_PATCH)
 
     async def _renew(self, name: str) -> None:
@@ -102,7 +94,7 @@ class Heartbeats:
         answer = await self._client.insist("PATCH", f"{LEASES}/{name}", {"spec": spec}, MERGE_PATCH)
         if answer.status == HTTPStatus.NOT_FOUND:
             # With its owner, so that the garbage collector removes the lease when the node is deleted.
-            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid[name]}
+            owner = {"apiVersion": "v1", "kind": "node_objects.Node", "name": name, "uid": self._uid[name]}
             metadata = {"name": name, "ownerReferences": [owner]}
             await self._client.insist("POST", LEASES, {"metadata": metadata, "spec": spec})
 
@@ -127,34 +119,36 @@ class SimulatedNodes:
         self.kubelets.revive(node)
 
 
-async def publish(client: InsistentClient, nodes: Sequence[Node]) -> None:
+async def publish(client: InsistentClient, nodes: Sequence[node_objects.Node]) -> None:
     """Publishes the slices of registered nodes, and the class of each driver. Existing ones stay."""
-    publishing = [node for node in nodes if driver_of(node)]
+    publishing = [node for node in nodes if node_objects.driver_of(node)]
 
-    async def create(resource: str, body: Node) -> None:
+    async def create(resource: str, body: node_objects.Node) -> None:
         answer = await client.insist("POST", f"{RESOURCE_API}/{resource}", body)
         if not answer.is_ok and answer.status != HTTPStatus.CONFLICT:
             name = body["metadata"]["name"]
             log.error("not published", resource=resource, name=name, answer=answer.body.decode()[:200])
 
-    async def publish_slice(node: Node) -> None:
+    async def publish_slice(node: node_objects.Node) -> None:
         answer = await client.insist("GET", f"/api/v1/nodes/{node['metadata']['name']}")
         if answer.is_ok:
-            await create("resourceslices", slice_of(node, msgspec.json.decode(answer.body)["metadata"]["uid"]))
+            await create(
+                "resourceslices", node_objects.slice_of(node, msgspec.json.decode(answer.body)["metadata"]["uid"])
+            )
 
-    for driver in sorted({driver_of(node) for node in publishing}):
-        await create("deviceclasses", class_of(driver))
+    for driver in sorted({node_objects.driver_of(node) for node in publishing}):
+        await create("deviceclasses", node_objects.class_of(driver))
     await asyncio.gather(*map(publish_slice, publishing))
 
 
 @asynccontextmanager
 async def simulated_nodes(
-    kubeconfig: Path, nodes: Sequence[Node], *, lease_s: int = LEASE_S
+    kubeconfig: Path, nodes: Sequence[node_objects.Node], *, lease_s: int = LEASE_S
 ) -> AsyncIterator[SimulatedNodes]:
     """Simulated nodes that run while the context lasts; their objects stay."""
     # A connection for each, as real kubelets have: a thousand starting pods must not delay the heartbeats.
     async with connected(kubeconfig) as for_leases, connected(kubeconfig) as for_pods:
-        heartbeats = Heartbeats(for_leases, [as_registered(node) for node in nodes], lease_s=lease_s)
+        heartbeats = Heartbeats(for_leases, [node_objects.as_registered(node) for node in nodes], lease_s=lease_s)
         kubelets = Kubelets(for_pods, nodes)
         await heartbeats.register()
         await publish(for_leases, nodes)
