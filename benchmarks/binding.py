@@ -55,7 +55,7 @@ US = "benchmark"
 
 @case(
     "binding",
-    "Binds a second, CPU time and packing of Tonnage and kube-scheduler by turns; 4,000 waiting pods on 1,000 nodes.",
+    "Binds a second, CPU time and packing beside kube-scheduler; 4,000 waiting pods on 1,000 nodes.",
     quick={"nodes": 20, "pods": 40, "rounds": 1},
     needs=(CONTROL_PLANE,),
     by=("contender",),
@@ -63,7 +63,7 @@ US = "benchmark"
 )
 @case(
     "binding-overload",
-    "The same where pods of one to eight GPUs ask for 110 % of the GPUs, also with kube-scheduler's bin packing.",
+    "The same for 110 % of the GPUs, also with kube-scheduler's bin packing.",
     given={"rounds": 1, "overload_share": 1.1, "contenders": tuple(CONTENDERS)},
     quick={"nodes": 20, "contenders": ("tonnage",)},
     needs=(CONTROL_PLANE,),
@@ -99,7 +99,7 @@ def binding(
 
 @case(
     "binding-running",
-    "Memory, cycles and writes of Tonnage with 10,000 running pods: full, at rest, and while pods come and go.",
+    "Memory, cycles and writes with 10,000 running pods: at rest, and while pods come and go.",
     quick={"nodes": 20, "pods": 40, "churn_s": 2, "churn": 2, "idle_s": 3.0},
     needs=(CONTROL_PLANE,),
 )

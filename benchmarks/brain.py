@@ -31,7 +31,7 @@ INTERVAL_S = 1.0
 
 @case(
     "brain-handover",
-    "Making, sending and reading a snapshot of 10,000 and 60,000 pods, as the operator hands it to the brain.",
+    "Making, sending and reading a snapshot of 10,000 and 60,000 pods for the brain.",
     quick={"pods": (200,)},
 )
 def brain_handover(*, pods: Sequence[int] = (10_000, 60_000)) -> Iterator[Row]:
@@ -80,7 +80,7 @@ def _sent_ms(frame: bytes) -> float:
 
 @case(
     "brain",
-    "Start, memory and time to a plan of a brain on its own embedded Ray beside planning inline; 10,000 pods.",
+    "Start, memory and time to a plan of a brain on embedded Ray, and inline; 10,000 pods.",
     quick={"pods": (200,), "plans": 2},
     needs=(RAY,),
 )
@@ -142,7 +142,7 @@ def _idle_cpu_ms(snapshot: Snapshot, cycles: int = 9) -> float:
 
 @case(
     "brain-fits",
-    "Minutes to fit forecasts of 2,000 services on the brain, and times of plans beside it and without it.",
+    "Minutes to fit forecasts of 2,000 services on the brain, and plans beside it.",
     quick={"series": 2, "pods": 200, "plans": 1, "days": 2},
     needs=(RAY,),
 )
@@ -224,7 +224,7 @@ def _adopt(forecasts: Forecasts, done: Event, over_at_s: float) -> None:
 
 @case(
     "chaos",
-    "Recovery of planning when the brain, its planners, nodes and head of its Ray cluster are killed or frozen.",
+    "Recovery of planning when parts of the brain or its Ray cluster are killed or frozen.",
     quick={"faults": ("kill a planner",)},
     needs=(RAY,),
 )

@@ -39,7 +39,7 @@ KUBECTL = {
 
 @case(
     "cli-start",
-    "CPU time of whole processes of our commands, of kubectl where it is installed, and of the libraries alone.",
+    "CPU time of our commands as whole processes, of kubectl, and of the libraries alone.",
     quick={"runs": 1, "commands": ("--help",), "alone": ("pass",)},
 )
 def cli_start(*, commands: Sequence[str] = tuple(OURS), alone: Sequence[str] = ALONE, runs: int = 11) -> Iterator[Row]:

@@ -43,7 +43,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "forecast",
-    "CRPS, pinball loss and coverage of our forecasts of load beside naive and EWMA, seven days ahead, on six traces.",
+    "CRPS, pinball loss and coverage of our forecasts beside naive and EWMA, on six traces.",
     quick={"traces": (), "train_days": 2.0, "test_days": 0.1, "leads": (1.0, 5.0)},
     summary=_summary,
 )
@@ -152,7 +152,7 @@ def _all_forecasts(forecaster: OnlineForecaster, now_s: float) -> Mapping[str, F
 
 @case(
     "forecast-fisher",
-    "The same in the setting of HARMONY (arXiv 2408.01000): indicators of containers one step ahead, split 70/10/20.",
+    "The same in the setting of HARMONY (arXiv 2408.01000).",
     quick={"trace": None},
     summary=_summary,
 )
@@ -189,7 +189,7 @@ def fisher_rows(trace: LoadTrace) -> Iterator[Row]:
 
 @case(
     "forecast-indicators",
-    "Error of the core explained from its own last errors, and from those of tokens or CPU beside the load as well.",
+    "Error of the core explained from its own last errors, and from tokens or CPU as well.",
     quick={"traces": ()},
     columns=("trace", "lead_min", "own", "indicators", "n"),
 )

@@ -193,20 +193,20 @@ def _p95(values: Iterable[float]) -> float | None:
 
 @case(
     "health",
-    "Precision, recall, culprit and latency of verdicts on 200 generated cases, half of them faults (simulated).",
+    "Precision, recall and latency of verdicts on 200 generated cases, half of them faults (simulated).",
     quick={"seeds": (9001, 9002), "ranks": 32},
     summary=summary,
 )
 @case(
     "health-features",
-    "The same without each feature of the analyser, on 40 cases of 32 ranks (simulated).",
+    "The same without each feature of the analyser (simulated).",
     given={"seeds": numbers("9301-9340"), "ranks": 32, "variants": tuple(VARIANTS)},
     quick={"seeds": (9302,), "variants": ("tonnage", "simple")},
     summary=summary,
 )
 @case(
     "health-probes",
-    "The same with pair probes that confirm what is suspected of the network, on 100 cases (simulated).",
+    "The same with pair probes of a suspected network (simulated).",
     given={"seeds": numbers("9601-9700"), "variants": ("tonnage", PROBED, PROBED_ELSEWHERE)},
     quick={"seeds": (9602,), "ranks": 32},
     summary=summary,
@@ -247,7 +247,7 @@ def health_recorded(*, folder: Path = DATA / "health") -> Iterator[Row]:
 
 @case(
     "health-limits",
-    "Nodes quarantined because Tonnage caps them, where analyser and remediation know it, and where not (simulated).",
+    "Nodes quarantined because Tonnage caps them (simulated).",
     quick={"seeds": (7101,), "hours": 0.5},
     by=("limits_known_by",),
     columns=("limits_known_by", "blamed", "quarantined", "runs"),
@@ -278,7 +278,7 @@ def health_limits(*, seeds: Sequence[int] = numbers("7101-7110"), ranks: int = 3
 
 @case(
     "health-recorder",
-    "CPU time of the recorder per operation, in the job's thread and in its own; no collective library around it.",
+    "CPU time of the recorder per operation, in the job's thread and in its own.",
     quick={"rounds": 2},
 )
 def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
@@ -300,7 +300,7 @@ def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
 
 @case(
     "health-scale",
-    "CPU time, memory and lag of the analyser for 10,240 ranks at 100 operations a second each (simulated records).",
+    "CPU time, memory and lag of the analyser for 10,240 ranks (simulated records).",
     quick={"ranks": 64, "seconds": 6.0},
 )
 def health_scale(*, ranks: int = 10_240, seconds: float = 14.0, seeds: Sequence[int] = (1,)) -> Iterator[Row]:

@@ -39,7 +39,7 @@ LONGEST = max(tier.steps for tier in TIERS)
 
 @case(
     "health-clean",
-    "What is blamed, and whose node is taken out, in 312,330 GPU-days of clean jobs of 1,024 ranks (simulated).",
+    "What is blamed in 312,330 GPU-days of clean jobs of 1,024 ranks (simulated).",
     quick={"gpu_days": 1.0, "seeds": (4022,)},
 )
 def health_clean(*, gpu_days: float = 10_400.0, seeds: Sequence[int] = numbers("4001-4030")) -> Iterator[Row]:

@@ -58,13 +58,13 @@ def _measured(setup: PlayedSetup, play: Play) -> dict[str, object]:
 
 @case(
     "health-intake",
-    "Records a second, drops, CPU time and lag of 10,240 ranks' sealed reports through link, intake and analysis.",
+    "Records a second, drops and lag of 10,240 ranks' reports through link, intake and analysis.",
     quick={"ranks": 64, "seconds": 6.0, "seeds": (1,)},
     needs=(MINUTES,),
 )
 @case(
     "health-intake-live",
-    "The same job through pods' sockets and the agents' own code, two agents as processes, at a tenth of its pace.",
+    "The same through pods' sockets and two agents as processes, at a tenth of the pace.",
     given={"pace": 0.1, "agents": 2, "reports_first": False, "seeds": (1,)},
     quick={"ranks": 64, "seconds": 6.0, "pace": 1.0, "agents": 1},
     needs=(MINUTES,),

@@ -42,7 +42,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "health-live",
-    "Time from a fault to its verdict in real gloo jobs of eight ranks in which one hangs or is killed.",
+    "Time from a hang or death to its verdict in real gloo jobs of eight ranks.",
     quick={"runs": 1, "faults": ("kill",), "ranks": 2},
     needs=(TORCH,),
     summary=_summary,
@@ -79,7 +79,7 @@ def health_live(
 
 @case(
     "health-identical",
-    "Parameters of a gloo job with the recorder, whose socket nobody reads, and without it: they must be the same.",
+    "Parameters of a gloo job with and without the recorder: they must be the same.",
     quick={"ranks": 2},
     needs=(TORCH,),
 )

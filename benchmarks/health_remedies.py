@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.cases import Row, Rows, case, numbers
 from benchmarks.tables import grouped
-from health.remediation.costs import advised_interval_s, mean_out_s, mtbf_s, spares
 from health.remediation.facts import RemedyPolicy
 from tests.rigs.health.responses import FaultResponse, Manual, Remediated, RestartOnTimeout, Without, played
+from tests.rigs.health.sizing import advised_interval_s, mean_out_s, mtbf_s, spares
 from tests.rigs.health.training_run import CLUSTER, DAY_S, STOPS_PER_1000_NODE_DAYS, Setup, repairs_s
 
 LIMITLESS = RemedyPolicy(
@@ -64,7 +64,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "health-ettr",
-    "Effective training time of a job of 10,000 GPUs under faults, with remediation and with restarts (simulated).",
+    "Effective training time of 10,000 GPUs under faults, with remediation and with restarts (simulated).",
     quick={"seeds": (1,), "days": 1.0, "nodes": 64},
     summary=_summary,
 )

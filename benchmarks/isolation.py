@@ -72,7 +72,7 @@ FAST: Mapping[str, Any] = {**QUICK, "time_scale": 0.02, "memory_scale": 0.125}
 
 @case(
     "sandboxes",
-    "Agents that survive, and their slow-down, under isolation and static limits where three bursts collide.",
+    "Agents that survive, and their slow-down, under isolation and static limits.",
     quick=FAST,
     needs=(GUEST,),
     summary=_summary,
@@ -101,7 +101,7 @@ FAST: Mapping[str, Any] = {**QUICK, "time_scale": 0.02, "memory_scale": 0.125}
 )
 @case(
     "sandboxes-pressure",
-    "The same beside killers by pressure (PSI), such as systemd-oomd, on an emulated machine.",
+    "The same beside killers by pressure (PSI), such as systemd-oomd.",
     given={
         "kernel": "emulated",
         "seeds": numbers("101-104"),
@@ -165,7 +165,7 @@ def _replayed(guest: Guest, run: SandboxRun) -> Row:
 
 @case(
     "sandbox-ablation",
-    "Survival and slow-down without each step of isolation, with a modelled kernel (simulated).",
+    "Survival and slow-down without each step of isolation (simulated).",
     quick={"seeds": (1,)},
     summary=_summary,
 )
@@ -202,7 +202,7 @@ def _percentiles(figure: str, values: Sequence[float]) -> Row:
 
 @case(
     "sandbox-costs",
-    "Time from brake to freeze, of a call's own cgroup, and CPU of the controller at rest, in a guest kernel.",
+    "Time from brake to freeze, and CPU of the controller at rest.",
     quick={"repetitions": 2, "agents": 2, "seconds": 1.0},
     needs=(GUEST,),
 )
@@ -229,7 +229,7 @@ def sandbox_costs(*, repetitions: int = 100, agents: int = 64, seconds: float = 
 
 @case(
     "sandbox-signals",
-    "How much later than the brake's event a trigger on pressure (PSI) wakes, on an emulated machine.",
+    "How much later than the brake's event a trigger on pressure (PSI) wakes.",
     quick={"repetitions": 1},
     needs=(EMULATED,),
 )
@@ -243,7 +243,7 @@ def sandbox_signals(*, repetitions: int = 10) -> Iterator[Row]:
 
 @case(
     "sandbox-attacks",
-    "Times of a pod's tool calls while another pod attacks the node agent, and while it rests, in a guest kernel.",
+    "Times of a pod's tool calls while another pod attacks the node agent.",
     quick={"rounds": 1, "calls": 2, "attacks": ("calm", "forged")},
     needs=(GUEST,),
 )

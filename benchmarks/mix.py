@@ -110,7 +110,7 @@ def _solved(
 
 @case(
     "mix",
-    "Cost, proven gap and time of the cheapest GPU mix beside the textbook model; 36 cases of synthetic profiles.",
+    "Cost, proven gap and time of the cheapest GPU mix beside the textbook model; 36 synthetic cases.",
     columns=COLUMNS,
     quick=QUICK,
 )
@@ -196,7 +196,7 @@ def mix(
 
 @case(
     "mix-replay",
-    "Requests within their SLO under the mix: our routing beside random routing and no headroom (simulated requests).",
+    "Requests within their SLO under the mix, by routing and headroom (simulated requests).",
     quick={"profiles": None, "workloads": ("mixed",), "slos": ("120ms",), "rates": (8.0,), "for_s": 600.0},
     by=("workload", "slo", "rate"),
     columns=(
@@ -304,13 +304,13 @@ def mix_exact(*, seeds: Sequence[int] = numbers("1-400"), options: Sequence[str]
 
 @case(
     "mix-services",
-    "Services served, gap and CPU time of plans for 12 services on a stock that one known solution uses up.",
+    "Services served, gap and CPU time for 12 services on a stock that one solution uses up.",
     quick={"seeds": (1,)},
     by=("cycle",),
 )
 @case(
     "mix-services-fleet",
-    "The same for 20 services on 1,000 nodes, three plans in a row, each of which is obeyed.",
+    "The same for 20 services on 1,000 nodes, three plans in a row.",
     given={"seeds": numbers("1-5"), "services": 20, "nodes": 1000, "cycles": 3},
     quick={"seeds": (1,), "services": 4, "nodes": 40, "cycles": 2},
     by=("cycle",),

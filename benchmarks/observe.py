@@ -25,7 +25,7 @@ def resident_bytes() -> int:
 
 @case(
     "observe",
-    "Time of each observation of generated objects fed to the caches as bytes, and their memory; 1,000 nodes.",
+    "Time and memory of observing generated objects; 1,000 and 10,000 nodes.",
     quick={"nodes": (20,), "looks": 2},
 )
 def observe(*, nodes: Sequence[int] = (1000, 10_000), looks: int = 100, changed: int = 10) -> Iterator[Row]:

@@ -55,7 +55,7 @@ CYCLES_WITHIN_S = 600.0
 
 @case(
     "operator-first-cycles",
-    "Gap to the cheapest mix and cost in the installed operator's first cycles, for the examples and for 20 services.",
+    "Gap to the cheapest mix in the installed operator's first cycles: the examples, and 20 services.",
     quick={"parts": ("services",), "count": 2, "nodes": 10, "cycles": 1},
     needs=(CONTROL_PLANE,),
 )
@@ -85,7 +85,7 @@ def operator_first_cycles(
 
 @case(
     "operator-churn",
-    "GPUs that the installed operator allocates while openb's pods come and go, beside its loop and policy alone.",
+    "GPUs that the installed operator allocates while openb's pods come and go.",
     quick={"nodes": None, "fleet_nodes": 20, "batch": 20, "measured": 0.05},
     needs=(CONTROL_PLANE,),
 )

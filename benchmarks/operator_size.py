@@ -43,7 +43,7 @@ Object = dict[str, Any]
 
 @case(
     "operator-size",
-    "Cycles, memory and writes of the installed operator with 20,000 pods and 100 services on 2,000 nodes.",
+    "Cycles, memory and writes of the installed operator with 20,000 pods on 2,000 nodes.",
     quick={"nodes": 10, "pods": 50, "services_count": 2, "stuck": 5, "churn": 2, "phase_s": 3, "quiet_s": 5.0},
     needs=(CONTROL_PLANE,),
 )
@@ -276,7 +276,7 @@ async def _come_and_go(api: Connection, pods: int, churn: int, for_s: int) -> No
 
 @case(
     "health-taints",
-    "Time from evidence of a broken node to its taint on a real API server, for thirty nodes.",
+    "Time from evidence of a broken node to its taint; thirty nodes.",
     quick={"verdicts": 3},
     needs=(CONTROL_PLANE,),
 )

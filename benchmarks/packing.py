@@ -68,21 +68,21 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "packing-fidelity",
-    "Our implementations of six published policies beside their published results, on the openb trace (simulated).",
+    "Six published policies beside their published results, on openb (simulated).",
     given={"policies": ("random", "dotprod", "clustering", "packing", "bestfit", "fgd"), "bound": False},
     quick={**SMALL, "published": None},
     summary=_summary,
 )
 @case(
     "packing-quality",
-    "GPUs allocated by Tonnage, its shares known or learned, beside FGD and a proven bound, on openb (simulated).",
+    "GPUs allocated beside FGD and a proven bound, on openb (simulated).",
     given={"published": None},
     quick=SMALL,
     summary=_summary,
 )
 @case(
     "packing-renamed",
-    "Tonnage on openb with the nodes' names permuted at random, so that no order of names helps (simulated).",
+    "Tonnage on openb with the nodes' names permuted at random (simulated).",
     given={"policies": ("tonnage",), "published": None, "rename": True},
     quick=SMALL,
     summary=_summary,
@@ -189,7 +189,7 @@ def _churn_summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "packing-churn",
-    "GPUs allocated by Tonnage beside BestFit and FGD while pods come and go at three loads, on openb (simulated).",
+    "GPUs allocated beside BestFit and FGD while pods come and go, on openb (simulated).",
     quick={**SMALL, "loads": (0.9,)},
     summary=_churn_summary,
 )
@@ -235,7 +235,7 @@ def play_churn(run: ChurnRun, traces: Mapping[str, Snapshot], stays: str = "expo
 
 @case(
     "sweep",
-    "Seconds for 200 replays one by one, in two processes and on an embedded Ray, with the same results (simulated).",
+    "Seconds for 200 replays one by one, in two processes and on embedded Ray (simulated).",
     quick={"runs": 4, "nodes": 12},
     needs=(RAY,),
 )

@@ -88,7 +88,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "packing-ablation",
-    "GPUs allocated without each mechanism of Tonnage's packing beside the whole, on a quarter of openb (simulated).",
+    "GPUs allocated without each mechanism of packing, on a quarter of openb (simulated).",
     quick={**SMALL, "without": ("hostable",), "every": 2},
     summary=_summary,
 )

@@ -14,7 +14,7 @@ from tests.rigs.used_fleet import filled, packer_of, repeated
 
 @case(
     "packing-speed",
-    "Time of a placement decision of three policies on generated fleets of 1,213 to 20,000 nodes, 50 and 90 % used.",
+    "Time of a placement decision of three policies on generated fleets of 1,213 to 20,000 nodes.",
     quick={"sizes": (100,), "loads": (30,), "policies": ("bestfit",), "warm_up": 5, "decisions": 20},
 )
 def packing_speed(

@@ -18,8 +18,8 @@ from cluster.snapshot import Snapshot
 from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
-from placement.batch.lp.columns import Memory
 from placement.batch.problem import batch_of
 from placement.batch.proposal import proposed, reason_of
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
@@ -69,12 +69,12 @@ def verified(seen: Snapshot, plan: BatchPlan) -> BatchPlan:
 
 @case(
     "plan",
-    "Cost above the proven bound and time of batches of 1,000 to 20,000 pods: cold, warm, and by best fit alone.",
+    "Cost above the proven bound and time of batches of 1,000 to 20,000 pods: cold, warm, best fit.",
     quick={"pods": (200,), "mixes": ("odd",), "churns": 1},
 )
 @case(
     "plan-rivals",
-    "The same batches planned by best-fit decreasing and by CBC and HiGHS on the direct model, within 10 s each.",
+    "The batches of `plan` by best-fit decreasing, CBC and HiGHS, within 10 s each.",
     given={"pods": (1000, 10_000), "churns": 0, "rivals": tuple(RIVALS)},
     quick={"pods": (200,), "mixes": ("odd",), "rivals": ("bfd", "highs"), "limit_s": 1.0},
 )
@@ -181,7 +181,7 @@ ODD, OPENB = "generated-odd", "openb"
 
 @case(
     "plan-unseen",
-    "Plans of batches with heavy tails, on fleets in use and of openb's requests, within 2 s and within 20 s.",
+    "Plans of batches with heavy tails and of openb's requests, within 2 s and 20 s.",
     quick={"batches": ("in-use-small",), "within_s": (0.5,), "openb": None},
 )
 def plan_unseen(
@@ -244,7 +244,7 @@ packing by best fit."""
 
 @case(
     "plan-late",
-    "Pods that the operator places itself past the deadline, beside the whole planner and packing with as much work.",
+    "Pods that the operator places itself past the deadline, beside the whole planner.",
     quick={"pods": (1000,)},
 )
 def plan_late(

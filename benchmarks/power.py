@@ -84,7 +84,7 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
 
 @case(
     "power",
-    "Brakes, watts over the budget and latency of a row with 30 and 40 % more servers by policy, 14 days (simulated).",
+    "Brakes, watts over the budget and latency of a row with 30 and 40 % more servers (simulated).",
     quick=QUICK,
     summary=partial(_worst, by="policy"),
 )
@@ -97,21 +97,21 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
 )
 @case(
     "power-short-requests",
-    "The same with the short requests of a public trace of code (simulated).",
+    "The same with the short requests of a public trace (simulated).",
     given={"mix": "code", "lengths": LENGTHS},
     quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )
 @case(
     "power-batching",
-    "The same with continuous batching of 16 requests a server, seven days (simulated).",
+    "The same with continuous batching, seven days (simulated).",
     given={"mix": "code", "batch": 16, "days": 7, "extra": (0.3,)},
     quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )
 @case(
     "power-hottest-hours",
-    "The same in the hours of at least 62 % of the highest rate alone (simulated).",
+    "The same in the hottest hours alone (simulated).",
     given={"above": 0.62, "extra": (0.3, 0.4, 0.5), "policies": ("no-cap", "polca", "tonnage")},
     quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
@@ -171,7 +171,7 @@ def power(
 
 @case(
     "power-ablation",
-    "Brakes and latency of the row without each mechanism of the allocator, in the hottest hours (simulated).",
+    "Brakes and latency without each mechanism of the allocator, in the hottest hours (simulated).",
     quick={**{key: QUICK[key] for key in ("rate", "extra", "seeds")}, "above": 0.98, "without": ("nothing", "bursts")},
     summary=partial(_worst, by="without"),
 )
@@ -221,7 +221,7 @@ def _placement_summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "power-placement",
-    "Peaks of rows and servers that fit where placement knows the services' daily profiles, and where not (simulated).",
+    "Peaks of rows where placement knows the services' daily profiles (simulated).",
     quick={"rate": None, "rows": 2, "servers": 4, "more": (), "learn_days": 1, "days": 2, "seeds": (1,)},
     summary=_placement_summary,
 )

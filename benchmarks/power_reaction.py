@@ -59,7 +59,7 @@ class Breach:
 
 @case(
     "power-reaction",
-    "Time from a report of a breach to lower leases and limits; 200 nodes of 8 fake devices on loopback, 20 agents.",
+    "Time from a breach to lower leases and limits; 200 nodes of 8 fake devices.",
     quick={"nodes": 16, "gpus": 2, "agents": 1, "rounds": 1},
     needs=(MINUTES,),
 )

@@ -133,7 +133,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "scaling",
-    "Replica-hours and missed load of scaling policies, also tuned in hindsight, beside perfect foresight (simulated).",
+    "Replica-hours and missed load of scaling policies beside perfect foresight (simulated).",
     quick={
         "traces": (),
         "leads": (10.0,),
@@ -188,7 +188,7 @@ def _ablation_summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "scaling-ablation",
-    "J of the autoscaler without each of its mechanisms, on the same load, forecasts and lead times (simulated).",
+    "J of the autoscaler without each of its mechanisms (simulated).",
     quick={"traces": (), "leads": (10.0,), "train_days": 1, "days": 1, "without": ("stabilization",)},
     summary=_ablation_summary,
 )
@@ -236,7 +236,7 @@ def idle_summary(rows: Sequence[Row]) -> Rows:
 
 @case(
     "scaling-idle",
-    "Cost of a service with idle nights with scale to zero, without it, and under an idle timer (simulated).",
+    "Cost of idle nights with scale to zero, without it, and under a timer (simulated).",
     quick={"leads": (5.0,), "nights": tuple(NIGHTS)[:1], "train_days": 1, "days": 1},
     summary=idle_summary,
 )
@@ -281,7 +281,7 @@ def scaling_idle(
 
 @case(
     "scaling-speed",
-    "CPU time of one core for taking a sample of 500 services, forecasting and deciding.",
+    "CPU time for sampling 500 services, forecasting and deciding.",
     quick={"services": 20, "histories": 1},
 )
 def scaling_speed(*, services: int = 500, histories: int = 10, seeds: Sequence[int] = (1,)) -> Iterator[Row]:
@@ -332,7 +332,7 @@ def scaling_speed(*, services: int = 500, histories: int = 10, seeds: Sequence[i
 
 @case(
     "concurrency",
-    "Goodput of tuners of a replica's concurrency over that of the best static limit, on unseen workloads (simulated).",
+    "Goodput of tuners of a replica's concurrency over the best static limit (simulated).",
     quick={"seeds": (201,), "workloads": ("peaked",), "decisions": 120},
     by=("policy",),
     columns=(

@@ -44,7 +44,7 @@ foresight-whole, the bound in whole instances."""
 
 @case(
     "scaling-fleet",
-    "Dollars per request within the SLO of a service on four GPU types beside HPAs and perfect foresight (simulated).",
+    "Dollars per request within the SLO on four GPU types, beside HPAs and perfect foresight (simulated).",
     quick={"trace": None, "profiles": None, "days": 0.02, "policies": (SINGLE, "fixed-mix")},
 )
 def scaling_fleet(

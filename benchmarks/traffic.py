@@ -25,7 +25,7 @@ Order = list[str]
 
 @case(
     "traffic",
-    "Uplinks that rings of gangs cross in rank order, as packed and at random; 256 nodes below 16 leaves (simulated).",
+    "Uplinks that rings of gangs cross, by order of ranks (simulated).",
     quick={"seeds": (1,), "gangs": 6},
     by=("order",),
 )
@@ -107,7 +107,7 @@ class Tally:
 
 @case(
     "traffic-churn",
-    "Uplinks that large gangs share while gangs come and go on 256 nodes below 16 leaves, by offered load (simulated).",
+    "Uplinks that large gangs share while gangs come and go (simulated).",
     quick={"seeds": (201,), "gangs": 30, "loads": (0.8,)},
     by=("load",),
 )

@@ -105,7 +105,7 @@ class Scale(Action):
         return f"to {', '.join(f'{count} × {name}' for name, count in sorted(self.instances.items()))}"
 
     def after(self, draft: Draft) -> None:
-        draft.rewrite(scaled, self.service, self.instances)
+        draft.rewrite(scaled(draft.now(), self.service, self.instances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class ReleaseClaim(Action):
         return "from its devices"
 
     def after(self, draft: Draft) -> None:
-        draft.rewrite(released, self.claim)
+        draft.rewrite(released(draft.now(), self.claim))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ class SetReplicas(Action):
         return f"{self.target} from {self.was} to {self.replicas} replicas"
 
     def after(self, draft: Draft) -> None:
-        draft.rewrite(resized, self.policy, self.replicas)
+        draft.rewrite(resized(draft.now(), self.policy, self.replicas))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -297,7 +297,7 @@ class Taint(Action):
         return f"with {self.key}={self.value}"
 
     def after(self, draft: Draft) -> None:
-        draft.rewrite(tainted, self.node, self.key, self.value)
+        draft.rewrite(tainted(draft.now(), self.node, self.key, self.value))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ class Untaint(Action):
         return f"from {self.key}={self.value}"
 
     def after(self, draft: Draft) -> None:
-        draft.rewrite(tainted, self.node, self.key, None)
+        draft.rewrite(tainted(draft.now(), self.node, self.key, None))
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Snapshot of the cluster at one instant: immutable, in columns, with a function for the state after some actions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -206,11 +206,12 @@ class Draft(Protocol):
         """Removes a pod from its node; it is pending afterwards."""
         ...
 
-    def rewrite(self, change: Callable[..., Snapshot], *about: object) -> None:
-        """Replaces the present snapshot, for changes other than a pod's node and devices.
+    def now(self) -> Snapshot:
+        """The snapshot with the changes so far."""
+        ...
 
-        change: function of the snapshot and of `about` (cluster/changes.py).
-        """
+    def rewrite(self, snapshot: Snapshot) -> None:
+        """Replaces the present snapshot, for changes other than a pod's node and devices (cluster/changes.py)."""
         ...
 
 
@@ -224,9 +225,10 @@ class _Rewrite:
     """Draft of a snapshot: copies of the columns that actions change, made into a new snapshot at the end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._start_from(snapshot)
+        self.rewrite(snapshot)
 
-    def _start_from(self, snapshot: Snapshot) -> None:
+    def rewrite(self, snapshot: Snapshot) -> None:
+        # Applied immediately: later actions may bind pods that this change adds.
         self.snapshot = snapshot
         self.node = snapshot.pods.node.copy()
         self.devices = snapshot.pods.devices.copy()
@@ -243,10 +245,6 @@ class _Rewrite:
     def stop(self, pod: str) -> None:
         row = self._pod(pod)
         self.node[row], self.devices[row] = PENDING, 0
-
-    def rewrite(self, change: Callable[..., Snapshot], *about: object) -> None:
-        # Applied immediately: later actions may bind pods that this change adds.
-        self._start_from(change(self.now(), *about))
 
     def _pod(self, name: str) -> int:
         row = self.snapshot.pods.names.row(name)

@@ -85,9 +85,11 @@ class Guarded:
         self._put(self.seats.row(pod), PENDING, 0)
         self.evictions_left -= 1
 
-    def rewrite(self, change: Callable[..., Snapshot], *about: object) -> None:
+    def now(self) -> Snapshot:
+        return self.seats.now()
+
+    def rewrite(self, snapshot: Snapshot) -> None:
         self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
-        snapshot = change(self.seats.now(), *about)
         self.seats, self.watts, self._journal = Occupancy(snapshot), PowerFloors.of(snapshot), []
 
     def begin_phase(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import FloatArray, IntArray
 
 DRIFT = 50e-6
 """Difference of two clocks' rates that the bound allows for: crystals are within 20 ppm of nominal."""
@@ -74,12 +74,7 @@ def refitted(clocks: Clocks, bounds: Bounds, now_s: FloatArray, window_s: float)
     reached = np.isfinite(upper) & np.isfinite(below)
     upper, below = np.where(reached, upper, 0.0), np.where(reached, below, 0.0)
     half = np.where(reached, (upper + below) / 2, np.inf)
-    return _corrected(clocks, (upper - below) / 2, half, now_s, window_s, reached)
-
-
-def _corrected(
-    clocks: Clocks, middle: FloatArray, half: FloatArray, now_s: FloatArray, window_s: float, reached: BoolArray
-) -> Clocks:
+    middle = (upper - below) / 2
     steady = reached & (clocks.fits > 1) & (np.abs(middle) < DRIFT * window_s * 4)
     drift = np.where(steady, np.clip(_GAIN * middle / max(window_s, 1e-9), -DRIFT, DRIFT), 0.0)
     offset_s = clocks.offset_s + clocks.rate * (now_s - clocks.fitted_s) + middle

@@ -156,30 +156,24 @@ def answer(question: Question, controls: Sequence[str], measured: Mapping[Pair, 
         return answer(question, [each for each in controls if each != named[0]], kept)
     shown = f"pair probes: {_shown(bad, measured, reference)}"
     if not bad:
-        return _without_bad(question, controls, measured, reference)
+        # Sound where all pairs of suspects were measured, and each suspect with two peers.
+        missing = [f"{a} to {b}" for a, b in pairs_of(question, controls) if {a, b} <= set(question.suspects)
+                   and (a, b) not in measured]  # fmt: skip
+        peers = {node: {other for pair in measured for other in pair if node in pair} for node in question.suspects}
+        missing += [node for node, others in peers.items() if len(others - {node}) < 2]
+        if missing:
+            return Answer(AnswerKind.OPEN, (), f"pair probes: not measured: {', '.join(missing)}")
+        note = f"pair probes: {len(measured)} pairs alike, {_rate(reference)}"
+        if question.inside:
+            return Answer(AnswerKind.OPEN, (), f"{note}; what is inside a node is not measured")
+        return Answer(AnswerKind.SOUND, (), note)
     if len(named) == 1:
         return Answer(AnswerKind.NIC, named, f"{shown}; other pairs reach {_rate(reference)}")
     pair = next(iter(bad))
     alone = len(bad) == 1 and set(pair) <= set(question.suspects)
-    if alone and all(_is_sound_elsewhere(node, bad, measured) for node in pair):
+    if alone and all(any(node in pair and pair not in set(bad) for pair in measured) for node in pair):
         return Answer(AnswerKind.LINK, tuple(sorted(pair)), f"{shown}; both ends reach {_rate(reference)} with others")
     return Answer(AnswerKind.OPEN, (), f"{shown}; no single NIC or link explains it")
-
-
-def _without_bad(
-    question: Question, controls: Sequence[str], measured: Mapping[Pair, PairSpeed], reference: PairSpeed
-) -> Answer:
-    """Sound where all pairs of suspects were measured, and each suspect with two peers."""
-    missing = [f"{a} to {b}" for a, b in pairs_of(question, controls) if {a, b} <= set(question.suspects)
-               and (a, b) not in measured]  # fmt: skip
-    peers = {node: {other for pair in measured for other in pair if node in pair} for node in question.suspects}
-    missing += [node for node, others in peers.items() if len(others - {node}) < 2]
-    if missing:
-        return Answer(AnswerKind.OPEN, (), f"pair probes: not measured: {', '.join(missing)}")
-    note = f"pair probes: {len(measured)} pairs alike, {_rate(reference)}"
-    if question.inside:
-        return Answer(AnswerKind.OPEN, (), f"{note}; what is inside a node is not measured")
-    return Answer(AnswerKind.SOUND, (), note)
 
 
 def _reference(measured: Mapping[Pair, PairSpeed], controls: Sequence[str]) -> PairSpeed | None:
@@ -200,21 +194,11 @@ def _is_bad(each: PairSpeed, reference: PairSpeed) -> bool:
     return each.lost or late or each.bytes_per_s < SLOW_SHARE * reference.bytes_per_s
 
 
-def _explaining(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed]) -> tuple[str, ...]:
+def _explaining(bad: frozenset[Pair], measured: Mapping[Pair, PairSpeed]) -> tuple[str, ...]:
     """Nodes of which every pair is bad, two at least, and that are part of each bad pair."""
-    common: set[str] | None = None
-    for pair in bad:
-        common = set(pair) if common is None else common & set(pair)
-    found = []
-    for node in sorted(common or ()):
-        own = [pair for pair in measured if node in pair]
-        if len(own) >= 2 and set(own) <= set(bad):
-            found.append(node)
-    return tuple(found)
-
-
-def _is_sound_elsewhere(node: str, bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed]) -> bool:
-    return any(node in pair and pair not in set(bad) for pair in measured)
+    common = set.intersection(*map(set, bad)) if bad else set[str]()
+    pairs = {node: [pair for pair in measured if node in pair] for node in sorted(common)}
+    return tuple(node for node, own in pairs.items() if len(own) >= 2 and bad.issuperset(own))
 
 
 def _shown(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed], reference: PairSpeed) -> str:
@@ -228,18 +212,3 @@ def _shown(bad: Iterable[Pair], measured: Mapping[Pair, PairSpeed], reference: P
 
 def _rate(each: PairSpeed) -> str:
     return f"{each.bytes_per_s / 1e6:.0f} MB/s"
-
-
-def narrowed_ranks(verdict: JobVerdict, layout: Layout, nodes: Sequence[str], found: Answer) -> tuple[int, ...]:
-    """Ranks behind an answer: of those that the verdict names, the ones on the NIC's node, or at the link's ends."""
-    ring = ring_of(verdict, layout) if verdict.part is Part.GROUP else verdict.ranks
-    on = [nodes[int(node)] for node in layout.node[list(ring)]]
-    if found.found is AnswerKind.LINK:
-        ends = {
-            rank
-            for index, rank in enumerate(ring)
-            for step in (-1, 1)
-            if {on[index], on[(index + step) % len(ring)]} == set(found.nodes)
-        }
-        return tuple(sorted(ends))
-    return tuple(sorted(rank for rank, node in zip(ring, on, strict=True) if node in found.nodes))

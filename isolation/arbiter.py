@@ -6,8 +6,6 @@ from dataclasses import replace
 from isolation.admission import is_safe
 from isolation.ladder import (
     AgentWant,
-    GrowthWant,
-    StartWant,
     Step,
     Want,
     in_victim_order,
@@ -18,7 +16,7 @@ from isolation.ladder import (
     running_wants,
     shrink_leases,
 )
-from isolation.ledger import MemoryLedger, Reservation, Sandbox
+from isolation.ledger import Reservation, Sandbox
 from isolation.settings import Settings
 from isolation.state import (
     Action,
@@ -73,11 +71,19 @@ def _taken(event: Event, state: ArbiterState, now_s: float, settings: Settings) 
         case SandboxStarted(sandbox):
             return _started(state, sandbox), ()
         case SandboxEnded(name):
-            return _without_sandbox(state, name), ()
+            return replace(
+                state,
+                ledger=state.ledger.without_sandbox(name),
+                queue=tuple(asked for asked in state.queue if asked.sandbox != name),
+                calls={key: call for key, call in state.calls.items() if call.request.sandbox != name},
+                agents_want={key: wanted for key, wanted in state.agents_want.items() if key != name},
+                asked={key: at_s for key, at_s in state.asked.items() if key != name},
+                dying_agents=state.dying_agents - {name},
+            ), ()
         case Asked(request):
             return _asked(state, request, settings)
         case Withdrawn(call):
-            return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call)), ()
+            return _unqueued(state, call), ()
         case Found():
             return _found(state, event, now_s), ()
         case ReachedLease(call, used_bytes):
@@ -98,18 +104,6 @@ def _started(state: ArbiterState, sandbox: Sandbox) -> ArbiterState:
     held = floor if known is None else max(floor, known.agent_bytes)
     started = replace(sandbox, agent_bytes=held, agent_floor_bytes=floor)
     return replace(state, ledger=state.ledger.with_sandbox(started))
-
-
-def _without_sandbox(state: ArbiterState, name: str) -> ArbiterState:
-    return replace(
-        state,
-        ledger=state.ledger.without_sandbox(name),
-        queue=tuple(asked for asked in state.queue if asked.sandbox != name),
-        calls={key: call for key, call in state.calls.items() if call.request.sandbox != name},
-        agents_want={key: wanted for key, wanted in state.agents_want.items() if key != name},
-        asked={key: at_s for key, at_s in state.asked.items() if key != name},
-        dying_agents=state.dying_agents - {name},
-    )
 
 
 def _asked(state: ArbiterState, request: CallDemand, settings: Settings) -> Step:
@@ -168,7 +162,13 @@ def _used(state: ArbiterState, event: Used, now_s: float, settings: Settings) ->
         if call := calls.get(name):
             calls[name] = replace(call, used_bytes=used_bytes, peak_bytes=max(call.peak_bytes, used_bytes))
     state = replace(state, calls=calls, read_at_s=now_s if event.complete else state.read_at_s)
-    state = _with_true_leases(state, event)
+    # Leases of calls that crept over their brake are what they hold, as far as the budget allows.
+    for name, used_bytes in event.calls.items():
+        kept = state.ledger.reservations.get(name)
+        if kept is not None and used_bytes > kept.lease_bytes:
+            held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
+            larger = replace(kept, lease_bytes=held, claim_bytes=max(kept.claim_bytes, held))
+            state = replace(state, ledger=state.ledger.with_reservation(larger))
     actions: list[Action] = []
     wants = dict(state.agents_want)
     for name, used_bytes in event.agents.items():
@@ -188,19 +188,6 @@ def _used(state: ArbiterState, event: Used, now_s: float, settings: Settings) ->
     return replace(state, agents_want=wants), tuple(actions)
 
 
-def _with_true_leases(state: ArbiterState, event: Used) -> ArbiterState:
-    """Leases of calls that crept over their brake are what they hold, as far as the budget allows."""
-    for name, used_bytes in event.calls.items():
-        kept = state.ledger.reservations.get(name)
-        if kept is not None and used_bytes > kept.lease_bytes:
-            held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
-            claim = max(kept.claim_bytes, held)
-            state = replace(
-                state, ledger=state.ledger.with_reservation(replace(kept, lease_bytes=held, claim_bytes=claim))
-            )
-    return state
-
-
 def _grow_running(state: ArbiterState, now_s: float, settings: Settings) -> Step:
     """Grants to agents, then to running calls, what is safe; freezes the calls that must wait."""
     actions: list[Action] = []
@@ -213,11 +200,20 @@ def _grow_running(state: ArbiterState, now_s: float, settings: Settings) -> Step
             ledger = want.granted(state)
         if isinstance(want, AgentWant):
             if ledger is not None:
-                state, done = _agent_granted(state, want, ledger)
-                actions.extend(done)
+                wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
+                state = replace(state, ledger=ledger, agents_want=wants)
+                actions.append(SetAgentLease(want.sandbox, want.agent_bytes, "LEASE_GROWN"))
             continue
-        state, done = _growth_granted(state, want, ledger) if ledger is not None else _braked(state, want, now_s)
-        actions.extend(done)
+        call = state.calls[want.call.name]
+        if ledger is not None:
+            actions.append(SetLease(call.name, ledger.reservations[call.name].lease_bytes, "LEASE_GROWN"))
+            if call.frozen is not None:
+                actions.append(Thaw(call.name, "LEASE_GROWN"))
+            state = replace(state, ledger=ledger).with_call(replace(call, wants_more=False, frozen=None))
+        elif call.frozen is None:
+            # Braked by the kernel alone it would burn CPU in reclaim, and creep over.
+            state = state.with_call(replace(call, frozen="WAITS_FOR_MEMORY", frozen_since_s=now_s))
+            actions.append(Freeze(call.name, "WAITS_FOR_MEMORY"))
     return state, tuple(actions)
 
 
@@ -237,30 +233,6 @@ def _with_outgrown_claims(state: ArbiterState, settings: Settings) -> ArbiterSta
             if is_safe(ledger, stuck=state.stuck() - {call.name}):
                 state = replace(state, ledger=ledger)
     return state
-
-
-def _agent_granted(state: ArbiterState, want: AgentWant, ledger: MemoryLedger) -> Step:
-    wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
-    granted = SetAgentLease(want.sandbox, want.agent_bytes, "LEASE_GROWN")
-    return replace(state, ledger=ledger, agents_want=wants), (granted,)
-
-
-def _growth_granted(state: ArbiterState, want: GrowthWant, ledger: MemoryLedger) -> Step:
-    call = state.calls[want.call.name]
-    actions: list[Action] = [SetLease(call.name, ledger.reservations[call.name].lease_bytes, "LEASE_GROWN")]
-    if call.frozen is not None:
-        actions.append(Thaw(call.name, "LEASE_GROWN"))
-    after = replace(state, ledger=ledger).with_call(replace(call, wants_more=False, frozen=None))
-    return after, tuple(actions)
-
-
-def _braked(state: ArbiterState, want: GrowthWant, now_s: float) -> Step:
-    """A call that must wait is frozen: braked by the kernel alone it would burn CPU in reclaim, and creep over."""
-    call = state.calls[want.call.name]
-    if call.frozen is not None:
-        return state, ()
-    frozen = replace(call, frozen="WAITS_FOR_MEMORY", frozen_since_s=now_s)
-    return state.with_call(frozen), (Freeze(call.name, "WAITS_FOR_MEMORY"),)
 
 
 def _end_overdue(state: ArbiterState, now_s: float, settings: Settings) -> Step:
@@ -310,26 +282,23 @@ def _serve_queue(state: ArbiterState, now_s: float, settings: Settings) -> Step:
         waited_s = now_s - request.asked_at_s
         ledger = want.granted(state) if want.priority > aged and failed < settings.tried_requests else None
         if ledger is not None:
-            state, admitted = _admitted(state, want, ledger, now_s)
-            actions.append(admitted)
+            call = RunningCall(request, state.ledger.sandboxes[request.sandbox].priority, started_at_s=now_s)
+            state = _unqueued(replace(state, ledger=ledger), request.call).with_call(call)
+            lease_bytes = ledger.reservations[request.call].lease_bytes
+            actions.append(Admit(request.call, request.sandbox, lease_bytes))
             continue
         failed += 1
         if waited_s >= request.wait_s:
             retry_after_s = _expected_wait_s(state, request, now_s)
-            state = replace(state, queue=tuple(asked for asked in state.queue if asked.call != request.call))
+            state = _unqueued(state, request.call)
             actions.append(Refuse(request.call, retry_after_s, "WAITED_TOO_LONG"))
         elif waited_s >= settings.starvation_s:
             aged = max(aged, want.priority)
     return state, tuple(actions)
 
 
-def _admitted(state: ArbiterState, want: StartWant, ledger: MemoryLedger, now_s: float) -> tuple[ArbiterState, Admit]:
-    request = want.request
-    queue = tuple(asked for asked in state.queue if asked.call != request.call)
-    priority = state.ledger.sandboxes[request.sandbox].priority
-    call = RunningCall(request, priority, started_at_s=now_s)
-    after = replace(state, ledger=ledger, queue=queue).with_call(call)
-    return after, Admit(request.call, request.sandbox, ledger.reservations[request.call].lease_bytes)
+def _unqueued(state: ArbiterState, call: str) -> ArbiterState:
+    return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call))
 
 
 def _queued(state: ArbiterState, request: CallDemand, now_s: float, settings: Settings) -> Queue:

@@ -79,6 +79,10 @@ def host_facts(root: Path, version: Path = Path("/proc/version")) -> HostFacts:
     controllers = ""
     with contextlib.suppress(OSError):
         controllers = (root / "cgroup.controllers").read_text(encoding="ascii")
+    # Whether the kernel is 5.14 or newer, which has cgroup.kill; the root group has no such file to look for.
+    words = text.split()
+    release = words[2] if text.startswith("Linux version ") and len(words) > 2 else ""
+    numbers = release.split(".")[:2]
     return HostFacts(
         is_v2=(root / "cgroup.controllers").exists(),
         is_v1=(root / "memory").is_dir() or (root / "tasks").exists(),
@@ -86,13 +90,5 @@ def host_facts(root: Path, version: Path = Path("/proc/version")) -> HostFacts:
         is_writable=os.access(root, os.W_OK) and os.access(root / "cgroup.subtree_control", os.W_OK),
         kernel=text.strip(),
         has_pressure=Path("/proc/pressure/memory").exists(),
-        has_kill=_has_kill(text),
+        has_kill=all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) >= (5, 14),
     )
-
-
-def _has_kill(version: str) -> bool:
-    """Whether the kernel is 5.14 or newer, which has cgroup.kill; the root group has no such file to look for."""
-    words = version.split()
-    release = words[2] if version.startswith("Linux version ") and len(words) > 2 else ""
-    numbers = release.split(".")[:2]
-    return all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) >= (5, 14)

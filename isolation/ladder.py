@@ -6,7 +6,7 @@ killed; then the next victim. Last of all, an agent of a lower priority. Each st
 other calls may end: the victim then goes on.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from isolation.admission import is_safe
@@ -147,18 +147,16 @@ def outranked(state: ArbiterState, want: Want) -> list[RunningCall]:
     alive = [call for call in state.calls.values() if call.ending is None]
     if isinstance(want, AgentWant):
         own = [call for call in alive if call.request.sandbox == want.sandbox]
-        return in_victim_order(own if _is_short_of_its_own(state, want) else alive)
+        claims = [kept.claim_bytes for kept in state.ledger.reservations.values() if kept.sandbox == want.sandbox]
+        needed_bytes = want.agent_bytes + max(claims, default=0)
+        is_short_of_its_own = needed_bytes > state.ledger.sandboxes[want.sandbox].budget_bytes
+        return in_victim_order(own if is_short_of_its_own else alive)
     own_name = want.call.name if isinstance(want, GrowthWant) else None
     return in_victim_order(
         call
         for call in alive
         if call.priority < want.priority or (call.outgrown and call.priority == want.priority and call.name != own_name)
     )
-
-
-def _is_short_of_its_own(state: ArbiterState, want: AgentWant) -> bool:
-    claims = [kept.claim_bytes for kept in state.ledger.reservations.values() if kept.sandbox == want.sandbox]
-    return want.agent_bytes + max(claims, default=0) > state.ledger.sandboxes[want.sandbox].budget_bytes
 
 
 def agent_victim(state: ArbiterState, priority: float) -> str | None:
@@ -198,77 +196,48 @@ def relieve(state: ArbiterState, want: Want, now_s: float, settings: Settings) -
     victims = outranked(state, want)
     reason: Reason = "AGENT_NEEDS_MEMORY" if isinstance(want, AgentWant) else "HIGHER_PRIORITY_NEEDS_MEMORY"
     for rung in settings.rungs:
-        stepped = _RUNGS[rung](state, victims, reason, now_s, settings)
+        stepped = _rung(rung, state, victims, reason, now_s, settings)
         if stepped is not None:
             after, actions = stepped
             return replace(after, relieved_at_s=now_s) if actions else after, actions
-    return _kill_agent(state, want, reason)
-
-
-def _slow_down(
-    state: ArbiterState, victims: list[RunningCall], _: Reason, __: float, settings: Settings
-) -> Step | None:
-    fast = [call for call in victims if call.cpu_weight > settings.low_cpu_weight and call.frozen is None]
-    if not fast:
-        return None
-    for call in fast:
-        state = state.with_call(replace(call, cpu_weight=settings.low_cpu_weight))
-    weight = settings.low_cpu_weight
-    return state, tuple(SetCpuWeight(call.name, weight, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast)
-
-
-def _freeze(state: ArbiterState, victims: list[RunningCall], reason: Reason, now_s: float, _: Settings) -> Step | None:
-    """Freezes the first victim; what its lease holds beyond its use goes with the next readings."""
-    if not victims or victims[0].frozen is not None or victims[0].feeds_runner:
-        return None
-    call = victims[0]
-    frozen = state.with_call(replace(call, frozen=reason, frozen_since_s=now_s))
-    return frozen, (Freeze(call.name, reason),)
-
-
-def _reclaim(
-    state: ArbiterState, victims: list[RunningCall], reason: Reason, _: float, settings: Settings
-) -> Step | None:
-    if not settings.swap or not victims or victims[0].reclaimed:
-        return None
-    call = victims[0]
-    return state.with_call(replace(call, reclaimed=True)), (Reclaim(call.name, call.used_bytes, reason),)
-
-
-def _ask(
-    state: ArbiterState, victims: list[RunningCall], reason: Reason, now_s: float, settings: Settings
-) -> Step | None:
-    """Asks the agent of the first victim to shrink, and waits for it."""
-    if not victims:
-        return None
-    sandbox = victims[0].request.sandbox
-    asked_at_s = state.asked.get(sandbox)
-    if asked_at_s is None:
-        return replace(state, asked={**state.asked, sandbox: now_s}), (AskToShrink(sandbox, reason),)
-    return (state, ()) if now_s < asked_at_s + settings.ask_s else None
-
-
-def _kill(state: ArbiterState, victims: list[RunningCall], reason: Reason, _: float, __: Settings) -> Step | None:
-    """Kills the first victim; none while the memory of an earlier one is still to come back."""
-    if any(call.ending is not None for call in state.calls.values()):
-        return state, ()
-    return killed(state, victims[0], reason) if victims else None
-
-
-_RUNGS: Mapping[Rung, Callable[[ArbiterState, list[RunningCall], Reason, float, Settings], Step | None]] = {
-    "slow down": _slow_down,
-    "freeze": _freeze,
-    "reclaim": _reclaim,
-    "ask": _ask,
-    "kill": _kill,
-}
-
-
-def _kill_agent(state: ArbiterState, want: Want, reason: Reason) -> Step:
     name = agent_victim(state, state.ledger.sandboxes[want.sandbox].priority)
     if name is None:
         return state, ()
     return replace(state, dying_agents=state.dying_agents | {name}), (KillAgent(name, reason),)
+
+
+def _rung(
+    rung: Rung, state: ArbiterState, victims: list[RunningCall], reason: Reason, now_s: float, settings: Settings
+) -> Step | None:
+    """One rung for the first victim, the CPU's for all of them; None where it has nothing left to give."""
+    first = victims[0] if victims else None
+    match rung:
+        case "slow down":
+            weight = settings.low_cpu_weight
+            fast = [call for call in victims if call.cpu_weight > weight and call.frozen is None]
+            for call in fast:
+                state = state.with_call(replace(call, cpu_weight=weight))
+            slowed = tuple(SetCpuWeight(call.name, weight, "HIGHER_PRIORITY_NEEDS_CPU") for call in fast)
+            return (state, slowed) if fast else None
+        case "freeze" if first is not None and first.frozen is None and not first.feeds_runner:
+            # What its lease holds beyond its use goes with the next readings.
+            frozen = replace(first, frozen=reason, frozen_since_s=now_s)
+            return state.with_call(frozen), (Freeze(first.name, reason),)
+        case "reclaim" if settings.swap and first is not None and not first.reclaimed:
+            return state.with_call(replace(first, reclaimed=True)), (Reclaim(first.name, first.used_bytes, reason),)
+        case "ask" if first is not None:
+            sandbox = first.request.sandbox
+            asked_at_s = state.asked.get(sandbox)
+            if asked_at_s is None:
+                return replace(state, asked={**state.asked, sandbox: now_s}), (AskToShrink(sandbox, reason),)
+            return (state, ()) if now_s < asked_at_s + settings.ask_s else None
+        case "kill":
+            # The memory of an earlier victim may be still to come back.
+            if any(call.ending is not None for call in state.calls.values()):
+                return state, ()
+            return killed(state, first, reason) if first is not None else None
+        case _:
+            return None
 
 
 def killed(state: ArbiterState, call: RunningCall, reason: Reason) -> Step:

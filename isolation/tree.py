@@ -107,7 +107,11 @@ class SandboxTree:
         """
         self.homes[_checked(sandbox)] = home
         for leaf in (AGENT, LIGHT):
-            self._make_once(f"{home}/{leaf}")
+            try:
+                self.files.make(f"{home}/{leaf}")
+            except OSError as error:
+                if error.errno != errno.EEXIST:
+                    raise
         self.files.write(home, "cgroup.freeze", "1")
         try:
             while pids := self.files.read(home, "cgroup.procs").split():
@@ -253,13 +257,6 @@ class SandboxTree:
         for leaf in self.files.children(home):
             if leaf in (AGENT, LIGHT) or leaf.startswith(CALL_PREFIX):
                 yield f"{home}/{leaf}"
-
-    def _make_once(self, group: str) -> None:
-        try:
-            self.files.make(group)
-        except OSError as error:
-            if error.errno != errno.EEXIST:
-                raise
 
     def _move(self, pid: str, group: str) -> None:
         try:

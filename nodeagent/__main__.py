@@ -26,7 +26,7 @@ from nodeagent.health.prober import Prober
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
-from nodeagent.metrics import AgentMetrics, DcgmMetrics, HealthFeedMetrics, ProbeMetrics, probes, serve
+from nodeagent.metrics import Scraped, agent_metrics, dcgm_metrics, feed_metrics, probe_metrics, probes, serve
 from nodeagent.out_of_band import BmcPacing
 from nodeagent.recovery import RESTORE_S, AgentRules, Session
 from nodeagent.sandboxes.process import ProcessSettings, SandboxSupervisor
@@ -201,7 +201,8 @@ async def _run(settings: AgentSettings, address: str) -> None:
     agent = _agent(settings, backend, keys, link, meter)
     closes = [backend.close, agent.close]
     registry, tasks = CollectorRegistry(), [link.keep_up()]
-    registry.register(AgentMetrics(agent, node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: link.is_up))
+    about_agent = partial(agent_metrics, agent, node, clock, lambda: link.is_up, as_dcgm=settings.as_dcgm)
+    registry.register(Scraped(about_agent))
     try:
         await agent.start()
         if meter is not None:
@@ -214,18 +215,18 @@ async def _run(settings: AgentSettings, address: str) -> None:
                 dcgm = DcgmExporter(partial(fetched, page), own_gpus(node, lambda: agent.facts), clock)
                 sources.append(dcgm)
             feed = _health_feed(settings, sources)
-            registry.register(HealthFeedMetrics(feed))
+            registry.register(Scraped(partial(feed_metrics, feed)))
             prober = _prober(settings, feed, keys, link) if health.probes.enabled else None
             feed.start()
             closes.append(feed.close)
             tasks.append(forward(feed, agent, link, keys, node))
             if dcgm is not None:
-                registry.register(DcgmMetrics(dcgm))
+                registry.register(Scraped(partial(dcgm_metrics, dcgm)))
                 dcgm.start()
                 closes.append(dcgm.close)
             if prober is not None:
                 receivers.append(prober.receive)
-                registry.register(ProbeMetrics(prober))
+                registry.register(Scraped(partial(probe_metrics, prober)))
                 prober.start()
                 closes.append(prober.close)
         isolation = None

@@ -299,8 +299,7 @@ class NodeAgent:
         """Lowers every device to its lease: after this agent nobody would end a burst."""
         if self._record.holder is None:
             return
-        enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
-        lower, _ = orders(self.allowed_w(), enforced_w, {})
+        lower, _ = orders(self.allowed_w(), self._enforced_w(), {})
         for order in lower:
             await self._set_limit(order)
 
@@ -366,7 +365,7 @@ class NodeAgent:
         }
         wanted_w = limits_to_set_w(allowed_w, highest_w, self._bursting)
         self._hardware.leave_at(allowed_w)
-        enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
+        enforced_w = self._enforced_w()
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
         lower, higher = orders(wanted_w, enforced_w, asked_w)
         # Lowered in any case, raised only with a record: after a crash a limit of ours must be known as such.
@@ -382,9 +381,11 @@ class NodeAgent:
             if answer_w is not None:
                 settled[order.uuid] = after_setting(settled[order.uuid], answer_w)
         recorded = await self._remember(replace(self._record, previous=settled))
-        enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
-        if recorded and holder.sequence >= 0 and is_in_force(wanted_w, enforced_w):
+        if recorded and holder.sequence >= 0 and is_in_force(wanted_w, self._enforced_w()):
             self._in_force = (holder.epoch, holder.sequence)
+
+    def _enforced_w(self) -> dict[str, float]:
+        return {uuid: each.limit_w for uuid, each in self.readings.items() if each.limit_w is not None}
 
     async def _is_at(self, order: LimitOrder) -> bool:
         """Sets this limit and returns whether the device reports it as requested, and enforces no more."""

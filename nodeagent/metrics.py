@@ -35,148 +35,100 @@ UNTYPED = frozenset({"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"})
 """A counter, but the client library appends `_total` to each counter, which DCGM's name lacks."""
 
 
-class AgentMetrics(Collector):
-    """Collector that reads the agent when Prometheus scrapes."""
+class Scraped(Collector):
+    """Collector of the metrics that a function returns whenever Prometheus scrapes."""
 
-    def __init__(
-        self, agent: NodeAgent, node: str, clock: Clock, *, as_dcgm: bool, is_linked: Callable[[], bool]
-    ) -> None:
-        self._agent, self._node, self._clock, self._as_dcgm = agent, node, clock, as_dcgm
-        self._is_linked = is_linked
+    def __init__(self, metrics: Callable[[], Iterator[Metric]]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        agent, now_s = self._agent, self._clock()
-        left_s = max(0.0, agent.holder.ends_s - now_s)
-        yield GaugeMetricFamily(
-            "tonnage_agent_lease_remaining_seconds",
-            "Seconds until the power lease ends; 0: none is held.",
-            value=left_s,
-        )
-        yield GaugeMetricFamily(
-            "tonnage_agent_link_up", "1 while connected to a controller.", value=float(self._is_linked())
-        )
-        yield GaugeMetricFamily(
-            "tonnage_agent_look_age_seconds",
-            "Seconds since the devices were last read.",
-            value=max(0.0, now_s - agent.looked_at_s),
-        )
-        if (metered := agent.metered) is not None:
-            yield GaugeMetricFamily(
-                "tonnage_agent_node_draw_watts", "Draw of the whole node by its meter.", value=metered.watts
-            )
-        yield from self._devices()
-        yield _counted("tonnage_agent_looks", "Readings of the devices.", agent.counts.looks)
-        yield _counted("tonnage_agent_leases_accepted", "Power leases that were accepted.", agent.counts.leases)
-        yield _counted("tonnage_agent_floors", "Times a lease ended without renewal.", agent.counts.floors)
-        yield _by_code("tonnage_agent_leases_refused", "Power leases that were refused.", agent.counts.refused)
-        yield _by_code("tonnage_agent_device_errors", "Calls to devices that failed.", agent.counts.failed)
-        if self._as_dcgm:
-            yield from self._dcgm()
-
-    def _devices(self) -> Iterator[Metric]:
-        allowed = GaugeMetricFamily(
-            "tonnage_agent_device_allowed_watts", "Draw that the device is allowed now.", labels=["device"]
-        )
-        limit = GaugeMetricFamily("tonnage_agent_device_limit_watts", "Limit that is enforced now.", labels=["device"])
-        draw = GaugeMetricFamily("tonnage_agent_device_draw_watts", "Mean draw of the last second.", labels=["device"])
-        for uuid, watts in self._agent.allowed_w().items():
-            allowed.add_metric([uuid], watts)
-        for uuid, reading in self._agent.readings.items():
-            if reading.limit_w is not None:
-                limit.add_metric([uuid], reading.limit_w)
-        for uuid, watts in self._agent.draw_w.items():
-            draw.add_metric([uuid], watts)
-        yield from (allowed, limit, draw, _throttled(self._agent.readings))
-
-    def _dcgm(self) -> Iterator[Metric]:
-        for name, help_text, value in DCGM:
-            kind = UntypedMetricFamily if name in UNTYPED else GaugeMetricFamily
-            family = kind(name, help_text, labels=["gpu", "UUID", "device", "modelName", "Hostname"])
-            for number, (uuid, reading) in enumerate(sorted(self._agent.readings.items())):
-                if (shown := value(reading)) is not None and uuid in self._agent.facts:
-                    model = self._agent.facts[uuid].model
-                    family.add_metric([str(number), uuid, f"nvidia{number}", model, self._node], shown)
-            yield family
+        return self._metrics()
 
 
-class HealthFeedMetrics(Collector):
-    """Collector of the health feed: what is heard from pods, and what is not forwarded."""
-
-    def __init__(self, feed: HealthFeed) -> None:
-        self._feed = feed
-
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "tonnage_agent_health_pods", "Pods with a socket for records.", value=float(len(self._feed.sockets.pods))
-        )
-        yield GaugeMetricFamily(
-            "tonnage_agent_health_waiting_bytes",
-            "Bytes of records that wait to be sent.",
-            value=float(self._feed.outbox.waiting_bytes),
-        )
-        dropped = CounterMetricFamily(
-            "tonnage_agent_health_dropped", "Datagrams of records that were not forwarded.", labels=["cause"]
-        )
-        for cause, count in sorted(self._feed.dropped.items()):
-            dropped.add_metric([cause], count)
-        yield dropped
-
-
-class DcgmMetrics(Collector):
-    """Collector of the reading of the node's DCGM exporter."""
-
-    def __init__(self, exporter: DcgmExporter) -> None:
-        self._exporter = exporter
-
-    def collect(self) -> Iterator[Metric]:
-        yield _counted("tonnage_agent_health_dcgm_reads", "Readings of the DCGM exporter.", self._exporter.reads)
-        yield _by_code(
-            "tonnage_agent_health_dcgm_failed_reads", "Readings of it that failed.", dict(self._exporter.failed)
-        )
-
-
-class ProbeMetrics(Collector):
-    """Collector of pair probes: what this node has measured and served, and whom it has cut off."""
-
-    def __init__(self, prober: Prober) -> None:
-        self._prober = prober
-
-    def collect(self) -> Iterator[Metric]:
-        listener = self._prober.listener
-        family = CounterMetricFamily("tonnage_agent_health_probes", "Pair probes of this node.", labels=["role"])
-        family.add_metric(["measured"], self._prober.measured)
-        family.add_metric(["served"], listener.served)
-        family.add_metric(["cut off"], listener.refused)
+def agent_metrics(
+    agent: NodeAgent, node: str, clock: Clock, is_linked: Callable[[], bool], *, as_dcgm: bool
+) -> Iterator[Metric]:
+    """State of the agent and of its devices."""
+    now_s, counts, readings = clock(), agent.counts, agent.readings
+    left_s = max(0.0, agent.holder.ends_s - now_s)
+    seen_s = max(0.0, now_s - agent.looked_at_s)
+    limits_w = {uuid: each.limit_w for uuid, each in readings.items() if each.limit_w is not None}
+    # Every reason of a device whose back end reports any, so that an absent one shows as 0.
+    throttled = {
+        (uuid, reason): float(reason in each.throttled_by)
+        for uuid, each in readings.items()
+        if each.throttled_by is not None
+        for reason in THROTTLES
+    }
+    yield _gauge("lease_remaining_seconds", "Seconds until the power lease ends; 0: none is held.", left_s)
+    yield _gauge("link_up", "1 while connected to a controller.", float(is_linked()))
+    yield _gauge("look_age_seconds", "Seconds since the devices were last read.", seen_s)
+    if (metered := agent.metered) is not None:
+        yield _gauge("node_draw_watts", "Draw of the whole node by its meter.", metered.watts)
+    yield _gauge("device_allowed_watts", "Draw that the device is allowed now.", agent.allowed_w(), "device")
+    yield _gauge("device_limit_watts", "Limit that is enforced now.", limits_w, "device")
+    yield _gauge("device_draw_watts", "Mean draw of the last second.", agent.draw_w, "device")
+    why = "1 while this reason holds the device's clocks down."
+    yield _gauge("device_throttled", why, throttled, "device", "reason")
+    yield _counter("looks", "Readings of the devices.", counts.looks)
+    yield _counter("leases_accepted", "Power leases that were accepted.", counts.leases)
+    yield _counter("floors", "Times a lease ended without renewal.", counts.floors)
+    yield _counter("leases_refused", "Power leases that were refused.", _sorted(counts.refused), "code")
+    yield _counter("device_errors", "Calls to devices that failed.", _sorted(counts.failed), "code")
+    for name, help_text, value in DCGM if as_dcgm else ():
+        kind = UntypedMetricFamily if name in UNTYPED else GaugeMetricFamily
+        family = kind(name, help_text, labels=["gpu", "UUID", "device", "modelName", "Hostname"])
+        for number, (uuid, reading) in enumerate(sorted(readings.items())):
+            if (shown := value(reading)) is not None and uuid in agent.facts:
+                family.add_metric([str(number), uuid, f"nvidia{number}", agent.facts[uuid].model, node], shown)
         yield family
-        yield _by_code(
-            "tonnage_agent_health_orders_refused", "Orders for probes that were refused.", self._prober.refused
-        )
 
 
-def _throttled(readings: Mapping[str, DeviceReading]) -> Metric:
-    """All throttling reasons of every device whose back end reports any, so that an absent one shows as 0."""
-    family = GaugeMetricFamily(
-        "tonnage_agent_device_throttled",
-        "1 while this reason holds the device's clocks down.",
-        labels=["device", "reason"],
-    )
-    for uuid, reading in readings.items():
-        if reading.throttled_by is not None:
-            for reason in THROTTLES:
-                family.add_metric([uuid, reason], float(reason in reading.throttled_by))
-    return family
+def feed_metrics(feed: HealthFeed) -> Iterator[Metric]:
+    """What the health feed receives from pods, and what is not forwarded."""
+    waiting_bytes = float(feed.outbox.waiting_bytes)
+    yield _gauge("health_pods", "Pods with a socket for records.", float(len(feed.sockets.pods)))
+    yield _gauge("health_waiting_bytes", "Bytes of records that wait to be sent.", waiting_bytes)
+    yield _counter("health_dropped", "Datagrams of records that were not forwarded.", _sorted(feed.dropped), "cause")
 
 
-def _counted(name: str, help_text: str, value: float) -> Metric:
-    family = CounterMetricFamily(name, help_text)
-    family.add_metric([], value)
-    return family
+def dcgm_metrics(exporter: DcgmExporter) -> Iterator[Metric]:
+    """Readings of the node's DCGM exporter."""
+    yield _counter("health_dcgm_reads", "Readings of the DCGM exporter.", exporter.reads)
+    yield _counter("health_dcgm_failed_reads", "Readings of it that failed.", _sorted(exporter.failed), "code")
 
 
-def _by_code(name: str, help_text: str, values: dict[str, int]) -> Metric:
-    family = CounterMetricFamily(name, help_text, labels=["code"])
-    for code, value in sorted(values.items()):
-        family.add_metric([code], value)
+def probe_metrics(prober: Prober) -> Iterator[Metric]:
+    """What this node has measured and served of pair probes, and whom it has cut off."""
+    listener = prober.listener
+    roles = {"measured": prober.measured, "served": listener.served, "cut off": listener.refused}
+    yield _counter("health_probes", "Pair probes of this node.", roles, "role")
+    yield _counter("health_orders_refused", "Orders for probes that were refused.", _sorted(prober.refused), "code")
+
+
+def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+    # A copy: another thread may count meanwhile.
+    return dict(sorted(dict(counts).items()))
+
+
+Values = float | Mapping[str, float] | Mapping[str, int] | Mapping[tuple[str, str], float]
+"""One value, or values by label; by a pair where there are two labels."""
+
+
+def _gauge(name: str, help_text: str, values: Values, *labels: str) -> Metric:
+    return _filled(GaugeMetricFamily(f"tonnage_agent_{name}", help_text, labels=labels), values)
+
+
+def _counter(name: str, help_text: str, values: Values, *labels: str) -> Metric:
+    return _filled(CounterMetricFamily(f"tonnage_agent_{name}", help_text, labels=labels), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+    if isinstance(values, int | float):
+        family.add_metric([], values)
+    else:
+        for key, value in values.items():
+            family.add_metric([key] if isinstance(key, str) else key, value)
     return family
 
 

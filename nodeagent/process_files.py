@@ -88,16 +88,13 @@ def _add_end(process: Path, descriptor: str, read: set[int], write: set[int]) ->
         if not target.startswith("pipe:["):
             return
         inode = int(target[len("pipe:[") : -1])
-        mode = _access_mode((process / "fdinfo" / descriptor).read_text(encoding="ascii"))
+        fdinfo = (process / "fdinfo" / descriptor).read_text(encoding="ascii")
+        flags = next((line.split()[1] for line in fdinfo.splitlines() if line.startswith("flags:")), "0")
+        mode = int(flags, 8) & ACCESS_MODE
         if mode != os.O_WRONLY:
             read.add(inode)
         if mode != os.O_RDONLY:
             write.add(inode)
-
-
-def _access_mode(fdinfo: str) -> int:
-    flags = next((line.split()[1] for line in fdinfo.splitlines() if line.startswith("flags:")), "0")
-    return int(flags, 8) & ACCESS_MODE
 
 
 def feeding(frozen: Mapping[str, PipeEnds], running: Mapping[str, PipeEnds]) -> frozenset[str]:

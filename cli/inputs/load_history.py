@@ -5,14 +5,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
 
 from cluster.arrays import column
 from cluster.errors import ConfigError, Mistake
-from controller.loops.autoscaler.prometheus import REFUSALS, Series, SourceError, series_in
+from controller.loops.autoscaler.prometheus import REFUSALS, SourceError, series_in
 from simulator.scaling.traces import DAY_S, LoadTrace
 
 MOST_POINTS = 10_000
@@ -37,8 +37,20 @@ def from_prometheus(
     start_s = end_s - (steps - 1) * step_s
     values = np.full(steps, np.nan)
     labels: Mapping[str, str] | None = None
-    for part_start_s, part_end_s in _parts(start_s, end_s, step_s):
-        for series in _series(get(_url(url, query, part_start_s, part_end_s, step_s)), url, query):
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        _refuse(f"--prometheus {url}", "is no address", "http://prometheus:9090")
+    first_s = start_s
+    while first_s <= end_s:
+        last_s = min(first_s + (MOST_POINTS - 1) * step_s, end_s)  # both ends are included
+        asked = urllib.parse.urlencode({"query": query, "start": first_s, "end": last_s, "step": step_s})
+        first_s += MOST_POINTS * step_s
+        try:
+            found = series_in(get(f"{url.rstrip('/')}/api/v1/query_range?{asked}"))
+        except SourceError as error:
+            raise ConfigError(Mistake(f"--prometheus {url}", str(error), "check the query in its own page")) from error
+        if len(found) > 1:
+            _refuse(f"--query {query}", f"gives {len(found)} series", "add them up: sum(...)")
+        for series in found:
             if labels is not None and series.labels != labels:
                 _refuse(f"--query {query}", "gives more than one series", "add them up: sum(...)")
             labels = series.labels
@@ -73,32 +85,6 @@ def getter(fetch: Fetch) -> Fetch:
             _refuse(url.partition("?")[0], f"cannot be read: {error}", "check --prometheus")
 
     return get
-
-
-def _parts(start_s: float, end_s: float, step_s: float) -> Iterator[tuple[float, float]]:
-    """Ranges of at most MOST_POINTS points, both ends included."""
-    first_s = start_s
-    while first_s <= end_s:
-        yield first_s, min(first_s + (MOST_POINTS - 1) * step_s, end_s)
-        first_s += MOST_POINTS * step_s
-
-
-def _url(url: str, query: str, start_s: float, end_s: float, step_s: float) -> str:
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        _refuse(f"--prometheus {url}", "is no address", "http://prometheus:9090")
-    asked = urllib.parse.urlencode({"query": query, "start": start_s, "end": end_s, "step": step_s})
-    return f"{url.rstrip('/')}/api/v1/query_range?{asked}"
-
-
-def _series(body: bytes, url: str, query: str) -> Sequence[Series]:
-    """Series of an answer of /api/v1/query_range."""
-    try:
-        found = series_in(body)
-    except SourceError as error:
-        raise ConfigError(Mistake(f"--prometheus {url}", str(error), "check the query in its own page")) from error
-    if len(found) > 1:
-        _refuse(f"--query {query}", f"gives {len(found)} series", "add them up: sum(...)")
-    return found
 
 
 def _refuse(place: str, problem: str, remedy: str = "") -> NoReturn:

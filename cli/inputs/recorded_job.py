@@ -29,17 +29,8 @@ BEAT_S = 0.5
 STILL_S = 121.5
 """Time for which the job stands still in the replay: a hang in the first operations of a group is judged after two
 minutes."""
-_OPS = {
-    "all_reduce": Op.ALL_REDUCE,
-    "all_gather": Op.ALL_GATHER,
-    "reduce_scatter": Op.REDUCE_SCATTER,
-    "broadcast": Op.BROADCAST,
-    "reduce": Op.REDUCE,
-    "all_to_all": Op.ALL_TO_ALL,
-    "barrier": Op.BARRIER,
-    "gather": Op.GATHER,
-    "scatter": Op.SCATTER,
-}
+_OPS = tuple(op for op in Op if Op.OTHER < op < Op.SEND)
+"""Collectives by name; `reduce` comes after `reduce_scatter`, of which it is the beginning."""
 _LISTS = ("build_intlist", "build_doublelist", "build_boollist")
 
 
@@ -71,13 +62,13 @@ def ticks_of_dumps(dumps: Mapping[int, Path]) -> Iterator[tuple[float, bytes]]:
     read = {rank: _read_dump(path) for rank, path in dumps.items()}
     groups = _groups(read, dumps)
     ranks = sorted({rank for group in groups for rank in group.ranks} | read.keys())
-    entries = {rank: _collectives(dump) for rank, dump in read.items()}
-    now_ns = max((_last_ns(each) for each in entries.values()), default=0)
+    entries = {rank: _collectives(dump, groups) for rank, dump in read.items()}
+    now_ns = max((each.last_ns for mine in entries.values() for each in mine), default=0)
     yield 0.0, b"".join(_introduction(rank, ranks, groups) for rank in ranks)
-    yield 1.5, b"".join(_finished(rank, entries[rank], groups, now_ns) for rank in entries)
+    yield 1.5, b"".join(_finished(rank, mine, now_ns) for rank, mine in entries.items())
     for beat in range(1, int(STILL_S / BEAT_S)):
-        since_ns = int(beat * BEAT_S * 1e9)
-        yield 1.5 + beat * BEAT_S, b"".join(_beat(rank, entries[rank], groups, now_ns, since_ns) for rank in entries)
+        at_ns = now_ns + int(beat * BEAT_S * 1e9)
+        yield 1.5 + beat * BEAT_S, b"".join(_beat(rank, mine, now_ns, at_ns) for rank, mine in entries.items())
 
 
 class _OnlyLists(pickle.Unpickler):
@@ -126,29 +117,40 @@ def _groups(read: Mapping[int, Mapping[str, Any]], paths: Mapping[int, Path]) ->
     return tuple(found[name] for name in sorted(found))
 
 
-def _collectives(dump: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    made = [each for each in dump["entries"] if isinstance(each, dict) and not each.get("is_p2p")]
-    return sorted(made, key=lambda each: int(each.get("time_created_ns") or 0))
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One collective of a dump. Instants are 0 where the dump has none."""
+
+    op: Op
+    group: int
+    """-1 for one that no dump describes."""
+    seq: int
+    created_ns: int
+    completed_ns: int
+    last_ns: int
+    is_done: bool
 
 
-def _last_ns(entries: Sequence[Mapping[str, Any]]) -> int:
-    instants = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
-    return max((int(each.get(name) or 0) for each in entries for name in instants), default=0)
-
-
-def _number(entry: Mapping[str, Any], groups: Sequence[_Group]) -> int:
-    """Number of an entry's group; -1 for one that no dump describes."""
-    name = str((entry.get("process_group") or ("",))[0])
-    return next((number for number, group in enumerate(groups) if group.name == name), -1)
-
-
-def _op(entry: Mapping[str, Any]) -> Op:
-    name = str(entry.get("profiling_name", "")).rpartition(":")[2].lstrip("_")
-    return next((op for word, op in _OPS.items() if name.startswith(word)), Op.OTHER)
-
-
-def _is_done(entry: Mapping[str, Any]) -> bool:
-    return entry.get("state") == "completed" or bool(entry.get("retired"))
+def _collectives(dump: Mapping[str, Any], groups: Sequence[_Group]) -> list[_Entry]:
+    made = []
+    for each in dump["entries"]:
+        if isinstance(each, dict) and not each.get("is_p2p"):
+            op = str(each.get("profiling_name", "")).rpartition(":")[2].lstrip("_")
+            name = str((each.get("process_group") or ("",))[0])
+            instants = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
+            created_ns, started_ns, completed_ns = (int(each.get(instant) or 0) for instant in instants)
+            made.append(
+                _Entry(
+                    op=next((known for known in _OPS if op.startswith(known.name.lower())), Op.OTHER),
+                    group=next((number for number, group in enumerate(groups) if group.name == name), -1),
+                    seq=int(each.get("collective_seq_id") or 0),
+                    created_ns=created_ns,
+                    completed_ns=completed_ns,
+                    last_ns=max(created_ns, started_ns, completed_ns),
+                    is_done=each.get("state") == "completed" or bool(each.get("retired")),
+                )
+            )
+    return sorted(made, key=lambda each: each.created_ns)
 
 
 def _introduction(rank: int, ranks: Sequence[int], groups: Sequence[_Group]) -> bytes:
@@ -161,45 +163,28 @@ def _introduction(rank: int, ranks: Sequence[int], groups: Sequence[_Group]) -> 
     return _framed(made, rank, 0)
 
 
-def _finished(rank: int, entries: Sequence[Mapping[str, Any]], groups: Sequence[_Group], now_ns: int) -> bytes:
+def _finished(rank: int, entries: Sequence[_Entry], now_ns: int) -> bytes:
     made = []
     for each in entries:
-        number = _number(each, groups)
-        if number < 0 or not _is_done(each):
-            continue
-        enter_ns = int(each.get("time_created_ns") or 0)
-        exit_ns = int(each.get("time_discovered_completed_ns") or enter_ns)
-        seq = int(each.get("collective_seq_id") or 0)
-        made.append(
-            records.packed(
-                Kind.OPERATION, op=_op(each), group=number, seq=seq, at_ns=enter_ns, for_ns=max(exit_ns - enter_ns, 0)
+        if each.group >= 0 and each.is_done:
+            at_ns, for_ns = each.created_ns, max((each.completed_ns or each.created_ns) - each.created_ns, 0)
+            made.append(
+                records.packed(Kind.OPERATION, op=each.op, group=each.group, seq=each.seq, at_ns=at_ns, for_ns=for_ns)
             )
-        )
     most = records.FRAME_RECORDS
     return b"".join(_framed(made[start : start + most], rank, now_ns) for start in range(0, len(made), most))
 
 
-def _beat(
-    rank: int, entries: Sequence[Mapping[str, Any]], groups: Sequence[_Group], now_ns: int, since_ns: int
-) -> bytes:
+def _beat(rank: int, entries: Sequence[_Entry], now_ns: int, at_ns: int) -> bytes:
     """Heartbeat some time after the dump, when nothing has changed."""
-    waits = [each for each in entries if not _is_done(each) and _number(each, groups) >= 0][:4]
-    left_ns = max(
-        (int(each.get("time_discovered_completed_ns") or 0) for each in entries if _is_done(each)), default=now_ns
-    )
-    at_ns = now_ns + since_ns
+    waits = [each for each in entries if not each.is_done and each.group >= 0][:4]
+    left_ns = max((each.completed_ns for each in entries if each.is_done), default=now_ns)
     made = [records.packed(Kind.BEAT, group=len(waits), at_ns=at_ns, for_ns=max(at_ns - left_ns, 0))]
     for each in waits:
-        enter_ns, seq = int(each.get("time_created_ns") or now_ns), int(each.get("collective_seq_id") or 0)
+        enter_ns = each.created_ns or now_ns
+        for_ns = max(at_ns - enter_ns, 0)
         made.append(
-            records.packed(
-                Kind.IN_FLIGHT,
-                op=_op(each),
-                group=_number(each, groups),
-                seq=seq,
-                at_ns=enter_ns,
-                for_ns=max(at_ns - enter_ns, 0),
-            )
+            records.packed(Kind.IN_FLIGHT, op=each.op, group=each.group, seq=each.seq, at_ns=enter_ns, for_ns=for_ns)
         )
     return _framed(made, rank, at_ns)
 
@@ -227,17 +212,15 @@ class TimedVerdict:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        verdict = self.verdict
-        ranks = ",".join(map(str, verdict.ranks)) or "-"
-        other = str(verdict.cause) if verdict.cause else verdict.probe or "-"
+        data = self.as_data()
         return (
             f"{self.at_s:.1f} s",
-            str(verdict.syndrome),
-            str(verdict.part),
-            ranks,
-            f"{verdict.confidence:.2f}",
-            other,
-            "; ".join(verdict.evidence),
+            data["syndrome"],
+            data["part"],
+            ",".join(map(str, data["ranks"])) or "-",
+            f"{data['confidence']:.2f}",
+            data["cause"] or data["probe"] or "-",
+            "; ".join(data["evidence"]),
         )
 
     def as_data(self) -> dict[str, Any]:
@@ -339,16 +322,10 @@ def ticks_of(folder: Path) -> Iterator[tuple[float, bytes]]:
         raise ConfigError(Mistake(str(folder), words, "see docs/health.md, Replay"))
 
 
-def introductions_of(records: Any) -> bytes:
+def introductions_of(found: Any) -> bytes:
     """Frames that introduce all ranks."""
-    from tonnage.records import header
-
-    made = []
-    for rank in np.unique(records.rank).tolist():
-        rows = records.rows[records.rank == rank]
-        head = header(len(rows), rank=rank, at_ns=0, wall_minus_ns=0, incarnation=0, dropped=0)
-        made.append(head + rows.tobytes())
-    return b"".join(made)
+    rows_of = {rank: found.rows[found.rank == rank] for rank in np.unique(found.rank).tolist()}
+    return b"".join(_framed([row.tobytes() for row in rows], rank, 0) for rank, rows in rows_of.items())
 
 
 def _ticks_of_frames(everything: bytes) -> Iterator[tuple[float, bytes]]:

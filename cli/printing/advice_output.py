@@ -16,29 +16,22 @@ CAVEAT = (
 
 
 def as_json(found: AdviceReport, prices: str) -> str:
-    fleet = {"nodes": found.fleet.nodes, "gpus": found.fleet.gpus, "gpus_used": figure(found.fleet.used)}
-    return written(
-        {
-            "record": 1,
-            "prices": prices,
-            "fleet": {
-                **fleet,
-                "cost_per_hour": figure(found.fleet.cost_per_hour),
-                "idle_cost_per_hour": figure(found.fleet.idle_cost_per_hour),
-            },
-            "power_limits": {
-                "gpus": found.watts.gpus,
-                "all_w": figure(found.watts.all_w),
-                "idle_w": figure(found.watts.idle_w),
-            },
-            "advice": [
-                {**asdict(each), "about": list(each.about), "dollars_per_hour": figure(each.dollars_per_hour)}
-                for each in found.advice
-            ],
-            "unpriced_nodes": list(found.unpriced),
+    fleet, watts = found.fleet, found.watts
+    record = {
+        "record": 1,
+        "prices": prices,
+        "fleet": {
+            "nodes": fleet.nodes,
+            "gpus": fleet.gpus,
+            "gpus_used": figure(fleet.used),
+            "cost_per_hour": figure(fleet.cost_per_hour),
+            "idle_cost_per_hour": figure(fleet.idle_cost_per_hour),
         },
-        "json",
-    )
+        "power_limits": {"gpus": watts.gpus, "all_w": figure(watts.all_w), "idle_w": figure(watts.idle_w)},
+        "advice": [asdict(each) | {"dollars_per_hour": figure(each.dollars_per_hour)} for each in found.advice],
+        "unpriced_nodes": found.unpriced,
+    }
+    return written(record, "json")
 
 
 def headline(found: AdviceReport) -> str:

@@ -13,7 +13,7 @@ from cli.printing.differences import Document
 from cli.printing.plan_figures import figure, instances, money, named, reason_document
 from cli.printing.tables import table
 from cluster.arrays import Names
-from cluster.plans import Plan, Step
+from cluster.plans import Plan, Reason, Step
 from cluster.version import VERSION
 from controller.recording.bundle import Bundle, RecordedCycle, Replayed, key_of, unplaced_of
 
@@ -60,12 +60,8 @@ def decided(cycle: RecordedCycle) -> Document:
         "repeats": entry.repeats,
         "stage_s": dict(entry.stage_s),
         "done": [step_document(step) for step in cycle.outcome.done],
-        "undone": [
-            {**step_document(each.step), "failure": reason_document(each.reason)} for each in cycle.outcome.undone
-        ],
-        "refused": [
-            {**step_document(each.step), "refusal": reason_document(each.reason)} for each in cycle.guarded.refused
-        ],
+        "undone": [step_document(each.step, failure=each.reason) for each in cycle.outcome.undone],
+        "refused": [step_document(each.step, refusal=each.reason) for each in cycle.guarded.refused],
         "unplaced": [
             {"workload": each.workload, "reason": reason_document(each.reason)} for each in cycle.guarded.unplaced
         ],
@@ -74,10 +70,11 @@ def decided(cycle: RecordedCycle) -> Document:
     }
 
 
-def step_document(step: Step) -> Document:
-    """Action with its fields and its reason, as plain data."""
+def step_document(step: Step, **more: Reason) -> Document:
+    """Action with its fields and its reason, as plain data; more: further reasons, by name."""
     fields: Document = msgspec.to_builtins(step.action.values())
-    return {"action": type(step.action).__name__, **fields, "reason": reason_document(step.reason)}
+    reasons = {name: reason_document(reason) for name, reason in {"reason": step.reason, **more}.items()}
+    return {"action": type(step.action).__name__, **fields, **reasons}
 
 
 def as_json(value: Any) -> bytes:
@@ -126,8 +123,8 @@ def _cycle(each: Replayed) -> Document:
         "at": instant(each.entry.at_s),
         "is_same": each.is_same,
         "actions": len(each.before.actions),
-        "added": [step_document(step) for step in each.added],
-        "removed": [step_document(step) for step in each.removed],
+        "added": list(map(step_document, each.added)),
+        "removed": list(map(step_document, each.removed)),
         "changed": [
             {"before": step_document(both.before), "after": step_document(both.after)} for both in each.changed
         ],
@@ -147,16 +144,15 @@ def replay_tables(cycles: Sequence[Replayed]) -> Iterator[str]:
     """Cycles that differ, with their actions, and a summary line."""
     differing = [each for each in cycles if not each.is_same]
     if differing:
-        yield table(("CYCLE", "AT", "ADDED", "REMOVED", "CHANGED", "$/HOUR", "$ NOW"), map(_row, differing))
+        rows = []
+        for each in differing:
+            counts = (len(each.added), len(each.removed), len(each.changed))
+            costs = (money(each.cost_before), money(each.cost_after))
+            rows.append((str(each.entry.number), instant(each.entry.at_s), *map(str, counts), *costs))
+        yield table(("CYCLE", "AT", "ADDED", "REMOVED", "CHANGED", "$/HOUR", "$ NOW"), rows)
         yield "\n".join(line for each in differing for line in _lines(each)) + "\n"
     same = len(cycles) - len(differing)
     yield f"{len(cycles)} cycles replayed: {same} the same, {len(differing)} different."
-
-
-def _row(each: Replayed) -> tuple[str, ...]:
-    counts = (len(each.added), len(each.removed), len(each.changed))
-    costs = (money(each.cost_before), money(each.cost_after))
-    return (str(each.entry.number), instant(each.entry.at_s), *map(str, counts), *costs)
 
 
 def _lines(each: Replayed) -> Iterator[str]:

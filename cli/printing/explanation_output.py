@@ -84,7 +84,13 @@ def _pod(why: PodWhy) -> Document:
     ]
     return {
         "pod": why.name,
-        "asks": _asks(why.shape),
+        "asks": {
+            "cpu_milli": why.shape.cpu_milli,
+            "memory_bytes": why.shape.memory_bytes,
+            "gpus": why.shape.gpus,
+            "gpu_milli": why.shape.gpu_milli,
+            "gpu_types": list(why.shape.gpu_types),
+        },
         "priority": why.priority,
         "gang": why.gang,
         "node_before": why.node_before,
@@ -93,16 +99,6 @@ def _pod(why: PodWhy) -> Document:
         "reason": reason_document(why.reason) if why.reason else None,
         "candidates": candidates,
         "shortage": reason_document(why.seats.shortage) if why.seats.shortage else None,
-    }
-
-
-def _asks(shape: PodShape) -> Document:
-    return {
-        "cpu_milli": shape.cpu_milli,
-        "memory_bytes": shape.memory_bytes,
-        "gpus": shape.gpus,
-        "gpu_milli": shape.gpu_milli,
-        "gpu_types": list(shape.gpu_types),
     }
 
 
@@ -126,7 +122,12 @@ def tables(why: Why) -> Iterator[str]:
             if why.seat:
                 yield from _pod_tables(why.seat)
         case NodeWhy():
-            yield from _node_tables(why)
+            yield f"{why.name}: {why.gpu_type or 'no GPU type'}{'' if why.schedulable else ', unschedulable'}"
+            gpus = ", ".join(f"{free / 10:g} %" for free in why.free_gpu_milli)
+            free = f"{why.free_cpu_milli / 1000:g} cores, {why.free_memory_bytes / GIB:.4g} GiB"
+            yield f"Free after the plan: {free}{', of its GPUs ' + gpus if gpus else ''}\n"
+            there = ((pod, ",".join(map(str, devices)) or "-", plan) for pod, devices, plan in why.pods)
+            yield table(("POD", "DEVICES", "PLAN"), there)
         case _:
             assert_never(why)
 
@@ -207,12 +208,3 @@ def _words(shape: PodShape) -> str:
         gpu = f"{shape.gpus} GPU{'s' if shape.gpus != 1 else ''}"
     types = f" ({' or '.join(shape.gpu_types)})" if shape.gpu_types else ""
     return f"{gpu}{types}, {shape.cpu_milli / 1000:g} cores, {shape.memory_bytes / GIB:.4g} GiB"
-
-
-def _node_tables(why: NodeWhy) -> Iterator[str]:
-    yield f"{why.name}: {why.gpu_type or 'no GPU type'}{'' if why.schedulable else ', unschedulable'}"
-    gpus = ", ".join(f"{free / 10:g} %" for free in why.free_gpu_milli)
-    free = f"{why.free_cpu_milli / 1000:g} cores, {why.free_memory_bytes / GIB:.4g} GiB"
-    yield f"Free after the plan: {free}{', of its GPUs ' + gpus if gpus else ''}\n"
-    rows = ((pod, ",".join(map(str, devices)) or "-", plan) for pod, devices, plan in why.pods)
-    yield table(("POD", "DEVICES", "PLAN"), rows)

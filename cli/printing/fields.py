@@ -7,14 +7,15 @@ are comparable, where kubectl fails.
 """
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from typing import Any, TypeVar
 
-from cli.printing.columns import NONE, float_text
+from cli.printing.columns import NONE, as_table, float_text
 from cluster.errors import ConfigError, Mistake
 
 Select = Callable[[Any, Any], Iterator[Any]]
@@ -46,12 +47,12 @@ class Range:
 Part = Text | Path | Range
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
 }
 _SPLIT = re.compile(r"\{((?:[^{}'\"]|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")*)\}")
 _NAME = re.compile(r"(?:\\.|[^.\[\]\\\s])+")
@@ -148,7 +149,7 @@ def _path(text: str, template: str) -> Path:
             if name is None:
                 raise _wrong(template, f"cannot read {rest!r}")
             rest = rest.removeprefix(".")[name.end() :]
-            steps.append(_named(re.sub(r"\\(.)", r"\1", name[0])))
+            steps.append(partial(_member, re.sub(r"\\(.)", r"\1", name[0])))
     return Path(tuple(steps))
 
 
@@ -178,7 +179,10 @@ def _selection(inside: str, template: str) -> Select:
 
 def _one(text: str, template: str) -> Select:
     if text[:1] in ("'", '"'):
-        return _at(_path(f".{text[1:-1]}", template))  # as in kubectl, a dot in quotes separates unless escaped by \
+        values = _path(
+            f".{text[1:-1]}", template
+        ).values  # as in kubectl, a dot in quotes separates unless escaped by \
+        return lambda root, value: iter(values(root, value))
     numbers = text.split(":")
     if len(numbers) > 3 or not all(re.fullmatch(r"-?\d+|", each.strip()) for each in numbers):
         raise _wrong(template, f"[{text}] is not an index, slice, name or filter")
@@ -195,50 +199,35 @@ def _filter(text: str, template: str) -> Select:
     match = _FILTER.match(text)
     if match is None:
         raise _wrong(template, f"cannot read the filter {text!r}")
-    left, operator, right = match[1].strip(), match[2], (match[3] or "").strip()
+    left, sign, right = match[1].strip(), match[2], (match[3] or "").strip()
 
     def operand(written: str) -> Callable[[Any, Any], list[Any]]:
         if written[:1] in ("@", "$"):
             return _path(written, template).values
-        value = _literal(written, template)
+        try:
+            value = _unquoted(written) if written[:1] in ("'", '"') else json.loads(written)
+        except ValueError:
+            raise _wrong(template, f"{written!r} is not a value: put text in quotes") from None
         return lambda _, __: [value]
 
     of_left = operand(left)
-    if not operator:
+    if not sign:
         return lambda root, value: (each for each in _children(value) if of_left(root, each))
-    of_right, holds = operand(right), _OPERATORS[operator]
+    of_right, holds = operand(right), _OPERATORS[sign]
 
     def keeps(root: Any, each: Any) -> bool:
-        lefts, rights = of_left(root, each), of_right(root, each)
-        return bool(lefts and rights) and _compared(holds, lefts[0], rights[0])
+        both = [*of_left(root, each)[:1], *of_right(root, each)[:1]]
+        # Values of different types, such as true and 1, compare to false.
+        kinds = {float if type(value) is int else type(value) for value in both}
+        return len(both) == 2 and len(kinds) == 1 and holds(*both)
 
     return lambda root, value: (each for each in _children(value) if keeps(root, each))
 
 
-def _compared(holds: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
-    """Result of a comparison; false for values of different types, such as true and 1."""
-    numbers = (int, float)
-    same = type(left) is type(right) or (type(left) in numbers and type(right) in numbers)
-    return same and holds(left, right)
-
-
-def _literal(text: str, template: str) -> Any:
-    if text[:1] in ("'", '"'):
-        return _unquoted(text)
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise _wrong(template, f"{text!r} is not a value: put text in quotes") from None
-
-
-def _at(path: Path) -> Select:
-    return lambda root, value: iter(path.values(root, value))
-
-
-def _named(name: str) -> Select:
+def _member(name: str, _: Any, value: Any) -> Iterator[Any]:
     if name == "*":
-        return lambda _, value: _children(value)
-    return lambda _, value: iter((value[name],) if isinstance(value, dict) and name in value else ())
+        return _children(value)
+    return iter((value[name],) if isinstance(value, dict) and name in value else ())
 
 
 def _children(value: Any) -> Iterator[Any]:
@@ -264,7 +253,7 @@ def _printed(parts: Sequence[Part], root: Any, here: Any) -> str:
             case Text():
                 made.append(part.text)
             case Path():
-                made.append(" ".join(_written(value) for value in part.values(root, here)))
+                made.append(" ".join(map(_written, part.values(root, here))))
             case Range():
                 made += [_printed(part.body, root, each) for each in part.over.values(root, here)]
     return "".join(made)
@@ -351,8 +340,8 @@ class CustomColumns:
 
     def table(self, objects: Iterable[Any]) -> dict[str, object]:
         """Rows in the form of a server's table, for a Sheet."""
-        rows = [{"cells": [_cell(values(obj)) for values in self.values_of]} for obj in objects]
-        return {"columnDefinitions": [{"name": header} for header in self.headers], "rows": rows}
+        rows = ([",".join(map(_as_go, values(obj))) or NONE for values in self.values_of] for obj in objects)
+        return as_table(self.headers, rows)
 
 
 def custom_columns(spec: str) -> CustomColumns:
@@ -364,10 +353,6 @@ def custom_columns(spec: str) -> CustomColumns:
     return CustomColumns(
         tuple(header for header, _, _ in parts), tuple(field_values(path, option=OPTION) for _, _, path in parts)
     )
-
-
-def _cell(values: Sequence[Any]) -> str:
-    return ",".join(_as_go(value) for value in values) if values else NONE
 
 
 def _as_go(value: Any) -> str:

@@ -14,6 +14,7 @@ from controller.report.events import REPORTER
 Event = dict[str, Any]
 
 HEADERS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+OBJECT = HEADERS.index("OBJECT")
 
 
 def is_ours(event: Event) -> bool:
@@ -102,9 +103,20 @@ def page(obj: Object, related: Related, now_s: float) -> str:
         held = ", ".join(metadata.get("finalizers") or ()) or "nothing"
         rows.append(("Deleting", f"since {metadata['deletionTimestamp']}, held by {held}"))
     sections = [_pairs(rows), *_of_kind(obj), *_placements(related)]
-    status = obj.get("status") or {}
-    sections.append(_titled("Conditions", _conditions(status.get("conditions") or (), now_s)))
-    sections.append(_titled("Events", _events(related.events, now_s)) or "Events:  " + NONE + "\n")
+    conditions = [
+        (
+            str(each["type"]),
+            str(each["status"]),
+            str(each.get("reason") or "-"),
+            since(each.get("lastTransitionTime"), now_s),
+            " ".join(str(each.get("message") or "").split()),
+        )
+        for each in (obj.get("status") or {}).get("conditions") or ()
+    ]
+    sections.append(_titled("Conditions", columns(("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), conditions)))
+    events = ([cell for n, cell in enumerate(row(event, now_s)) if n != OBJECT] for event in in_order(related.events))
+    headers = [name for n, name in enumerate(HEADERS) if n != OBJECT]
+    sections.append(_titled("Events", columns(headers, events)) or f"Events:  {NONE}\n")
     return "".join(section for section in sections if section)
 
 
@@ -123,40 +135,66 @@ def _titled(title: str, text: str) -> str:
 
 
 def _of_kind(obj: Object) -> Iterator[str]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
     match obj["kind"]:
         case "ModelService":
-            yield from _service(obj)
+            demand = spec.get("demand")
+            demand = f"{demand['requestsPerSecond']:g} requests per second" if demand else "unknown (not measured)"
+            yield _pairs(
+                [
+                    ("Model", spec["model"]),
+                    ("SLO", ", ".join(f"{name} {value}" for name, value in sorted(spec["slo"].items()))),
+                    ("Demand", demand),
+                    ("GPU types", ", ".join(spec.get("gpuTypes") or ()) or "all that have a profile"),
+                    ("Prices", "spot" if spec.get("spot") else "on demand"),
+                    ("Cost", _cost(status)),
+                ]
+            )
+            wanted, running = status.get("replicas") or status.get("mix") or {}, status.get("running") or {}
+            rows = [(name, str(wanted.get(name, 0)), str(running.get(name, 0))) for name in sorted({*wanted, *running})]
+            yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
+            yield _titled("Routing (percent of requests)", _routing(status["routing"]) if status.get("routing") else "")
         case "Gang":
-            yield from _gang(obj)
+            topology = spec.get("topology") or {}
+            prefers = f"as few {topology['preferWithin']} as possible" if topology.get("preferWithin") else NONE
+            present = (
+                f"{status.get('members', 0)} exist, {status.get('running', 0)} run" if status else "not counted yet"
+            )
+            yield _pairs(
+                [
+                    ("Members", f"{present}, {spec['minMembers']} needed"),
+                    ("Within", topology.get("within") or "anywhere"),
+                    ("Prefers", prefers),
+                ]
+            )
         case "Node":
-            yield from _node(obj)
+            taints = [f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()]
+            has = status.get("allocatable") or {}
+            yield _pairs(
+                [
+                    ("Schedulable", "no (cordoned)" if spec.get("unschedulable") else "yes"),
+                    ("Taints", ", ".join(taints) or NONE),
+                    ("Allocatable", ", ".join(f"{name} {amount}" for name, amount in sorted(has.items())) or NONE),
+                ]
+            )
         case "Pod":
-            yield from _pod(obj)
+            notes = obj["metadata"].get("annotations") or {}
+            gates = ", ".join(gate["name"] for gate in spec.get("schedulingGates") or ())
+            yield _pairs(
+                [
+                    ("Phase", status.get("phase", "Unknown")),
+                    ("Node", spec.get("nodeName") or NONE),
+                    ("Chosen node", notes.get(CHOSEN_NODE_ANNOTATION) or NONE),
+                    ("Devices", notes.get(DEVICES_ANNOTATION) or NONE),
+                    ("Scheduler", spec.get("schedulerName") or NONE),
+                    ("Gates", gates or NONE),
+                    ("Priority", str(spec.get("priority", 0))),
+                ]
+            )
         case _:
-            yield _titled("Spec", yaml_text(obj.get("spec") or {}))
-            status = obj.get("status") or {}
+            yield _titled("Spec", yaml_text(spec))
             shown = {key: value for key, value in status.items() if key not in ("conditions", "observedGeneration")}
             yield _titled("Status", yaml_text(shown) if shown else "")
-
-
-def _service(obj: Object) -> Iterator[str]:
-    spec, status = obj["spec"], obj.get("status") or {}
-    demand = spec.get("demand")
-    demand_words = f"{demand['requestsPerSecond']:g} requests per second" if demand else "unknown (not measured)"
-    yield _pairs(
-        [
-            ("Model", spec["model"]),
-            ("SLO", ", ".join(f"{name} {value}" for name, value in sorted(spec["slo"].items()))),
-            ("Demand", demand_words),
-            ("GPU types", ", ".join(spec.get("gpuTypes") or ()) or "all that have a profile"),
-            ("Prices", "spot" if spec.get("spot") else "on demand"),
-            ("Cost", _cost(status)),
-        ]
-    )
-    wanted, running = status.get("replicas") or status.get("mix") or {}, status.get("running") or {}
-    rows = [(name, str(wanted.get(name, 0)), str(running.get(name, 0))) for name in sorted({*wanted, *running})]
-    yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
-    yield _titled("Routing (percent of requests)", _routing(status.get("routing")))
 
 
 def _cost(status: Mapping[str, Any]) -> str:
@@ -168,9 +206,7 @@ def _cost(status: Mapping[str, Any]) -> str:
     return f"{cost}; no mix costs less than ${status['boundPerHour']:,.2f} (gap {100 * status.get('gap', 0.0):.2f} %)"
 
 
-def _routing(routing: Mapping[str, Any] | None) -> str:
-    if not routing:
-        return ""
+def _routing(routing: Mapping[str, Any]) -> str:
     weights = routing.get("weights") or ()
     rows = []
     for i, prompt in enumerate(routing["inputTokens"]):
@@ -178,64 +214,14 @@ def _routing(routing: Mapping[str, Any] | None) -> str:
             shares = [float(each["share"][i][j]) for each in weights]
             if any(shares):
                 rows.append((f"≤ {prompt}", f"≤ {answer}", *(f"{100 * s:.4g} %" if s else "-" for s in shares)))
-    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *(_instance_type(each) for each in weights)), rows)
-
-
-def _gang(obj: Object) -> Iterator[str]:
-    spec, status = obj["spec"], obj.get("status") or {}
-    topology = spec.get("topology") or {}
-    present = f"{status.get('members', 0)} exist, {status.get('running', 0)} run, " if status else "not counted yet, "
-    yield _pairs(
-        [
-            (
-                "Members",
-                f"{present}{spec['minMembers']} needed",
-            ),
-            ("Within", topology.get("within") or "anywhere"),
-            ("Prefers", f"as few {topology['preferWithin']} as possible" if topology.get("preferWithin") else NONE),
-        ]
+    types = (
+        InstanceType(each["gpuType"], int(each.get("gpusPerInstance", 1)), each.get("capacityType") == "spot").name
+        for each in weights
     )
-
-
-def _node(obj: Object) -> Iterator[str]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    taints = [f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()]
-    has = status.get("allocatable") or {}
-    yield _pairs(
-        [
-            ("Schedulable", "no (cordoned)" if spec.get("unschedulable") else "yes"),
-            ("Taints", ", ".join(taints) or NONE),
-            ("Allocatable", ", ".join(f"{name} {amount}" for name, amount in sorted(has.items())) or NONE),
-        ]
-    )
-
-
-def _pod(obj: Object) -> Iterator[str]:
-    spec, status = obj["spec"], obj.get("status") or {}
-    notes = obj["metadata"].get("annotations") or {}
-    gates = ", ".join(gate["name"] for gate in spec.get("schedulingGates") or ())
-    yield _pairs(
-        [
-            ("Phase", status.get("phase", "Unknown")),
-            ("Node", spec.get("nodeName") or NONE),
-            ("Chosen node", notes.get(CHOSEN_NODE_ANNOTATION) or NONE),
-            ("Devices", notes.get(DEVICES_ANNOTATION) or NONE),
-            ("Scheduler", spec.get("schedulerName") or NONE),
-            ("Gates", gates or NONE),
-            ("Priority", str(spec.get("priority", 0))),
-        ]
-    )
-
-
-def _instance_type(weights: Object) -> str:
-    """Name of the instance type of a routing table."""
-    width = int(weights.get("gpusPerInstance", 1))
-    return InstanceType(weights["gpuType"], width, weights.get("capacityType") == "spot").name
+    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *types), rows)
 
 
 def _placements(related: Related) -> Iterator[str]:
-    placed = [pod for pod in related.pods if pod["spec"].get("nodeName")]
-    waiting = [pod for pod in related.pods if not pod["spec"].get("nodeName")]
     rows = [
         (
             pod["metadata"]["name"],
@@ -244,12 +230,14 @@ def _placements(related: Related) -> Iterator[str]:
             (pod["metadata"].get("labels") or {}).get(GPU_TYPE_LABEL) or "-",
             (pod.get("status") or {}).get("phase", "Unknown"),
         )
-        for pod in placed
+        for pod in related.pods
+        if pod["spec"].get("nodeName")
     ]
     yield _titled("Placements", columns(("POD", "NODE", "DEVICES", "GPU TYPE", "PHASE"), rows))
     why = [
-        (pod["metadata"]["name"], _why(pod, (related.pod_events or {}).get(pod["metadata"]["name"], ())))
-        for pod in waiting
+        (name := pod["metadata"]["name"], _why(pod, (related.pod_events or {}).get(name, ())))
+        for pod in related.pods
+        if not pod["spec"].get("nodeName")
     ]
     yield _titled("Not placed", columns(("POD", "WHY"), why))
 
@@ -267,23 +255,3 @@ def _why(pod: Object, events: Iterable[Object]) -> str:
         if condition["type"] == "PodScheduled" and condition["status"] != "True":
             return f"{condition.get('reason', 'Unknown')}: {condition.get('message', '')}"
     return f"waits for {pod['spec'].get('schedulerName') or 'a scheduler'}"
-
-
-def _conditions(conditions: Iterable[Mapping[str, Any]], now_s: float) -> str:
-    rows = [
-        (
-            str(each["type"]),
-            str(each["status"]),
-            str(each.get("reason") or "-"),
-            since(each.get("lastTransitionTime"), now_s),
-            " ".join(str(each.get("message") or "").split()),
-        )
-        for each in conditions
-    ]
-    return columns(("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
-
-
-def _events(events: Iterable[Object], now_s: float) -> str:
-    rows = [row(event, now_s) for event in in_order(events)]
-    keep = [n for n, name in enumerate(HEADERS) if name != "OBJECT"]
-    return columns([HEADERS[n] for n in keep], ([cells[n] for n in keep] for cells in rows))

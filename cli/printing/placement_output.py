@@ -72,14 +72,14 @@ def _table(summaries: Sequence[PolicySummary], columns: Sequence[FigureColumn], 
     for column in columns:
         table.add_column(column.short, justify="right", no_wrap=True)
     for summary in summaries:
-        cells = (_spread(Spread.of(c.values(summary)), c.digits, with_sd=with_sd) for c in columns)
+        cells = []
+        for column in columns:
+            spread = Spread.of(column.values(summary))
+            deviation = f" ± {number_in_words(spread.sd, column.digits)}"
+            shown = deviation if with_sd and math.isfinite(spread.sd) else ""
+            cells.append(number_in_words(spread.mean, column.digits) + shown)
         table.add_row(summary.policy, str(len(summary.seeds)), *cells)
     return table
-
-
-def _spread(spread: Spread, digits: int, *, with_sd: bool) -> str:
-    deviation = f" ± {number_in_words(spread.sd, digits)}" if with_sd and math.isfinite(spread.sd) else ""
-    return number_in_words(spread.mean, digits) + deviation
 
 
 def as_json(result: ContestResult) -> str:
@@ -93,17 +93,17 @@ def as_json(result: ContestResult) -> str:
         "stopped": result.swept.stopped or None,
         "prices_per_hour": dict(result.contest.prices),
         "rules": asdict(result.contest.rules),
-        "traces": [_trace_record(trace) for trace in _traces(result)],
+        "traces": [
+            {
+                **{name: getattr(trace, name) for name in ("name", "nodes", "gpus", "pods")},
+                "allocation_bound_pct": None if trace.bound_pct is None else {"100": round(trace.bound_pct, 6)},
+            }
+            for trace in _traces(result)
+        ],
         "policies": [_policy_record(summary) for summary in summaries_of(result)],
         "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in result.swept.missing],
     }
     return json.dumps(record, indent=2, sort_keys=True, allow_nan=False) + "\n"
-
-
-def _trace_record(trace: Trace) -> Mapping[str, object]:
-    bound = None if trace.bound_pct is None else {"100": round(trace.bound_pct, 6)}
-    sizes = {"nodes": trace.nodes, "gpus": trace.gpus, "pods": trace.pods}
-    return {"name": trace.name, **sizes, "allocation_bound_pct": bound}
 
 
 def _policy_record(summary: PolicySummary) -> Mapping[str, object]:

@@ -1,6 +1,6 @@
 """Plan in print: a stable document for programs, tables for people."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -19,7 +19,7 @@ from cli.printing.plan_figures import (
 )
 from cli.printing.tables import Row, table
 from cluster.actions import ACTIONS, Action
-from cluster.plans import Certificate, Plan, ServicePlan, Step
+from cluster.plans import Certificate, Plan, Reason, ServicePlan
 
 RECORD = 1
 """Version of the document of `-o json` and `-o yaml`; an added field does not change it."""
@@ -71,7 +71,7 @@ def document(made: Planned, *, timings: bool = False) -> Document:
     # Steps by the section of their action; sections of known actions are always present, in their order.
     found: dict[str, list[Document]] = {kind.section: [] for kind in ACTIONS}
     for step in plan.steps():
-        found.setdefault(step.action.section, []).append(_step(step))
+        found.setdefault(step.action.section, []).append(_action(step.action, step.reason))
     return {
         "record": RECORD,
         "cost_per_hour": figure(cost),
@@ -81,11 +81,7 @@ def document(made: Planned, *, timings: bool = False) -> Document:
         **found,
         "unplaced": [{"workload": each.workload, "reason": reason_document(each.reason)} for each in plan.unplaced],
         "refused": [
-            {
-                "action": type(each.step.action).__name__,
-                **_action(each.step.action),
-                "reason": reason_document(each.reason),
-            }
+            {"action": type(each.step.action).__name__, **_action(each.step.action, each.reason)}
             for each in plan.refused
         ],
         "findings": [{"about": each.about, "reason": reason_document(each.reason)} for each in plan.findings],
@@ -132,12 +128,8 @@ def _certificate(certificate: Certificate, *, timings: bool) -> Document:
     return made | ({"seconds": figure(certificate.seconds)} if timings else {})
 
 
-def _step(step: Step) -> Document:
-    return {**_action(step.action), "reason": reason_document(step.reason)}
-
-
-def _action(action: Action) -> Document:
-    return {name: _plain(value) for name, value in action.values().items()}
+def _action(action: Action, reason: Reason) -> Document:
+    return {name: _plain(value) for name, value in action.values().items()} | {"reason": reason_document(reason)}
 
 
 def _plain(value: Any) -> Any:
@@ -156,9 +148,11 @@ def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
     plan, data = made.plan, document(made, timings=timings)
     if plan.services:
         columns = ("SERVICE", "INSTANCES", "$/HOUR", "BOUND", "GAP", "SOLVER", *(("SECONDS",) if timings else ()))
-        yield table(columns, _service_rows(data["services"], timings=timings))
+        yield table(columns, [_service_row(each, timings=timings) for each in data["services"]])
         if refused := [each for each in data["services"] if each["refusal"]]:
-            yield table(("NOT SERVED", "WHY"), ((each["name"], _of_itself(each)) for each in refused))
+            # Words of a refusal begin with the service's name, which has its own column.
+            words = ((each["name"], each["refusal"]["words"].removeprefix(f"{each['name']}: ")) for each in refused)
+            yield table(("NOT SERVED", "WHY"), words)
     # One table for each kind of action that no other table shows; a reason that all rows share is said once.
     steps = list(plan.steps())
     for kind in dict.fromkeys((*ACTIONS, *(type(step.action) for step in steps))):
@@ -189,28 +183,17 @@ def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
     yield "; ".join(parts) + "."
 
 
-def _service_rows(services: Iterable[Document], *, timings: bool) -> Iterator[Row]:
-    for service in services:
-        refusal = service["refusal"]
-        yield (
-            service["name"],
-            "-" if refusal else instances(service["instances"]),
-            "-" if refusal else money(service["cost_per_hour"]),
-            money(service["bound"]),
-            "-" if service["gap"] is None else f"{service['gap']:.2%}",
-            service["solver"] or "-",
-            *((_seconds(service.get("seconds")),) if timings else ()),
-        )
-
-
-def _of_itself(service: Document) -> str:
-    """Words of a refusal, without the service's name before them."""
-    words: str = service["refusal"]["words"]
-    return words.removeprefix(f"{service['name']}: ")
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _service_row(service: Document, *, timings: bool) -> Row:
+    refusal, seconds = service["refusal"], service.get("seconds")
+    return (
+        service["name"],
+        "-" if refusal else instances(service["instances"]),
+        "-" if refusal else money(service["cost_per_hour"]),
+        money(service["bound"]),
+        "-" if service["gap"] is None else f"{service['gap']:.2%}",
+        service["solver"] or "-",
+        *(("-" if seconds is None else f"{seconds:.3f}",) if timings else ()),
+    )
 
 
 def cut_short_notes(plan: Plan, deadline_s: float) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from io import StringIO
 
 from rich.console import Console
@@ -12,12 +12,27 @@ from simulator.power.requests import CLASSES, DAY_S
 from simulator.power.study import ComparedRun, Headroom, Probe
 from simulator.sweep.runner import PolicyRun
 
+WORST = {"brakes": "d", "over_s": ".1f", "longest_over_s": ".1f", "breaker_share": ".3f", "peak_share": ".3f"}
+"""Figures of an outcome in the table, with their formats."""
 Done = Sequence[tuple[PolicyRun, ComparedRun]]
 
 
 def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
     """One run as plain data, for programs."""
     outcome = compared.outcome
+    classes = {}
+    for name in CLASSES:
+        mine = outcome.of_class(name)
+        classes[name] = {
+            "requests": mine.requests,
+            "unserved": mine.unserved,
+            "p50_s": round(mine.p50_s, 3),
+            "p99_s": round(mine.p99_s, 3),
+            "p50_slower_pct": round(compared.slower_pct(name, 50), 3),
+            "p99_slower_pct": round(compared.slower_pct(name, 99), 3),
+            "held_share": round(mine.held_share, 5),
+            "limited_share": round(mine.limited_share, 5),
+        }
     return {
         "simulated": True,
         "policy": run.policy,
@@ -35,26 +50,10 @@ def record_of(run: PolicyRun, compared: ComparedRun) -> dict[str, object]:
         "longest_over_s": round(outcome.longest_over_s, 2),
         "breaker_share": round(outcome.breaker_share, 4),
         "limit_changes": outcome.limit_changes,
-        "classes": {name: _class_record(compared, name) for name in CLASSES},
+        "classes": classes,
         "missed_goals": compared.missed(),
-        "named": [list(one) for one in outcome.named],
-        "disobeyed": [list(one) for one in outcome.disobeyed],
-        "offended": [list(one) for one in outcome.offended],
+        **{name: [list(one) for one in getattr(outcome, name)] for name in ("named", "disobeyed", "offended")},
         "cpu_s": round(compared.cpu_s, 2),
-    }
-
-
-def _class_record(compared: ComparedRun, name: str) -> Mapping[str, float]:
-    mine = compared.outcome.of_class(name)
-    return {
-        "requests": mine.requests,
-        "unserved": mine.unserved,
-        "p50_s": round(mine.p50_s, 3),
-        "p99_s": round(mine.p99_s, 3),
-        "p50_slower_pct": round(compared.slower_pct(name, 50), 3),
-        "p99_slower_pct": round(compared.slower_pct(name, 99), 3),
-        "held_share": round(mine.held_share, 5),
-        "limited_share": round(mine.limited_share, 5),
     }
 
 
@@ -76,7 +75,15 @@ def table_of(label: str, done: Done) -> Table:
     for heading in (*headings, "goals met", "cpu s"):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for policy in dict.fromkeys(run.policy for run, _ in done):
-        table.add_row(policy, *_cells([compared for run, compared in done if run.policy == policy]))
+        mine = [compared for run, compared in done if run.policy == policy]
+        cells = [policy, f"{mine[0].delay_s:g}", str(len(mine))]
+        for figure, form in WORST.items():
+            cells.append(format(max(getattr(compared.outcome, figure) for compared in mine), form))
+        for name in CLASSES:
+            cells += [f"{max(compared.slower_pct(name, percent) for compared in mine):+.2f}" for percent in (50, 99)]
+            cells.append(f"{max(100 * compared.outcome.of_class(name).held_share for compared in mine):.2f}")
+        cells.append(f"{sum(not compared.missed() for compared in mine)}/{len(mine)}")
+        table.add_row(*cells, f"{max(compared.cpu_s for compared in mine):.0f}")
     return table
 
 
@@ -87,23 +94,6 @@ def tables_of(done: Done) -> str:
         console.print(table_of(label, [one for one in done if one[0].trace == label]))
     text = console.file.getvalue() if isinstance(console.file, StringIO) else ""
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
-
-
-def _cells(mine: Sequence[ComparedRun]) -> Iterator[str]:
-    outcomes = [compared.outcome for compared in mine]
-    yield f"{mine[0].delay_s:g}"
-    yield str(len(mine))
-    yield str(max(outcome.brakes for outcome in outcomes))
-    yield f"{max(outcome.over_s for outcome in outcomes):.1f}"
-    yield f"{max(outcome.longest_over_s for outcome in outcomes):.1f}"
-    yield f"{max(outcome.breaker_share for outcome in outcomes):.3f}"
-    yield f"{max(outcome.peak_share for outcome in outcomes):.3f}"
-    for name in CLASSES:
-        yield f"{max(compared.slower_pct(name, 50) for compared in mine):+.2f}"
-        yield f"{max(compared.slower_pct(name, 99) for compared in mine):+.2f}"
-        yield f"{max(100 * outcome.of_class(name).held_share for outcome in outcomes):.2f}"
-    yield f"{sum(not compared.missed() for compared in mine)}/{len(mine)}"
-    yield f"{max(compared.cpu_s for compared in mine):.0f}"
 
 
 def in_words(run: PolicyRun, compared: ComparedRun) -> str:

@@ -1,20 +1,16 @@
 """Results of what-if scenarios: a table for people, JSON for programs, an HTML report."""
 
 import json
-import shlex
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.inputs.runs import machine_description
+from cli.inputs.runs import report_facts
 from cli.inputs.sweeps import WhatIfResult, scenario_label
 from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
-from cluster.version import VERSION
 from simulator.reports.charts import Chart, colour, dash, drawn
 from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
 from simulator.scenarios import Scenario, ScenarioAnswer, change_per_hour
@@ -133,12 +129,7 @@ def as_html(result: WhatIfResult) -> str:
         ReportPage(
             title="What if",
             lead="Plans for variations of a fleet. No cluster was changed.",
-            facts=(
-                ("ran", f"{result.started_at:%Y-%m-%d %H:%M} UTC, {result.wall_s:.1f} s"),
-                ("command", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
-                ("machine", machine_description()),
-                ("version", f"Tonnage {VERSION}"),
-            ),
+            facts=report_facts(result.started_at, result.wall_s),
             headline=headline(result),
             tables=(PageTable("One line per scenario, first the unchanged fleet.", COLUMNS, rows),),
             charts=tuple(_charts(result)),
@@ -187,33 +178,21 @@ def _chart(
 ) -> Chart:
     """unit: name of the axis. more: what follows the caption."""
     lines = _lines_of(result)
-    if lines:
-        return Chart(
-            title, f"{caption} By demand.{more}", drawn(title, lambda axes: _draw_lines(axes, lines, value, unit))
-        )
-    names = [_name(scenario, _several(result)) for scenario, _ in result.swept.done]
-    values = [value(answer) for _, answer in result.swept.done]
-    return Chart(
-        title, f"{caption} By scenario.{more}", drawn(title, lambda axes: _draw_bars(axes, names, values, unit))
-    )
 
+    def draw_lines(axes: "Axes") -> None:
+        for number, line in enumerate(lines.values()):
+            along, up = np.array([(demand, value(answer)) for demand, answer in line]).T
+            axes.plot(along, up, color=colour(number), linestyle=dash(number), marker="o", markersize=4)
+        axes.set_ylim(bottom=0, top=1.1 * axes.dataLim.ymax or 1)
+        axes.set_xlabel("demand, multiple of today's")
+        axes.set_ylabel(unit)
 
-def _draw_lines(
-    axes: "Axes",
-    lines: dict[str, list[tuple[float, ScenarioAnswer]]],
-    value: Callable[[ScenarioAnswer], float],
-    unit: str,
-) -> None:
-    for number, line in enumerate(lines.values()):
-        along, up = np.array([(demand, value(answer)) for demand, answer in line]).T
-        axes.plot(along, up, color=colour(number), linestyle=dash(number), marker="o", markersize=4)
-    axes.set_ylim(bottom=0, top=1.1 * axes.dataLim.ymax or 1)
-    axes.set_xlabel("demand, multiple of today's")
-    axes.set_ylabel(unit)
+    def draw_bars(axes: "Axes") -> None:
+        names = [_name(scenario, _several(result)) for scenario, _ in result.swept.done]
+        axes.barh(np.arange(len(names)), [value(answer) for _, answer in result.swept.done], color=colour(0))
+        axes.set_yticks(np.arange(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel(unit)
 
-
-def _draw_bars(axes: "Axes", names: Sequence[str], values: Sequence[float], unit: str) -> None:
-    axes.barh(np.arange(len(names)), values, color=colour(0))
-    axes.set_yticks(np.arange(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xlabel(unit)
+    by, draw = ("demand", draw_lines) if lines else ("scenario", draw_bars)
+    return Chart(title, f"{caption} By {by}.{more}", drawn(title, draw))

@@ -167,8 +167,15 @@ async def _applied(
             else:
                 after = await crud.apply(cluster.connection, path, content, force=force, dry_run=dry_run == "server")
         except KubeWriteError as error:
-            if not _print_conflict(error, manifest):
+            conflicts = list(crud.owners_in_conflict(error.refusal))
+            if not conflicts:
                 print_error(error)
+                continue
+            name = f"{manifest.kind}/{manifest.name}"
+            click.echo(f"Error from server (Conflict): {name} has fields with other owners:", err=True)
+            for owner, field in conflicts:
+                click.echo(f"  {field}: {owner}", err=True)
+            click.echo("remove these fields from the manifest, or take them over with --force-conflicts", err=True)
         except TonnageError as error:  # also of a kind that the server has not
             print_error(error)
         else:
@@ -183,20 +190,6 @@ def overlaid(below: Any, above: Any) -> Any:
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: overlaid(below.get(key), value) for key, value in above.items()}}
-
-
-def _print_conflict(error: Any, manifest: Manifest) -> bool:
-    """Print the conflicting fields with their owners, and the remedy; False if the error is not such a conflict."""
-    from controller.kube.crud import owners_in_conflict
-
-    conflicts = list(owners_in_conflict(error.refusal))
-    if not conflicts:
-        return False
-    click.echo(f"Error from server (Conflict): {manifest.kind}/{manifest.name} has fields with other owners:", err=True)
-    for owner, field in conflicts:
-        click.echo(f"  {field}: {owner}", err=True)
-    click.echo("remove these fields from the manifest, or take them over with --force-conflicts", err=True)
-    return True
 
 
 async def _print_plan_change(cluster: LiveCluster, objects: list[Object]) -> None:

@@ -1,6 +1,7 @@
 """`tonnage doctor`: checks whether Tonnage can run on a cluster, with a remedy for each failure."""
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,13 +49,13 @@ def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
             click.echo(f"{click.style(sign, fg=color) if colored else sign} {finding.check:<9} {finding.words}")
             if finding.remedy:
                 click.echo(f"{'':<12}→ {finding.remedy}")
-        counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
-        present = {verdict: count for verdict, count in counts.items() if count}
-        click.echo(
-            ", ".join(
-                f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in present.items()
-            )
+        counts = {verdict: sum(f.verdict == verdict for f in findings) for verdict in SIGNS}
+        present = (
+            f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}"
+            for verdict, count in counts.items()
+            if count
         )
+        click.echo(", ".join(present))
     else:
         from cli.printing.plan_figures import written
 
@@ -66,5 +67,5 @@ def doctor(ctx: click.Context, output: str, access: ClusterAccess) -> None:
 def document(findings: "tuple[CheckResult, ...]") -> dict[str, Any]:
     return {
         "is_healthy": not any(finding.verdict == "failure" for finding in findings),
-        "findings": [{"check": f.check, "verdict": f.verdict, "words": f.words, "remedy": f.remedy} for f in findings],
+        "findings": list(map(asdict, findings)),
     }

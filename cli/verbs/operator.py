@@ -118,7 +118,7 @@ def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, 
 
     _on_signal(log, end)
     log.info("waiting for the operator", address="{}:{}".format(*listener.getsockname()[:2]), ray=ray_address)
-    BrainServer(lambda: secret_from(token_file), lambda stream: ChildBrain(start).adopt(stream)).serve(listener)
+    BrainServer(token_file, ChildBrain(start)).serve(listener)
     log.info("ended")
 
 

@@ -18,7 +18,6 @@ from cli.printing.terminal import FAILED, VerbGroup
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from simulator.scaling.study import Compared
     from simulator.scaling.traces import LoadTrace
 
 
@@ -134,35 +133,35 @@ def show_replay(
     scenario = scenario_of(load, train_days, days, replica_load)
     result = compared(scenario, names, 60.0 * lead_min, ScalingObjective(price_per_hour, miss_cost))
     if output == "json":
-        click.echo(json.dumps(_record_of_all(result), indent=2))
+        from dataclasses import asdict
+
+        click.echo(
+            json.dumps(
+                {
+                    "record": 1,
+                    "simulated": True,
+                    "trace": result.scenario.trace,
+                    "lead_min": result.lead_s / 60.0,
+                    "replica_load": result.scenario.unit,
+                    "steps": len(result.scenario.load),
+                    "policies": [
+                        {
+                            "policy": each.policy,
+                            **asdict(each.score),
+                            "j": each.score.j,
+                            "replica_dollars": result.dollars(each).replicas,
+                            "missed_dollars": result.dollars(each).missed,
+                        }
+                        for each in result.results
+                    ],
+                },
+                indent=2,
+            )
+        )
     else:
         click.echo(table(tuple(name.upper() for name in COLUMNS), rows_of(result)), nl=False)
     if report is not None:
         save_report(report, as_html(result, report_facts(started_at, perf_counter() - began_s), made_by))
-
-
-def _record_of_all(result: "Compared") -> dict[str, Any]:
-    """Figures of all policies for machines; `record` is the version of this form."""
-    from dataclasses import asdict
-
-    return {
-        "record": 1,
-        "simulated": True,
-        "trace": result.scenario.trace,
-        "lead_min": result.lead_s / 60.0,
-        "replica_load": result.scenario.unit,
-        "steps": len(result.scenario.load),
-        "policies": [
-            {
-                "policy": each.policy,
-                **asdict(each.score),
-                "j": each.score.j,
-                "replica_dollars": result.dollars(each).replicas,
-                "missed_dollars": result.dollars(each).missed,
-            }
-            for each in result.results
-        ],
-    }
 
 
 @click.group(cls=VerbGroup)

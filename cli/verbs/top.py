@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from cli.inputs.planning import one_origin, print_notes
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
     from controller.placers import NodePool
-    from controller.queries.usage import ServiceUsage, Usage
+    from controller.queries.usage import Usage
     from controller.snapshot.from_manifests import Observed
 
 Document = dict[str, Any]
@@ -30,13 +30,7 @@ ORDERS = ("name", "used", "idle")
 @setting("--sort-by", "name", "used: most allocated first; idle: highest idle cost first.", click.Choice(ORDERS))
 @output_choice("table", "wide", "json", "yaml", words="wide: all columns, also where the terminal is narrower.")
 @access_options
-def top(
-    what: str,
-    files: tuple[str, ...],
-    sort_by: str,
-    output: str,
-    access: ClusterAccess,
-) -> None:
+def top(what: str, files: tuple[str, ...], sort_by: str, output: str, access: ClusterAccess) -> None:
     """Show allocation and cost by node, GPU type, service, or node pool.
 
     USED is the number of devices allocated to pods, by their requests. STRANDED devices are free, but typical pods of
@@ -77,61 +71,43 @@ def document(snapshot: "Snapshot", what: str, pools: "Sequence[NodePool]", sort_
     from controller.queries import usage
 
     if what == "services":
+        from cli.printing.plan_figures import figure, named
+
         services = sorted(
-            usage.of_services(snapshot),
-            key=(lambda s: s.name) if sort_by == "name" else (lambda s: (-s.cost_per_hour, s.name)),
+            usage.of_services(snapshot), key=lambda s: (0 if sort_by == "name" else -s.cost_per_hour, s.name)
         )
-        cost = sum(each.cost_per_hour for each in services)
-        return {"services": [_service(each) for each in services], "total": {"cost_per_hour": _figure(cost)}}
-    rows = {
-        "nodes": lambda: usage.of_nodes(snapshot),
-        "gpus": lambda: usage.of_types(snapshot),
-        "pools": lambda: usage.of_pools(snapshot, pools),
-    }[what]()
-    orders: dict[str, Callable[[Usage], Any]] = {
-        "name": lambda _: 0,
-        "used": lambda u: -u.used_share,
-        "idle": lambda u: -u.idle_cost_per_hour,
-    }
-    return {what: [_usage(each) for each in sorted(rows, key=orders[sort_by])], "total": _usage(usage.total(rows))}
+        documents = [
+            {
+                "name": each.name,
+                "model": each.model,
+                "wanted": named(each.wanted),
+                "running": named(each.running),
+                "cost_per_hour": figure(each.cost_per_hour),
+            }
+            for each in services
+        ]
+        return {"services": documents, "total": {"cost_per_hour": figure(sum(each.cost_per_hour for each in services))}}
+    if what == "pools":
+        rows = usage.of_pools(snapshot, pools)
+    else:
+        rows = usage.of_nodes(snapshot) if what == "nodes" else usage.of_types(snapshot)
+    total, ordered = usage.total(rows), list(rows)
+    if sort_by != "name":
+        ordered.sort(key=lambda each: -each.used_share if sort_by == "used" else -each.idle_cost_per_hour)
+    return {what: list(map(_usage, ordered)), "total": _usage(total)}
 
 
 def _usage(usage: "Usage") -> Document:
-    return {
-        "name": usage.name,
-        "gpu_type": usage.gpu_type,
-        "schedulable": usage.schedulable,
-        "nodes": usage.nodes,
-        "pods": usage.pods,
-        "gpus": usage.gpus,
-        "gpus_used": _figure(usage.used),
-        "gpus_free": _figure(usage.free),
-        "gpus_stranded": _figure(usage.stranded),
-        "gpus_closed": _figure(usage.closed),
-        "gpus_used_share": _figure(usage.used_share),
-        "cpu_share": _figure(usage.cpu_share),
-        "memory_share": _figure(usage.memory_share),
-        "cost_per_hour": _figure(usage.cost_per_hour),
-        "idle_cost_per_hour": _figure(usage.idle_cost_per_hour),
-    }
-
-
-def _service(service: "ServiceUsage") -> Document:
-    from cli.printing.plan_figures import named
-
-    return {
-        "name": service.name,
-        "model": service.model,
-        "wanted": named(service.wanted),
-        "running": named(service.running),
-        "cost_per_hour": _figure(service.cost_per_hour),
-    }
-
-
-def _figure(value: float) -> float | None:
     from cli.printing.plan_figures import figure
 
-    return figure(value)
+    plain = ("name", "gpu_type", "schedulable", "nodes", "pods", "gpus")
+    of_gpus = ("used", "free", "stranded", "closed", "used_share")
+    rounded = ("cpu_share", "memory_share", "cost_per_hour", "idle_cost_per_hour")
+    return {
+        **{name: getattr(usage, name) for name in plain},
+        **{f"gpus_{name}": figure(getattr(usage, name)) for name in of_gpus},
+        **{name: figure(getattr(usage, name)) for name in rounded},
+    }
 
 
 LEAST = ("MEM%", "CPU%", "PODS", "CLOSED", "NODES", "USED%", "$/H", "STRANDED")

@@ -1,12 +1,12 @@
 """Description of a kind of object: its model, names, printer columns, watcher and validation rules."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.api.fields import Loose, Strict
 from controller.api.labels import API_VERSION, GROUP
-from controller.api.rule import Flaw, Rule, repeat_flaws
+from controller.api.rule import Flaw, Flaws, Rule, repeat_flaws
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Kind:
     """Scale subresource, if the kind has one."""
     rules: tuple[Rule, ...] = ()
     """Rules between fields, enforced by the API server and for files."""
-    checks: tuple[Callable[[Any], Iterable[Flaw]], ...] = ()
+    checks: tuple[Flaws, ...] = ()
     """Checks that only files need. Called with an object whose fields are each valid."""
     watched_by: str = PLANNING
     """Loop of the operator that lists and watches the kind: `planning`, or a fast loop by the name of its feature

@@ -1,7 +1,7 @@
 """ModelProfile: throughput of one instance of a model on one GPU type, per request length and SLO."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -9,7 +9,7 @@ from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import ApiVersion, Duration, ListOf, NumberFromZero, ObjectName, OwnMeta, Strict
 from controller.api.kind import ACCEPTED, AGE, Kind, PrinterColumn
-from controller.api.rule import Flaw, Path, Rule, column_flaws, rising_flaws, row_flaws, unchanging
+from controller.api.rule import Flaw, Flaws, Path, Rule, column_flaws, rising, row_flaws, unchanging
 
 Edge = Annotated[int, Field(ge=1, le=100_000_000)]
 Edges = Annotated[ListOf[Edge], Field(min_length=1, max_length=64)]
@@ -66,27 +66,13 @@ class ModelProfile(Strict):
     status: ModelProfileStatus = Field(default=ModelProfileStatus(), description="Written by Tonnage.")
 
 
-def rising(at: tuple[str, ...], edges_of: Callable[[Any], tuple[int, ...]]) -> Rule:
-    """Rule that the edges at this path rise strictly."""
-    return Rule(
-        at,
-        "self.isSorted() && self.all(edge, self.exists_one(other, other == edge))",
-        "edges rise strictly",
-        flaws=lambda obj: rising_flaws(edges_of(obj), at),
-    )
-
-
-def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterable[Flaw]]) -> Callable[[Any], Any]:
+def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterable[Flaw]]) -> Flaws:
     def flaws(profile: ModelProfile) -> Iterator[Flaw]:
         for n, table in enumerate(profile.spec.throughput):
             path = ("spec", "throughput", n, "requestsPerSecond")
             yield from check(table.requests_per_second, profile.spec.grid, path)
 
     return flaws
-
-
-def _serves_something(rows: Sequence[Sequence[float]]) -> bool:
-    return any(rate for row in rows for rate in row)
 
 
 def _slo_flaws(profile: ModelProfile) -> Iterator[Flaw]:
@@ -101,8 +87,8 @@ def _slo_flaws(profile: ModelProfile) -> Iterator[Flaw]:
 RULES = (
     unchanging("spec", "model", remedy="create another profile, because a measurement belongs to one model"),
     unchanging("spec", "gpuType", remedy="create another profile, because a measurement belongs to one GPU type"),
-    rising(("spec", "grid", "inputTokens"), lambda profile: profile.spec.grid.input_tokens),
-    rising(("spec", "grid", "outputTokens"), lambda profile: profile.spec.grid.output_tokens),
+    rising("spec", "grid", "inputTokens"),
+    rising("spec", "grid", "outputTokens"),
     Rule(
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size())",
@@ -125,7 +111,7 @@ RULES = (
         ("spec", "throughput", "[]", "requestsPerSecond"),
         "self.exists(row, row.exists(rate, rate > 0.0))",
         "is zero in every bucket; leave the table out when nothing can be served within this SLO",
-        _serves_something,
+        lambda rows: any(rate for row in rows for rate in row),
     ),
 )
 

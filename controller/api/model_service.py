@@ -26,8 +26,8 @@ from controller.api.fields import (
 )
 from controller.api.kind import AGE, Kind, PrinterColumn, condition, reason
 from controller.api.labels import SERVICE_LABEL
-from controller.api.model_profile import Edges, Matrix, rising
-from controller.api.rule import Flaw, Path, Rule, column_flaws, fits_label, row_flaws, unchanging
+from controller.api.model_profile import Edges, Matrix
+from controller.api.rule import Flaw, Flaws, Path, Rule, column_flaws, fits_label, rising, row_flaws, unchanging
 
 HISTOGRAM_TOLERANCE = 1e-3
 """Allowed difference of a histogram's sum from 1: 60 fractions, each rounded to four places, are off by at most 0.003
@@ -216,15 +216,11 @@ class ModelService(Strict):
     status: ModelServiceStatus = Field(default=ModelServiceStatus(), description="Written by Tonnage.")
 
 
-def _of_demand(check: Callable[[ServiceDemand, Path], Iterable[Flaw]]) -> Callable[[Any], Iterable[Flaw]]:
+def _of_demand(check: Callable[[ServiceDemand, Path], Iterable[Flaw]]) -> Flaws:
     def flaws(service: ModelService) -> Iterable[Flaw]:
         return check(service.spec.demand, ("spec", "demand", "histogram")) if service.spec.demand else ()
 
     return flaws
-
-
-def _edges(side: str) -> Callable[[Any], tuple[int, ...]]:
-    return lambda service: getattr(service.spec.demand, side) if service.spec.demand else ()
 
 
 def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
@@ -237,8 +233,8 @@ def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
 RULES = (
     fits_label(SERVICE_LABEL),
     unchanging("spec", "model", remedy="create another service and move its users there"),
-    rising(("spec", "demand", "inputTokens"), _edges("input_tokens")),
-    rising(("spec", "demand", "outputTokens"), _edges("output_tokens")),
+    rising("spec", "demand", "inputTokens"),
+    rising("spec", "demand", "outputTokens"),
     Rule(
         ("spec", "demand"),
         "self.histogram.size() == self.inputTokens.size()",

@@ -1,6 +1,6 @@
 """PowerDomain: a site, row, rack or PDU with its power budget, breaker, feeds and nodes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -235,21 +235,9 @@ class PowerDomain(Strict):
     status: PowerDomainStatus = Field(default=PowerDomainStatus(), description="Written by Tonnage.")
 
 
-def _bends_down(curve: Sequence[BreakerPoint]) -> bool:
-    return all(high.over > low.over and high.seconds < low.seconds for low, high in pairwise(curve))
-
-
 def _self_flaws(domain: PowerDomain) -> Iterator[Flaw]:
     if any(feed.name == domain.metadata.name for feed in domain.spec.feeds):
         yield Flaw(("spec", "feeds"), "a domain cannot feed itself", "name the domain that supplies it")
-
-
-def _has_budget_for_breaker(spec: PowerDomainSpec) -> bool:
-    return spec.breaker is None or spec.budget_watts is not None
-
-
-def _ranks_differ(classes: Sequence[ServiceClass]) -> bool:
-    return len({each.rank for each in classes}) == len(classes)
 
 
 RULES = (
@@ -258,7 +246,7 @@ RULES = (
         "self.map(p, p.over).isSorted() && self.map(p, -p.seconds).isSorted() && "
         "self.all(p, self.exists_one(q, q.over == p.over) && self.exists_one(q, q.seconds == p.seconds))",
         "over must rise and seconds must fall from point to point",
-        _bends_down,
+        lambda curve: all(high.over > low.over and high.seconds < low.seconds for low, high in pairwise(curve)),
     ),
     Rule(
         (),
@@ -270,13 +258,13 @@ RULES = (
         ("spec",),
         "!has(self.breaker) || has(self.budgetWatts)",
         "a breaker without budgetWatts has no effect; set the budget that the curve refers to",
-        _has_budget_for_breaker,
+        lambda spec: spec.breaker is None or spec.budget_watts is not None,
     ),
     Rule(
         ("spec", "classes"),
         "self.all(c, self.exists_one(d, d.rank == c.rank))",
         "two classes have the same rank; give each its own; the higher rank is reduced first",
-        _ranks_differ,
+        lambda classes: len({each.rank for each in classes}) == len(classes),
     ),
 )
 

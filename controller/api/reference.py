@@ -248,12 +248,10 @@ def _bounds(schema: Schema) -> str:
 
 def _default(field: FieldInfo, described: Schema) -> str:
     match field.default:
-        case None | () | BaseModel():
+        case None | () | "" | BaseModel():
             return ""
         case bool():
             return f"default `{str(field.default).lower()}`"
-        case "":
-            return ""
         case Decimal() | str() | int():
             return f"default `{field.default}`"
         case float():

@@ -29,12 +29,6 @@ class Edged(Protocol):
     def output_tokens(self) -> tuple[int, ...]: ...
 
 
-def rising_flaws(edges: Sequence[int], path: Path) -> Iterator[Flaw]:
-    for n, (low, high) in enumerate(pairwise(edges), start=1):
-        if high <= low:
-            yield Flaw((*path, n), f"is {high} after {low}", "edges rise strictly")
-
-
 def row_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
     """Flaws of a matrix that has not exactly one row per input edge."""
     height = len(grid.input_tokens)
@@ -77,6 +71,8 @@ def repeat_flaws(part: BaseModel, path: Path) -> Iterator[Flaw]:
 
 
 Schema = dict[str, Any]
+Flaws = Callable[[Any], Iterable[Flaw]]
+"""Function of a whole object whose fields are each valid: its inconsistencies of one sort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ class Rule:
     estimates the cost of converting a number to text as unlimited, and would refuse the rule."""
     holds: Callable[[Any], bool] | None = None
     """The rule in Python, of the part at `at`, whose fields are each valid."""
-    flaws: Callable[[Any], Iterable[Flaw]] | None = None
+    flaws: Flaws | None = None
     """The rule in Python, of the whole object, where it has more exact places or words than `holds`. Without both, the
     rule compares with the object before an update, which a file does not contain."""
 
@@ -126,6 +122,19 @@ def _parts(part: Any, at: tuple[str, ...], path: Path) -> Iterator[tuple[Path, A
 def unchanging(*at: str, remedy: str) -> Rule:
     """Rule that the field is immutable after creation."""
     return Rule(at, "self == oldSelf", f"is immutable; {remedy}")
+
+
+def rising(*at: str) -> Rule:
+    """Rule that the edges at this path rise strictly."""
+
+    def flaws(obj: Any) -> Iterator[Flaw]:
+        for path, edges in _parts(obj, at, ()):
+            for n, (low, high) in enumerate(pairwise(edges), start=1):
+                if high <= low:
+                    yield Flaw((*path, n), f"is {high} after {low}", "edges rise strictly")
+
+    cel = "self.isSorted() && self.all(edge, self.exists_one(other, other == edge))"
+    return Rule(at, cel, "edges rise strictly", flaws=flaws)
 
 
 LONGEST_LABEL_VALUE = 63

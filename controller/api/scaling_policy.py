@@ -512,46 +512,6 @@ class ScalingPolicy(Strict):
     status: ScalingPolicyStatus = Field(default=ScalingPolicyStatus(), description="Written by Tonnage.")
 
 
-def _bounds_replicas(spec: ScalingPolicySpec) -> bool:
-    return spec.min_replicas <= spec.max_replicas
-
-
-def _knows_capacity(spec: ScalingPolicySpec) -> bool:
-    return spec.target.kind == "ModelService" or spec.capacity is not None
-
-
-def _has_one_source(source: DemandSource) -> bool:
-    return sum(each is not None for each in (source.prometheus, source.custom_metric, source.push)) == 1
-
-
-def _has_one_query(source: PrometheusSource) -> bool:
-    return (source.preset is None) != (source.query is None)
-
-
-def _has_one_price(objective: Objective) -> bool:
-    return objective.replica_hour_price is None or objective.gpu_type is None
-
-
-def _bounds_concurrency(concurrency: ConcurrencyPolicy) -> bool:
-    return concurrency.min <= concurrency.max
-
-
-def _starts_within_bounds(concurrency: ConcurrencyPolicy) -> bool:
-    return concurrency.start is None or concurrency.min <= concurrency.start <= concurrency.max
-
-
-def _spans_two_scrapes(concurrency: ConcurrencyPolicy) -> bool:
-    return concurrency.interval >= SHORTEST_INTERVAL_S
-
-
-def _spans_a_month(forecast: ForecastPolicy) -> bool:
-    return forecast.history <= LONGEST_HISTORY_S
-
-
-def _bounds_something(schedule: Schedule) -> bool:
-    return schedule.min_replicas is not None or schedule.max_replicas is not None
-
-
 def _bounds_in_order(schedule: Schedule) -> bool:
     low, high = schedule.min_replicas, schedule.max_replicas
     return low is None or high is None or low <= high
@@ -574,61 +534,61 @@ RULES = (
         ("spec",),
         "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
         "minReplicas is above maxReplicas; lower minReplicas or raise maxReplicas",
-        _bounds_replicas,
+        lambda spec: spec.min_replicas <= spec.max_replicas,
     ),
     Rule(
         ("spec",),
         "self.target.kind == 'ModelService' || has(self.capacity)",
         "capacity is required for this target; set capacity.perReplica to what one serves",
-        _knows_capacity,
+        lambda spec: spec.target.kind == "ModelService" or spec.capacity is not None,
     ),
     Rule(
         ("spec", "demand", "sources", "[]"),
         "[has(self.prometheus), has(self.customMetric), has(self.push)].filter(each, each).size() == 1",
         "has not exactly one of prometheus, customMetric and push; name one source for each role",
-        _has_one_source,
+        lambda source: sum(each is not None for each in (source.prometheus, source.custom_metric, source.push)) == 1,
     ),
     Rule(
         ("spec", "demand", "sources", "[]", "prometheus"),
         "has(self.preset) != has(self.query)",
         "has not exactly one of preset and query; choose a preset or write a query",
-        _has_one_query,
+        lambda source: (source.preset is None) != (source.query is None),
     ),
     Rule(
         ("spec", "objective"),
         "!has(self.replicaHourPrice) || !has(self.gpuType)",
         "has both replicaHourPrice and gpuType; keep one of them",
-        _has_one_price,
+        lambda objective: objective.replica_hour_price is None or objective.gpu_type is None,
     ),
     Rule(
         ("spec", "concurrency"),
         "(has(self.min) ? self.min : 1) <= self.max",
         "min is above max; lower min or raise max",
-        _bounds_concurrency,
+        lambda concurrency: concurrency.min <= concurrency.max,
     ),
     Rule(
         ("spec", "concurrency"),
         "!has(self.start) || ((has(self.min) ? self.min : 1) <= self.start && self.start <= self.max)",
         "start is outside of min to max; choose bounds that contain it",
-        _starts_within_bounds,
+        lambda concurrency: concurrency.start is None or concurrency.min <= concurrency.start <= concurrency.max,
     ),
     Rule(
         ("spec", "concurrency"),
         f"!has(self.interval) || duration(self.interval) >= duration('{SHORTEST_INTERVAL_S:.0f}s')",
         "interval is below 60s; two scrapes must fit into two thirds of it",
-        _spans_two_scrapes,
+        lambda concurrency: concurrency.interval >= SHORTEST_INTERVAL_S,
     ),
     Rule(
         ("spec", "forecast"),
         f"!has(self.history) || duration(self.history) <= duration('{LONGEST_HISTORY_S:.0f}s')",
         "history is above 744h; a month is the most that is learned from",
-        _spans_a_month,
+        lambda forecast: forecast.history <= LONGEST_HISTORY_S,
     ),
     Rule(
         ("spec", "schedules", "[]"),
         "has(self.minReplicas) || has(self.maxReplicas)",
         "has neither minReplicas nor maxReplicas; set the bound that should hold then",
-        _bounds_something,
+        lambda schedule: schedule.min_replicas is not None or schedule.max_replicas is not None,
     ),
     Rule(
         ("spec", "schedules", "[]"),

@@ -9,7 +9,7 @@ Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
@@ -61,16 +61,20 @@ class _PlanHead:
     """Plan whose steps name their action's kind, because a union of dataclasses does not."""
 
     phases: tuple[_PhaseHead, ...]
-    unplaced: tuple[Unplaced, ...]
-    services: tuple[ServicePlan, ...]
     refused: tuple[tuple[_StepHead, Reason], ...]
     certificates: dict[str, Certificate]
+    unplaced: tuple[Unplaced, ...]
+    services: tuple[ServicePlan, ...]
     findings: tuple[Finding, ...] = ()
     cut_short: tuple[Reason, ...] = ()
     expected: tuple[ExpectedDemand, ...] = ()
     limits: tuple[ConcurrencyLimit, ...] = ()
     health: HealthResult | None = None
     fits: tuple[FitsResult, ...] = ()
+
+
+_SAME = tuple(each.name for each in fields(_PlanHead) if each.name not in ("phases", "refused", "certificates"))
+"""Fields that are those of the plan."""
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
@@ -92,22 +96,8 @@ def plan_frame(plan: Plan) -> bytes:
 
     phases = tuple(_PhaseHead(p.name, tuple(head(step) for step in p.steps), p.whole) for p in plan.phases)
     refused = tuple((head(each.step), each.reason) for each in plan.refused)
-    certificates = dict(plan.certificates)
-    return framed(
-        _PlanHead(
-            phases,
-            plan.unplaced,
-            plan.services,
-            refused,
-            certificates,
-            plan.findings,
-            plan.cut_short,
-            plan.expected,
-            plan.limits,
-            plan.health,
-            plan.fits,
-        )
-    )
+    same = {name: getattr(plan, name) for name in _SAME}
+    return framed(_PlanHead(phases, refused, dict(plan.certificates), **same))
 
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
@@ -122,19 +112,10 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
         return Step(decoders[name].decode(action), reason)
 
     try:
-        return Plan(
-            phases=tuple(Phase(p.name, tuple(step(head) for head in p.steps), p.whole) for p in read.phases),
-            unplaced=read.unplaced,
-            services=read.services,
-            refused=tuple(Refused(step(head), reason) for head, reason in read.refused),
-            certificates=read.certificates,
-            findings=read.findings,
-            cut_short=read.cut_short,
-            expected=read.expected,
-            limits=read.limits,
-            health=read.health,
-            fits=read.fits,
-        )
+        phases = tuple(Phase(p.name, tuple(step(head) for head in p.steps), p.whole) for p in read.phases)
+        refused = tuple(Refused(step(head), reason) for head, reason in read.refused)
+        same = {name: getattr(read, name) for name in _SAME}
+        return Plan(phases=phases, refused=refused, certificates=read.certificates, **same)
     except FrameError:
         raise
     except UNREADABLE as error:

@@ -1,14 +1,12 @@
 """Brain and guard as the settings configure them, for the operator, `tonnage plan`, the simulator and scenarios."""
 
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from random import Random
 
 from cluster.clock import Clock
 from controller.brain.inline import Background, InlineBrain
-from controller.brain.launcher import BrainPeer, ChildBrain, RemoteBrain, secret_from
+from controller.brain.launcher import BrainPeer, ChildBrain, RemoteBrain
 from controller.brain.link import Link
 from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
@@ -62,19 +60,17 @@ def brain_from(
     decisions: Decisions | None = None,
     *,
     clock: Clock = time.monotonic,
-    epoch: Callable[[], int] = lambda: 1,
     sections: Sections = SECTIONS,
 ) -> InlineBrain | RayBrain:
     """The brain in the configured mode. One on Ray starts when its replica leads (`RayBrain.lead`).
 
-    decisions: those of the settings by default. epoch: of the Lease under which its plans are used. sections: the order
-    of deciders.
+    decisions: those of the settings by default. sections: the order of deciders.
     """
     decisions = decisions_from(settings) if decisions is None else decisions
     if settings.brain.mode == "inline":
         return inline_brain(decisions, clock, sections)
-    link = Link(_peer(settings.brain), decisions, Random().random)  # noqa: S311 - spreads restarts, hides nothing
-    return RayBrain(link, decisions, clock, epoch, sections)
+    link = Link(_peer(settings.brain), decisions, Random())  # noqa: S311 - spreads restarts, hides nothing
+    return RayBrain(link, decisions, clock, sections)
 
 
 def inline_brain(decisions: Decisions, clock: Clock = time.monotonic, sections: Sections = SECTIONS) -> InlineBrain:
@@ -85,4 +81,4 @@ def inline_brain(decisions: Decisions, clock: Clock = time.monotonic, sections: 
 def _peer(brain: BrainSettings) -> BrainPeer:
     if brain.mode == "embedded":
         return ChildBrain(RayStart(folder="", planners=brain.planners))
-    return RemoteBrain(brain.address, partial(secret_from, Path(brain.token_file)))
+    return RemoteBrain(brain.address, Path(brain.token_file))

@@ -12,10 +12,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -66,10 +65,10 @@ class ChildBrain:
                 raise
         return mine
 
-    def adopt(self, stream: socket.socket) -> Callable[[], None]:
-        """Gives a stream to a new child; returns a function that ends it. The caller still has to close the stream."""
+    def adopt(self, stream: socket.socket) -> None:
+        """Gives a stream to a new child, in place of the present one. The caller still has to close the stream."""
+        self.close(kindly=False)
         self.process = self._born(stream)
-        return partial(self.close, kindly=False)
 
     def _born(self, stream: socket.socket) -> "subprocess.Popen[bytes]":
         # Paths of Ray's sockets in it must stay under 107 characters, so it is directly in the temporary folder.
@@ -108,15 +107,15 @@ class RemoteBrain:
 
     address: str
     """`host:port`."""
-    secret: Callable[[], bytes]
-    """Function that reads the token, for each connection again, so that a Secret may be rotated."""
+    token_file: Path
+    """Read for each connection again, so that a Secret may be rotated."""
     stream: socket.socket | None = None
 
     def open(self) -> socket.socket:
         host, _, port = self.address.rpartition(":")
         stream = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
         try:
-            prove(stream, self.secret(), as_brain=False)
+            prove(stream, secret_from(self.token_file), as_brain=False)
         except (OSError, EOFError) as error:
             stream.close()
             raise ConnectionError(f"the brain at {self.address}: {error}") from error
@@ -159,9 +158,6 @@ AT_A_TIME = 32
 """Most connections that may be proving their token at once; more are refused, so that no client can exhaust this
 process."""
 
-Give = Callable[[socket.socket], Callable[[], None]]
-"""Function that gives a stream to a new brain; it returns a function that ends that brain."""
-
 
 @dataclass(slots=True)
 class BrainServer:
@@ -170,8 +166,8 @@ class BrainServer:
     There is one leader. The previous one has died, or has lost its Lease and its connection without noticing yet.
     """
 
-    secret: Callable[[], bytes]
-    give: Give
+    token_file: Path
+    brain: ChildBrain
     _proving: int = 0
     _lock: Lock = field(default_factory=Lock)
     _proven: "SimpleQueue[socket.socket | None]" = field(default_factory=SimpleQueue)
@@ -199,7 +195,7 @@ class BrainServer:
     def _welcome(self, stream: socket.socket, peer: str) -> None:
         try:
             stream.settimeout(PROOF_S)
-            prove(stream, self.secret(), as_brain=True)
+            prove(stream, secret_from(self.token_file), as_brain=True)
             stream.settimeout(None)
             keep_alive(stream)
         except (OSError, EOFError) as error:
@@ -214,15 +210,10 @@ class BrainServer:
 
     def _give_all(self) -> None:
         """Starts a brain for each controller that has proven its token, in their order."""
-        end: Callable[[], None] | None = None
         while (stream := self._proven.get()) is not None:
-            if end is not None:
-                end()
-                end = None
             with stream:
                 try:
-                    end = self.give(stream)
+                    self.brain.adopt(stream)
                 except OSError as error:
                     log.error("no brain could be started", why=str(error))
-        if end is not None:
-            end()
+        self.brain.close(kindly=False)

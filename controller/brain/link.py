@@ -8,9 +8,9 @@ import selectors
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from random import Random
 from threading import Condition, Thread
 from typing import Literal
 
@@ -96,19 +96,16 @@ class CircuitBreaker:
 
 @dataclass(slots=True)
 class Retries:
-    """Backoff between starts: twice as long each time, spread so that replicas do not retry in step.
+    """Backoff between starts: twice as long each time, spread so that replicas do not retry in step."""
 
-    chance: returns a new random number in 0..1 at each call.
-    """
-
-    chance: Callable[[], float]
+    chance: Random
     attempts: int = 0
 
     def wait_s(self) -> float:
         """Seconds before the next attempt, which is counted; half to all of the doubled time."""
         longest_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0**self.attempts)
         self.attempts += 1
-        return longest_s * (0.5 + 0.5 * self.chance())
+        return longest_s * (0.5 + 0.5 * self.chance.random())
 
     def lived(self, for_s: float) -> None:
         """Records that a brain ran for this many seconds."""
@@ -173,9 +170,7 @@ class BrainState:
 class Link:
     """Link that keeps one brain while one is wanted. May be called from one thread besides its own."""
 
-    def __init__(
-        self, peer: BrainPeer, decisions: Decisions, chance: Callable[[], float], clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, peer: BrainPeer, decisions: Decisions, chance: Random, clock: Clock = time.monotonic) -> None:
         self.peer, self._decisions, self._clock = peer, decisions, clock
         self._breaker, self._retries = CircuitBreaker(), Retries(chance)
         self._changed = Condition()

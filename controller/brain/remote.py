@@ -8,7 +8,7 @@ deadline pass, a heuristic plans at once. This file does not import Ray; a separ
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -66,8 +66,6 @@ class RayBrain:
     link: Link
     decisions: Decisions
     clock: Clock
-    epoch: Callable[[], int]
-    """Function that returns the epoch of the Lease under which this process writes."""
     sections: Sections = SECTIONS
     """Order of deciders in this process. Planners on Ray always use the product's order for their own section."""
     counts: BrainCounts = field(default_factory=BrainCounts)
@@ -76,6 +74,8 @@ class RayBrain:
     late_warmth: Warmth = field(default_factory=Warmth)
     """The same of plans past the deadline, whose packing policy is another."""
     background: Background = field(init=False)
+    epoch: int = field(default=1, init=False)
+    """Epoch of the Lease under which this process writes."""
 
     def __post_init__(self) -> None:
         self.background = Background(proposers_of(self.decisions), self.clock, self.link)
@@ -101,8 +101,9 @@ class RayBrain:
     def standing(self) -> BrainState:
         return self.link.standing
 
-    def lead(self, *, leads: bool) -> None:
-        """Starts the brain of a replica that leads; a replica that stands by keeps none."""
+    def lead(self, *, leads: bool, epoch: int = 1) -> None:
+        """Starts the brain of a replica that leads, in this epoch of the Lease; one that stands by keeps none."""
+        self.epoch = epoch
         self.link.want(wanted=leads)
 
     def close(self) -> None:
@@ -114,7 +115,7 @@ class RayBrain:
             return Reason(standing.state, standing.why)
         frame = snapshot_frame(snapshot)
         self.counts.handover_s = self.clock() - began_s
-        reply = self.link.ask(frame, self.epoch(), deadline_s - self.counts.handover_s)
+        reply = self.link.ask(frame, self.epoch, deadline_s - self.counts.handover_s)
         if not reply.plan:
             return Reason(reply.reason, reply.words)
         found = usable(snapshot, reply.plan)

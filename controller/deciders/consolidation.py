@@ -5,10 +5,11 @@ computed again in the snapshot of the adopting plan, with the same price of movi
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cluster.actions import Move
+from cluster.clock import Clock
 from cluster.plans import Plan, Reason
 from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import PROPOSE_S, Proposal
@@ -39,14 +40,16 @@ class Polish:
     """Largest fraction of the running pods that one plan moves."""
     price: MovePrice
     host: HostPrice
-    clock: Callable[[], float] = time.monotonic
+    clock: Clock = time.monotonic
     """Clock of the deadline only, which ends a run that takes far longer than it should."""
     name: str = "polish"
     within_s: float = PROPOSE_S
 
     def propose(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Proposal:
         over_at_s = self.clock() + deadline_s
-        order = _behind(memory, snapshot, candidates(snapshot, self.host))[: _most_tried(snapshot, deadline_s)]
+        # As many as a run of this many seconds examines, the same on any machine.
+        most = min(MOST_TRIED, 1 + int(WORK_PER_S * deadline_s / max(1, len(snapshot.nodes))))
+        order = _behind(memory, snapshot, candidates(snapshot, self.host))[:most]
         last, cut_short = memory, tuple[Reason, ...]()
 
         def nodes() -> Iterator[int]:
@@ -74,11 +77,6 @@ class Polish:
 
     def _most(self, snapshot: Snapshot) -> int:
         return int(self.share * int((snapshot.pods.node != PENDING).sum()))
-
-
-def _most_tried(snapshot: Snapshot, within_s: float) -> int:
-    """Number of nodes that a run of this many seconds examines, the same on any machine."""
-    return min(MOST_TRIED, 1 + int(WORK_PER_S * within_s / max(1, len(snapshot.nodes))))
 
 
 def _behind(memory: bytes, snapshot: Snapshot, order: Sequence[int]) -> Sequence[int]:

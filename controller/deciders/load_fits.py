@@ -4,7 +4,7 @@ The part that measures load (controller/loops/autoscaler/loop.py) puts a few due
 slot fits its shard of them, and the plan carries the fits back as `Plan.fits`. Nothing else of the cluster is read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from zlib import crc32
@@ -96,13 +96,9 @@ class LoadFits:
         return Plan(fits=proposed.fits)
 
 
-def load_fits_of(slot: int) -> Callable[[Decisions], LoadFits | None]:
-    """Function that makes the decider of this slot; None beyond the slots of the settings."""
-
-    def made(decisions: Decisions) -> LoadFits | None:
-        return LoadFits(slot, decisions.fit_slots) if slot < decisions.fit_slots else None
-
-    return made
+def load_fits_of(slot: int, decisions: Decisions) -> LoadFits | None:
+    """The decider of this slot; None beyond the slots of the settings."""
+    return LoadFits(slot, decisions.fit_slots) if slot < decisions.fit_slots else None
 
 
 def slot_of(scaler: str, slots: int) -> int:

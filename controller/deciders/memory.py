@@ -11,7 +11,7 @@ from threading import Thread
 
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
-from placement.batch.lp.columns import Memory as Columns
+from placement.batch.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
 from placement.engine.policy import Adopt, SlowWork
@@ -84,6 +84,8 @@ class PackingMemory:
 
     packer: LivePacker
     worker: SlowWorker = field(default_factory=SlowWorker)
+    is_late: bool = False
+    """Whether the prices that the last packing engine should use were not ready in time."""
     tried: frozenset[str] = frozenset()
     """Units that the last plan tried in vain, where its work did not suffice for all (`tried_in_vain`)."""
 
@@ -92,13 +94,10 @@ class PackingMemory:
         """Empty memory for the packing policy of these decisions."""
         return cls(LivePacker(partial(policy_named, decisions.policy), decisions.seed))
 
-    def packer_for(self, snapshot: Snapshot, left_s: float) -> tuple[Packer, bool]:
-        """The packing engine for a snapshot, and whether the prices that it should use were ready in time.
-
-        left_s: time until the deadline.
-        """
-        in_time = self.worker.finish(WAIT_SHARE * left_s)
-        return self.packer.packer(snapshot), in_time
+    def packer_for(self, snapshot: Snapshot, left_s: float) -> Packer:
+        """The packing engine for a snapshot. left_s: time until the deadline."""
+        self.is_late = not self.worker.finish(WAIT_SHARE * left_s)
+        return self.packer.packer(snapshot)
 
     def rest(self) -> None:
         """Starts the slow work that is due, after a plan."""

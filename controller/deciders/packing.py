@@ -1,6 +1,5 @@
 """Packing: a node for every pending pod of one share of the cluster, pod by pod or all at once, and moves after it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,7 @@ from cluster.plans import Plan, Reason
 from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.memory import PackingMemory, ShareMemory
+from controller.deciders.memory import PackingMemory
 from placement.batch.consolidation import consolidated
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.pod_assignment import all_seats
@@ -22,7 +21,6 @@ from placement.batch.proposal import (
     seats_to_keep,
     within_headroom,
 )
-from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.moves import defragmented
 from placement.packing.planner import NO_TURN, pack, tried_in_vain
@@ -38,22 +36,16 @@ def decide(share: Snapshot, turn: Turn) -> Plan:
     """Binds, by priority, and the evictions that make room for them; a pod without a place waits, with the reason."""
     decisions, kept = turn.decisions, turn.memory.packing_under(turn.decisions)
     kept.packer.observe(turn.observed)
-    late: list[Reason] = []
-
-    def packer(seen: Snapshot) -> Packer:
-        made, in_time = kept.packer_for(seen, turn.budget.left_s)
-        if not in_time:
-            late.append(PRICES_LATE)
-        return made
-
+    kept.is_late = False
     if decisions.planner == "columns":
-        plan = pack_batch(share, decisions.batch, packer, turn.memory, turn.budget, preempt=decisions.preempt)
+        plan = pack_batch(share, turn)
     elif len(share.pods.pending):
-        plan = pack(share, packer(share), turn.budget, preempt=decisions.preempt, tried=kept.tried)
+        packer = kept.packer_for(share, turn.budget.left_s)
+        plan = pack(share, packer, turn.budget, preempt=decisions.preempt, tried=kept.tried)
         kept.tried = tried_in_vain(plan, kept.tried)
     else:
         plan = Plan()
-    return replace(plan, cut_short=(*plan.cut_short, *late)) if late else plan
+    return replace(plan, cut_short=(*plan.cut_short, PRICES_LATE)) if kept.is_late else plan
 
 
 def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
@@ -61,23 +53,16 @@ def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
     return PackingMemory.under(decisions).packer.packer(snapshot)
 
 
-def pack_batch(
-    snapshot: Snapshot,
-    settings: BatchSettings,
-    packer: Callable[[Snapshot], Packer],
-    memory: ShareMemory,
-    budget: Budget,
-    *,
-    preempt: bool,
-) -> Plan:
+def pack_batch(snapshot: Snapshot, turn: Turn) -> Plan:
     """Plan for all pending pods at once, then pod by pod, by priority and with preemption, for the remainder.
 
     The remainder includes pods that gave up their place for want of power headroom.
 
     The settings pick the planner (`placement.batch.ladder.rung_for`); the plan's reasons and its certificate name it,
-    and no clock cuts it short. packer: makes the packing engine, which takes a second, only where it is needed. budget:
-    for packing the remainder.
+    and no clock cuts it short. The packing engine, which takes a second, is only made where it is needed. The turn's
+    budget is for packing the remainder.
     """
+    settings, memory, budget, preempt = turn.decisions.batch, turn.memory, turn.budget, turn.decisions.preempt
     began_s = budget.clock()
     plan = plan_batch(snapshot, memory.columns, settings)
     memory.columns = plan.memory
@@ -87,7 +72,8 @@ def pack_batch(
     whole = proposed(snapshot, seats, reason_of(plan))
     after = seated(snapshot, seats)
     if len(after.pods.pending):
-        packed = pack(after, packer(after), budget, preempt=preempt)
+        packer = memory.packing_under(turn.decisions).packer_for(after, budget.left_s)
+        packed = pack(after, packer, budget, preempt=preempt)
         whole = whole.joined(_with_unserved(after, packed, settings))
     return certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
 
@@ -124,5 +110,5 @@ def decide_moves(share: Snapshot, turn: Turn) -> Plan:
     if decisions.planner == "columns":
         most = int(decisions.move_share * int((pods.node != PENDING).sum()))
         return Plan(phases=consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most))
-    packer, _ = turn.memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
+    packer = turn.memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
     return Plan(phases=defragmented(seen, packer, decisions.move_price, decisions.move_share))

@@ -34,7 +34,10 @@ ORDER: tuple[Entry, ...] = (
     Decider("packing", packing.decide, "share", packing_work_of, assured_share=packing.ASSURED_SHARE),
     Decider("moves", packing.decide_moves, "share"),
     BackgroundDecider("polish", consolidation.polish_of),
-    *(BackgroundDecider(f"load_fits_{slot}", load_fits.load_fits_of(slot)) for slot in range(load_fits.MOST_SLOTS)),
+    *(
+        BackgroundDecider(f"load_fits_{slot}", partial(load_fits.load_fits_of, slot))
+        for slot in range(load_fits.MOST_SLOTS)
+    ),
     Decider("gang_rollback", closing.roll_back_gangs, "cluster", needs="gangs"),
     Decider("gate_timeout", closing.end_releases, "cluster", needs="released_at_s"),
     Decider("claim_release", closing.release_claims, "cluster", needs="idle_claims"),

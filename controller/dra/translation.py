@@ -28,12 +28,14 @@ from controller.api.structs import (
     SchedulingGate,
 )
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
-from controller.dra.feasibility import MOST_KNOWN, Feasibility, in_turns
 from controller.dra.objects import DeviceClass, ResourceClaim
 from controller.dra.requests import (
+    MOST_KNOWN,
     ClaimRequests,
     DeviceInventory,
+    Feasibility,
     UnsupportedClaimError,
+    in_turns,
     inventory_from,
     requests_as_written,
     requests_of_claim,
@@ -107,17 +109,38 @@ class ClaimTranslation:
         known.stale_nodes.discard("")
         for claim in known.stale_claims:
             known.stale_pods |= known.users.get(claim, set())
-        self._take_inventories()
+        for name in list(known.stale_nodes):
+            present, inventory = known.nodes.get(name), None
+            if present is not None and self._is_offered(present.metadata.labels):
+                slices = [known.slices[each] for each in sorted(known.slices_of.get(name, ()))]
+                found = inventory_from(slices, self._drivers)
+                inventory = found if found.devices or found.problems else None
+            if self._feasibility.put(name, inventory):
+                claims = known.claims_on.get(name, set())
+                known.stale_claims |= claims
+                known.stale_pods |= {user for claim in claims for user in known.users.get(claim, ())}
+                known.stale_pods |= known.pods_on.get(name, set()) | known.pods_on.get("", set())
         self._match_requests()
         for name in sorted(known.stale_pods & known.pods.keys()):
-            out.pods[name] = self._translated_pod(name)
+            pod = known.pods[name]
+            self._reasons.pop(name, None)
+            try:
+                out.pods[name] = self._running_pod(name, pod) if pod.spec.node_name else self._waiting_pod(name, pod)
+            except _NotPlanned as waits:
+                self._reasons[name] = waits.reason
+                out.pods[name] = gated(pod)
         for claim in sorted(known.stale_claims):
             out.pods[holder_of(claim)] = self._holder(claim)
         for node in sorted(known.stale_nodes):
             out.nodes[node] = self._translated_node(node)
-            out.pods[withholder_of(node)] = self._withheld_on(node)
+            out.pods[withholder_of(node)] = None
             self._mistakes.pop(node, None)
-            if node in self._feasibility.inventory and (mistakes := tuple(self._mistakes_of(node))):
+            if (listed := self._feasibility.inventory.get(node)) is None:
+                continue
+            held = known.held_on(node)
+            numbers = [n for n, each in enumerate(listed.devices) if each.withheld and each.id not in held]
+            out.pods[withholder_of(node)] = holder_pod(withholder_of(node), node, listed, numbers)
+            if mistakes := tuple(self._mistakes_of(node)):
                 self._mistakes[node] = mistakes
         known.clear_changes()
         return out
@@ -174,20 +197,6 @@ class ClaimTranslation:
         return deallocation_writes(found, epoch)
 
     # Nodes.
-
-    def _take_inventories(self) -> None:
-        known = self.known
-        for name in list(known.stale_nodes):
-            node, inventory = known.nodes.get(name), None
-            if node is not None and self._is_offered(node.metadata.labels):
-                slices = [known.slices[each] for each in sorted(known.slices_of.get(name, ()))]
-                found = inventory_from(slices, self._drivers)
-                inventory = found if found.devices or found.problems else None
-            if self._feasibility.put(name, inventory):
-                claims = known.claims_on.get(name, set())
-                known.stale_claims |= claims
-                known.stale_pods |= {user for claim in claims for user in known.users.get(claim, ())}
-                known.stale_pods |= known.pods_on.get(name, set()) | known.pods_on.get("", set())
 
     def _match_requests(self) -> None:
         """Match new requests with the nodes, in turns of the namespaces, and forget those that no pod makes now."""
@@ -268,15 +277,6 @@ class ClaimTranslation:
 
     # Pods.
 
-    def _translated_pod(self, name: str) -> Pod:
-        pod = self.known.pods[name]
-        self._reasons.pop(name, None)
-        try:
-            return self._running_pod(name, pod) if pod.spec.node_name else self._waiting_pod(name, pod)
-        except _NotPlanned as waits:
-            self._reasons[name] = waits.reason
-            return gated(pod)
-
     def _running_pod(self, name: str, pod: Pod) -> Pod:
         inventory = self._feasibility.inventory.get(pod.spec.node_name)
         if inventory is None:
@@ -290,9 +290,8 @@ class ClaimTranslation:
                 mine = {n for device in claim.held if (n := inventory.number(device)) is not None}
                 gpus, numbers = gpus + len(mine), numbers | mine
             elif wanted := self._requests_of(claim):
-                gpus += wanted.count_on(
-                    inventory
-                )  # the watch of claims lags: the Binding's annotation names the devices
+                # The watch of claims lags: the Binding's annotation names the devices.
+                gpus += wanted.count_on(inventory)
         devices = ",".join(map(str, sorted(numbers))) or (pod.metadata.annotations.devices if gpus else None)
         return with_requests(pod, gpus, inventory.resource, devices, {})
 
@@ -350,14 +349,6 @@ class ClaimTranslation:
             return None
         numbers = [n for device in claim.held if (n := inventory.number(device)) is not None]
         return holder_pod(holder_of(name), claim.node, inventory, numbers)
-
-    def _withheld_on(self, node: str) -> Pod | None:
-        inventory = self._feasibility.inventory.get(node)
-        if inventory is None:
-            return None
-        held = self.known.held_on(node)
-        numbers = [n for n, each in enumerate(inventory.devices) if each.withheld and each.id not in held]
-        return holder_pod(withholder_of(node), node, inventory, numbers)
 
 
 def with_requests(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]) -> Pod:

@@ -5,27 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from ssl import SSLError
-from typing import Protocol
 
-from cluster.version import VERSION
-from controller.kube.credentials import ApiAccess
 from controller.kube.request import JSON, ApiRequest, Body, KubeReadError, KubeWriteError, Query, Refusal
-
-
-class Transport(Protocol):
-    """Part of a connection that reading a cluster needs."""
-
-    async def read(self, path: str, query: Query) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
-
-    def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:
-        """Lines of a watch, one JSON event each, until the server ends it.
-
-        Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`. Close it (`aclosing`) when
-        done.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +58,10 @@ class ApiServer(ABC):
 
     @abstractmethod
     def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
-        """Lines of a watch. Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`."""
+        """Lines of a watch, one JSON event each, until the server ends it. Close it (`aclosing`) when done.
+
+        Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`.
+        """
 
     async def read(self, path: str, query: Query | None = None, accept: str = JSON) -> bytes:
         """Response body of a GET. Raises KubeReadError."""
@@ -99,20 +83,6 @@ class ApiServer(ABC):
             return (await self.send(method, path, query or {}, body, content_type)).body
         except RefusedError as refused:
             raise KubeWriteError(doing, refused.refusal) from refused.__cause__
-
-
-def fixed_headers(access: ApiAccess) -> list[tuple[str, str]]:
-    """Headers that all requests of an access have, those of user impersonation among them.
-
-    Source: Kubernetes documentation, "User impersonation".
-    """
-    # Uncompressed: compressing a list costs the server more than sending it costs a datacenter network.
-    headers = [("Accept-Encoding", "identity"), ("User-Agent", f"tonnage/{VERSION}")]
-    if not access.impersonate:
-        return headers
-    uid = [("Impersonate-Uid", access.impersonate_uid)] if access.impersonate_uid else []
-    groups = [("Impersonate-Group", group) for group in access.impersonate_groups]
-    return [*headers, ("Impersonate-User", access.impersonate), *groups, *uid]
 
 
 def no_connection(address: str, error: OSError) -> Refusal:

@@ -19,12 +19,10 @@ from controller.kube.api_server import (
     ApiServer,
     RefusedError,
     RequestListener,
-    fixed_headers,
     no_connection,
     no_response,
 )
-from controller.kube.credentials import ApiAccess, ApiServerAddress, Credentials, credentials
-from controller.kube.kubeconfig import CredentialError
+from controller.kube.credentials import ApiAccess, ApiServerAddress, CredentialError, Credentials, credentials
 from controller.kube.request import JSON, Body, KubeReadError, Query, refusal_of, warning_text
 
 T = TypeVar("T")
@@ -51,7 +49,7 @@ class BlockingConnection(ApiServer):
         self._own = own
         self._access = access
         self._listener = listener
-        self._headers = fixed_headers(access)
+        self._headers = access.headers
         self._end_s = None if within_s is None else time.monotonic() + within_s
         self._kept: http.client.HTTPConnection | None = None
 
@@ -97,11 +95,9 @@ class BlockingConnection(ApiServer):
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str
     ) -> http.client.HTTPResponse:
         """Response to a request; its body is not read yet."""
-        content = (
-            None
-            if body is None
-            else json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_as_text).encode()
-        )
+        content = None
+        if body is not None:
+            content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_as_text).encode()
         types = [("Accept", accept), ("Content-Type", content_type)]
         while True:
             line, is_used = self._kept or self._opened(self._limit_s()), self._kept is not None
@@ -178,15 +174,12 @@ def _line_to(server: ApiServerAddress, timeout_s: float) -> http.client.HTTPConn
     first = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
     line = _Https(*first, server.tls_server_name or host, server.tls, timeout_s)
     if proxy:
-        line.set_tunnel(host, port, _proxy_headers(proxy.username, proxy.password))
+        headers = {}
+        if proxy.username:
+            pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+            headers["Proxy-Authorization"] = f"Basic {b64encode(pair).decode()}"
+        line.set_tunnel(host, port, headers)
     return line
-
-
-def _proxy_headers(name: str | None, password: str | None) -> dict[str, str]:
-    if not name:
-        return {}
-    pair = f"{unquote(name)}:{unquote(password or '')}".encode()
-    return {"Proxy-Authorization": f"Basic {b64encode(pair).decode()}"}
 
 
 def serves(server: ApiServerAddress) -> bool:

@@ -15,7 +15,7 @@ import structlog
 
 from cluster.clock import Clock
 from controller.api.structs import DEEPEST, Event, ListMeta, ListPage, Meta, Slim, shallow
-from controller.kube.api_server import Transport
+from controller.kube.api_server import ApiServer
 from controller.kube.request import ABSENT, KubeReadError, Refusal, Sleep, is_version_lost, refusal_in
 
 Item = TypeVar("Item", bound=Slim)
@@ -74,7 +74,8 @@ class Cache(Generic[Item]):
         self._lock = Lock()
         self._version = ""
         """Newest resourceVersion received; opaque."""
-        self._wants_list = True
+        self.wants_list = True
+        """Whether the next request is a list, and not a watch."""
         self._is_version_lost = False
         self._pages: dict[str, Item] = {}
         self._page_decoder = msgspec.json.Decoder(ListPage[resource.item])  # type: ignore[name-defined]
@@ -124,14 +125,10 @@ class Cache(Generic[Item]):
         with self._lock:
             self._dirty |= self._items.keys()
             self._items, self._version = {}, ""
-        self._wants_list, self.is_absent, self.trouble = True, True, refusal.words
+        self.wants_list, self.is_absent, self.trouble = True, True, refusal.words
         self.synced.set()
         self._changed()
         return False
-
-    @property
-    def wants_list(self) -> bool:
-        return self._wants_list
 
     def list_query(self, continue_: str = "") -> dict[str, str]:
         """Query of the next page.
@@ -163,7 +160,7 @@ class Cache(Generic[Item]):
             changed = {name for name, item in self._items.items() if before.get(name) != item}
             self._dirty |= changed | (before.keys() - self._items.keys())
         self._version = page.metadata.resource_version
-        self._wants_list = self._is_version_lost = self.is_absent = False
+        self.wants_list = self._is_version_lost = self.is_absent = False
         self.seen_at_s, self.lists = at_s, self.lists + 1
         self.trouble = ""
         self.synced.set()
@@ -212,7 +209,7 @@ class Cache(Generic[Item]):
         self.trouble = refusal.words
         self._pages = {}
         if is_version_lost(refusal):
-            self._wants_list = self._is_version_lost = True
+            self.wants_list = self._is_version_lost = True
 
     def name_of(self, item: Item) -> str:
         meta: Meta = item.metadata  # type: ignore[attr-defined]  # every struct that is listed has it
@@ -324,7 +321,7 @@ class WatchSurroundings:
     chance: Random
 
 
-async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, around: WatchSurroundings) -> Never:
+async def reflect(cache: Cache[Item], transport: ApiServer, times: WatchTimes, around: WatchSurroundings) -> Never:
     """Keep the cache current until cancelled. Every failed read is logged, counted and retried."""
     failures, failed_at_s = 0, 0.0
     while True:
@@ -358,7 +355,7 @@ async def reflect(cache: Cache[Item], transport: Transport, times: WatchTimes, a
             await around.pause(wait_s)
 
 
-async def list_all(cache: Cache[Item], transport: Transport, clock: Clock) -> None:
+async def list_all(cache: Cache[Item], transport: ApiServer, clock: Clock) -> None:
     """List the resource page by page; the cache changes with the last page. Raises KubeReadError."""
     continue_, is_first = "", True
     while is_first or continue_:
@@ -368,7 +365,7 @@ async def list_all(cache: Cache[Item], transport: Transport, clock: Clock) -> No
     log.info("listed", part=cache.resource.part, objects=len(cache))
 
 
-async def watch_once(cache: Cache[Item], transport: Transport, times: WatchTimes, around: WatchSurroundings) -> None:
+async def watch_once(cache: Cache[Item], transport: ApiServer, times: WatchTimes, around: WatchSurroundings) -> None:
     """Follow one watch to its end. Raises KubeReadError when it breaks, or ends at once without an event."""
     start_s, events = around.clock(), cache.events
     query = cache.watch_query(around.chance.uniform(*times.watch_for_s))

@@ -16,12 +16,10 @@ from controller.kube.api_server import (
     ApiServer,
     RefusedError,
     RequestListener,
-    fixed_headers,
     no_connection,
     no_response,
 )
-from controller.kube.credentials import ApiAccess, Credentials, credentials
-from controller.kube.kubeconfig import CredentialError
+from controller.kube.credentials import ApiAccess, CredentialError, Credentials, credentials
 from controller.kube.request import (
     JSON,
     ApiRequest,
@@ -44,7 +42,7 @@ class Connection(ApiServer):
         self._own = own
         self._session = _session(own.server.tls)
         self._access = access
-        self._headers = fixed_headers(access)
+        self._headers = access.headers
         self._response_timeout = aiohttp.ClientTimeout(
             total=access.request_timeout_s or None, sock_connect=access.connect_timeout_s
         )
@@ -109,28 +107,26 @@ class Connection(ApiServer):
         start_s, status = self._clock(), 0
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            types = [("Accept", accept), ("Content-Type", content_type)]
-            headers = [*self._headers, *await self._authorization(), *types]
+            # In a thread where it may run a plugin: the event loop also serves watches and the lease meanwhile.
+            own = self._own
+            authorization = await asyncio.to_thread(own.authorization) if own.is_due else own.authorization()
+            headers = [*self._headers, ("Accept", accept), ("Content-Type", content_type)]
+            if authorization:
+                headers.append(("Authorization", authorization))
             answer = await self._session.request(
                 method,
                 url,
                 headers=headers,
                 data=None if body is None else _TO_JSON.encode(body),
                 timeout=timeout,
-                server_hostname=self._own.server.tls_server_name or None,
-                proxy=self._own.server.proxy,
+                server_hostname=own.server.tls_server_name or None,
+                proxy=own.server.proxy,
             )
             status = answer.status
             return answer
         finally:
             verb, resource = verb_of(method, path, query), resource_of(path)
             self._listener.requested(ApiRequest(verb, resource, status, self._clock() - start_s))
-
-    async def _authorization(self) -> list[tuple[str, str]]:
-        # In a thread where it may run a plugin: the event loop also serves watches and the lease meanwhile.
-        authorization = self._own.authorization
-        found = await asyncio.to_thread(authorization) if self._own.is_due else authorization()
-        return [("Authorization", found)] if found else []
 
 
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, CredentialError)

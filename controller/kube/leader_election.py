@@ -12,8 +12,8 @@ import structlog
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError, ObservationError
 from controller.api.structs import LeaseObject
+from controller.kube.api_server import ApiServer
 from controller.kube.request import KubeReadError, KubeWriteError, Sleep
-from controller.kube.sender import Writer
 
 KEPT = 16
 """Number of own renewals that are remembered. Each round writes one, and without an answer no more than five of them
@@ -123,29 +123,25 @@ ROUND_TIMEOUT_S = 4.0
 """Timeout of one read or write of the Lease; two of them and a wait fit into the renew deadline."""
 
 
-DEFAULT_TIMES = LeaseTimes()
-
-
 class Leadership:
     """Leadership of this process. One task maintains it (`campaign`); other code only queries it."""
 
     def __init__(
         self,
-        writer: Writer,
+        writer: ApiServer,
         *,
         namespace: str,
         name: str,
         identity: str,
         clock: Clock,
         wall_clock: Clock,
-        times: LeaseTimes = DEFAULT_TIMES,
     ) -> None:
         """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease."""
         self._writer = writer
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace, self._name = namespace, name
         self._clock, self._wall_clock = clock, wall_clock
-        self._candidate = LeaseCandidate(identity, times)
+        self._candidate = LeaseCandidate(identity)
         self._rests_until_s = 0.0
 
     @property
@@ -191,7 +187,7 @@ class Leadership:
     async def release(self) -> None:
         """Release the Lease, so that the next leader starts at once. Afterwards this process must not write."""
         record = self._candidate.released(self._instant())
-        self._candidate = LeaseCandidate(self._candidate.identity, self._candidate.times)
+        self._candidate = LeaseCandidate(self._candidate.identity)
         if record is None:
             return
         try:

@@ -12,6 +12,7 @@ from cluster.errors import UNREADABLE, ActionError
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACED_AT_ANNOTATION
 from controller.api.notation import rfc3339
 from controller.api.structs import Meta, Slim
+from controller.kube.api_server import ApiServer
 from controller.kube.request import JSON, Body, KubeWriteError, Refusal, Sleep
 
 
@@ -27,25 +28,6 @@ class Write:
     on_version_of_answer: bool = False
     """Whether its precondition is the object that the preceding write produced: the resourceVersion comes from the
     response to that write."""
-
-
-class Writer(Protocol):
-    """Part of a connection (`connection.Connection`) that writing needs."""
-
-    async def read(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """Response body of a GET. Raises KubeReadError."""
-        ...
-
-    async def write(
-        self,
-        method: str,
-        path: str,
-        body: Body | None = None,
-        query: Mapping[str, str] | None = None,
-        content_type: str = JSON,
-    ) -> bytes:
-        """Response body. Raises KubeWriteError, with status 0 when it is unknown whether the write took effect."""
-        ...
 
 
 REFUSED = f"{EPOCH_ANNOTATION} is "
@@ -94,7 +76,7 @@ def probe(namespace: str, epoch: int) -> Write:
 class Fence:
     """Test of the fence: whether the API server refuses the writes of an earlier leader."""
 
-    writer: Writer
+    writer: ApiServer
     namespace: str
     """Namespace of the Lease."""
     clock: Clock
@@ -169,7 +151,7 @@ Sent = bytes | ActionError
 class Applier:
     """Sender of all writes of a plan from this process to the API server."""
 
-    writer: Writer
+    writer: ApiServer
     leader: Leader
     sleep: Sleep = asyncio.sleep
     concurrency: int = CONCURRENCY

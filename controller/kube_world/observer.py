@@ -26,7 +26,7 @@ from controller.api.validation import without_nulls
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation, holder_of
-from controller.kube.api_server import Transport
+from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
 from controller.kube.cluster_view import SeenClaim, SeenPod
 from controller.kube.sender import Stamp, Write
@@ -112,7 +112,7 @@ def foreign_resource(kind: ForeignKind) -> Resource[OwnObject]:
 
 
 async def follow(
-    caches: Iterable[Cache[Any]], transport: Transport, around: WatchSurroundings, times: WatchTimes | None = None
+    caches: Iterable[Cache[Any]], transport: ApiServer, around: WatchSurroundings, times: WatchTimes | None = None
 ) -> None:
     """Keep caches up to date until cancelled. Errors of the server and network are retried; only a bug raises."""
     async with asyncio.TaskGroup() as group:

@@ -1,7 +1,7 @@
 """Snapshot for planning: the observed cluster, own writes since, and the start times of states with deadlines."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cluster.actions import Bind
@@ -36,27 +36,25 @@ class StateStartTimes:
     """Start times of one kind of state with a deadline, stored on the objects, so that a restart or another leader
     loses nothing. Without a stored instant (earlier versions) it is when this process saw the state."""
 
-    def __init__(self, written: Callable[[str], float | None], *, may_lag: bool = False) -> None:
-        """written: instant stored on an object (`namespace/name`), seconds since the epoch; None for none.
-
-        may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet.
-        """
-        self._written = written
+    def __init__(self, *, may_lag: bool = False) -> None:
+        """may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet."""
         self._may_lag = may_lag
         self._known: Mapping[str, float] = {}
         self._looked_at_s: float | None = None
 
-    def of(self, objects: Iterable[str], at_s: float) -> Mapping[str, float]:
-        """Start time of each object that is in the state now. at_s: now, seconds since the epoch."""
-        names = tuple(objects)
+    def of(self, written: Mapping[str, float | None], at_s: float) -> Mapping[str, float]:
+        """Start time of each object that is in the state now.
+
+        written: instant stored on each of them, seconds since the epoch; None for none. at_s: now, likewise.
+        """
         if self._looked_at_s is not None and at_s - self._looked_at_s > FORGET_S:
             self._known, self._looked_at_s = {}, None
-        found = {name: each for name in names if (each := self._since(name, at_s)) is not None}
-        self._known, self._looked_at_s = since(names, found, at_s) if names else {}, at_s
+        found = {name: each for name in written if (each := self._since(name, written[name], at_s)) is not None}
+        self._known, self._looked_at_s = since(tuple(written), found, at_s) if written else {}, at_s
         return self._known
 
-    def _since(self, name: str, at_s: float) -> float | None:
-        known, written = self._known.get(name), self._written(name)
+    def _since(self, name: str, written: float | None, at_s: float) -> float | None:
+        known = self._known.get(name)
         if written is not None and written > at_s:
             written = None  # by a clock that is ahead, or by somebody else: a deadline must pass all the same
         if not self._may_lag or written is None:
@@ -97,10 +95,8 @@ class PlanningView:
         self.resized: dict[str, tuple[float, int]] = {}
         """When this process last set the replicas of a policy's target, and to how many, while there is the policy."""
         self._bounds = NamespaceBounds()
-        self._half_started = StateStartTimes(view.half_started_since_s, may_lag=True)
-        self._written: Mapping[str, float | None] = {}
-        self._idle = StateStartTimes(self._claim_placed_at_s)
-        self._released = StateStartTimes(self._pod_placed_at_s)
+        self._half_started = StateStartTimes(may_lag=True)
+        self._idle, self._released = StateStartTimes(), StateStartTimes()
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
@@ -130,35 +126,27 @@ class PlanningView:
             for claim in self.view.half_made_claims()
             if not any(pod.node or pod.chosen_node for pod in map(self.view.pod, claim.pods) if pod)
         }
-        self._written = {key: claim.placed_at_s for key, claim in claims.items()}
-        since_s = self._idle.of(claims, seen.at_s)
+        since_s = self._idle.of({key: claim.placed_at_s for key, claim in claims.items()}, seen.at_s)
+        partial = half_started(restricted) if restricted.gangs else ()
+        partial_since_s = {gang: self.view.half_started_since_s(gang) for gang in partial}
+        # Pods whose ResourceClaims cannot be allocated yet.
+        without = tuple(
+            LeftOut(name, why.code, why.words)
+            for name, why in sorted(self.view.unallocated().items())
+            if (pod := self.view.pod(name)) and requested_mode(pod)
+        )
         planned = replace(
             restricted,
-            half_started_since_s=self._half_started.of(half_started(restricted) if restricted.gangs else (), seen.at_s),
-            released_at_s=self._released.of((pod.name for pod in released), seen.at_s),
+            half_started_since_s=self._half_started.of(partial_since_s, seen.at_s),
+            released_at_s=self._released.of({pod.name: pod.placed_at_s for pod in released}, seen.at_s),
             recreated=tuple(pod.name for pod in released if pod.is_recreated),
             idle_claims=tuple(
                 IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items()
             ),
-            left_out=(*restricted.left_out, *self._without_claims(), *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
+            left_out=(*restricted.left_out, *without, *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
         )
         allowed = within_quotas(planned, self.view.most_gpu_milli())
         return with_held_back(allowed, self.view.held_back(seen.at_s))
-
-    def _without_claims(self) -> list[LeftOut]:
-        """Pods for Tonnage to place whose ResourceClaims cannot be allocated yet."""
-        reasons = sorted(self.view.unallocated().items())
-        pods = {name: self.view.pod(name) for name, _ in reasons}
-        return [
-            LeftOut(name, why.code, why.words) for name, why in reasons if (pod := pods[name]) and requested_mode(pod)
-        ]
-
-    def _claim_placed_at_s(self, claim: str) -> float | None:
-        return self._written.get(claim)
-
-    def _pod_placed_at_s(self, name: str) -> float | None:
-        pod = self.view.pod(name)
-        return pod.placed_at_s if pod else None
 
     def _deployed(self, present: Snapshot, seen: Snapshot, deployments: Iterable[SeenDeployment]) -> Snapshot:
         """The present snapshot with each service's replicas read from its Deployments.

@@ -95,18 +95,16 @@ def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterat
     try:
         made = kind.model.model_validate(content)
     except ValidationError as error:
-        for wrong in _without_consequences(error.errors(include_url=False)):
-            yield mistake_from(wrong, place_of, kind.model)
+        errors = error.errors(include_url=False)
+        deeper = {wrong["loc"][:depth] for wrong in errors for depth in range(len(wrong["loc"]))}
+        for wrong in errors:
+            # A list may be too short only because its items are invalid themselves.
+            if wrong["type"] != "too_short" or wrong["loc"] not in deeper:
+                yield mistake_from(wrong, place_of, kind.model)
         return
     for flaw in kind.flaws(made):
         yield Mistake(place_of(flaw.path), flaw.problem, flaw.remedy)
     yield made
-
-
-def _without_consequences(errors: Sequence[Any]) -> Iterator[Any]:
-    """Errors without the "too short" of a list whose items were dropped because they are invalid themselves."""
-    deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
-    return (error for error in errors if not (error["type"] == "too_short" and error["loc"] in deeper))
 
 
 class Findings:

@@ -14,7 +14,6 @@ from cluster.plans import Plan
 from controller.brain.from_settings import brain_from, limits_from
 from controller.brain.remote import BrainMetrics, RayBrain
 from controller.cycle import run_cycle
-from controller.kube.leader_election import Leadership
 from controller.loops.loop import ControlLoop, LoopContext
 from controller.metrics.registry import Meter, metrics_endpoint
 from controller.process.cluster import ClusterWriter, WatchedCluster
@@ -60,18 +59,16 @@ class Heartbeat:
 class Planner:
     """The brain as the settings configure it, its metrics, and the limits on its plans."""
 
-    def __init__(
-        self, settings: OperatorSettings, registries: Registries, leadership: Leadership, meter: Meter
-    ) -> None:
+    def __init__(self, settings: OperatorSettings, registries: Registries, meter: Meter) -> None:
         self.limits = limits_from(settings)
-        self.brain = brain_from(settings, epoch=lambda: leadership.epoch, sections=registries.sections)
+        self.brain = brain_from(settings, sections=registries.sections)
         self._on_ray = self.brain if isinstance(self.brain, RayBrain) else None
         self._metrics = BrainMetrics(meter)
 
-    def lead(self, *, leads: bool) -> None:
+    def lead(self, *, leads: bool, epoch: int) -> None:
         """Starts a brain on Ray in a replica that leads; stops that of one that stands by."""
         if self._on_ray is not None:
-            self._on_ray.lead(leads=leads)
+            self._on_ray.lead(leads=leads, epoch=epoch)
             self.publish()
 
     def publish(self) -> None:
@@ -146,13 +143,13 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         cluster = WatchedCluster(settings, registries, loops.each, meter, stack)
         writer = ClusterWriter(settings, cluster, meter, stack)
         ports = loops.start(writer.loop_context())
-        planner = Planner(settings, registries, cluster.leadership, meter)
+        planner = Planner(settings, registries, meter)
         stack.callback(planner.close)
         probes = {
             "/healthz": lambda: heartbeat.probe() or loops.probe(),
             "/readyz": lambda: heartbeat.readiness() if cluster.is_synced() else "the watches are not synced yet",
         }
-        served = probes_endpoint(settings.host, settings.probe_port, probes, recorder.downloads)
+        served = probes_endpoint(settings.host, settings.probe_port, probes, recorder)
         yield Operator(
             settings,
             cluster,
@@ -192,7 +189,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
                 cluster.reservations.lead(is_guarded=is_fenced)
                 if settings.fenced and not is_fenced:
                     reporter.report_unfenced()
-            operator.planner.lead(leads=leads)
+            operator.planner.lead(leads=leads, epoch=cluster.leadership.epoch)
         now_s = time.monotonic()
         has_waited = trigger.is_urgent or now_s >= next_at_s - patience_s
         is_due = now_s >= next_at_s or (trigger.is_set and has_waited)

@@ -17,15 +17,11 @@ from controller.settings import OperatorSettings
 
 Probe = Callable[[], str | None]
 """Function that returns None when all is well, else the problem."""
-Download = Callable[[Sink], None]
-"""Function that writes a file to the client."""
 
 
 @contextmanager
-def probes_endpoint(
-    host: str, port: int, probes: Mapping[str, Probe], downloads: Mapping[str, Download]
-) -> Iterator[int]:
-    """Answers these paths while the block runs; yields the port (a free one when `port` is 0).
+def probes_endpoint(host: str, port: int, probes: Mapping[str, Probe], recorder: "Recorder") -> Iterator[int]:
+    """Answers these paths, and what was recorded, while the block runs; yields the port (a free one when it is 0).
 
     Raises ConfigError when the port cannot be opened.
     """
@@ -33,8 +29,12 @@ def probes_endpoint(
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path in downloads:
-                self._send(downloads[path])
+            if path == PATH and recorder.ring is not None:
+                self.send_response(200)
+                self.send_header("Content-Type", "application/x-tar")
+                self.end_headers()
+                with suppress(ConnectionError):  # the client has disconnected
+                    recorder.send(self.wfile)
                 return
             probe = probes.get(path)
             wrong = "there is no such path" if probe is None else probe()
@@ -44,13 +44,6 @@ def probes_endpoint(
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-
-        def _send(self, download: Download) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-tar")
-            self.end_headers()
-            with suppress(ConnectionError):  # the client has disconnected
-                download(self.wfile)
 
         def log_message(self, *_: object) -> None:
             """Logs nothing: a line for every probe would bury everything else."""
@@ -72,6 +65,7 @@ def probes_endpoint(
 log = structlog.get_logger(__name__)
 
 PATH = "/debug/bundle"
+"""Path on the probe port under which a bundle of the recorded cycles is downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +74,6 @@ class Recorder:
 
     settings: OperatorSettings
     ring: Ring | None
-
-    @property
-    def downloads(self) -> Mapping[str, Download]:
-        """Downloads that the probe port serves, by path."""
-        return {} if self.ring is None else {PATH: self.send}
 
     def put(self, cycle: Cycle) -> None:
         """Records a cycle. A failure to record is only logged: the cycle itself is complete."""

@@ -19,7 +19,7 @@ from controller.kube.request import KubeReadError, KubeWriteError
 from controller.queries.doctor import InstallationFacts
 from controller.queries.doctor_scaling import ScalingFacts
 from controller.queries.installation import Installation, find_installation
-from controller.queries.list_once import ListedCluster, list_cluster
+from controller.queries.list_once import list_cluster
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -48,17 +48,21 @@ async def gather_facts(connection: ApiServer, clock: Clock = time.time) -> Insta
     answer = await connection.read_whole("/version")
     at_s = clock()
     installation = await read_or("operator", find_installation(connection), Installation())
-    crds, seen, lease, scaling, slices = await asyncio.gather(
+    lease = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}".format(*installation.lease)
+    crds, seen, held, scaling, slices = await asyncio.gather(
         read_or("crds", _crds(connection), {}),
         read_or("nodes", list_cluster(connection, clock), None),
-        read_or("lease", _lease(connection, installation), None),
+        read_or("lease", crud.read_if_there(connection, lease), None),
         read_or("scaling", _scaling(connection, installation), ScalingFacts()),
         read_or("dra", _slices(connection), None),
     )
-    snapshot = _snapshot(seen, unread)
+    snapshot = None
+    try:
+        snapshot = None if seen is None else seen.seen().snapshot
+    except ObservationError as error:
+        unread["nodes"] = str(error)
     if "nodes" in unread:
         unread["waiting"] = unread["nodes"]
-    account = installation.account or YOU
     allowed = await read_or("rbac", _allowed(connection, installation), {})
     metrics = await read_or("metrics", _metrics(connection, installation), {})
     return InstallationFacts(
@@ -67,8 +71,8 @@ async def gather_facts(connection: ApiServer, clock: Clock = time.time) -> Insta
         crds=crds,
         installation=installation,
         allowed=allowed,
-        allowed_to=account,
-        lease=lease,
+        allowed_to=installation.account or YOU,
+        lease=held,
         metrics=metrics,
         snapshot=snapshot,
         pods={} if seen is None else seen.caches.pods.all(),
@@ -76,14 +80,6 @@ async def gather_facts(connection: ApiServer, clock: Clock = time.time) -> Insta
         dra_slices=slices,
         unread=unread,
     )
-
-
-def _snapshot(seen: ListedCluster | None, unread: dict[str, str]) -> Any:
-    try:
-        return None if seen is None else seen.seen().snapshot
-    except ObservationError as error:
-        unread["nodes"] = str(error)
-        return None
 
 
 def skew_s(date: str | None, at_s: float) -> float | None:
@@ -102,17 +98,10 @@ def skew_s(date: str | None, at_s: float) -> float | None:
 async def _crds(connection: ApiServer) -> dict[str, Object]:
     found: dict[str, Object] = {}
     for kind in OWN_KINDS:
-        name = kind.definition
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.definition}"
         if (stored := await crud.read_if_there(connection, path)) is not None:
-            found[name] = stored
+            found[kind.definition] = stored
     return found
-
-
-async def _lease(connection: ApiServer, installation: Installation) -> Object | None:
-    namespace, name = installation.lease
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
-    return await crud.read_if_there(connection, path)
 
 
 async def _scaling(connection: ApiServer, installation: Installation) -> ScalingFacts:
@@ -155,10 +144,9 @@ async def _slices(connection: ApiServer) -> int | None:
 
 async def _allowed(connection: ApiServer, installation: Installation) -> dict[tuple[str, Permission], bool]:
     """Permissions of the operator's service account; without an operator, those of the caller, who would run it."""
-    placers = frozenset(pool.placer for pool in installation.pools)
     wanted = list(
         needed(
-            placers,
+            frozenset(pool.placer for pool in installation.pools),
             installation.lease,
             leases_watts=installation.leases_watts,
             isolates=installation.isolates,

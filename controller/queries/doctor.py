@@ -126,7 +126,8 @@ def _crds(facts: InstallationFacts) -> Iterator[CheckResult]:
         stored = facts.crds.get(name)
         if stored is None:
             continue
-        if not _is_established(stored):
+        conditions = (stored.get("status") or {}).get("conditions") or ()
+        if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
             yield CheckResult("crds", "failure", f"{name} is not served", f"see kubectl describe crd {name}")
         elif writers := _writers(stored):
             words = f"{name} was written by {few(writers)}: an upgrade that changes it ends half way, at a conflict"
@@ -147,11 +148,6 @@ def _writers(stored: Object) -> list[str]:
     }
     is_of_release = OF_A_RELEASE in (metadata.get("annotations") or {})
     return sorted(managers) if is_of_release and len(managers) > 1 else []
-
-
-def _is_established(stored: Object) -> bool:
-    conditions = (stored.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 def _difference(ours: Object, stored: Object) -> str:
@@ -268,7 +264,19 @@ def _nodes(facts: InstallationFacts) -> Iterator[CheckResult]:
         yield CheckResult("nodes", "failure", "there are no nodes", "join nodes to the cluster")
         return
     if not has_gpus.any():
-        yield _without_gpus(len(now.nodes), facts.dra_slices or 0)
+        nodes = len(now.nodes)
+        dra_slices = facts.dra_slices or 0
+        if dra_slices:
+            words = (
+                f"none of {nodes} nodes offers GPUs to a pool: drivers publish devices in {dra_slices} ResourceSlices"
+            )
+            remedy = "give these nodes a pool with `placer: dra` in the settings, whose dra_drivers name the driver"
+        else:
+            words = f"none of {nodes} nodes offers GPUs"
+            remedy = (
+                "install the device plugin of the vendor (the NVIDIA GPU operator): it reports how many GPUs a node has"
+            )
+        yield CheckResult("nodes", "failure", words, remedy)
         return
     unknown = [now.nodes.names[int(row)] for row in (has_gpus & (now.nodes.gpu_type < 0)).nonzero()[0]]
     if unknown:
@@ -283,18 +291,6 @@ def _nodes(facts: InstallationFacts) -> Iterator[CheckResult]:
     if not unknown and not idle:
         words = f"all {int(has_gpus.sum())} nodes with GPUs match one of {len(now.gpu_types)} GPUTypes"
         yield CheckResult("nodes", "ok", words)
-
-
-def _without_gpus(nodes: int, dra_slices: int) -> CheckResult:
-    if dra_slices:
-        words = f"none of {nodes} nodes offers GPUs to a pool: drivers publish devices in {dra_slices} ResourceSlices"
-        remedy = "give these nodes a pool with `placer: dra` in the settings, whose dra_drivers name the driver"
-    else:
-        words = f"none of {nodes} nodes offers GPUs"
-        remedy = (
-            "install the device plugin of the vendor (the NVIDIA GPU operator): it reports how many GPUs a node has"
-        )
-    return CheckResult("nodes", "failure", words, remedy)
 
 
 def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[CheckResult]:

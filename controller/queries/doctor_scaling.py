@@ -100,7 +100,11 @@ _ANY = _Cure("tonnage scaling explain shows all conditions of the policy")
 
 def scaling_findings(facts: ScalingFacts) -> Iterator[CheckResult]:
     """Findings about all policies that are not off; one for each cause, with the policies that it concerns."""
-    active = {_name(each): each for each in facts.policies if each["spec"].get("mode", "Recommend") != "Off"}
+    active = {
+        f"{each['metadata']['namespace']}/{each['metadata']['name']}": each
+        for each in facts.policies
+        if each["spec"].get("mode", "Recommend") != "Off"
+    }
     if not active:
         yield CheckResult(CHECK, "ok", "no ScalingPolicy is to be evaluated")
         return
@@ -108,7 +112,7 @@ def scaling_findings(facts: ScalingFacts) -> Iterator[CheckResult]:
         words = f"{few(list(active))}: the operator's settings disable the autoscaler"
         yield CheckResult(CHECK, "failure", words, "set settings.autoscaler.enabled to true in the chart's values")
         return
-    found = [*_rights(facts), *_sources(facts, active), *_states(active)]
+    found = [*_rights(facts), *_states(facts, active)]
     yield from found
     if not found:
         yield CheckResult(CHECK, "ok", f"{len(active)} ScalingPolicies are measured, and their targets may be scaled")
@@ -124,23 +128,17 @@ def _rights(facts: ScalingFacts) -> Iterator[CheckResult]:
         yield CheckResult(CHECK, "warning", words, "correct spec.target, or install the kind")
 
 
-def _sources(facts: ScalingFacts, active: Mapping[str, Object]) -> Iterator[CheckResult]:
-    """Policies that need a Prometheus where the operator has none, and has not stated that yet."""
-    if facts.has_prometheus:
-        return
-    stated = _by_reason(active, METRICS_AVAILABLE).get("NoPrometheus", {})
-    lacking = [name for name, policy in active.items() if _asks_prometheus(policy) and name not in stated]
-    if lacking:
-        yield CheckResult(CHECK, "failure", f"{few(lacking)}: the operator has no Prometheus to ask", _ADDRESS)
-
-
-def _asks_prometheus(policy: Object) -> bool:
-    asked = [source.get("prometheus") for source in policy["spec"]["demand"]["sources"]]
-    return any(each is not None and not each.get("server") for each in asked)
-
-
-def _states(active: Mapping[str, Object]) -> Iterator[CheckResult]:
+def _states(facts: ScalingFacts, active: Mapping[str, Object]) -> Iterator[CheckResult]:
     """What the conditions of the policies state, by cause."""
+    if not facts.has_prometheus:
+        stated = _by_reason(active, METRICS_AVAILABLE).get("NoPrometheus", {})
+        lacking = []
+        for name, policy in active.items():
+            asked = [source.get("prometheus") for source in policy["spec"]["demand"]["sources"]]
+            if name not in stated and any(each is not None and not each.get("server") for each in asked):
+                lacking.append(name)
+        if lacking:
+            yield CheckResult(CHECK, "failure", f"{few(lacking)}: the operator has no Prometheus to ask", _ADDRESS)
     unseen = [name for name, policy in active.items() if not _conditions(policy)]
     if unseen:
         remedy = "look at the operator's log: it has not evaluated them; does a replica lead?"
@@ -172,7 +170,3 @@ def _by_reason(active: Mapping[str, Object], kind: str) -> dict[str, dict[str, s
 def _conditions(policy: Object) -> dict[str, Object]:
     written: Iterable[Object] = (policy.get("status") or {}).get("conditions") or ()
     return {each["type"]: each for each in written}
-
-
-def _name(policy: Object) -> str:
-    return f"{policy['metadata']['namespace']}/{policy['metadata']['name']}"

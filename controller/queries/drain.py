@@ -1,4 +1,4 @@
-"""Preview of a drain: which pods leave the node, which block it, and where each would start again. Pure."""
+"""Drain of a node: which pods leave it, which block it, where each would start again; and their eviction."""
 
 import asyncio
 from collections import Counter
@@ -160,21 +160,17 @@ def _concerned(now: Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPl
     placed = {seat.pod for seat in seats if seat.node}
     for gang, count in sorted(Counter(pod.gang for pod in leaving if pod.gang).items()):
         again = sum(1 for pod in leaving if pod.gang == gang and pod.full_name in placed)
-        yield f"Gang/{gang} loses {count} members{_members(now, gang)}; {again} of them can start elsewhere"
+        row, present = next((n for n, each in enumerate(now.gangs) if each.name == gang), None), ""
+        if row is not None:
+            running = int(((now.pods.gang == row) & (now.pods.node != PENDING)).sum())
+            present = f" of {running} that run, {now.gangs[row].min_members} must run together"
+        yield f"Gang/{gang} loses {count} members{present}; {again} of them can start elsewhere"
     runs = now.pods.node != PENDING
     for service, count in sorted(Counter(pod.service for pod in leaving if pod.service).items()):
         running = sum(1 for owner, is_there in zip(now.pods.owner, runs, strict=True) if is_there and owner == service)
         again = sum(1 for pod in leaving if pod.service == service and pod.full_name in placed)
         meanwhile = f"runs {running - count} of {running} instances until they are replaced"
         yield f"ModelService/{service} {meanwhile}; {again} of {count} can start elsewhere"
-
-
-def _members(now: Snapshot, name: str) -> str:
-    row = next((n for n, gang in enumerate(now.gangs) if gang.name == name), None)
-    if row is None:
-        return ""
-    running = int(((now.pods.gang == row) & (now.pods.node != PENDING)).sum())
-    return f" of {running} that run, {now.gangs[row].min_members} must run together"
 
 
 Tell = Callable[[NodePod, str], None]
@@ -248,7 +244,8 @@ async def _evict(
             await connection.write("POST", f"{path}/eviction", body, {"dryRun": "All"} if dry_run else {})
         except KubeWriteError as error:
             refusal = error.refusal
-            if refusal.status in (NOT_FOUND, CONFLICT) and await _is_gone(connection, path, pod):
+            seen = await crud.read_if_there(connection, path)
+            if refusal.status in (NOT_FOUND, CONFLICT) and (seen is None or seen["metadata"]["uid"] != pod.uid):
                 break  # it ended otherwise; a new pod of the same name is not evicted
             if refusal.status not in (TOO_MANY_REQUESTS, CONFLICT) or dry_run:
                 tell(pod, f"failed: {refusal.words}")
@@ -269,8 +266,3 @@ async def _evict(
         return False
     tell(pod, "evicted")
     return True
-
-
-async def _is_gone(connection: ApiServer, path: str, pod: NodePod) -> bool:
-    seen = await crud.read_if_there(connection, path)
-    return seen is None or seen["metadata"]["uid"] != pod.uid

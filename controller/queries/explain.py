@@ -97,7 +97,9 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
     full = name if "/" in name else f"default/{name}"
     match found:
         case "ModelService":
-            return _service(snapshot, plan, _known(found, full, [service.name for service in snapshot.services]))
+            name = _known(found, full, [service.name for service in snapshot.services])
+            service = next(each for each in snapshot.services if each.name == name)
+            return ServiceWhy(service, next(each for each in plan.services if each.service == name))
         case "Gang":
             gangs = [gang.name for gang in snapshot.gangs]
             return _gang(snapshot, after, plan, gangs.index(_known(found, full, gangs)), packer_of)
@@ -122,11 +124,6 @@ def _known(kind: str, name: str, names: Iterable[str], alike: Iterable[str] | No
         remedy = meant(name, names if alike is None else alike)
         raise ConfigError(Mistake(f"{kind}/{name}", "there is no such object", remedy))
     return name
-
-
-def _service(snapshot: Snapshot, plan: Plan, name: str) -> ServiceWhy:
-    service = next(each for each in snapshot.services if each.name == name)
-    return ServiceWhy(service, next(each for each in plan.services if each.service == name))
 
 
 def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: PackerOf) -> PodWhy:

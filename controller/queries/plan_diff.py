@@ -1,6 +1,6 @@
 """Difference that a plan makes: each service and pod before and after it, with costs. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cluster.plans import Plan, Reason, ServicePlan
@@ -88,12 +88,20 @@ def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
     planned = {each.service: each for each in plan.services}
     return PlanDiff(
         services=tuple(_service(snapshot, s, planned.get(s.name), plan) for s in snapshot.services),
-        pods=tuple(_pods(plan)),
+        pods=tuple(
+            PodChange(seat.pod, seat.node_before, seat.node_after, seat.devices, step.reason)
+            for step in plan.steps()
+            for seat in step.action.seat_changes
+        ),
         left_over=(
             *((each.workload, each.reason) for each in plan.unplaced if each.reason.code != AWAITS_POD),
             *((each.step.action.subject, each.reason) for each in plan.refused),
         ),
-        others=tuple(_others(plan)),
+        others=tuple(
+            OtherChange(step.action.subject, step.action.sentence, step.reason)
+            for step in plan.steps()
+            if step.action.columns and not step.action.seat_changes
+        ),
         awaited=tuple(each.workload for each in plan.unplaced if each.reason.code == AWAITS_POD),
     )
 
@@ -124,16 +132,3 @@ def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | N
 
 def _present(counts: Mapping[InstanceType, int]) -> dict[InstanceType, int]:
     return {name: count for name, count in sorted(counts.items()) if count}
-
-
-def _pods(plan: Plan) -> Iterator[PodChange]:
-    for step in plan.steps():
-        for seat in step.action.seat_changes:
-            yield PodChange(seat.pod, seat.node_before, seat.node_after, seat.devices, step.reason)
-
-
-def _others(plan: Plan) -> Iterator[OtherChange]:
-    """Changes that are neither of services nor of pods."""
-    for step in plan.steps():
-        if step.action.columns and not step.action.seat_changes:
-            yield OtherChange(step.action.subject, step.action.sentence, step.reason)

@@ -1,17 +1,16 @@
 """Usage of a fleet: used, stranded and idle devices with their cost, by node, GPU type, pool and service. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cluster.changes import instance_type_of
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 from controller.placers import NodePool
 from controller.queries.plan_diff import cost_per_hour
-from controller.report.fleet_metrics import stranded_devices
+from controller.report.fleet_metrics import running_instances, stranded_devices
 
 NO_TYPE = "-"
 """GPU type of nodes without GPUs, or with GPUs that match no GPUType."""
@@ -134,21 +133,13 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
     """Usage by service: desired and running instances."""
-    running: dict[str, dict[InstanceType, int]] = {}
-    types = [instance_type_of(shape) for shape in now.pods.shapes]
-    for row in np.flatnonzero(now.pods.node != PENDING).tolist():
-        instance_type = types[now.pods.shape[row]]
-        if now.pods.owner[row] and instance_type:
-            counts = running.setdefault(now.pods.owner[row], {})
-            counts[instance_type] = counts.get(instance_type, 0) + 1
-    return tuple(_services(now, running))
-
-
-def _services(now: Snapshot, running: Mapping[str, Mapping[InstanceType, int]]) -> Iterator[ServiceUsage]:
+    running = running_instances(now)
+    found = []
     for service in now.services:
         wanted = {name: count for name, count in (service.replicas or {}).items() if count}
         cost = cost_per_hour(now, service, wanted)
-        yield ServiceUsage(service.name, service.model, wanted, running.get(service.name, {}), cost)
+        found.append(ServiceUsage(service.name, service.model, wanted, running.get(service.name, {}), cost))
+    return tuple(found)
 
 
 def _columns(now: Snapshot) -> _Columns:

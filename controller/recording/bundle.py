@@ -10,6 +10,7 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from io import BytesIO
 from typing import Any, BinaryIO, Protocol
@@ -175,14 +176,10 @@ def merged(bundles: Iterable[Bundle]) -> Bundle:
 def _files(content: bytes, name: str) -> dict[str, bytes]:
     try:
         with tarfile.open(fileobj=BytesIO(content), mode="r:*") as tar:
-            return {each.name: _read(tar, each) for each in tar if each.isfile()}
+            files = {each.name: tar.extractfile(each) for each in tar if each.isfile()}
+            return {each: b"" if file is None else file.read() for each, file in files.items()}
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise ConfigError(Mistake(name, f"is not a tar file: {error}", "check that it is a support bundle")) from error
-
-
-def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(member)
-    return file.read() if file is not None else b""
 
 
 def _json(value: Any) -> bytes:
@@ -224,7 +221,7 @@ def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[
 
     Raises ConfigError if a known setting has an invalid value.
     """
-    left = _copied(document)
+    left = deepcopy(dict(document))
     try:
         return GivenSettings(**left), ()
     except ValidationError as error:
@@ -242,12 +239,6 @@ def _remove(document: dict[str, Any], path: tuple[Any, ...]) -> None:
     for part in above:
         document = document[part]
     document.pop(last, None)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 CENT = 0.005
@@ -279,11 +270,11 @@ class Replayed:
     @property
     def cost_before(self) -> float:
         """Dollars per hour of the services' planned instances."""
-        return _cost(self.before)
+        return sum(service.cost_per_hour for service in self.before.services)
 
     @property
     def cost_after(self) -> float:
-        return _cost(self.after)
+        return sum(service.cost_per_hour for service in self.after.services)
 
     @property
     def is_same(self) -> bool:
@@ -326,7 +317,3 @@ def key_of(action: Action) -> Key:
     """Key of an action, whose first field names the object that it changes."""
     about: Any = getattr(action, fields(action)[0].name)
     return type(action).__name__, str(about)
-
-
-def _cost(plan: Plan) -> float:
-    return sum(service.cost_per_hour for service in plan.services)

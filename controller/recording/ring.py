@@ -93,8 +93,8 @@ class Ring:
         entry, frames = recorded(cycle, self._seen + 1)
         with self._lock:
             self._seen += 1
-            if self._repeats_the_last(entry):
-                last = self._entries[-1]
+            last = self._entries[-1] if self._entries else None
+            if last is not None and last.is_quiet and entry.is_quiet and last.snapshot == entry.snapshot:
                 self._entries[-1] = replace(last, repeats=last.repeats + 1, last_at_s=entry.at_s)
                 return
             packed = {name: self._frames.get(name) or gzip.compress(frame, 1, mtime=0) for name, frame in frames}
@@ -102,7 +102,13 @@ class Ring:
                 self._too_large += 1
                 return
             self._thin()
-            self._add(entry, packed)
+            self._entries.append(entry)
+            self._held_bytes += ENTRY_BYTES
+            for name, frame in packed.items():
+                self._uses[name] = self._uses.get(name, 0) + 1
+                if name not in self._frames:
+                    self._frames[name] = frame
+                    self._held_bytes += len(frame)
             while self._is_over(entry.at_s):
                 self._drop(0)
 
@@ -110,10 +116,6 @@ class Ring:
         """Copy of the present content."""
         with self._lock:
             return Recording(tuple(self._entries), dict(self._frames), self._seen, self._too_large)
-
-    def _repeats_the_last(self, entry: CycleEntry) -> bool:
-        last = self._entries[-1] if self._entries else None
-        return last is not None and last.is_quiet and entry.is_quiet and last.snapshot == entry.snapshot
 
     def _thin(self) -> None:
         """Drop the newest cycle if it and the one before are quiet and close together."""
@@ -129,15 +131,6 @@ class Ring:
             or self._held_bytes > self._most_bytes
             or self._entries[0].last_at_s < now_s - self._keep_s
         )
-
-    def _add(self, entry: CycleEntry, packed: Mapping[str, bytes]) -> None:
-        self._entries.append(entry)
-        self._held_bytes += ENTRY_BYTES
-        for name, frame in packed.items():
-            self._uses[name] = self._uses.get(name, 0) + 1
-            if name not in self._frames:
-                self._frames[name] = frame
-                self._held_bytes += len(frame)
 
     def _drop(self, at: int) -> None:
         entry = self._entries.pop(at)

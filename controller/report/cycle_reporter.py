@@ -77,7 +77,28 @@ class CycleReporter:
         self._undone = cycle.outcome.undone
         log_findings(self._log.bind(cycle=self._cycles), self._findings, cycle.plan.findings)
         self._findings = cycle.plan.findings
-        self._count(cycle)
+        meter = self._meter
+        meter.count("tonnage_cycles_total", "quiet" if cycle.is_quiet else "acted")
+        done = Counter((type(step.action).__name__, "done") for step in cycle.outcome.done)
+        undone = Counter(
+            (
+                type(undone.step.action).__name__,
+                STUCK if undone.step.reason.code in ROLLBACKS else RESULT_OF.get(undone.reason.code, "failed"),
+            )
+            for undone in cycle.outcome.undone
+        )
+        for (kind, result), count in (done + undone).items():
+            meter.count("tonnage_actions_total", kind, result, by=count)
+        for refused in cycle.plan.refused:
+            meter.count("tonnage_guard_refusals_total", refused.reason.code)
+        for name in {each.about for each in cycle.plan.findings if each.reason.code == DECIDER_FAILED}:
+            meter.count("tonnage_decider_failures_total", name.partition("/")[2])
+        for code in {reason.code for reason in cycle.plan.cut_short}:
+            meter.count("tonnage_plans_out_of_time_total", code)
+        for stage in STAGES:
+            if stage in cycle.stage_s:
+                meter.observe("tonnage_cycle_stage_seconds", cycle.stage_s[stage], stage)
+        meter.observe("tonnage_cycle_seconds", sum(cycle.stage_s.values()))
         # The wait of a pod that is new and was bound in this cycle begins with the snapshot.
         known_s = pending_since(cycle.snapshot, self._since_s)
         self._since_s = pending_since(left_behind(cycle), known_s)
@@ -129,27 +150,3 @@ class CycleReporter:
         """Report that the API server accepts writes of earlier leaders; this replica leads nevertheless."""
         words = "an earlier leader that resumes could still write"
         self._log.warning("the fence is not enforced", why=words, remedy="is the ValidatingAdmissionPolicy installed?")
-
-    def _count(self, cycle: Cycle) -> None:
-        meter = self._meter
-        meter.count("tonnage_cycles_total", "quiet" if cycle.is_quiet else "acted")
-        done = Counter((type(step.action).__name__, "done") for step in cycle.outcome.done)
-        undone = Counter(
-            (
-                type(undone.step.action).__name__,
-                STUCK if undone.step.reason.code in ROLLBACKS else RESULT_OF.get(undone.reason.code, "failed"),
-            )
-            for undone in cycle.outcome.undone
-        )
-        for (kind, result), count in (done + undone).items():
-            meter.count("tonnage_actions_total", kind, result, by=count)
-        for refused in cycle.plan.refused:
-            meter.count("tonnage_guard_refusals_total", refused.reason.code)
-        for name in {each.about for each in cycle.plan.findings if each.reason.code == DECIDER_FAILED}:
-            meter.count("tonnage_decider_failures_total", name.partition("/")[2])
-        for code in {reason.code for reason in cycle.plan.cut_short}:
-            meter.count("tonnage_plans_out_of_time_total", code)
-        for stage in STAGES:
-            if stage in cycle.stage_s:
-                meter.observe("tonnage_cycle_stage_seconds", cycle.stage_s[stage], stage)
-        meter.observe("tonnage_cycle_seconds", sum(cycle.stage_s.values()))

@@ -274,13 +274,9 @@ class Events:
                 untold[event_namespace(decision)] += 1
         for namespace, count in sorted(untold.items()):
             words = f"{count} more wait or are refused here, of which nothing was said yet: see `tonnage explain`"
-            self._say(
-                ReportedDecision(
-                    NAMESPACE, namespace, "Placing", Reason("ManyWait", words), is_warning=True, event=UNPLACED
-                ),
-                at_s,
-                0.0,
-            )
+            why = Reason("ManyWait", words)
+            several_wait = ReportedDecision(NAMESPACE, namespace, "Placing", why, is_warning=True, event=UNPLACED)
+            self._say(several_wait, at_s, 0.0)
 
     def _say(self, decision: ReportedDecision, at_s: float, kept: float | None = None) -> bool:
         """Queue one decision. False where nothing was said of it yet, and nothing may be now.
@@ -348,14 +344,9 @@ def in_turns(decisions: Iterable[ReportedDecision]) -> Iterator[ReportedDecision
 
 def _is_again(before: EventSeries, decision: ReportedDecision, at_s: float) -> bool:
     """Whether this repeats the last decision. The figures behind a reason change every cycle and are not compared."""
-    was = before.decision
-    if (was.happened, was.reason.code, was.is_warning) != (
-        decision.happened,
-        decision.reason.code,
-        decision.is_warning,
-    ):
-        return False
-    return was.note == decision.note or (decision.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S)
+    was, now = ((each.happened, each.reason.code, each.is_warning) for each in (before.decision, decision))
+    is_soon = decision.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S
+    return was == now and (is_soon or before.decision.note == decision.note)
 
 
 def event_name(series: EventSeries) -> str:

@@ -1,16 +1,16 @@
 """Metrics of the cluster and its services after a cycle. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.changes import instance_type_of
-from cluster.plans import Certificate, Finding, Reason, ServicePlan, Unplaced
+from cluster.plans import Certificate, Finding, Unplaced
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI
+from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
 from controller.report.scaling_status import NO_LIMITS, limit_of
@@ -30,44 +30,42 @@ def samples_of_scaling(
     decided = {each.scaler: each.limit for each in limits}
     for scaler in now.scalers:
         if scaler.mode != "Off" and not is_past_bound(scaler):
-            yield from _measured(scaler, now.at_s)
-            yield from _forecast(scaler)
-            yield from _concurrency(scaler, decided.get(scaler.name))
-            reason = found.get(f"ScalingPolicy/{scaler.name}")
+            policy, name, age_s = scaler.name, (scaler.name,), now.at_s - scaler.observed_at_s
+            if scaler.replicas is not None:
+                yield Sample("tonnage_scaling_replicas", (policy, "wanted"), scaler.replicas.wanted)
+                yield Sample("tonnage_scaling_replicas", (policy, "ready"), scaler.replicas.ready)
+                yield Sample("tonnage_scaling_capacity", name, scaler.replicas.ready * scaler.replica_load)
+            if scaler.load is not None:
+                yield Sample("tonnage_scaling_load", name, scaler.load)
+                yield Sample("tonnage_scaling_sample_age_seconds", name, age_s)
+            yield Sample("tonnage_scaling_metrics_missing", name, scaler.load is None or age_s >= scaler.max_age_s)
+            yield Sample("tonnage_scaling_conflict", name, bool(scaler.conflict))
+            points_s = scaler.lead_time.points_s
+            for level in (0.5, 0.95):
+                lead_s = float(np.quantile(points_s, level))
+                yield Sample("tonnage_scaling_lead_seconds", (policy, f"{level:g}"), lead_s)
+            if scaler.forecast is not None:
+                ahead_s = float(np.median(points_s)) + max(0.0, scaler.observed_at_s - scaler.forecast.made_at_s)
+                for level in (0.5, 0.9, 0.99):
+                    load = scaler.forecast.quantile(level, ahead_s)
+                    yield Sample("tonnage_scaling_forecast", (policy, f"{level:g}"), load)
+            skill = scaler.skill
+            if skill is not None:
+                coverages: Mapping[str, float | None] = {"90": skill.coverage_90, "99": skill.coverage_99}
+                for interval, coverage in coverages.items():
+                    if coverage is not None:
+                        yield Sample("tonnage_scaling_coverage_ratio", (policy, interval), coverage)
+                if skill.skill is not None:
+                    yield Sample("tonnage_scaling_skill_ratio", name, skill.skill)
+            yield from _concurrency(scaler, decided.get(policy))
+            reason = found.get(f"ScalingPolicy/{policy}")
             if reason is not None:
-                yield from _decision(scaler.name, reason)
-
-
-def _measured(scaler: Scaler, at_s: float) -> Iterator[Sample]:
-    name, age_s = (scaler.name,), at_s - scaler.observed_at_s
-    if scaler.replicas is not None:
-        yield Sample("tonnage_scaling_replicas", (scaler.name, "wanted"), scaler.replicas.wanted)
-        yield Sample("tonnage_scaling_replicas", (scaler.name, "ready"), scaler.replicas.ready)
-        yield Sample("tonnage_scaling_capacity", name, scaler.replicas.ready * scaler.replica_load)
-    if scaler.load is not None:
-        yield Sample("tonnage_scaling_load", name, scaler.load)
-        yield Sample("tonnage_scaling_sample_age_seconds", name, age_s)
-    yield Sample("tonnage_scaling_metrics_missing", name, scaler.load is None or age_s >= scaler.max_age_s)
-    yield Sample("tonnage_scaling_conflict", name, bool(scaler.conflict))
-
-
-def _forecast(scaler: Scaler) -> Iterator[Sample]:
-    name, points_s = scaler.name, scaler.lead_time.points_s
-    for level in (0.5, 0.95):
-        yield Sample("tonnage_scaling_lead_seconds", (name, f"{level:g}"), float(np.quantile(points_s, level)))
-    if scaler.forecast is not None:
-        ahead_s = float(np.median(points_s)) + max(0.0, scaler.observed_at_s - scaler.forecast.made_at_s)
-        for level in (0.5, 0.9, 0.99):
-            load = scaler.forecast.quantile(level, ahead_s)
-            yield Sample("tonnage_scaling_forecast", (name, f"{level:g}"), load)
-    skill = scaler.skill
-    if skill is not None:
-        coverages: Mapping[str, float | None] = {"90": skill.coverage_90, "99": skill.coverage_99}
-        for interval, coverage in coverages.items():
-            if coverage is not None:
-                yield Sample("tonnage_scaling_coverage_ratio", (name, interval), coverage)
-        if skill.skill is not None:
-            yield Sample("tonnage_scaling_skill_ratio", (name,), skill.skill)
+                for figure, replicas in COSTS.items():
+                    if figure in reason.figures:
+                        cost = reason.figures[figure]
+                        yield Sample("tonnage_scaling_cost_dollars_per_hour", (policy, replicas), cost)
+                if (limit := limit_of(reason)) not in NO_LIMITS:
+                    yield Sample("tonnage_scaling_limited", (policy, limit), 1)
 
 
 def _concurrency(scaler: Scaler, decided: int | None) -> Iterator[Sample]:
@@ -84,12 +82,21 @@ def _concurrency(scaler: Scaler, decided: int | None) -> Iterator[Sample]:
         yield Sample("tonnage_scaling_concurrency_latency_seconds", (scaler.name,), seen.p95_s)
 
 
-def _decision(name: str, reason: Reason) -> Iterator[Sample]:
-    for figure, replicas in COSTS.items():
-        if figure in reason.figures:
-            yield Sample("tonnage_scaling_cost_dollars_per_hour", (name, replicas), reason.figures[figure])
-    if (limit := limit_of(reason)) not in NO_LIMITS:
-        yield Sample("tonnage_scaling_limited", (name, limit), 1)
+IsRunning = Callable[[str], bool]
+"""Whether a pod is running, not only bound."""
+
+
+def running_instances(now: Snapshot, is_running: IsRunning | None = None) -> Mapping[str, Counter[InstanceType]]:
+    """Number of instances on nodes by service, which need not exist, and instance type. is_running: the others do not
+    count."""
+    found: dict[str, Counter[InstanceType]] = {}
+    types = [instance_type_of(shape) for shape in now.pods.shapes]
+    pods = zip(now.pods.owner, now.pods.shape.tolist(), now.pods.node.tolist(), strict=True)
+    for row, (owner, shape, node) in enumerate(pods):
+        kind = types[shape]
+        if owner and kind and node != PENDING and (is_running is None or is_running(now.pods.names[row])):
+            found.setdefault(owner, Counter())[kind] += 1
+    return found
 
 
 ALWAYS_SEEN = ("nodes", "pods")
@@ -213,14 +220,8 @@ def _batch(proof: Certificate | None) -> Iterator[Sample]:
 
 
 def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
-    # Instances on nodes by service, which need not exist, and instance type.
-    pods = now.pods
-    types = [instance_type_of(shape) for shape in pods.shapes]
-    running = Counter(
-        (owner, instance_type.name)
-        for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True)
-        if owner and node != PENDING and (instance_type := types[shape])
-    )
+    found = running_instances(now).items()
+    running = {(owner, kind.name): count for owner, kinds in found for kind, count in kinds.items()}
     shown = first_by_name({each.service for each in cycle.plan.services}.union(name for name, _ in running), MOST_SHOWN)
     planned = [each for each in cycle.plan.services if each.service in shown]
     for each in planned:
@@ -231,14 +232,11 @@ def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
         if (proof := each.certificate) is not None:
             yield Sample("tonnage_service_cost_bound_dollars_per_hour", (each.service,), proof.bound)
             yield Sample("tonnage_service_cost_gap_ratio", (each.service,), proof.gap)
-    yield from _instances(planned, {pair: count for pair, count in running.items() if pair[0] in shown})
-
-
-def _instances(planned: Sequence[ServicePlan], running: Mapping[tuple[str, str], int]) -> Iterator[Sample]:
-    """Wanted and running instances. An instance type that left the mix has 0 wanted until its last instance is gone."""
+    # An instance type that left the mix has 0 wanted until its last instance is gone.
+    kept = {pair: count for pair, count in running.items() if pair[0] in shown}
     has_mix = {each.service for each in planned if each.refusal is None}
     wanted = {(each.service, kind.name): count for each in planned for kind, count in each.instances.items()}
-    for pair in sorted({*running, *wanted}):
+    for pair in sorted({*kept, *wanted}):
         if pair in wanted or pair[0] in has_mix:
             yield Sample("tonnage_service_instances", (*pair, "wanted"), wanted.get(pair, 0))
-        yield Sample("tonnage_service_instances", (*pair, "running"), running.get(pair, 0))
+        yield Sample("tonnage_service_instances", (*pair, "running"), kept.get(pair, 0))

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -119,7 +119,18 @@ def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle, undone_befor
         why = {"refusal": refused.reason.code, "why": refused.reason.words}
         log.warning("action refused by the guard", **_about(refused.step.action, refused.step.reason), **why)
     happened = bool(cycle.outcome.done or cycle.outcome.undone or cycle.plan.refused or cycle.plan.cut_short)
-    (log.info if happened else log.debug)("cycle done", **dict(_figures(cycle)))
+    figures: dict[str, object] = {
+        "done": len(cycle.outcome.done),
+        "not_done": len(cycle.outcome.undone),
+        "refused": len(cycle.plan.refused),
+        "unplaced": len(cycle.plan.unplaced),
+        "findings": len(cycle.plan.findings),
+        **({"out_of_time": [each.code for each in cycle.plan.cut_short]} if cycle.plan.cut_short else {}),
+        "pods": len(cycle.snapshot.pods),
+        "nodes": len(cycle.snapshot.nodes),
+        **{f"{stage}_s": round(took_s, 4) for stage, took_s in cycle.stage_s.items()},
+    }
+    (log.info if happened else log.debug)("cycle done", **figures)
 
 
 def _failure_of(undone: Undone) -> tuple[str, str, str]:
@@ -140,17 +151,3 @@ def _about(action: Action, reason: Reason) -> dict[str, object]:
     """Fields of an action and its reason, without the reason's figures, which `tonnage explain` shows."""
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in action.values().items()}
     return {"action": type(action).__name__, **plain, "reason": reason.code}
-
-
-def _figures(cycle: Cycle) -> Iterator[tuple[str, object]]:
-    yield "done", len(cycle.outcome.done)
-    yield "not_done", len(cycle.outcome.undone)
-    yield "refused", len(cycle.plan.refused)
-    yield "unplaced", len(cycle.plan.unplaced)
-    yield "findings", len(cycle.plan.findings)
-    if cycle.plan.cut_short:
-        yield "out_of_time", [reason.code for reason in cycle.plan.cut_short]
-    yield "pods", len(cycle.snapshot.pods)
-    yield "nodes", len(cycle.snapshot.nodes)
-    for stage, took_s in cycle.stage_s.items():
-        yield f"{stage}_s", round(took_s, 4)

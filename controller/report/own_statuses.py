@@ -32,8 +32,9 @@ from controller.api.validation import words_of
 from controller.kube.sender import WriteJob
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
+from controller.report.fleet_metrics import IsRunning
 from controller.report.scaling_status import PublishedLimits, scaling_status_after
-from controller.report.service_status import IsRunning, each_alone, found_after, status_write
+from controller.report.service_status import each_alone, found_after, status_write
 from controller.snapshot.scalers import is_past_bound
 
 
@@ -85,36 +86,28 @@ def gang_status_after(
 
     name: without its namespace. generation: of the observed gang. at_s: now, seconds since the epoch.
     """
-    was = _read_gang(before)
+    try:
+        was = GangStatus.model_validate(before)
+    except ValidationError:
+        was = GangStatus()  # another writer's status
     conditions = was.conditions
     for kind, status, reason in _gang_claims(facts):
         conditions = set_condition(
             conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
         )
+    # It runs from when all that it needs had a node until none has one.
+    whole_since = was.whole_since if facts.placed else None
+    if facts.placed >= facts.needed and whole_since is None:
+        whole_since = at_s
     return GangStatus(
         observed_generation=generation,
         conditions=conditions,
         members=facts.members,
         running=facts.running,
-        whole_since=_whole_since(was, facts, at_s),
+        whole_since=whole_since,
         half_started_since=facts.half_started_since_s,
         selector=gang_selector(name),
     ).plain()
-
-
-def _whole_since(was: GangStatus, facts: GangFacts, at_s: float) -> float | None:
-    """Time since which it runs: from when all that it needs had a node until none has one."""
-    if facts.placed >= facts.needed:
-        return at_s if was.whole_since is None else was.whole_since
-    return was.whole_since if facts.placed else None
-
-
-def _read_gang(before: Mapping[str, Any]) -> GangStatus:
-    """Previous status; an empty one where another writer left an unreadable status."""
-    try:
-        return GangStatus.model_validate(before)
-    except ValidationError:
-        return GangStatus()
 
 
 def _gang_claims(facts: GangFacts) -> Iterator[tuple[str, ConditionStatus, Reason]]:
@@ -175,16 +168,9 @@ def reports_on(
         found = {finding.about: finding.reason for finding in plan.findings}
         scalers = {scaler.name: scaler for scaler in snapshot.scalers}
         limits = {limit.scaler: limit for limit in plan.limits}
+        wrong, publishes = observer.see().mistakes, published is not None
         yield from own_status_jobs(
-            objects,
-            observer.see().mistakes,
-            gangs,
-            at_s,
-            found,
-            scalers,
-            limits,
-            publishes=published is not None,
-            settled=settled,
+            objects, wrong, gangs, at_s, found, scalers, limits, publishes=publishes, settled=settled
         )
         if published is not None:
             yield from published.jobs(snapshot.scalers, plan.limits, at_s)
@@ -230,19 +216,15 @@ def own_status_jobs(
             made_from = (obj, mistaken, gang, finding)
             # Figures of a policy that is evaluated change in every cycle.
             is_constant = scaler is None or is_past_bound(scaler)
-            is_settled = is_constant and _is_same(before.get((kind.name, name)), made_from)
+            known = before.get((kind.name, name))
             own: tuple[WriteJob, ...] = ()
-            if not is_settled:
+            # The object is the one of before, as its cache has it; what else its status is made from is equal.
+            if not (is_constant and known is not None and known[0] is obj and known[1:] == made_from[1:]):
                 made = _own_job(kind, name, obj, mistaken, gang, finding, scaling, at_s)
                 own = tuple(each_alone(kind.name, name, made))
             if settled is not None and not own:
                 settled[kind.name, name] = made_from
             yield from own
-
-
-def _is_same(before: tuple[object, ...] | None, now: tuple[object, ...]) -> bool:
-    """Whether the object is the one of before, as its cache has it, and what else its status is made from is equal."""
-    return before is not None and before[0] is now[0] and before[1:] == now[1:]
 
 
 def _own_job(
@@ -256,7 +238,9 @@ def _own_job(
     at_s: float,
 ) -> Iterator[WriteJob]:
     before, generation = msgspec.json.decode(obj.status), obj.metadata.generation
-    status = _status_after(before, obj, mistaken, _gang(obj, gang), at_s)
+    status: Status = accepted_after(before, mistaken, generation=generation, at_s=at_s)
+    if gang is not None and msgspec.json.decode(obj.spec).get("minMembers") == gang.needed:  # of the current spec
+        status = gang_status_after(status, obj.metadata.name, gang, generation=generation, at_s=at_s)
     if scaling is not None:
         status = scaling_status_after(
             status,
@@ -271,22 +255,6 @@ def _own_job(
         status = found_after(status, finding, generation, at_s)
     if status != before:
         yield WriteJob(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
-
-
-def _gang(obj: OwnObject, facts: GangFacts | None) -> GangFacts | None:
-    """State of the gang if it was computed for the current spec, else None."""
-    is_same = facts is not None and msgspec.json.decode(obj.spec).get("minMembers") == facts.needed
-    return facts if is_same else None
-
-
-def _status_after(
-    before: Status, obj: OwnObject, mistaken: Sequence[Mistake], gang: GangFacts | None, at_s: float
-) -> Status:
-    generation, name = obj.metadata.generation, obj.metadata.name
-    accepted = accepted_after(before, mistaken, generation=generation, at_s=at_s)
-    if gang is None:
-        return accepted
-    return gang_status_after(accepted, name, gang, generation=generation, at_s=at_s)
 
 
 def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: int, at_s: float) -> dict[str, Any]:

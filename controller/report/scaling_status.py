@@ -111,23 +111,19 @@ class PublishedLimits:
 
         decided: limits of this cycle's plan. at_s: now, seconds since the epoch.
         """
-        wanted = _in_force(scalers, {each.scaler: each.limit for each in decided})
+        new = {each.scaler: each.limit for each in decided}
+        # By ConfigMap; of several policies that name one, the limit of the first by name.
+        wanted: dict[str, int] = {}
+        for scaler in sorted(scalers, key=lambda each: each.name):
+            tuning = scaler.concurrency
+            if tuning is not None and tuning.config_map and scaler.mode != "Off":
+                wanted.setdefault(tuning.config_map, tuning.in_force_after(new.get(scaler.name, tuning.wanted)))
         self._sent = {name: sent for name, sent in self._sent.items() if name in wanted}
         for name, limit in wanted.items():
             before, sent_at_s = self._sent.get(name, (None, at_s))
             if before != limit or at_s - sent_at_s >= AGAIN_S:
                 self._sent[name] = (limit, at_s)
                 yield WriteJob(f"ConfigMap/{name}", config_map_write(name, limit))
-
-
-def _in_force(scalers: Iterable[Scaler], decided: dict[str, int]) -> dict[str, int]:
-    """Limit in force by ConfigMap; of several policies that name one, that of the first by name."""
-    found: dict[str, int] = {}
-    for scaler in sorted(scalers, key=lambda each: each.name):
-        tuning = scaler.concurrency
-        if tuning is not None and tuning.config_map and scaler.mode != "Off":
-            found.setdefault(tuning.config_map, tuning.in_force_after(decided.get(scaler.name, tuning.wanted)))
-    return found
 
 
 def config_map_write(name: str, limit: int) -> Write:
@@ -187,8 +183,29 @@ def scaling_status_after(
         )
     decided = _decided(old, scaler, found, at_s)
     known = ScalingPolicyStatus.model_validate({**decided, "observed_generation": generation, "conditions": conditions})
+    figures = found.figures if found else {}
+    skill = scaler.skill
+    p50, p95 = np.quantile(scaler.lead_time.points_s, (0.5, 0.95))
     after = known.model_copy(
-        update={**_figures(scaler, found), "mix_cost": _mix_cost(old, scaler, found, at_s), "concurrency": concurrency}
+        update={
+            "load": _rounded(scaler.load),
+            "load_time": None if scaler.load is None else float(int(scaler.observed_at_s)),
+            "replica_load": _rounded(scaler.replica_load),
+            "forecast": _forecast(scaler),
+            "lead_time": LeadTimeStatus(
+                p50=round(float(p50), 1),
+                p95=round(float(p95), 1),
+                samples=scaler.lead_time.samples,
+                learned=tuple(round(each, 1) for each in scaler.starts_s[-MOST_LEARNED:]),
+            ),
+            "coverage90": _rounded(skill.coverage_90 if skill else None),
+            "coverage99": _rounded(skill.coverage_99 if skill else None),
+            "skill": _rounded(skill.skill if skill else None),
+            "chosen_quantile": _rounded(figures.get("quantile")),
+            "expected_cost": _cost(figures),
+            "mix_cost": _mix_cost(old, scaler, found, at_s),
+            "concurrency": concurrency,
+        }
     )
     if not _is_due(old, after) and _without_figures(after) == _without_figures(old):
         return dict(before)
@@ -279,23 +296,6 @@ def _service_change(old: ScalingPolicyStatus, desired: int | None, at_s: float) 
     return ((float(int(at_s)), desired - old.desired_replicas),)
 
 
-def _figures(scaler: Scaler, found: Reason | None) -> dict[str, Any]:
-    figures = found.figures if found else {}
-    skill = scaler.skill
-    return {
-        "load": _rounded(scaler.load),
-        "load_time": None if scaler.load is None else float(int(scaler.observed_at_s)),
-        "replica_load": _rounded(scaler.replica_load),
-        "forecast": _forecast(scaler),
-        "lead_time": _lead_time(scaler),
-        "coverage90": _rounded(skill.coverage_90 if skill else None),
-        "coverage99": _rounded(skill.coverage_99 if skill else None),
-        "skill": _rounded(skill.skill if skill else None),
-        "chosen_quantile": _rounded(figures.get("quantile")),
-        "expected_cost": _cost(figures),
-    }
-
-
 def _forecast(scaler: Scaler) -> ForecastStatus | None:
     """Forecast for the median of the lead time, counted from now: its leads count from the last sample."""
     forecast, lead_s = scaler.forecast, float(np.median(scaler.lead_time.points_s))
@@ -304,16 +304,6 @@ def _forecast(scaler: Scaler) -> ForecastStatus | None:
     ahead_s = lead_s + max(0.0, scaler.observed_at_s - forecast.made_at_s)
     p50, p90, p99 = (round(forecast.quantile(level, ahead_s), DIGITS) for level in (0.5, 0.9, 0.99))
     return ForecastStatus(p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64])
-
-
-def _lead_time(scaler: Scaler) -> LeadTimeStatus:
-    p50, p95 = np.quantile(scaler.lead_time.points_s, (0.5, 0.95))
-    return LeadTimeStatus(
-        p50=round(float(p50), 1),
-        p95=round(float(p95), 1),
-        samples=scaler.lead_time.samples,
-        learned=tuple(round(each, 1) for each in scaler.starts_s[-MOST_LEARNED:]),
-    )
 
 
 def _cost(figures: Mapping[str, float]) -> ExpectedCostStatus | None:

@@ -1,16 +1,14 @@
 """Status of a ModelService after a cycle: counts, cost, proven bound, routing, conditions."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from cluster.changes import instance_type_of
 from cluster.errors import ActionError
 from cluster.plans import Plan, Reason, Routing, ServicePlan
-from cluster.snapshot import PENDING, Snapshot
+from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.api.conditions import (
     ACCEPTED,
@@ -30,15 +28,13 @@ from controller.kube.cluster_view import ClusterView, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
 from controller.ports import PLANNED_LOCALLY, Outcome
+from controller.report.fleet_metrics import running_instances
 
 DIGITS = 6
 """Decimal places of figures; unrounded, a difference in the last bit would cause a write in every cycle."""
 
 LEAST_RISE = 0.001
 """Least rise of a proven bound that is written, as a fraction of the cost. Chosen: the gap at which a search ends."""
-
-NOT_ACCEPTED = (BAD_INPUT,)
-"""Codes of refusals whose cause is the service itself, not the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,30 +110,22 @@ Claim = tuple[ConditionStatus, Reason]
 def _claims(
     plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts
 ) -> dict[str, Claim]:
+    accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are valid"))
+    if plan.refusal and plan.refusal.code == BAD_INPUT:  # the cause is the service itself, not the fleet
+        accepted = ("False", plan.refusal)
     return {
-        ACCEPTED: _accepted(plan),
+        ACCEPTED: accepted,
         PLANNED: ("False", plan.refusal) if plan.refusal else ("True", _found(plan)),
         READY: _ready(plan, asked, running, facts),
         DEGRADED: _degraded(plan, asked, running),
     }
 
 
-def _accepted(plan: ServicePlan) -> Claim:
-    if plan.refusal and plan.refusal.code in NOT_ACCEPTED:
-        return "False", plan.refusal
-    return "True", Reason("Valid", "its fields and the objects that it names are valid")
-
-
 def _found(plan: ServicePlan) -> Reason:
-    for note in plan.notes:
-        if note.code == PLANNED_LOCALLY:
-            return Reason("MixFoundLocally", f"{_mix_words(plan)}; {note.words}")
-    return Reason("MixFound", _mix_words(plan))
-
-
-def _mix_words(plan: ServicePlan) -> str:
     mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
-    return f"{mix} at {plan.cost_per_hour:.2f} $/h"
+    words = f"{mix} at {plan.cost_per_hour:.2f} $/h"
+    locally = next((note.words for note in plan.notes if note.code == PLANNED_LOCALLY), None)
+    return Reason("MixFound", words) if locally is None else Reason("MixFoundLocally", f"{words}; {locally}")
 
 
 def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts) -> Claim:
@@ -203,8 +191,6 @@ def found_after(before: Status, finding: Reason | None, generation: int, at_s: f
 log = structlog.get_logger(__name__)
 
 STATUS_MANAGER = "tonnage-status"
-IsRunning = Callable[[str], bool]
-"""Whether a pod is running, not only bound."""
 
 
 def status_jobs(
@@ -269,18 +255,6 @@ def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> 
         APPLY_PATCH,
         {"fieldManager": STATUS_MANAGER, "force": "true"},
     )
-
-
-def running_instances(snapshot: Snapshot, is_running: IsRunning) -> Mapping[str, Counter[InstanceType]]:
-    """Number of running instances by service and instance type."""
-    found: dict[str, Counter[InstanceType]] = {}
-    pods = snapshot.pods
-    types = [instance_type_of(shape) for shape in pods.shapes]
-    for row, owner in enumerate(pods.owner):
-        instance_type = types[pods.shape[row]]
-        if owner and instance_type and pods.node[row] != PENDING and is_running(pods.names[row]):
-            found.setdefault(owner, Counter())[instance_type] += 1
-    return found
 
 
 def log_unwritten(error: ActionError) -> None:

@@ -79,7 +79,7 @@ class SnapshotBuilder:
         self._is_ours = is_ours
         self._groups = Groups()
         self._groups_others = groups_others
-        self._pods = PodColumns(is_ours)
+        self._pods = PodColumns()
         self._nodes: dict[str, Read[Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
         self._node_table: tuple[bool, NodeTable] | None = None
@@ -105,7 +105,7 @@ class SnapshotBuilder:
             is_member = self._groups_others and (was_placed if pod.spec.node_name else self._is_ours(pod))
             self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
             row = row if is_member else replace(row, gang="", group=None)
-        self._pods.put(read, row)
+        self._pods.put(read, row, is_ours=self._is_ours(pod))
 
     def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
         """An object of another project's kind that says how many pods start together."""

@@ -6,7 +6,7 @@ after it, but no pod has to be visited for that. Numbers become row indices when
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -170,10 +170,10 @@ class PodColumns:
     whatever its errors, because it holds its resources.
     """
 
-    def __init__(self, is_ours: Callable[[Pod], bool]) -> None:
-        """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler."""
-        self._is_ours = is_ours
+    def __init__(self) -> None:
         self._rows: dict[str, PodRow] = {}
+        self._foreign: set[str] = set()
+        """Pending pods that are left to their own scheduler."""
         self._reads: dict[str, Read[Pod]] = {}
         self._names: list[str] = []
         self._cells: IntArray = np.zeros((CELLS, 0), dtype=np.int64)
@@ -196,17 +196,18 @@ class PodColumns:
     def reads(self) -> Mapping[str, Read[Pod]]:
         return self._reads
 
-    def put(self, read: Read[Pod], row: PodRow) -> None:
-        name = read.name
+    def put(self, read: Read[Pod], row: PodRow, *, is_ours: bool) -> None:
+        """is_ours: whether the pod waits for Tonnage; a pending one of another scheduler is left to that."""
+        name, is_foreign = read.name, not is_ours and not row.node
         known = self._reads.get(name)
         self._reads[name] = read
-        if known is not None and self._rows.get(name) == row:
-            # Of the object itself, only its scheduler and its annotations are read here.
-            is_same_scheduler = self._is_ours(known.object) == self._is_ours(read.object)
-            if is_same_scheduler and known.object.metadata.annotations == read.object.metadata.annotations:
-                return
+        is_same = self._rows.get(name) == row and (name in self._foreign) == is_foreign
+        # Of the object itself, only its annotations are read here.
+        if known is not None and is_same and known.object.metadata.annotations == read.object.metadata.annotations:
+            return
         self._leave_node(name)
         self._rows[name] = row
+        (self._foreign.add if is_foreign else self._foreign.discard)(name)
         if row.node and row.shape.gpus:
             self._holders[row.node].add(name)
             self._held.pop(row.node, None)
@@ -216,6 +217,7 @@ class PodColumns:
         if name in self._rows:
             self._leave_node(name)
             del self._rows[name], self._reads[name]
+            self._foreign.discard(name)
             self._changed.add(name)
 
     def _leave_node(self, name: str) -> None:
@@ -287,7 +289,7 @@ class PodColumns:
                     0,
                     row.movable,
                     bool(row.mistakes),
-                    not row.node and not self._is_ours(self._reads[name].object),
+                    name in self._foreign,
                     row.matches_node_names,
                     row.never_preempts,
                 )

@@ -109,20 +109,17 @@ def baseline_from(compute_s: FloatArray, transfer_s: FloatArray, length_s: float
         transfer_noise=np.zeros(len(layout.span_path)),
         classes=layout.path_role[layout.span_path] * 2 + layout.crosses[layout.span_path],
     )
+    excess = transfer_excess(transfer_s, quiet)
+    noise = np.zeros(excess.shape[1])
+    used = quiet.transfer_s > 0
+    for number in np.unique(quiet.classes[used]):
+        alike = used & (quiet.classes == number)
+        noise[alike] = noise_of(excess[:, alike])
     return replace(
         quiet,
         compute_noise=noise_of(compute_excess(compute_s, quiet, np.ones(layout.ranks))),
-        transfer_noise=_span_noise(transfer_excess(transfer_s, quiet), quiet),
+        transfer_noise=noise,
     )
-
-
-def _span_noise(excess: FloatArray, baseline: Baseline) -> FloatArray:
-    noise = np.zeros(excess.shape[1])
-    used = baseline.transfer_s > 0
-    for number in np.unique(baseline.classes[used]):
-        alike = used & (baseline.classes == number)
-        noise[alike] = noise_of(excess[:, alike])
-    return noise
 
 
 def compute_pace(compute_s: FloatArray, baseline: Baseline) -> FloatArray:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from health.clocks import Bounds, Clocks
 from health.records.layout import Layout
 
@@ -34,15 +34,11 @@ class Finished:
     exit_s: FloatArray
 
     def __getitem__(self, chosen: IntArray | BoolArray) -> "Finished":
-        return Finished(
-            self.path[chosen],
-            self.seq[chosen],
-            self.index[chosen],
-            self.rank[chosen],
-            self.step[chosen],
-            self.enter_s[chosen],
-            self.exit_s[chosen],
-        )
+        return Finished(*(column[chosen] for column in self.columns()))
+
+    def columns(self) -> tuple[Array, ...]:
+        """All fields, in their order."""
+        return (self.path, self.seq, self.index, self.rank, self.step, self.enter_s, self.exit_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +60,9 @@ class Matcher:
     def __init__(self, layout: Layout, *, aligned: bool = True) -> None:
         """aligned: False measures sends by their shortest member, for a comparison without clocks."""
         self._layout, self._aligned = layout, aligned
-        self._pending, self._most_pending = _nothing(), most_pending(layout.ranks)
+        none, none_s = np.zeros(0, np.int64), np.zeros(0)
+        self._pending = Finished(none, none, none, none, none, none_s, none_s)
+        self._most_pending = most_pending(layout.ranks)
         self._is_pair = np.arange(len(layout.sizes)) >= len(layout.groups)
         self._slack_on = np.full(len(layout.members), np.inf)
         self._slack_back = np.full(len(layout.members), np.inf)
@@ -77,7 +75,8 @@ class Matcher:
 
     def match(self, fresh: Finished, clocks: Clocks) -> Matched:
         """Operations that these records complete."""
-        rows = _joined(self._pending, fresh)
+        both = zip(self._pending.columns(), fresh.columns(), strict=True)
+        rows = Finished(*(np.concatenate(pair) for pair in both))
         key = (rows.path << (_INDEX_BITS + _SEQ_BITS)) | ((rows.seq & _SEQ_MASK) << _INDEX_BITS) | rows.index
         order = np.argsort(key, kind="stable")
         rows = rows[order[np.diff(key[order], prepend=-1) != 0]]
@@ -86,15 +85,13 @@ class Matcher:
         count = np.diff(first, append=len(operation))
         whole = count >= self._layout.sizes[rows.path[first]] if len(first) else np.zeros(0, np.bool_)
         done = np.repeat(whole, count)
-        self._keep(rows[~done])
-        return self._measured(rows[done], count[whole], clocks)
-
-    def _keep(self, waiting: Finished) -> None:
+        waiting = rows[~done]
         excess = len(waiting.path) - self._most_pending
         if excess > 0:
             waiting = waiting[np.sort(np.argsort(waiting.step, kind="stable")[excess:])]
             self.dropped += excess
         self._pending = waiting
+        return self._measured(rows[done], count[whole], clocks)
 
     def _measured(self, rows: Finished, count: IntArray, clocks: Clocks) -> Matched:
         first = np.cumsum(count) - count
@@ -106,12 +103,7 @@ class Matcher:
         if not self._aligned:
             return Matched(path, rows.step[first], shortest)
         enter_s, exit_s = clocks.aligned(rows.rank, rows.enter_s), clocks.aligned(rows.rank, rows.exit_s)
-        self._bound(rows, first, count, enter_s, exit_s)
-        received = exit_s[first + count - 1] - np.maximum.reduceat(enter_s, first)
-        return Matched(path, rows.step[first], np.where(self._is_pair[path], received, shortest))
-
-    def _bound(self, rows: Finished, first: IntArray, count: IntArray, enter_s: FloatArray, exit_s: FloatArray) -> None:
-        """Bounds between each member and the operation's first: two hops between any two, however large the group."""
+        # Bounds between each member and the operation's first: two hops between any two, however large the group.
         head = np.repeat(first, count)
         here = np.flatnonzero(head != np.arange(len(head)))
         head = head[here]
@@ -120,6 +112,8 @@ class Matcher:
         both = ~self._is_pair[rows.path[here]]
         here, head, slot = here[both], head[both], slot[both]
         np.minimum.at(self._slack_back, slot, exit_s[head] - enter_s[here])
+        received = exit_s[first + count - 1] - np.maximum.reduceat(enter_s, first)
+        return Matched(path, rows.step[first], np.where(self._is_pair[path], received, shortest))
 
     def bounds(self) -> Bounds:
         """The window's bounds; the next window begins."""
@@ -142,23 +136,6 @@ def most_pending(ranks: int) -> int:
 
 def most_pending_bytes(ranks: int) -> int:
     return _PENDING_BYTES * most_pending(ranks)
-
-
-def _nothing() -> Finished:
-    none, none_s = np.zeros(0, np.int64), np.zeros(0)
-    return Finished(none, none, none, none, none, none_s, none_s)
-
-
-def _joined(before: Finished, after: Finished) -> Finished:
-    return Finished(
-        np.concatenate([before.path, after.path]),
-        np.concatenate([before.seq, after.seq]),
-        np.concatenate([before.index, after.index]),
-        np.concatenate([before.rank, after.rank]),
-        np.concatenate([before.step, after.step]),
-        np.concatenate([before.enter_s, after.enter_s]),
-        np.concatenate([before.exit_s, after.exit_s]),
-    )
 
 
 KEPT = 128

@@ -193,7 +193,9 @@ def lost(errors: Errors, layout: Layout, silent_s: FloatArray, ended: BoolArray)
     votes = np.zeros(layout.ranks, np.int64)
     for path, count in errors.on_path.items():
         votes[layout.ranks_on(path)] += count
-    votes[~_quiet(errors, silent_s, ended)] = 0
+    quiet = (silent_s > DEAD_SILENT_S) & ~ended
+    quiet[list(errors.ranks)] = False
+    votes[~quiet] = 0
     most = int(votes.max(initial=0))
     if not most:
         return None
@@ -201,26 +203,14 @@ def lost(errors: Errors, layout: Layout, silent_s: FloatArray, ended: BoolArray)
     named = named[silent_s[named] > silent_s[named].max() - 0.3]
     ranks: list[int] = named.tolist()
     if len(set(layout.node[named].tolist())) > 1 and first.path >= 0:
-        ranks = _next_to(first.rank, layout.ranks_on(first.path).tolist(), ranks, layout) or ranks
+        # Along a ring the neighbours of a dead rank fail first, and their own neighbours after them.
+        members = layout.ranks_on(first.path).tolist()
+        at = members.index(first.rank) if first.rank in members else 0
+        beside = {members[at - 1], members[(at + 1) % len(members)]} & set(ranks)
+        nodes = {int(layout.node[each]) for each in beside}
+        if len(nodes) == 1:
+            ranks = [each for each in ranks if int(layout.node[each]) in nodes]
     return Lost(tuple(ranks), first.at_s, most, own_error=False)
-
-
-def _next_to(rank: int, members: list[int], named: list[int], layout: Layout) -> list[int]:
-    """Those of the named ranks that share a node with a neighbour of this rank in the group's ring.
-
-    Along a ring the neighbours of a dead rank fail first, and their own neighbours after them. None where neighbours on
-    several nodes are named, or none is.
-    """
-    at = members.index(rank) if rank in members else 0
-    beside = {members[at - 1], members[(at + 1) % len(members)]} & set(named)
-    nodes = {int(layout.node[each]) for each in beside}
-    return [each for each in named if int(layout.node[each]) in nodes] if len(nodes) == 1 else []
-
-
-def _quiet(errors: Errors, silent_s: FloatArray, ended: BoolArray) -> BoolArray:
-    quiet = (silent_s > DEAD_SILENT_S) & ~ended
-    quiet[list(errors.ranks)] = False
-    return quiet
 
 
 SHOWN_FRAMES = 3
@@ -275,7 +265,9 @@ class Stacks:
                 self._pieces[by] = (sample, pieces)
             pieces[number] = piece.tobytes()
             if len(pieces) == count:
-                self.of_rank[by] = Stack(now_s, _frames(b"".join(pieces[each] for each in range(count))))
+                sampled = b"".join(pieces[each] for each in range(count)).rstrip(b"\0")
+                lines = sampled.decode("ascii", "replace").split("\n")
+                self.of_rank[by] = Stack(now_s, tuple(_STRANGE.sub("?", line) for line in lines if line))
                 del self._pieces[by]
 
     def since(self, since_s: float) -> dict[int, Stack]:
@@ -310,8 +302,3 @@ def is_stack(line: str) -> bool:
 def _line(ranks: list[int], stack: Stack) -> str:
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks, {ranks[0]} among them,"
     return f"{_WORD}{who} in {' < '.join(frame[:_LONGEST] for frame in stack.frames[:SHOWN_FRAMES])}"
-
-
-def _frames(text: bytes) -> tuple[str, ...]:
-    lines = text.rstrip(b"\0").decode("ascii", "replace").split("\n")
-    return tuple(_STRANGE.sub("?", line) for line in lines if line)

@@ -46,8 +46,15 @@ class Layout:
         """Shape (pairs,), rising: sender * ranks + receiver of each pair that may send."""
         codes, room = [np.zeros(0, np.int64)], MOST_PAIRS * self.ranks
         for members, role in zip(self.groups, self.role, strict=True):
-            if _sends(role) and room > 0:
-                codes.append(_codes(members, self.ranks)[:room])
+            if role in (Role.PIPELINE, Role.OTHER) and room > 0:
+                if len(members) > SMALL_GROUP:
+                    after = np.roll(members, -1)
+                    sender, receiver = np.concatenate([members, after]), np.concatenate([after, members])
+                else:
+                    sender, receiver = np.repeat(members, len(members)), np.tile(members, len(members))
+                    others = ~np.eye(len(members), dtype=np.bool_).ravel()
+                    sender, receiver = sender[others], receiver[others]
+                codes.append(np.asarray(sender * self.ranks + receiver)[:room])
                 room -= len(codes[-1])
         return np.unique(np.concatenate(codes))
 
@@ -129,21 +136,6 @@ class Layout:
         return np.where(found, len(self.groups) + at, -1)
 
 
-def _sends(role: int) -> bool:
-    return role in (Role.PIPELINE, Role.OTHER)
-
-
-def _codes(members: IntArray, ranks: int) -> IntArray:
-    if len(members) > SMALL_GROUP:
-        after = np.roll(members, -1)
-        sender, receiver = np.concatenate([members, after]), np.concatenate([after, members])
-    else:
-        sender, receiver = np.repeat(members, len(members)), np.tile(members, len(members))
-        others = ~np.eye(len(members), dtype=np.bool_).ravel()
-        sender, receiver = sender[others], receiver[others]
-    return np.asarray(sender * ranks + receiver)
-
-
 def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: Sequence[int] | IntArray) -> Layout:
     """Layout from the PLACE and MEMBER records of all ranks, joined by group key.
 
@@ -160,6 +152,11 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
     index_of[joined.rank, joined.rows["group"]] = joined.rows["seq"]
     role = np.zeros(len(keys), np.int64)
     role[group] = joined.rows["op"]
+    groups = len(keys)
+    order = np.lexsort((joined.rank, joined.rows["seq"], group))
+    ranks, sorted_groups = joined.rank[order], group[order]
+    again = np.flatnonzero((np.diff(sorted_groups) == 0) & (np.diff(ranks) == 0)) + 1  # introduced twice
+    ranks, sorted_groups = np.delete(ranks, again), np.delete(sorted_groups, again)
     return Layout(
         node=np.asarray(node, np.int64),
         nic=np.asarray(nic, np.int64),
@@ -168,13 +165,5 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
         group_of=group_of,
         index_of=index_of,
         role=role,
-        groups=_members(joined, group, len(keys)),
+        groups=tuple(np.split(ranks, np.searchsorted(sorted_groups, np.arange(1, groups)))) if groups else (),
     )
-
-
-def _members(joined: Records, group: IntArray, groups: int) -> tuple[IntArray, ...]:
-    order = np.lexsort((joined.rank, joined.rows["seq"], group))
-    ranks, sorted_groups = joined.rank[order], group[order]
-    again = np.flatnonzero((np.diff(sorted_groups) == 0) & (np.diff(ranks) == 0)) + 1  # introduced twice
-    ranks, sorted_groups = np.delete(ranks, again), np.delete(sorted_groups, again)
-    return tuple(np.split(ranks, np.searchsorted(sorted_groups, np.arange(1, groups)))) if groups else ()

@@ -4,7 +4,8 @@ An open breaker keeps a node from being taken out. Tests, probation and release 
 stopped is still restarted.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
@@ -108,12 +109,8 @@ class Places:
 
     def seats(self, job: JobFacts, nodes: Iterable[str]) -> SpareSeats:
         """What is left for a restart of the job that leaves these nodes besides those that it leaves already."""
-        blocked = _blocked(job)
-        kept = self._kept(job, self.leaving.get(job.name, frozenset()).union(nodes))
-        return SpareSeats(_size(job, kept + self._left_for(job)), blocked)
-
-    def _left_for(self, job: JobFacts) -> int:
-        """Spares that the restarts before this one leave; one not decided yet comes last."""
+        kept_here = self._kept(job, self.leaving.get(job.name, frozenset()).union(nodes))
+        # Spares that the restarts before this one leave; one not decided yet comes last.
         left = self.spares
         for name, nodes in self.leaving.items():
             if name == job.name:
@@ -122,7 +119,7 @@ class Places:
             if not _blocked(other):
                 kept = self._kept(other, nodes)
                 left -= max(_size(other, kept + left) - kept, 0)
-        return left
+        return SpareSeats(_size(job, kept_here + left), _blocked(job))
 
     def _kept(self, job: JobFacts, leaves: Collection[str]) -> int:
         """Pods whose nodes stay theirs."""
@@ -166,36 +163,39 @@ def merged(incidents: Mapping[str, Incident], situation: Situation, policy: Reme
     The merged ones close, so that their taints go: a bad switch is no reason to distrust its nodes one by one.
     """
     after = dict(incidents)
-    for domain in _smallest_first(situation):
-        found = [each for each in _suspects(after) if _lies_in(each, domain, situation)]
+    sizes = Counter(chain.from_iterable(node.domains for node in situation.nodes.values()))
+    # Domains that tell nodes apart, the smallest first: one that holds all nodes names nothing.
+    telling = [domain for domain, size in sizes.items() if 1 < size < len(situation.nodes)]
+    for domain in sorted(telling, key=lambda domain: (sizes[domain], domain)):
+        members = {name for name, node in situation.nodes.items() if domain in node.domains}
+        found = [
+            each
+            for each in after.values()
+            if each.phase in _BEFORE_REPAIR and each.nodes and not each.domain and not each.program_error
+            if all(key.name in members for key in each.nodes)
+        ]
         known = after.get(domain_subject(domain))
         together = _together(found, known, policy)
         if together:
-            after[domain_subject(domain)] = _of_domain(domain, together, known, situation.now_s)
+            first = replace(
+                together[0],
+                id=domain_subject(domain),
+                generation=known.generation + 1 if known is not None else 1,
+                phase=IncidentPhase.SUSPECTED,
+                domain=domain,
+                remedy=Remedy.NONE,
+                acted_s=float("inf"),
+                phase_since_s=situation.now_s,
+                closed_s=known.closed_s if known is not None else float("-inf"),
+                strikes=known.strikes if known is not None else 0,
+                waits_for="",
+            )
+            after[domain_subject(domain)] = reduce(
+                united, together, known if known is not None and known.is_open else first
+            )
             for each in together:
                 after[each.id] = closed(each, situation.now_s, f"part of {domain_subject(domain)}")
     return after
-
-
-def _smallest_first(situation: Situation) -> Iterator[str]:
-    """Domains that tell nodes apart: one that holds all nodes names nothing."""
-    sizes: dict[str, int] = {}
-    for domain in chain.from_iterable(node.domains for node in situation.nodes.values()):
-        sizes[domain] = sizes.get(domain, 0) + 1
-    telling = [domain for domain, size in sizes.items() if 1 < size < len(situation.nodes)]
-    return iter(sorted(telling, key=lambda domain: (sizes[domain], domain)))
-
-
-def _suspects(incidents: Mapping[str, Incident]) -> list[Incident]:
-    return [
-        each
-        for each in incidents.values()
-        if each.phase in _BEFORE_REPAIR and each.nodes and not each.domain and not each.program_error
-    ]
-
-
-def _lies_in(incident: Incident, domain: str, situation: Situation) -> bool:
-    return all(key.name in situation.nodes and domain in situation.nodes[key.name].domains for key in incident.nodes)
 
 
 def _together(found: list[Incident], known: Incident | None, policy: RemedyPolicy) -> list[Incident]:
@@ -210,20 +210,3 @@ def _together(found: list[Incident], known: Incident | None, policy: RemedyPolic
         if len(near) >= policy.domain_suspects <= len(nodes) and len(near) > len(best):
             best = near
     return best
-
-
-def _of_domain(domain: str, together: list[Incident], known: Incident | None, now_s: float) -> Incident:
-    first = replace(
-        together[0],
-        id=domain_subject(domain),
-        generation=known.generation + 1 if known is not None else 1,
-        phase=IncidentPhase.SUSPECTED,
-        domain=domain,
-        remedy=Remedy.NONE,
-        acted_s=float("inf"),
-        phase_since_s=now_s,
-        closed_s=known.closed_s if known is not None else float("-inf"),
-        strikes=known.strikes if known is not None else 0,
-        waits_for="",
-    )
-    return reduce(united, together, known if known is not None and known.is_open else first)

@@ -42,43 +42,21 @@ _STRENGTH = {
 def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
     """Nodes first: a tainted node is not chosen again by the restart that follows."""
     for each in incidents:
-        yield from _on_nodes(each, around)
-    yield from _on_jobs(incidents, around)
-    for each in incidents:
-        yield from _pages(each)
-
-
-def _on_nodes(incident: Incident, around: Around) -> Iterator[NodeIntent]:
-    for key in incident.nodes:
-        node = around.situation.nodes.get(key.name)
-        if node is None or node.key != key:
-            continue
-        ours = node.taint is not None and node.taint.incident == incident.id
-        if node.owner and not ours:
-            continue
-        current = ours and node.taint is not None and node.taint.generation == incident.generation
-        do = _node_do(incident, tainted=node.taint is not None, ours=ours, current=current)
-        if do is NodeDo.PROBATION and node.taint is not None and node.taint.on_probation:
-            continue
-        if do is not None:
-            why = incident.waits_for or (incident.shown[0] if incident.shown else str(incident.phase))
-            yield NodeIntent(do, key, incident.id, incident.generation, why)
-
-
-def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) -> NodeDo | None:
-    if incident.phase is IncidentPhase.CLOSED:
-        return NodeDo.UNTAINT if ours else None
-    if incident.remedy is not Remedy.QUARANTINE:
-        return None
-    if incident.phase in (IncidentPhase.ACTING, IncidentPhase.QUARANTINED) and (not tainted or (ours and not current)):
-        return NodeDo.TAINT
-    if incident.phase is IncidentPhase.QUARANTINED:
-        return NodeDo.TEST
-    return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
-
-
-def _on_jobs(incidents: Sequence[Incident], around: Around) -> Iterator[JobIntent]:
-    """One intent per run, the strongest, which avoids the nodes of all."""
+        for key in each.nodes:
+            node = around.situation.nodes.get(key.name)
+            if node is None or node.key != key:
+                continue
+            ours = node.taint is not None and node.taint.incident == each.id
+            if node.owner and not ours:
+                continue
+            current = ours and node.taint is not None and node.taint.generation == each.generation
+            do = _node_do(each, tainted=node.taint is not None, ours=ours, current=current)
+            if do is NodeDo.PROBATION and node.taint is not None and node.taint.on_probation:
+                continue
+            if do is not None:
+                why = each.waits_for or (each.shown[0] if each.shown else str(each.phase))
+                yield NodeIntent(do, key, each.id, each.generation, why)
+    # One intent per run, the strongest, which avoids the nodes of all.
     wanted: dict[str, list[JobIntent]] = {}
     for incident in incidents:
         if incident.phase in (IncidentPhase.SUSPECTED, IncidentPhase.ACTING):
@@ -92,6 +70,25 @@ def _on_jobs(incidents: Sequence[Incident], around: Around) -> Iterator[JobInten
         avoid = {key for each in wanted[name] for key in each.avoid}
         unused = left - {around.situation.nodes[pod.node].key for pod in around.situation.jobs[name].pods if pod.node}
         yield replace(strongest, avoid=_sorted(avoid | unused) if strongest.avoid else ())
+    for each in incidents:
+        waits = each.waits_for != "" and not is_open_question(each)
+        stuck = each.phase is IncidentPhase.SUSPECTED and each.stops and waits
+        limited = each.phase is IncidentPhase.ACTING and each.waits_for != ""
+        domain = each.domain != "" and each.is_open
+        if each.phase is IncidentPhase.PAGED or stuck or limited or domain:
+            yield Page(each.id, each.generation, each.waits_for or f"{each.domain}", each.probe)
+
+
+def _node_do(incident: Incident, *, tainted: bool, ours: bool, current: bool) -> NodeDo | None:
+    if incident.phase is IncidentPhase.CLOSED:
+        return NodeDo.UNTAINT if ours else None
+    if incident.remedy is not Remedy.QUARANTINE:
+        return None
+    if incident.phase in (IncidentPhase.ACTING, IncidentPhase.QUARANTINED) and (not tainted or (ours and not current)):
+        return NodeDo.TAINT
+    if incident.phase is IncidentPhase.QUARANTINED:
+        return NodeDo.TEST
+    return NodeDo.PROBATION if incident.phase is IncidentPhase.PROBATION else None
 
 
 def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | None:
@@ -116,22 +113,10 @@ def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | No
     pods = found.pods if found.pods < len(job.pods) else 0
     moved = replace(made, reason=why, avoid=incident.nodes, pods=pods)
     if incident.at_checkpoint and not incident.stops:
-        return replace(moved, do=JobDo.MOVE_AT_CHECKPOINT, until_s=_patience_s(incident, job))
+        # From then on, waiting for a checkpoint that does not come has cost what restarting would have.
+        patience_s = job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
+        return replace(moved, do=JobDo.MOVE_AT_CHECKPOINT, until_s=incident.acted_s + patience_s)
     return replace(moved, do=JobDo.EVICT_NOW)
-
-
-def _patience_s(incident: Incident, job: JobFacts) -> float:
-    """Until when a checkpoint that does not come is waited for: the wait then costs what restarting would have."""
-    return incident.acted_s + job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
-
-
-def _pages(incident: Incident) -> Iterator[Page]:
-    waits = incident.waits_for != "" and not is_open_question(incident)
-    stuck = incident.phase is IncidentPhase.SUSPECTED and incident.stops and waits
-    limited = incident.phase is IncidentPhase.ACTING and incident.waits_for != ""
-    domain = incident.domain != "" and incident.is_open
-    if incident.phase is IncidentPhase.PAGED or stuck or limited or domain:
-        yield Page(incident.id, incident.generation, incident.waits_for or f"{incident.domain}", incident.probe)
 
 
 def _sorted(keys: set[NodeKey]) -> tuple[NodeKey, ...]:
@@ -211,15 +196,11 @@ def _advanced(incidents: dict[str, Incident], situation: Situation, policy: Reme
 
 
 def _around(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> Around:
-    spares = _free_spares(incidents, situation, policy)
-    return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))
-
-
-def _free_spares(incidents: tuple[Incident, ...], situation: Situation, policy: RemedyPolicy) -> int:
-    """Spare nodes that no incident speaks against."""
+    # Spare nodes that no incident speaks against.
     left = {key.name for key in avoided(incidents, situation.now_s, policy)}
     suspected = left | {key.name for each in incidents if each.is_open for key in each.nodes}
-    return sum(
+    spares = sum(
         name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
         for name in situation.spares
     )
+    return Around(situation, policy, Harm(incidents), places(incidents, situation, spares))

@@ -36,31 +36,27 @@ def _incident_of(evidence: FaultEvidence, incidents: Mapping[str, Incident]) -> 
     """Id of the incident that the evidence is about: its suspect's own while it is open, else its domain's."""
     own = subject_of(evidence)
     known = incidents.get(own)
-    return own if known is not None and known.is_open else _domain_of(evidence, incidents) or own
-
-
-def _domain_of(evidence: FaultEvidence, incidents: Mapping[str, Incident]) -> str:
-    """Id of the open domain incident that its nodes are part of already; a program's error is no domain's."""
-    if _is_programs(evidence):
-        return ""
+    if (known is not None and known.is_open) or _is_programs(evidence):
+        return own  # a program's error is no domain's
     for each in incidents.values():
         if each.domain and each.is_open and evidence.nodes and set(evidence.nodes) <= set(each.nodes):
             return each.id
-    return ""
+    return own
 
 
 def _is_explained(evidence: FaultEvidence, situation: Situation) -> bool:
     """Whether there is nothing to remedy: another cause, or no more than our own limits take."""
     if evidence.cause is not None and evidence.cause not in PROGRAM_CAUSES:
         return True
-    nodes = [situation.nodes[key.name] for key in evidence.nodes]
-    return evidence.syndrome is Syndrome.OTHER_SLOW and any(_own_limit_explains(evidence, node) for node in nodes)
-
-
-def _own_limit_explains(evidence: FaultEvidence, node: NodeFacts) -> bool:
-    """Whether our own watts or CPU quota, in force by then, cost the node as much speed as the job has lost."""
-    expected = 1 - node.own_speed_share
-    return node.limited_since_s <= evidence.at_s and expected > 0 and evidence.slow_share <= expected + LIMITED_SLACK
+    if evidence.syndrome is not Syndrome.OTHER_SLOW:
+        return False
+    for node in (situation.nodes[key.name] for key in evidence.nodes):
+        # Our own watts or CPU quota, in force by then, may cost the node as much speed as the job has lost.
+        expected = 1 - node.own_speed_share
+        in_force = node.limited_since_s <= evidence.at_s and expected > 0
+        if in_force and evidence.slow_share <= expected + LIMITED_SLACK:
+            return True
+    return False
 
 
 def _opened(id_: str, evidence: FaultEvidence, situation: Situation, *, generation: int) -> Incident:
@@ -100,37 +96,26 @@ def _with(known: Incident, evidence: FaultEvidence, situation: Situation) -> Inc
     if known.phase is IncidentPhase.CLOSED:
         return known if evidence.over else _reopened(known, evidence, situation)
     if evidence.over:
-        return _ended(known, evidence, situation.now_s)
+        # A disturbance that went away by itself, before the job was stopped for it.
+        waits = (
+            known.phase is IncidentPhase.SUSPECTED
+            or (known.phase is IncidentPhase.ACTING and known.at_checkpoint and not known.stops)
+            or (known.phase is IncidentPhase.PAGED and not known.stops and not known.domain)
+        )
+        if not waits or evidence.at_s < known.seen_s:
+            return known
+        return closed(known, situation.now_s, "; ".join(evidence.shown) or "it ended by itself")
     if known.phase in (IncidentPhase.QUARANTINED, IncidentPhase.PROBATION):
-        return _reopened(known, evidence, situation) if _is_relapse(known, evidence, situation) else known
-    return _joined(known, evidence, situation)
-
-
-def _is_relapse(known: Incident, evidence: FaultEvidence, situation: Situation) -> bool:
-    """Whether a node that is out disturbs a job anew, or shows a fault after it passed its test."""
-    by_itself = known.phase is IncidentPhase.PROBATION and evidence.source is not Origin.JOB
-    return evidence.at_s > known.phase_since_s and (by_itself or _runs(evidence, situation) != ())
+        # A relapse: a node that is out disturbs a job anew, or shows a fault after it passed its test.
+        by_itself = known.phase is IncidentPhase.PROBATION and evidence.source is not Origin.JOB
+        relapse = evidence.at_s > known.phase_since_s and (by_itself or _runs(evidence, situation) != ())
+        return _reopened(known, evidence, situation) if relapse else known
+    return united(known, _opened(known.id, evidence, situation, generation=known.generation))
 
 
 def _reopened(known: Incident, evidence: FaultEvidence, situation: Situation) -> Incident:
     fresh = _opened(known.id, evidence, situation, generation=known.generation + 1)
     return replace(fresh, strikes=known.strikes, closed_s=known.closed_s, nodes=fresh.nodes or known.nodes)
-
-
-def _ended(known: Incident, evidence: FaultEvidence, now_s: float) -> Incident:
-    """A disturbance that went away by itself, before the job was stopped for it."""
-    waits = (
-        known.phase is IncidentPhase.SUSPECTED
-        or (known.phase is IncidentPhase.ACTING and known.at_checkpoint and not known.stops)
-        or (known.phase is IncidentPhase.PAGED and not known.stops and not known.domain)
-    )
-    if not waits or evidence.at_s < known.seen_s:
-        return known
-    return closed(known, now_s, "; ".join(evidence.shown) or "it ended by itself")
-
-
-def _joined(known: Incident, evidence: FaultEvidence, situation: Situation) -> Incident:
-    return united(known, _opened(known.id, evidence, situation, generation=known.generation))
 
 
 def united(known: Incident, other: Incident) -> Incident:
@@ -180,7 +165,17 @@ def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Inci
     """
     if known is not None and known.generation >= taint.generation:
         lost = known.phase is IncidentPhase.SUSPECTED and known.generation == taint.generation
-        return _carried_on(known, taint) if lost and not taint.on_probation else known
+        if not lost or taint.on_probation:
+            return known
+        # The record of the decision that set the taint was lost.
+        return replace(
+            known,
+            phase=IncidentPhase.ACTING,
+            remedy=Remedy.QUARANTINE,
+            acted_s=taint.at_s,
+            phase_since_s=taint.at_s,
+            strikes=known.strikes + 1,
+        )
     return Incident(
         id=taint.incident,
         generation=taint.generation,
@@ -198,16 +193,4 @@ def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Inci
         phase_since_s=taint.at_s,
         strikes=known.strikes + 1 if known is not None else 1,
         shown=("rebuilt from the node's taint",),
-    )
-
-
-def _carried_on(known: Incident, taint: OurTaint) -> Incident:
-    """The record of the decision that set the taint was lost."""
-    return replace(
-        known,
-        phase=IncidentPhase.ACTING,
-        remedy=Remedy.QUARANTINE,
-        acted_s=taint.at_s,
-        phase_since_s=taint.at_s,
-        strikes=known.strikes + 1,
     )

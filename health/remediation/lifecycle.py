@@ -43,7 +43,20 @@ def _step(incident: Incident, around: Around) -> Incident:
         return closed(incident, now_s, "its node is gone or was replaced")
     if any(node.released_s > incident.seen_s for node in _facts(incident, around)):
         return closed(incident, now_s, "released by a person")
-    return _STEPS[incident.phase](incident, around)
+    match incident.phase:
+        case IncidentPhase.SUSPECTED:
+            return _suspected(incident, around)
+        case IncidentPhase.ACTING:
+            return _in_action(incident, around)
+        case IncidentPhase.QUARANTINED:
+            tested = all(node.tested_s > incident.acted_s for node in _facts(incident, around))
+            on_probation = replace(incident, phase=IncidentPhase.PROBATION, phase_since_s=now_s, waits_for="")
+            return on_probation if tested else incident
+        case IncidentPhase.PROBATION:
+            over = now_s - incident.phase_since_s >= around.policy.probation_s
+            return closed(incident, now_s, "passed its probation") if over else incident
+        case _:
+            return _paged(incident, around)
 
 
 def _present(nodes: tuple[NodeKey, ...], situation: Situation) -> list[NodeKey]:
@@ -69,7 +82,7 @@ def _suspected(incident: Incident, around: Around) -> Incident:
     jobs = live_jobs(incident, situation)
     if incident.domain and not jobs:
         return replace(incident, phase=IncidentPhase.PAGED, phase_since_s=now_s, waits_for=f"look at {incident.domain}")
-    if not jobs and (incident.runs or not _node_itself(incident)):
+    if not jobs and (incident.runs or not (incident.part in _ONE_NODE and not _is_own_word(incident))):
         return closed(incident, now_s, "the job ended or was restarted before anything was done")
     if _is_over(incident, jobs, around):
         return closed(incident, now_s, "not seen any more")
@@ -103,11 +116,6 @@ def _is_own_word(incident: Incident) -> bool:
 def _was_tried(incident: Incident, policy: RemedyPolicy) -> bool:
     """Whether the same suspect was restarted in place of late: a program at fault accuses now this node, now that."""
     return incident.strikes > 0 and incident.since_s - incident.closed_s < policy.restart_window_s
-
-
-def _node_itself(incident: Incident) -> bool:
-    """Whether evidence of the node's own says enough without a job that suffers."""
-    return incident.part in _ONE_NODE and not _is_own_word(incident)
 
 
 def is_open_question(incident: Incident) -> bool:
@@ -225,43 +233,17 @@ def _in_action(incident: Incident, around: Around) -> Incident:
     return replace(incident, phase=IncidentPhase.QUARANTINED, phase_since_s=now_s, runs=(), waits_for="its test")
 
 
-def _quarantined(incident: Incident, around: Around) -> Incident:
-    if all(node.tested_s > incident.acted_s for node in _facts(incident, around)):
-        return replace(incident, phase=IncidentPhase.PROBATION, phase_since_s=around.situation.now_s, waits_for="")
-    return incident
-
-
-def _on_probation(incident: Incident, around: Around) -> Incident:
-    now_s = around.situation.now_s
-    if now_s - incident.phase_since_s >= around.policy.probation_s:
-        return closed(incident, now_s, "passed its probation")
-    return incident
-
-
 def _paged(incident: Incident, around: Around) -> Incident:
     if incident.domain:
-        return _domain_watched(incident, around)
+        # A domain stays open while suspects appear in it, and its jobs are still restarted.
+        now_s, jobs = around.situation.now_s, live_jobs(incident, around.situation)
+        if jobs and not _is_hopeless(incident, jobs, around):
+            return replace(incident, phase=IncidentPhase.SUSPECTED, phase_since_s=now_s)
+        quiet = now_s - incident.seen_s > around.policy.restart_window_s
+        return closed(incident, now_s, "nothing more was seen in it") if quiet else incident
     if incident.runs and not live_jobs(incident, around.situation):
         return closed(incident, around.situation.now_s, "the job ended or was restarted")
     return incident
-
-
-def _domain_watched(incident: Incident, around: Around) -> Incident:
-    """A domain stays open while suspects appear in it, and its jobs are still restarted."""
-    now_s, jobs = around.situation.now_s, live_jobs(incident, around.situation)
-    if jobs and not _is_hopeless(incident, jobs, around):
-        return replace(incident, phase=IncidentPhase.SUSPECTED, phase_since_s=now_s)
-    quiet = now_s - incident.seen_s > around.policy.restart_window_s
-    return closed(incident, now_s, "nothing more was seen in it") if quiet else incident
-
-
-_STEPS = {
-    IncidentPhase.SUSPECTED: _suspected,
-    IncidentPhase.ACTING: _in_action,
-    IncidentPhase.QUARANTINED: _quarantined,
-    IncidentPhase.PROBATION: _on_probation,
-    IncidentPhase.PAGED: _paged,
-}
 
 
 def avoided(incidents: Iterable[Incident], now_s: float, policy: RemedyPolicy) -> set[NodeKey]:

@@ -64,7 +64,9 @@ def _in_window(
     ratio = np.median(window, axis=0) / np.maximum(baseline.transfer_s, 1e-9)
     error = 1.2533 * baseline.transfer_noise * np.sqrt(1 / tier.steps + 1 / baseline.steps)
     used = baseline.transfer_s > 0
-    usable = used & ~_touches(layout, explained)
+    flagged = np.zeros(layout.ranks, np.bool_)
+    flagged[explained] = True
+    usable = used & ~np.asarray(np.logical_or.reduceat(flagged[layout.members], layout.starts[:-1])[layout.span_path])
     out = found.out & (ratio >= LEAST_RATIO) & usable
     if not out.any():
         return None
@@ -77,18 +79,8 @@ def _in_window(
         baseline.transfer_s,
         ratio,
     )
-    return slow if _largest(slow, layout) >= tier.least_share else None
-
-
-def _touches(layout: Layout, ranks: IntArray) -> BoolArray:
-    flagged = np.zeros(layout.ranks, np.bool_)
-    flagged[ranks] = True
-    return np.asarray(np.logical_or.reduceat(flagged[layout.members], layout.starts[:-1])[layout.span_path])
-
-
-def _largest(slow: SlowSpans, layout: Layout) -> float:
     by_nic = [slow.excess[_spans_of(nic, slow, layout)].sum() for nic in _nics_on(slow, layout)]
-    return float(max([slow.excess.max(), *by_nic]))
+    return slow if float(max([slow.excess.max(), *by_nic])) >= tier.least_share else None
 
 
 def _nics_on(slow: SlowSpans, layout: Layout) -> list[int]:
@@ -122,7 +114,10 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
     points: False knows no point pattern, only rows and columns: every excess is some NIC's.
     """
     total = float(slow.excess.sum())
-    found = _everywhere(slow) or _in_a_row(slow, layout, points=points) or _at_a_point(slow, layout)
+    if slow.crosses.sum() > 4 and slow.out[slow.crosses].mean() >= EVERYWHERE:
+        found = Named(Part.NOTHING, (), "most paths between nodes alike", Cause.NETWORK_SLOW)
+    else:
+        found = _in_a_row(slow, layout, points=points) or _at_a_point(slow, layout)
     shown = (
         f"{int(slow.out.sum())} paths transfer {total:.0%} of a step longer than before, over {slow.tier.steps} steps"
     )
@@ -137,12 +132,6 @@ def named(slow: SlowSpans, layout: Layout, at_s: float, since_s: float, *, point
         found.cause,
         found.probe,
     )
-
-
-def _everywhere(slow: SlowSpans) -> Named | None:
-    if slow.crosses.sum() > 4 and slow.out[slow.crosses].mean() >= EVERYWHERE:
-        return Named(Part.NOTHING, (), "most paths between nodes alike", Cause.NETWORK_SLOW)
-    return None
 
 
 def _in_a_row(slow: SlowSpans, layout: Layout, *, points: bool) -> Named | None:

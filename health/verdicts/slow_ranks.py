@@ -137,38 +137,20 @@ def imbalances(compute_s: FloatArray, baseline: Baseline, layout: Layout, tier: 
     pace = compute_pace(window, baseline)
     if np.median(pace) >= ALL_SLOW and (pace >= (1 + ALL_SLOW) / 2).mean() >= MOST_OF:
         yield Cause.ALL_SLOW, f"all ranks compute {np.median(pace) - 1:.0%} longer than before"
-    if uneven := _uneven(compute_excess(window, baseline, np.ones(layout.ranks)), layout):
-        yield Cause.DATA_IMBALANCE, uneven
-    if apart := _stages_apart(baseline, layout):
-        yield Cause.STAGE_IMBALANCE, apart
-
-
-def _uneven(excess: FloatArray, layout: Layout) -> str:
-    replicas = int(layout.replica.max()) + 1
-    if replicas < 2:
-        return ""
-    load = np.zeros((len(excess), replicas))
-    np.add.at(load.T, layout.replica, excess.T)
-    load /= np.bincount(layout.replica, minlength=replicas)
-    worst = load.argmax(axis=1)
-    often = np.bincount(worst).max() / len(worst)
-    share = float(np.median(load.max(axis=1)))
-    return (
-        f"another replica is the slowest in each step, by {share:.0%} of it"
-        if share >= UNEVEN_SHARE and often < 0.6
-        else ""
-    )
-
-
-def _stages_apart(baseline: Baseline, layout: Layout) -> str:
-    stages = int(layout.stage.max()) + 1
-    if stages < 2:
-        return ""
-    per_stage = np.array([np.median(baseline.compute_s[layout.stage == stage]) for stage in range(stages)])
-    apart = per_stage / max(float(np.median(per_stage)), 1e-9)
-    worst = int(apart.argmax())
-    return (
-        f"stage {worst} computes {apart[worst] - 1:.0%} longer than the median stage"
-        if apart[worst] >= STAGES_APART
-        else ""
-    )
+    replicas, stages = int(layout.replica.max()) + 1, int(layout.stage.max()) + 1
+    if replicas > 1:
+        excess = compute_excess(window, baseline, np.ones(layout.ranks))
+        load = np.zeros((len(excess), replicas))
+        np.add.at(load.T, layout.replica, excess.T)
+        load /= np.bincount(layout.replica, minlength=replicas)
+        often = np.bincount(load.argmax(axis=1)).max() / len(load)
+        share = float(np.median(load.max(axis=1)))
+        if share >= UNEVEN_SHARE and often < 0.6:
+            yield Cause.DATA_IMBALANCE, f"another replica is the slowest in each step, by {share:.0%} of it"
+    if stages > 1:
+        per_stage = np.array([np.median(baseline.compute_s[layout.stage == stage]) for stage in range(stages)])
+        apart = per_stage / max(float(np.median(per_stage)), 1e-9)
+        worst = int(apart.argmax())
+        if apart[worst] >= STAGES_APART:
+            note = f"stage {worst} computes {apart[worst] - 1:.0%} longer than the median stage"
+            yield Cause.STAGE_IMBALANCE, note

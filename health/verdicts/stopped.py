@@ -32,26 +32,20 @@ def on_hang(
     causes: bool,
 ) -> JobVerdict:
     """sampled: stacks of ranks since then. causes: whether explanations that are no fault are considered."""
-    if isinstance(found, Absent) and (alone := _alone(found, sampled)) is not None:
-        found = replace(found, ranks=(alone,))
-    verdict = _on_waits(found, layout, facts, at_s, causes=causes)
-    return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
-
-
-def _alone(found: Absent, sampled: Mapping[int, Stack]) -> int | None:
-    """The one of several absent ranks that waits for no other process: the others wait in what is not recorded."""
-    return waits.idle_alone(found.ranks, sampled) if len(found.ranks) > 1 and not found.silent else None
-
-
-def _on_waits(
-    found: Absent | Stuck | Order, layout: Layout, facts: Sequence[Fact], at_s: float, *, causes: bool
-) -> JobVerdict:
+    if isinstance(found, Absent) and len(found.ranks) > 1 and not found.silent:
+        # The one of them that waits for no other process: the others wait in what is not recorded.
+        alone = waits.idle_alone(found.ranks, sampled)
+        found = found if alone is None else replace(found, ranks=(alone,))
+    recent = _recent(facts, found.since_s)
     if isinstance(found, Stuck):
-        return _stuck(found, layout, _recent(facts, found.since_s), at_s)
-    if isinstance(found, Order):
+        verdict = _stuck(found, layout, recent, at_s)
+    elif isinstance(found, Absent):
+        verdict = _absent(found, layout, recent, at_s, causes=causes)
+    else:
         shown = ("ranks wait for each other in different operations",)
-        return JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, Cause.CALL_ORDER)
-    return _absent(found, layout, _recent(facts, found.since_s), at_s, causes=causes)
+        ranks, since_s = found.ranks, found.since_s
+        verdict = JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, ranks, since_s, 0.9, shown, Cause.CALL_ORDER)
+    return replace(verdict, evidence=(*verdict.evidence, *waits.shown(sampled)))
 
 
 def _recent(facts: Sequence[Fact], since_s: float) -> list[Fact]:
@@ -78,7 +72,10 @@ def _stuck(found: Stuck, layout: Layout, facts: list[Fact], at_s: float) -> JobV
 
 def _absent(found: Absent, layout: Layout, facts: list[Fact], at_s: float, *, causes: bool) -> JobVerdict:
     shown: tuple[str, ...] = (f"{found.waiting} ranks wait for it, it waits for none",)
-    if causes and (cause := _phase_or_common(found, layout)) is not None:
+    cause = None if found.silent else PHASE_CAUSES.get(found.phase)
+    if cause is None and len(np.unique(layout.node[list(found.ranks)])) > 1:
+        cause = Cause.STALL if len(found.ranks) >= MANY * layout.ranks else None
+    if causes and cause is not None:
         return JobVerdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, cause)
     gone = any(fact.kind is FactKind.PROCESS_GONE and fact.rank in found.ranks for fact in facts)
     on_node = np.flatnonzero(layout.node == layout.node[found.ranks[0]])
@@ -94,34 +91,20 @@ def _absent(found: Absent, layout: Layout, facts: list[Fact], at_s: float, *, ca
     return JobVerdict(at_s, syndrome, Part.RANK, found.ranks, found.since_s, 0.95, shown, None, probe)
 
 
-def _phase_or_common(found: Absent, layout: Layout) -> Cause | None:
-    if found.phase in PHASE_CAUSES and not found.silent:
-        return PHASE_CAUSES[found.phase]
-    nodes = len(np.unique(layout.node[list(found.ranks)]))
-    return Cause.STALL if nodes > 1 and len(found.ranks) >= MANY * layout.ranks else None
-
-
 def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) -> JobVerdict:
-    gone = any(
-        fact.kind is FactKind.PROCESS_GONE and fact.rank in found.ranks for fact in _recent(facts, found.since_s)
-    )
+    kinds = {fact.kind for fact in _recent(facts, found.since_s) if fact.rank in found.ranks}
     on_node = np.flatnonzero(layout.node == layout.node[found.ranks[0]])
     whole = len(on_node) > 1 and found.ranks == tuple(on_node.tolist())
-    shown: tuple[str, ...] = (f"{found.errors} operations with it failed",)
-    shown = (
-        ("it reported an exception of its own first",)
-        if found.own_error
-        else (*shown, "it fell silent without an error")
-    )
+    shown: tuple[str, ...] = (f"{found.errors} operations with it failed", "it fell silent without an error")
+    if found.own_error:
+        shown = ("it reported an exception of its own first",)
     if len(found.ranks) > 1 and not whole:
         probe = "state of these processes, from their node agents"
         return JobVerdict(
             at_s, Syndrome.DEAD_PROCESS, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe
         )
-    part, confidence = (Part.NODE if whole else Part.RANK), (0.99 if gone else 0.9)
-    own = found.own_error and not any(
-        fact.kind is FactKind.XID and fact.rank in found.ranks for fact in _recent(facts, found.since_s)
-    )
+    part, confidence = (Part.NODE if whole else Part.RANK), (0.99 if FactKind.PROCESS_GONE in kinds else 0.9)
+    own = found.own_error and FactKind.XID not in kinds
     return JobVerdict(
         at_s, Syndrome.DEAD_PROCESS, part, found.ranks, found.since_s, confidence, shown, program_error=own
     )

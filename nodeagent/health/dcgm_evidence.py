@@ -53,7 +53,25 @@ class DcgmEvidence:
             read.setdefault(each.gpu, []).append(each)
         for name, of_gpu in read.items():
             if name in self._gpus or len(self._gpus) < MOST_GPUS:
-                self._examine(name, self._gpus.setdefault(name, _Gpu()), of_gpu, now_s)
+                gpu = self._gpus.setdefault(name, _Gpu())
+                bus = next((each.bus for each in of_gpu if each.bus), "")
+                for xid in _new_xids(gpu, of_gpu):
+                    self._found.pop((f"Xid{xid}", bus or name), None)  # the newest of a kind counts, and stands last
+                    self._note(f"Xid{xid}", bus or name, now_s, now_s + KEPT_S, f"DCGM tells of it on {name}")
+                until_s = now_s + WINDOW_S
+                reasons = [int(each.value) for each in of_gpu if each.metric == CLOCK_REASONS]
+                for bits, cause in REASONS:
+                    if cause in CODES and any(value & bits for value in reasons):
+                        self._note(CODES[cause], name, now_s, until_s, f"clocks are held down: {cause} (DCGM)")
+                if any(each.value >= 1 for each in of_gpu if each.metric == REMAP_FAILURE):
+                    words = "DCGM: memory rows can no longer be remapped; the GPU is to be replaced"
+                    self._note("RowRemapFailure", name, now_s, until_s, words)
+                for (metric, part), value in _highest(of_gpu, RISES).items():
+                    rise = _risen(gpu, metric, part, value, now_s)
+                    if rise >= RISES[metric].least:
+                        self._note(
+                            RISES[metric].code, name, now_s, until_s, f"DCGM: {RISES[metric].words} rose by {rise:.0f}"
+                        )
         standing = [(key, each) for key, each in self._found.items() if now_s <= each.until_s]
         self._found = dict(standing[-MOST_KEPT:])
         self._shown = tuple(self._found.items())
@@ -64,24 +82,6 @@ class DcgmEvidence:
             for (code, subject), each in self._shown
             if now_s <= each.until_s
         ]
-
-    def _examine(self, name: str, gpu: _Gpu, samples: Sequence[DcgmSample], now_s: float) -> None:
-        bus = next((each.bus for each in samples if each.bus), "")
-        for xid in _new_xids(gpu, samples):
-            self._found.pop((f"Xid{xid}", bus or name), None)  # the newest of a kind counts, and stands last
-            self._note(f"Xid{xid}", bus or name, now_s, now_s + KEPT_S, f"DCGM tells of it on {name}")
-        until_s = now_s + WINDOW_S
-        reasons = [int(each.value) for each in samples if each.metric == CLOCK_REASONS]
-        for bits, cause in REASONS:
-            if cause in CODES and any(value & bits for value in reasons):
-                self._note(CODES[cause], name, now_s, until_s, f"clocks are held down: {cause} (DCGM)")
-        if any(each.value >= 1 for each in samples if each.metric == REMAP_FAILURE):
-            words = "DCGM: memory rows can no longer be remapped; the GPU is to be replaced"
-            self._note("RowRemapFailure", name, now_s, until_s, words)
-        for (metric, part), value in _highest(samples, RISES).items():
-            rise = _risen(gpu, metric, part, value, now_s)
-            if rise >= RISES[metric].least:
-                self._note(RISES[metric].code, name, now_s, until_s, f"DCGM: {RISES[metric].words} rose by {rise:.0f}")
 
     def _note(self, code: str, subject: str, now_s: float, until_s: float, words: str) -> None:
         known = self._found.get((code, subject))

@@ -144,17 +144,15 @@ class Prober:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while (order := self._orders.get()) is not None:
             for peer in order.measure:
-                made = self._measured(order, peer)
+                now_s = self._clock()
+                if len(self._begun) == MOST_A_MINUTE and now_s - self._begun[0] < 60:
+                    made = ProbeResult("", "", 0.0, failure="too many")
+                else:
+                    self._begun.append(now_s)
+                    made = measured_with(peer, self._source, order.burst_bytes, order.burst_s)
                 self.measured += 1
                 with self._lock:
                     self._results.append((self._clock(), replace(made, number=order.number, peer=peer.node)))
-
-    def _measured(self, order: ProbeOrder, peer: Peer) -> ProbeResult:
-        now_s = self._clock()
-        if len(self._begun) == MOST_A_MINUTE and now_s - self._begun[0] < 60:
-            return ProbeResult("", "", 0.0, failure="too many")
-        self._begun.append(now_s)
-        return measured_with(peer, self._source, order.burst_bytes, order.burst_s)
 
 
 def measured_with(peer: Peer, source: str, burst_bytes: int, burst_s: float, within_s: float = PAIR_S) -> ProbeResult:

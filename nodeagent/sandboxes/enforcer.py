@@ -7,10 +7,10 @@ or a freeze, is one read, one decision and one write.
 import contextlib
 import errno
 import math
-import os
 import select
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
@@ -374,27 +374,22 @@ class Enforcer:
                     events.append(Ended(call, running.request.claim_bytes))
                 continue
             with self._may_be_gone(sandbox):
-                if (peak_bytes := self._removed(sandbox, call)) is not None:
-                    self._ending.discard((sandbox, call))
-                    events.append(Ended(call, peak_bytes))
+                if not self.tree.is_gone(sandbox, call):
+                    continue
+                group = self.tree.call_group(sandbox, call)
+                facts = self._facts(sandbox, call)
+                self._unwatch(self._watched, "memory.events", group)
+                self._unwatch(self._populated, "cgroup.events", group)
+                try:
+                    self.tree.remove_call(sandbox, call)
+                except OSError as error:
+                    if error.errno != errno.EBUSY:  # a process is not reaped yet
+                        raise
+                    continue
+                self._ends.append(facts)
+                self._ending.discard((sandbox, call))
+                events.append(Ended(call, facts.peak_bytes))
         return events
-
-    def _removed(self, sandbox: str, call: str) -> int | None:
-        """Peak of a call whose leaf was removed; None while it holds memory or a process that is not reaped."""
-        if not self.tree.is_gone(sandbox, call):
-            return None
-        group = self.tree.call_group(sandbox, call)
-        facts = self._facts(sandbox, call)
-        self._unwatch(self._watched, "memory.events", group)
-        self._unwatch(self._populated, "cgroup.events", group)
-        try:
-            self.tree.remove_call(sandbox, call)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            return None
-        self._ends.append(facts)
-        return facts.peak_bytes
 
     def _facts(self, sandbox: str, call: str) -> CallEnd:
         group = self.tree.call_group(sandbox, call)
@@ -451,8 +446,4 @@ class Enforcer:
 
 def lower_own_risk() -> None:
     """Makes this process the kernel's last choice when memory runs out."""
-    descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, b"-999")
-    finally:
-        os.close(descriptor)
+    Path("/proc/self/oom_score_adj").write_text("-999", encoding="ascii")

@@ -66,19 +66,12 @@ def serve(settings: ProcessSettings, orders: int, reports: int) -> None:
         can = Capability("observe", "the node's cgroup namespace cannot be joined: it takes SYS_ADMIN and SYS_PTRACE")
     log.info("isolation starts", level=can.level, why=can.reason)
     os.set_blocking(orders, False)
-    if can.level == "full":
-        _isolate(settings, life, can, orders, reports)
-        return
-    # The pods have no socket, and their clients run commands plainly.
-    while True:
+    while can.level != "full":  # the pods have no socket, and their clients run commands plainly
         with suppress(BlockingIOError):
             if not os.read(orders, 1 << 16):
                 return
         _send(reports, IsolationReport(settings.node, life, can.level, can.reason))
         time.sleep(REPORT_EVERY_S)
-
-
-def _isolate(settings: ProcessSettings, life: str, can: Capability, orders: int, reports: int) -> None:
     with suppress(OSError):  # without SYS_RESOURCE, the pod's own value holds
         lower_own_risk()
     files = CgroupFs(Path(settings.cgroups))

@@ -7,7 +7,7 @@ ledger's. What a client gets wrong costs its own pod alone.
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,6 @@ from nodeagent.sandboxes.sockets import (
     ConnectedProcess,
     End,
     Exited,
-    Message,
     Resume,
     bounded_wait_s,
     group_of,
@@ -222,26 +221,24 @@ class SandboxServer:
             if not packet or not self._may(self.pods[client.sandbox]):
                 self._end(number)
                 return
-            self._handle(number, client, message_from(packet), passed)
+            message = message_from(packet)
+            match message:
+                case CallRequest() if not client.has_asked:
+                    self._ask(number, client, message)
+                case Resume() if passed and not client.has_asked:
+                    self._resume(number, client, passed[0])
+                case Exited(code) if client.exit_code is None and client.has_asked:
+                    client.exit_code = code
+                    self._conclude(number, client)
+                case End() if client.call is not None and client.call in self._enforcer.state.calls:
+                    self._enforcer.kill(client.call)
+                case _:
+                    self._end(number)
         except BadMessageError as error:
             log.info("a client's message refused", pod=client.sandbox, why=str(error))
             self._conclude_with(number, refused("INVALID_HINT", 0.0))
         finally:
             client.closer.close_all(passed)
-
-    def _handle(self, number: int, client: ClientConnection, message: Message, passed: Sequence[int]) -> None:
-        match message:
-            case CallRequest() if not client.has_asked:
-                self._ask(number, client, message)
-            case Resume() if passed and not client.has_asked:
-                self._resume(number, client, passed[0])
-            case Exited(code) if client.exit_code is None and client.has_asked:
-                client.exit_code = code
-                self._conclude(number, client)
-            case End() if client.call is not None and client.call in self._enforcer.state.calls:
-                self._enforcer.kill(client.call)
-            case _:
-                self._end(number)
 
     def _ask(self, number: int, client: ClientConnection, request: CallRequest) -> None:
         enforcer, pod = self._enforcer, self.pods[client.sandbox]

@@ -20,12 +20,19 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import Free, Snapshot
 from placement.batch.assignment_table import Table, deal_by_best_fit
-from placement.batch.lp.column_generation import Effort, SearchResult, known_bound, rounds_at_most, search
-from placement.batch.lp.columns import Memory, distinct, remembered
-from placement.batch.lp.pricing import Pricers, price_in_turn
-from placement.batch.lp.relaxation import Relaxed, relaxed, whole_bound
+from placement.batch.column_generation import (
+    Effort,
+    Pricers,
+    SearchResult,
+    known_bound,
+    price_in_turn,
+    rounds_at_most,
+    search,
+)
+from placement.batch.columns import Memory, distinct, remembered
 from placement.batch.pod_assignment import Seats, all_seats, gangs_with_a_place, no_seats, seat_near, seat_pods
 from placement.batch.problem import Batch, HostPrice, batch_of, complete_gangs, startable_pods
+from placement.batch.relaxation import Relaxed, relaxed, whole_bound
 from placement.batch.rounding import deal_by_targets, improved, polished, rounded
 
 

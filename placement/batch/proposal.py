@@ -10,8 +10,8 @@ from cluster.plans import Certificate, Phase, Plan, Reason, Step
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import PodShape
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
-from placement.batch.lp.columns import Memory
 from placement.batch.pod_assignment import Seats
 from placement.batch.problem import HostPrice, batch_of, complete_gangs
 from placement.engine.ledger import Ledger

@@ -5,10 +5,10 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Free
 from placement.batch.assignment_table import Table
-from placement.batch.lp.column_generation import Effort, SearchResult, pattern_entries
-from placement.batch.lp.columns import Columns, distinct
-from placement.batch.lp.relaxation import Relaxed
+from placement.batch.column_generation import Effort, SearchResult, pattern_entries
+from placement.batch.columns import Columns, distinct
 from placement.batch.problem import Batch
+from placement.batch.relaxation import Relaxed
 from placement.highs_program import Entries, Program, TreeSearch, joined
 
 WHOLE = 1e-6

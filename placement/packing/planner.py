@@ -11,11 +11,9 @@ from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.draft import PLACES_PER_POD, PackingDraft, members_running
-from placement.packing.gangs import Seat, seat_gang
-from placement.packing.instances import seat_instances_together
-from placement.packing.phases import phases_of
+from placement.packing.gangs import Seat, seat_gang, seat_instances_together
+from placement.packing.phases import Reasons, phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
-from placement.packing.reasons import Reasons
 from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, pending_units, units_of
 
 WORK_PER_S = 2_000_000.0

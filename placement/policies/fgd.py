@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,46 +12,36 @@ from placement.engine.device_options import StateMemo, options
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy, Rated
 from placement.policies.published import whole_points
+from placement.prices.classes import ClassShares, PodClass, allowed_types, class_of
 
 TYPICAL_SHARE = 0.95
 """Fraction of the pods that the most popular classes must cover. Source: the FGD simulator's settings."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PodMix:
-    """Mix of the pods that usually arrive."""
-
-    classes: tuple[PodShape, ...]
-    """Each with CPU, GPUs and GPU types; memory and selectors are left out."""
-    share: FloatArray
-    """Shape (classes,), adds up to 1 (or empty)."""
+def typical_pods(shapes: Iterable[PodShape]) -> ClassShares:
+    """Typical classes of these pods."""
+    return typical_classes(Counter(map(class_of, shapes)))
 
 
-def class_of(shape: PodShape) -> PodShape:
-    """Class of a pod. Memory, labels and taints do not matter to it."""
-    return PodShape(cpu_milli=shape.cpu_milli, gpus=shape.gpus, gpu_milli=shape.gpu_milli, gpu_types=shape.gpu_types)
-
-
-def typical_pods(shapes: Iterable[PodShape], cover: float = TYPICAL_SHARE) -> PodMix:
-    """Most popular classes that together cover that fraction of the pods, popularity renormalised.
+def typical_classes(counts: Counter[PodClass]) -> ClassShares:
+    """Most popular classes that together cover `TYPICAL_SHARE` of the pods, popularity renormalised.
 
     CPU-only pods count. Among equally popular classes the larger comes first, so that the result does not depend on the
     order.
     """
-    counts = Counter(class_of(shape) for shape in shapes)
     total, covered = counts.total(), 0
-    taken: list[tuple[PodShape, int]] = []
+    taken: list[tuple[PodClass, int]] = []
 
-    def size(item: tuple[PodShape, int]) -> tuple[int, int, int, int, str]:
+    def size(item: tuple[PodClass, int]) -> tuple[int, int, int, int, str]:
         kind, count = item
         return (count, kind.cpu_milli, kind.gpu_milli, kind.gpus, "|".join(kind.gpu_types))
 
     for kind, count in sorted(counts.items(), key=size, reverse=True):
-        if covered >= cover * total:
+        if covered >= TYPICAL_SHARE * total:
             break
         covered += count
         taken.append((kind, count))
-    return PodMix(tuple(kind for kind, _ in taken), column((count / covered for _, count in taken), np.float64))
+    return ClassShares(tuple(kind for kind, _ in taken), column((count / covered for _, count in taken), np.float64))
 
 
 class Fragmentation:
@@ -64,7 +53,7 @@ class Fragmentation:
     mean over the classes, weighted by popularity: the part of idle GPU that typical pods could not use.
     """
 
-    def __init__(self, mix: PodMix, gpu_type_names: tuple[str, ...]) -> None:
+    def __init__(self, mix: ClassShares, gpu_type_names: tuple[str, ...]) -> None:
         asking = [(kind, share) for kind, share in zip(mix.classes, mix.share, strict=True) if kind.gpus]
         kinds = [kind for kind, _ in asking]
         self._share = np.array([share for _, share in asking])
@@ -73,9 +62,8 @@ class Fragmentation:
         self._sizes, self._size_of = np.unique(
             np.array([kind.gpu_milli for kind in kinds], dtype=np.int64), return_inverse=True
         )
-        allowed = [[not kind.gpu_types or name in kind.gpu_types for kind in kinds] for name in gpu_type_names]
-        allowed.append([False] * len(kinds))  # type -1: a node without GPUs takes none of them
-        self._allowed = np.array(allowed, dtype=bool).reshape(len(gpu_type_names) + 1, len(kinds))
+        # Type -1, the last row: a node without GPUs takes none of them.
+        self._allowed = np.pad(allowed_types(kinds, gpu_type_names).T, ((0, 1), (0, 0)))
         self.memo = StateMemo(self.of_states)
 
     def of_states(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
@@ -146,7 +134,7 @@ class LearningFgd(Fgd):
         self.version += 1
 
     def _learned(self) -> Fragmentation:
-        return Fragmentation(typical_pods(self._arrived.elements()), self._gpu_type_names)
+        return Fragmentation(typical_classes(self._arrived), self._gpu_type_names)
 
 
 def gradient_points(growth_milli: FloatArray) -> FloatArray:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from random import Random
 from threading import Event, Thread
 from typing import Literal
 
@@ -33,6 +34,14 @@ from controller.brain.wire import (
     written,
 )
 from controller.deciders.pipeline import proposers_of
+
+
+class NoChance(Random):
+    """Chance that always gives the lowest number."""
+
+    def random(self) -> float:
+        return 0.0
+
 
 Mood = Literal[
     "well",

@@ -14,8 +14,8 @@ from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchSettings, plan_batch, seated
-from placement.batch.lp.columns import Memory
 from placement.batch.problem import SYSTEM_PRIORITY
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 

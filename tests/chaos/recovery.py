@@ -10,7 +10,7 @@ from random import Random
 from threading import Event, Thread
 from typing import Any
 
-from controller.brain.launcher import RemoteBrain, secret_from
+from controller.brain.launcher import RemoteBrain
 from controller.brain.link import Link
 from controller.brain.remote import RayBrain
 from controller.deciders.decisions import Decisions
@@ -99,8 +99,8 @@ def planning(workers: int = 2) -> Iterator[tuple[Scene, Planning]]:
 @contextmanager
 def asked(address: str, token: Path) -> Iterator[RayBrain]:
     decisions = Decisions(mix=MixSettings(explain=False))
-    link = Link(RemoteBrain(address, lambda: secret_from(token)), decisions, Random(0).random)  # noqa: S311
-    brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+    link = Link(RemoteBrain(address, token), decisions, Random(0))  # noqa: S311
+    brain = RayBrain(link, decisions, time.monotonic)
     brain.lead(leads=True)
     try:
         yield brain

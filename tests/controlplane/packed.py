@@ -10,7 +10,8 @@ import numpy as np
 from cluster.arrays import column
 from cluster.workloads import WHOLE_GPU_MILLI
 from controller.api.notation import quantity
-from placement.policies.fgd import Fragmentation, PodMix, class_of
+from placement.policies.fgd import Fragmentation
+from placement.prices.classes import ClassShares, class_of
 from tests.builders.whole_gpu_pods import GPU, usual_shapes
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -71,7 +72,8 @@ def packed(nodes: Iterable[Object], pods: Iterable[Object]) -> Packed:
 def _stranded(products: Sequence[str], free: Sequence[Sequence[int]]) -> float:
     shares = usual_shapes()
     total = sum(share for share, _ in shares)
-    mix = PodMix(tuple(class_of(shape) for _, shape in shares), column((s / total for s, _ in shares), np.float64))
+    share = column((s / total for s, _ in shares), np.float64)
+    mix = ClassShares(tuple(class_of(shape) for _, shape in shares), share)
     names = tuple(sorted(set(products)))
     width = max((left[0] for left in free), default=0)
     idle = np.array([[WHOLE_GPU_MILLI * (device < left[0]) for device in range(width)] for left in free])

@@ -11,11 +11,11 @@ from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
+from placement.batch.column_generation import PricingTask, price_pool
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchSettings, Rung, plan_batch
-from placement.batch.lp.columns import Memory
-from placement.batch.lp.pricing import PricingTask, price_pool
-from placement.batch.lp.relaxation import ceilings
 from placement.batch.problem import Batch, batch_of
+from placement.batch.relaxation import ceilings
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.packing.planner import pack

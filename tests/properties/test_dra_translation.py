@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.api.structs import Node, Pod
-from controller.dra.feasibility import FITS_LABEL
+from controller.dra.requests import FITS_LABEL
 from controller.dra.translation import ClaimTranslation
 from tests.builders.dra import DRIVER, DRIVERS, claim, device_class, devices, node, pod, request, slice_on
 

@@ -78,7 +78,7 @@ def test_what_is_kept_never_drifts_from_the_snapshot(seed: int) -> None:
         again = brain.plan(seen, DEADLINE_S)
         kept = brain.warmth.memory(0).packing
         assert kept is not None
-        packer, _ = kept.packer_for(seen, DEADLINE_S)
+        packer = kept.packer_for(seen, DEADLINE_S)
 
         free = seen.free()
         assert packer.ledger.cpu_milli.tolist() == free.cpu_milli.tolist()

@@ -33,8 +33,8 @@ DECISIONS = Decisions(mix=MixSettings(explain=False))
 def embedded(decisions: Decisions, *, planners: int) -> Iterator[RayBrain]:
     """A running brain on Ray, with its child process."""
     peer = ChildBrain(RayStart(folder="", planners=planners))
-    link = Link(peer, decisions, Random(0).random)  # noqa: S311 - spreads restarts, hides nothing
-    brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+    link = Link(peer, decisions, Random(0))  # noqa: S311 - spreads restarts, hides nothing
+    brain = RayBrain(link, decisions, time.monotonic)
     brain.lead(leads=True)
     try:
         over_at_s, pause = time.monotonic() + WITHIN_S, Event()

@@ -6,10 +6,12 @@ without a limit, because Ray itself may wait for a minute.
 """
 
 import os
+import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -115,32 +117,17 @@ class SlotActor:
         return os.getpid(), VERSION
 
 
-def hire(ray: Any, decisions: Decisions, name: str) -> Any:
-    """A planner actor that is being started. It books a processor, so it never runs on a head that offers none.
+@dataclass(frozen=True, slots=True)
+class Hiring:
+    """What an actor is started as."""
 
-    name: for people who look at the cluster, never used twice. The actor ends with the process that started it.
-    """
-    return _hired(ray, PlannerActor, name, 1.0, decisions)
-
-
-def hire_for_slot(ray: Any, proposer: Proposer, name: str) -> Any:
-    """A background decider's actor that is being started."""
-    return _hired(ray, SlotActor, name, SLOT_CPUS, proposer)
-
-
-def _hired(ray: Any, kind: type, name: str, cpus: float, given: Any) -> Any:
-    return (
-        ray.remote(max_concurrency=1, concurrency_groups={HEALTH: 1})(kind)
-        .options(
-            name=name,
-            num_cpus=cpus,
-            max_restarts=-1,
-            max_task_retries=0,
-            max_pending_calls=PENDING_CALLS,
-            scheduling_strategy="SPREAD",
-        )
-        .remote(given)
-    )
+    kind: type
+    given: Decisions | Proposer
+    """Argument of its constructor."""
+    name: str
+    """For people who look at the cluster; with a number, it is never used twice."""
+    cpus: float = 1.0
+    """Processors that it books, so that a planner never runs on a head that offers none."""
 
 
 def _array(frame: bytes) -> Any:
@@ -204,15 +191,19 @@ class ActorPosts:
 
     ray: Any
     clock: Clock
-    hire: Callable[[int], Any]
-    """Function that starts a new actor for the post with this number."""
+    hirings: Sequence[Hiring] = ()
+    """What each post is filled with."""
+    incarnation: str = field(default_factory=partial(secrets.token_hex, 4))
+    """Random name of this process: a cluster may still list actors of an earlier one."""
     each: list[ActorPost] = field(default_factory=list)
     restarts: int = 0
     """Restarted and replaced actors, whether by Ray or by this class."""
+    _hired: int = 0
 
-    def fill(self, count: int) -> None:
-        """Starts actors for this many posts, without waiting for them."""
-        self.each = [self._hired(number) for number in range(count)]
+    def fill(self, hirings: Sequence[Hiring]) -> None:
+        """Starts an actor for each post, without waiting for them. They end with this process."""
+        self.hirings = hirings
+        self.each = [self._post(number) for number in range(len(hirings))]
 
     @property
     def up(self) -> int:
@@ -224,20 +215,25 @@ class ActorPosts:
         replaced: list[tuple[int, Useless]] = []
         for number, post in enumerate(self.each):
             self._receive(post)
-            why = self._useless(post)
-            if why:
-                self._replace(number)
+            if why := self._useless(post):
+                # Killed where that is possible. Nothing waits for its end: a frozen process ends when it thaws.
+                self.ray.kill(post.actor, no_restart=True)
+                self.each[number] = self._post(number)
+                self.restarts += 1
                 replaced.append((number, why))
             elif post.ping is None and self.clock() >= post.asked_at_s + (
                 PING_EVERY_S if post.pid else PING_LOST_EVERY_S
             ):
-                self._send_ping(post)
+                # Full: the calls before it are stuck. Whether it is silent shows in the ping that is under way.
+                with suppress(self.ray.exceptions.PendingCallsLimitExceeded):
+                    post.ping = post.actor.ping.options(concurrency_group=HEALTH).remote()
+                post.asked_at_s = self.clock()
         return replaced
 
-    def give(self, post: ActorPost, call: Callable[[], Any], over_at_s: float) -> None:
-        """Calls the actor. Raises QueueFull."""
+    def give(self, post: ActorPost, over_at_s: float, method: str, *given: Any) -> None:
+        """Calls a method of the actor. Raises QueueFull."""
         try:
-            post.task, post.task_over_s = call(), over_at_s
+            post.task, post.task_over_s = getattr(post.actor, method).remote(*given), over_at_s
         except self.ray.exceptions.PendingCallsLimitExceeded as error:
             raise QueueFull from error
 
@@ -283,20 +279,20 @@ class ActorPosts:
             return "stuck"
         return "lost" if not post.pid and now_s > post.answered_at_s + BIRTH_S else None
 
-    def _replace(self, number: int) -> None:
-        """Replaces a useless actor, and kills it where that is possible.
-
-        Nothing waits for its end: a frozen process ends when it thaws.
-        """
-        self.ray.kill(self.each[number].actor, no_restart=True)
-        self.each[number] = self._hired(number)
-        self.restarts += 1
-
-    def _hired(self, number: int) -> ActorPost:
-        return ActorPost(self.hire(number), self.clock())
-
-    def _send_ping(self, post: ActorPost) -> None:
-        # Full: the calls before it are stuck. Whether it is silent shows in the ping that is under way.
-        with suppress(self.ray.exceptions.PendingCallsLimitExceeded):
-            post.ping = post.actor.ping.options(concurrency_group=HEALTH).remote()
-        post.asked_at_s = self.clock()
+    def _post(self, number: int) -> ActorPost:
+        """A post whose actor is being started."""
+        self._hired += 1
+        hiring = self.hirings[number]
+        actor = (
+            self.ray.remote(max_concurrency=1, concurrency_groups={HEALTH: 1})(hiring.kind)
+            .options(
+                name=f"{hiring.name}-{self._hired} of {self.incarnation}",
+                num_cpus=hiring.cpus,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_pending_calls=PENDING_CALLS,
+                scheduling_strategy="SPREAD",
+            )
+            .remote(hiring.given)
+        )
+        return ActorPost(actor, self.clock())

@@ -8,11 +8,9 @@ For background deciders the latest snapshot wins: while one runs, newer ones onl
 here and sent with each call, so that the replacement of a lost actor continues from the same point.
 """
 
-import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,14 +19,16 @@ from cluster.clock import Clock
 from cluster.frame import Buffer, FrameError
 from controller.brain.frames import SlotOutcome, memory_of
 from controller.brain.on_ray.actors import (
+    SLOT_CPUS,
     TICK_S,
     ActorLost,
     ActorPost,
     ActorPosts,
     CallFailed,
+    Hiring,
+    PlannerActor,
     QueueFull,
-    hire,
-    hire_for_slot,
+    SlotActor,
     joined,
     nothing_planned,
 )
@@ -51,13 +51,12 @@ class HeldSnapshot:
 class SnapshotHolder:
     """Holder of the newest snapshot; earlier ones are freed when their last reader is done."""
 
-    put: Callable[[Any], Any]
-    """Function that puts a value into the object store."""
+    ray: Any
     newest: HeldSnapshot | None = None
 
     def hold(self, frame: Buffer) -> HeldSnapshot:
         number = self.newest.number + 1 if self.newest else 1
-        self.newest = HeldSnapshot(number, self.put(np.frombuffer(frame, np.uint8)))
+        self.newest = HeldSnapshot(number, self.ray.put(np.frombuffer(frame, np.uint8)))
         return self.newest
 
 
@@ -81,22 +80,18 @@ class PlannerPool:
     decisions: Decisions
     clock: Clock
     sleep: Callable[[float], None] = time.sleep
-    incarnation: str = field(default_factory=partial(secrets.token_hex, 4))
-    """Random name of this process: a cluster may still list planners of an earlier one."""
     watched: ActorPosts = field(init=False)
     holder: SnapshotHolder = field(init=False)
-    _hired: int = 0
 
     def __post_init__(self) -> None:
-        self.watched = ActorPosts(self.ray, self.clock, self._hire)
-        self.holder = SnapshotHolder(self.ray.put)
+        self.watched, self.holder = ActorPosts(self.ray, self.clock), SnapshotHolder(self.ray)
 
     def begin(self, planners: int, within_s: float) -> None:
         """Starts this many planners and waits for them.
 
         Raises TimeoutError; RuntimeError when they run another version.
         """
-        self.watched.fill(planners)
+        self.watched.fill([Hiring(PlannerActor, self.decisions, "planner")] * planners)
         over_at_s = self.clock() + within_s
         while self.up < planners:
             if self.clock() > over_at_s:
@@ -126,13 +121,14 @@ class PlannerPool:
         over_at_s = self.clock() + deadline_s
         array = self.holder.hold(frame).array
         if self.decisions.shares <= 1 or len(self.posts) == 1:
-            (plan,) = self._all(over_at_s, lambda _, actor, for_s: actor.plan.remote(array, for_s), 1)
+            (plan,) = self._all(over_at_s, "plan", [(array,)])
             return bytes(plan)
         plan = nothing_planned()
         for number, stage in enumerate(SECTIONS.stages):
             parts = 1 if stage.scope == "cluster" else len(self.posts)
             so_far = self.ray.put(np.frombuffer(plan, np.uint8))
-            added = self._all(over_at_s, partial(_ask_stage, number, array, so_far, parts), parts)
+            given = [(number, array, so_far, part, parts) for part in range(parts)]
+            added = self._all(over_at_s, "stage", given)
             plan = joined(plan, [[memoryview(each) for each in mine] for mine in added])
         return plan
 
@@ -140,14 +136,15 @@ class PlannerPool:
         """Supervises the planners. Never waits."""
         self.watched.look_after()
 
-    def _all(self, over_at_s: float, call: Callable[[int, Any, float], Any], count: int) -> list[Any]:
-        """Answers of the first `count` planners, each to its call.
+    def _all(self, over_at_s: float, method: str, given: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Answers of the first planners to a call of this method, each with what is given to it.
 
         A planner that is lost meanwhile gets the call again after its restart, while there is time: planning twice does
         no harm.
         """
         answers: dict[int, Any] = {}
         asked: set[int] = set()
+        count = len(given)
         while len(answers) < count:
             left_s = over_at_s - self.clock()
             budget_s = PLANNING_SHARE * left_s
@@ -156,7 +153,10 @@ class PlannerPool:
             posts = self.posts[:count]  # with their current actors
             for n, post in enumerate(posts):
                 if n not in asked and post.task is None and post.pid:
-                    self._give(post, partial(call, n, post.actor, budget_s), over_at_s)
+                    try:
+                        self.watched.give(post, over_at_s, method, *given[n], budget_s)
+                    except QueueFull as error:
+                        raise NoPlan("queue_full", "the planner's queue is full") from error
                     asked.add(n)
             if not asked and all(post.task is not None for post in posts):
                 raise NoPlan("busy", "the planners still work on an earlier request")
@@ -176,12 +176,6 @@ class PlannerPool:
                 asked.discard(n)
         return [answers[n] for n in range(count)]
 
-    def _give(self, post: ActorPost, call: Callable[[], Any], over_at_s: float) -> None:
-        try:
-            self.watched.give(post, call, over_at_s)
-        except QueueFull as error:
-            raise NoPlan("queue_full", "the planner's queue is full") from error
-
     def _taken(self, post: ActorPost) -> Any:
         """The finished plan; None while it is not done, or when the planner was lost, which then has no task."""
         try:
@@ -191,10 +185,6 @@ class PlannerPool:
         except ActorLost:
             return None
 
-    def _hire(self, _: int) -> Any:
-        self._hired += 1
-        return hire(self.ray, self.decisions, f"planner-{self._hired} of {self.incarnation}")
-
     def _rest(self, for_s: float = TICK_S) -> None:
         """Waits a moment, or until a ping is answered."""
         pings = [post.ping for post in self.posts if post.ping is not None]
@@ -202,11 +192,6 @@ class PlannerPool:
             self.ray.wait(pings, num_returns=1, timeout=for_s)
         else:
             self.sleep(for_s)
-
-
-def _ask_stage(number: int, snapshot: Any, so_far: Any, parts: int, part: int, actor: Any, for_s: float) -> Any:
-    """Calls a planner for its part of a stage."""
-    return actor.stage.remote(number, snapshot, so_far, part, parts, for_s)
 
 
 @dataclass(slots=True)
@@ -218,19 +203,17 @@ class BackgroundPool:
     clock: Clock
     memories: dict[str, bytes] = field(default_factory=dict)
     """Memory of the last result, by slot."""
-    incarnation: str = field(default_factory=partial(secrets.token_hex, 4))
     watched: ActorPosts = field(init=False)
     _considered: list[int] = field(init=False)
     """Number of the newest snapshot that each slot's actor received."""
-    _hired: int = 0
 
     def __post_init__(self) -> None:
-        self.watched = ActorPosts(self.ray, self.clock, self._hire)
+        self.watched = ActorPosts(self.ray, self.clock)
         self._considered = [0] * len(self.proposers)
 
     def begin(self) -> None:
         """Starts the actors of all slots; they receive calls as soon as they answer a ping."""
-        self.watched.fill(len(self.proposers))
+        self.watched.fill([Hiring(SlotActor, each, each.name, SLOT_CPUS) for each in self.proposers])
 
     @property
     def up(self) -> tuple[str, ...]:
@@ -262,8 +245,8 @@ class BackgroundPool:
         memory = self.memories.get(proposer.name, b"")
         self._considered[number] = newest.number
         try:
-            propose = partial(post.actor.propose.remote, newest.array, memory, proposer.within_s)
-            self.watched.give(post, propose, self.clock() + proposer.within_s)
+            over_at_s = self.clock() + proposer.within_s
+            self.watched.give(post, over_at_s, "propose", newest.array, memory, proposer.within_s)
         except QueueFull:
             yield SlotOutcome(proposer.name, b"", "queue_full", "the queue of its actor is full")
 
@@ -285,8 +268,3 @@ class BackgroundPool:
                 yield SlotOutcome(proposer.name, b"", "lost", "its process ended during the run")
             except FrameError as error:
                 yield SlotOutcome(proposer.name, b"", "garbled", str(error))
-
-    def _hire(self, number: int) -> Any:
-        self._hired += 1
-        proposer = self.proposers[number]
-        return hire_for_slot(self.ray, proposer, f"{proposer.name}-{self._hired} of {self.incarnation}")

@@ -45,7 +45,7 @@ def served(*cycles: Cycle, **settings: Any) -> Iterator[str]:
     recorder = recorder_of(settings_from({"identity": "operator-1", **settings})[0])
     for cycle in cycles:
         recorder.put(cycle)
-    with probes_endpoint("127.0.0.1", 0, {"/healthz": lambda: None}, recorder.downloads) as port:
+    with probes_endpoint("127.0.0.1", 0, {"/healthz": lambda: None}, recorder) as port:
         yield f"http://127.0.0.1:{port}"
 
 

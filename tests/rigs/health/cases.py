@@ -8,14 +8,15 @@ import numpy as np
 from controller.loops.health.probing import DEADLINE_S
 from health.probing import (
     CONTROLS,
+    Answer,
     AnswerKind,
     Pair,
     PairSpeed,
     answer,
     bad_pairs,
-    narrowed_ranks,
     pairs_of,
     question_of,
+    ring_of,
     rounds_of,
 )
 from health.records.layout import Layout, layout_from
@@ -308,6 +309,21 @@ class SimulatedNetwork:
         return 1.0
 
 
+def _narrowed_ranks(verdict: JobVerdict, layout: Layout, nodes: Sequence[str], found: Answer) -> tuple[int, ...]:
+    """Ranks behind an answer: of those that the verdict names, the ones on the NIC's node, or at the link's ends."""
+    ring = ring_of(verdict, layout) if verdict.part is Part.GROUP else verdict.ranks
+    on = [nodes[int(node)] for node in layout.node[list(ring)]]
+    if found.found is AnswerKind.LINK:
+        ends = {
+            rank
+            for index, rank in enumerate(ring)
+            for step in (-1, 1)
+            if {on[index], on[(index + step) % len(ring)]} == set(found.nodes)
+        }
+        return tuple(sorted(ends))
+    return tuple(sorted(rank for rank, node in zip(ring, on, strict=True) if node in found.nodes))
+
+
 def probed(drawn: Case, verdict: JobVerdict, network: SimulatedNetwork) -> Probed | None:
     """What pair probes make of a verdict; None where they are not called for."""
     question = question_of(verdict, drawn.layout, network.nodes)
@@ -326,7 +342,7 @@ def probed(drawn: Case, verdict: JobVerdict, network: SimulatedNetwork) -> Probe
     found = answer(question, controls, measured)
     after = replace(verdict, at_s=verdict.at_s + took_s)
     if found.found in (AnswerKind.NIC, AnswerKind.LINK):
-        ranks = narrowed_ranks(verdict, drawn.layout, network.nodes, found)
+        ranks = _narrowed_ranks(verdict, drawn.layout, network.nodes, found)
         part = Part.NIC if found.found is AnswerKind.NIC else Part.LINK
         after = replace(after, part=part, ranks=ranks, probe="", evidence=(*verdict.evidence, found.note))
     elif found.found is AnswerKind.SOUND and (verdict.part in (Part.NOTHING, Part.GROUP)):

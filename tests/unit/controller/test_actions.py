@@ -60,7 +60,7 @@ class Cordon(Action):
         return (self.node,)
 
     def after(self, draft: Draft) -> None:
-        draft.rewrite(lambda snapshot: closed(snapshot, self.node))
+        draft.rewrite(closed(draft.now(), self.node))
 
 
 def closed(snapshot: Snapshot, name: str) -> Snapshot:

@@ -2,12 +2,13 @@
 
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nodeagent.bmc import MeterReading
-from nodeagent.metrics import DCGM, AgentMetrics
+from nodeagent.metrics import DCGM, Scraped, agent_metrics
 from nodeagent.recovery import AgentRules
 from power.leases.messages import Keys
 from tests.clock import HandClock
@@ -36,7 +37,7 @@ def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
         await agent.turn(looks=True)
         agent.receive(b"nothing that anybody signed")
         registry = CollectorRegistry()
-        registry.register(AgentMetrics(agent, "n1", clock, as_dcgm=as_dcgm, is_linked=lambda: True))
+        registry.register(Scraped(partial(agent_metrics, agent, "n1", clock, lambda: True, as_dcgm=as_dcgm)))
         agent.close()
         return generate_latest(registry).decode()
 

@@ -10,13 +10,13 @@ from controller.brain.link import Link
 from controller.brain.remote import BrainMetrics, RayBrain
 from controller.deciders.decisions import Decisions
 from controller.metrics.registry import Meter
-from tests.builders.fake_brain import FakeBrain
+from tests.builders.fake_brain import FakeBrain, NoChance
 
 
 @pytest.fixture
 def brain() -> Iterator[RayBrain]:
-    link = Link(FakeBrain(), Decisions(), lambda: 0.0)
-    yield RayBrain(link, Decisions(), lambda: 0.0, lambda: 1)
+    link = Link(FakeBrain(), Decisions(), NoChance())
+    yield RayBrain(link, Decisions(), lambda: 0.0)
     link.close()
 
 

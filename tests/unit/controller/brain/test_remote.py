@@ -24,7 +24,7 @@ from controller.deciders.pipeline import PlanRequest, planned
 from controller.guard import Limits
 from controller.ports import PLANNED_LOCALLY
 from simulator.world import SimulatedWorld
-from tests.builders.fake_brain import INSTANCES, FakeBrain, Mood
+from tests.builders.fake_brain import INSTANCES, FakeBrain, Mood, NoChance
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.plan_fleets import fleet, odd_asks, with_batch
@@ -43,7 +43,6 @@ class Bench:
     brain: RayBrain
     peer: FakeBrain
     clock: RunningClock
-    epoch: int = 1
 
     def is_up(self) -> None:
         until(lambda: self.brain.standing.state == "up", "the brain is up")
@@ -57,9 +56,9 @@ class Bench:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     clock, peer = RunningClock(), FakeBrain()
-    link = Link(peer, Decisions(), lambda: 0.0, clock)
+    link = Link(peer, Decisions(), NoChance(), clock)
     link.want(wanted=True)
-    made = Bench(RayBrain(link, Decisions(), time.monotonic, lambda: made.epoch), peer, clock)
+    made = Bench(RayBrain(link, Decisions(), time.monotonic), peer, clock)
     yield made
     peer.let_go.set()
     link.close()
@@ -107,9 +106,9 @@ def test_while_there_is_no_brain_the_plan_is_made_here_and_says_so(bench: Bench)
 
 def test_while_there_is_no_brain_a_plan_has_all_of_its_work_and_its_own_policy() -> None:
     """Also while the first brain starts, which is when an operator makes its first plans."""
-    link = Link(FakeBrain(is_reachable=False), Decisions(), lambda: 0.0)
+    link = Link(FakeBrain(is_reachable=False), Decisions(), NoChance())
     try:
-        plan = RayBrain(link, Decisions(), time.monotonic, lambda: 1).plan(seen(), Decisions().within_s)
+        plan = RayBrain(link, Decisions(), time.monotonic).plan(seen(), Decisions().within_s)
     finally:
         link.close()
 
@@ -203,7 +202,7 @@ class Stumbles(FakeBrain):
 
 def test_no_error_ends_the_link() -> None:
     peer = Stumbles()
-    link = Link(peer, Decisions(), lambda: 0.0)
+    link = Link(peer, Decisions(), NoChance())
     link.want(wanted=True)
     try:
         until(lambda: link.standing.state == "up", "the brain is up")
@@ -248,10 +247,10 @@ def test_a_brain_that_dies_over_a_request_costs_no_time(bench: Bench) -> None:
 
 def test_an_outcome_of_a_slot_is_returned_once_and_its_memory_is_sent_to_the_next_brain() -> None:
     decisions, peer = Decisions(polish_share=1.0), FakeBrain()
-    link = Link(peer, decisions, lambda: 0.0)
+    link = Link(peer, decisions, NoChance())
     link.want(wanted=True)
     try:
-        brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)  # which reads no outcomes itself
+        brain = RayBrain(link, Decisions(), time.monotonic)  # which reads no outcomes itself
         until(lambda: link.standing.state == "up", "the brain is up")
         brain.plan(running(), LONG_S)
         until(lambda: bool(link._outcomes), "an outcome has arrived")
@@ -308,7 +307,7 @@ def test_an_answer_to_another_request_or_of_an_earlier_term_is_dropped(bench: Be
 
 def test_requests_carry_the_epoch_of_the_lease(bench: Bench) -> None:
     bench.is_up()
-    bench.epoch = 7
+    bench.brain.lead(leads=True, epoch=7)
 
     bench.brain.plan(seen(), LONG_S)
 
@@ -368,8 +367,8 @@ def test_what_is_no_message_ends_the_brain(bench: Bench) -> None:
 
 def test_a_brain_of_another_version_is_refused() -> None:
     peer = FakeBrain(version="another")
-    link = Link(peer, Decisions(), lambda: 0.0)
-    brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)
+    link = Link(peer, Decisions(), NoChance())
+    brain = RayBrain(link, Decisions(), time.monotonic)
     brain.lead(leads=True)
     try:
         until(lambda: brain.standing.losses["refused"] >= 1, "it is refused")

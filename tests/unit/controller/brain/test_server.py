@@ -1,7 +1,7 @@
 """Brain server: a brain for every controller with the token, and only one at a time, for the newest."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from controller.brain.launcher import BrainServer, RemoteBrain, secret_from
+from controller.brain.launcher import BrainServer, ChildBrain, RemoteBrain, secret_from
 from controller.brain.wire import prove
 from tests.until import until
 
@@ -17,23 +17,34 @@ TOKEN = b"correct horse battery"
 
 
 @dataclass
-class Given:
+class Given(ChildBrain):
     """Brains that were given: they say `hello` and remember their end."""
 
     streams: list[socket.socket] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
-    def give(self, stream: socket.socket) -> Callable[[], None]:
-        number = len(self.streams)
+    def adopt(self, stream: socket.socket) -> None:
+        self.close(kindly=False)
         self.streams.append(stream.dup())
         self.streams[-1].sendall(b"hello")
-        return lambda: self.ended.append(number)
+
+    def close(self, *, kindly: bool) -> None:
+        assert not kindly
+        if len(self.ended) < len(self.streams):
+            self.ended.append(len(self.ended))
 
 
 @pytest.fixture
-def given() -> Iterator[tuple[Given, str]]:
+def token(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_bytes(TOKEN + b"\n")
+    return file
+
+
+@pytest.fixture
+def given(token: Path) -> Iterator[tuple[Given, str]]:
     brains, listener = Given(), socket.create_server(("127.0.0.1", 0))
-    thread = Thread(target=BrainServer(lambda: TOKEN, brains.give).serve, args=(listener,), daemon=True)
+    thread = Thread(target=BrainServer(token, brains).serve, args=(listener,), daemon=True)
     thread.start()
     yield brains, "{}:{}".format(*listener.getsockname())
     listener.shutdown(socket.SHUT_RDWR)
@@ -43,20 +54,23 @@ def given() -> Iterator[tuple[Given, str]]:
         stream.close()
 
 
-def test_who_knows_the_token_gets_a_brain(given: tuple[Given, str]) -> None:
+def test_who_knows_the_token_gets_a_brain(given: tuple[Given, str], token: Path) -> None:
     _, address = given
-    peer = RemoteBrain(address, lambda: TOKEN)
+    peer = RemoteBrain(address, token)
 
     assert peer.open().recv(5, socket.MSG_WAITALL) == b"hello"
 
     peer.close(kindly=True)
 
 
-def test_who_does_not_know_the_token_gets_none(given: tuple[Given, str]) -> None:
+def test_who_does_not_know_the_token_gets_none(given: tuple[Given, str], tmp_path: Path) -> None:
     brains, address = given
 
+    guess = tmp_path / "guess"
+    guess.write_text("a guess that is wrong")
+
     with pytest.raises(ConnectionError, match="token"):
-        RemoteBrain(address, lambda: b"a guess that is wrong").open()
+        RemoteBrain(address, guess).open()
 
     assert brains.streams == []
 
@@ -89,9 +103,9 @@ def test_a_proof_cannot_be_sent_back_to_whom_it_came_from() -> None:
             prove(mine, TOKEN, as_brain=False)
 
 
-def test_the_newest_controller_takes_the_place_of_the_one_before(given: tuple[Given, str]) -> None:
+def test_the_newest_controller_takes_the_place_of_the_one_before(given: tuple[Given, str], token: Path) -> None:
     brains, address = given
-    first, second = RemoteBrain(address, lambda: TOKEN), RemoteBrain(address, lambda: TOKEN)
+    first, second = RemoteBrain(address, token), RemoteBrain(address, token)
     first.open().recv(5, socket.MSG_WAITALL)
 
     second.open().recv(5, socket.MSG_WAITALL)

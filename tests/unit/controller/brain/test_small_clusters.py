@@ -10,7 +10,7 @@ from controller.brain.link import Link
 from controller.brain.remote import RayBrain
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import proposers_of
-from tests.builders.fake_brain import FakeBrain
+from tests.builders.fake_brain import FakeBrain, NoChance
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 
@@ -45,9 +45,9 @@ def test_a_brain_plans_a_cluster_that_lacks_something(seen: Snapshot, decisions:
 
 @pytest.mark.parametrize("seen", CLUSTERS.values(), ids=CLUSTERS)
 def test_a_brain_without_its_planners_plans_it_too(seen: Snapshot) -> None:
-    link = Link(FakeBrain(is_reachable=False), Decisions(), lambda: 0.0)
+    link = Link(FakeBrain(is_reachable=False), Decisions(), NoChance())
     try:
-        plan = RayBrain(link, Decisions(), time.monotonic, lambda: 1).plan(seen, DEADLINE_S)
+        plan = RayBrain(link, Decisions(), time.monotonic).plan(seen, DEADLINE_S)
     finally:
         link.close()
 

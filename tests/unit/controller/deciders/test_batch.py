@@ -4,10 +4,10 @@ from cluster.actions import Bind
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
+from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import ShareMemory
-from controller.deciders.packing import pack_batch, packer_for
-from placement.batch.ladder import BatchSettings
+from controller.deciders.packing import pack_batch
 from placement.budget import Budget
 from tests.builders.fleet import node, pod, world
 
@@ -15,9 +15,7 @@ DECISIONS = Decisions(planner="columns", policy="bestfit")
 
 
 def planned(seen: Snapshot, work: float) -> Plan:
-    return pack_batch(
-        seen, BatchSettings(), lambda left: packer_for(left, DECISIONS), ShareMemory(), Budget(work), preempt=True
-    )
+    return pack_batch(seen, Turn(DECISIONS, Budget(work), ShareMemory(), seen, seen))
 
 
 def binds(plan: Plan) -> dict[str, str]:

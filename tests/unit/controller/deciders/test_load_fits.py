@@ -105,6 +105,6 @@ def test_bytes_that_are_no_fits_are_refused() -> None:
 
 
 def test_there_are_as_many_slots_as_the_settings_ask_for() -> None:
-    assert [load_fits_of(slot)(Decisions(fit_slots=2)) is not None for slot in range(3)] == [True, True, False]
+    assert [load_fits_of(slot, Decisions(fit_slots=2)) is not None for slot in range(3)] == [True, True, False]
     names = [each.name for each in proposers_of(Decisions(fit_slots=MOST_SLOTS))]
     assert names == [f"load_fits_{slot}" for slot in range(MOST_SLOTS)]

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from cluster.errors import ActionError
 from controller.api.structs import GeneratedClaim, Node, Pod, PodStatus
-from controller.dra.feasibility import FITS_LABEL, MOST_KNOWN
 from controller.dra.objects import MAX_RESERVATIONS, ResourceClaim
-from controller.dra.requests import LONGEST_SELECTORS, MOST_SELECTORS
+from controller.dra.requests import FITS_LABEL, LONGEST_SELECTORS, MOST_KNOWN, MOST_SELECTORS
 from controller.dra.translation import DEVICE_TAINT, NODE_LABEL, ClaimTranslation
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Stamp

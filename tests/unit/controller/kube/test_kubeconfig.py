@@ -11,8 +11,15 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from controller.kube.credentials import ApiAccess, context_names, credentials, source_of
-from controller.kube.kubeconfig import CredentialError, KubeconfigEntry, read_kubeconfig
+from controller.kube.credentials import (
+    ApiAccess,
+    CredentialError,
+    KubeconfigEntry,
+    context_names,
+    credentials,
+    read_kubeconfig,
+    source_of,
+)
 from tests.builders.certificates import Authority
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_api_server import kubeconfig

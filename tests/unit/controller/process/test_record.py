@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from cluster.plans import Plan
 from controller.cycle import Cycle
 from controller.ports import Outcome
-from controller.process.probes import PATH, recorder_of
+from controller.process.probes import recorder_of
 from controller.recording.bundle import read_bundle, settings_from
 from tests.builders.fleet import node, world
 
@@ -33,7 +33,7 @@ def test_what_is_served_is_a_bundle_of_the_cycles_so_far() -> None:
     made, to = recorder(), BytesIO()
     made.put(QUIET)
 
-    made.downloads[PATH](to)
+    made.send(to)
 
     bundle = read_bundle(to.getvalue())
     assert (bundle.about.identity, bundle.about.seen, len(bundle.entries)) == ("one", 1, 1)
@@ -44,4 +44,4 @@ def test_an_operator_that_shall_not_record_keeps_and_serves_nothing() -> None:
 
     silent.put(QUIET)
 
-    assert silent.downloads == {}
+    assert silent.ring is None

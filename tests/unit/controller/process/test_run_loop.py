@@ -64,7 +64,7 @@ class Process:
         self.events.append("fence")
         return self.is_fenced
 
-    def lead(self, *, leads: bool) -> None:
+    def lead(self, *, leads: bool, epoch: int) -> None:
         return None
 
     def publish(self) -> None:

@@ -4,7 +4,7 @@ from math import isclose, sqrt
 
 import pytest
 
-from health.remediation.costs import advised_interval_s, lost_share, mean_out_s, mtbf_s, spares
+from tests.rigs.health.sizing import advised_interval_s, lost_share, mean_out_s, mtbf_s, spares
 
 
 def test_the_advised_interval_loses_less_than_half_and_twice_of_it() -> None:

@@ -21,7 +21,7 @@ from nodeagent.health.feed import HealthFeed
 from nodeagent.health.host_evidence import HostEvidence
 from nodeagent.health.pod_sockets import PodSockets
 from nodeagent.health.processes import ProcessTable, Ranks, Senders
-from nodeagent.metrics import DcgmMetrics
+from nodeagent.metrics import Scraped, dcgm_metrics
 from tests.clock import HandClock
 from tests.unit.nodeagent.health.dcgm_pages import BUS, DBE, UUID, XIDS, Exporter, line, page
 from tests.unit.nodeagent.health.scripted_evidence import ScriptedEvidence
@@ -116,7 +116,7 @@ def test_an_exporter_that_fails_is_told_once_and_counted_each_time() -> None:
         exporter.tell()
 
     registry = CollectorRegistry()
-    registry.register(DcgmMetrics(exporter.reader))
+    registry.register(Scraped(lambda: dcgm_metrics(exporter.reader)))
     told = generate_latest(registry).decode().splitlines()
     assert "tonnage_agent_health_dcgm_reads_total 6.0" in told
     assert 'tonnage_agent_health_dcgm_failed_reads_total{code="Silent"} 5.0' in told

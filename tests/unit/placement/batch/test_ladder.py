@@ -10,9 +10,9 @@ from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
+from placement.batch.column_generation import rounds_at_most
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rounds_for, rung_for
-from placement.batch.lp.column_generation import rounds_at_most
-from placement.batch.lp.columns import Memory
 from placement.batch.problem import SYSTEM_PRIORITY, batch_of
 from placement.moves import MovePrice
 from tests.builders.fleet import GIB, node, pod, world

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from cluster.snapshot import Snapshot
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, plan_batch
-from placement.batch.lp.columns import Memory
 from tests.builders.plan_check import Seat, wrongs
 from tests.builders.plan_fleets import HeavyCase, heavy_batch, random_case
 

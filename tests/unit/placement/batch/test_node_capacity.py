@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cluster.arrays import IntArray
 from cluster.snapshot import Free
 from placement.batch.assignment_table import FreeCapacity, copies_in
-from placement.batch.lp.pricing import fits_devices
+from placement.batch.column_generation import fits_devices
 from placement.batch.problem import device_counts
 from tests.builders.fleet import GIB, shape
 

@@ -7,8 +7,8 @@ import pytest
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
+from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, plan_batch
-from placement.batch.lp.columns import Memory
 from tests.builders.fleet import node, pod, shape, world
 from tests.builders.plan_fleets import fleet, odd_asks, with_batch, with_pods
 

@@ -10,7 +10,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Requirement
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing import reasons, units
+from placement.packing import phases, units
 from placement.packing.draft import PLACES_PER_POD, PackingDraft
 from placement.packing.planner import pack, tried_in_vain
 from placement.packing.units import Order, Unit
@@ -89,11 +89,11 @@ def test_once_all_had_a_turn_the_order_is_the_usual_one() -> None:
 
 
 def test_a_plan_explains_so_many_kinds_of_pods_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasons, "MOST_EXPLAINED", 3)
+    monkeypatch.setattr(phases, "MOST_EXPLAINED", 3)
     words = [each.reason.words for each in packed(flooded(count=10), 100).unplaced]
 
     assert len(words) == 10
-    assert words.count(reasons.UNEXPLAINED.words) == 7
+    assert words.count(phases.UNEXPLAINED.words) == 7
 
 
 def test_constraints_cost_the_work_that_they_take() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from cluster.arrays import FloatArray, IntArray
 from placement.engine.device_options import StateMemo, options, words_of
 from placement.engine.ledger import Ledger
-from placement.policies.fgd import Fragmentation, PodMix, typical_pods
+from placement.policies.fgd import Fragmentation, typical_pods
+from placement.prices.classes import ClassShares, class_of
 from tests.builders.fleet import GIB, node, pod, shape, world
 
 SMALL = shape(gpus=1, gpu_milli=400, cpu_milli=2000, memory_bytes=0)
@@ -23,7 +24,7 @@ def test_the_most_popular_classes_are_taken_until_they_cover_95_percent() -> Non
 
     mix = typical_pods(pods)
 
-    assert mix.classes == (SMALL, WHOLE, CPU_ONLY)
+    assert mix.classes == tuple(map(class_of, (SMALL, WHOLE, CPU_ONLY)))
     assert mix.share.tolist() == [50 / 95, 30 / 95, 15 / 95]
 
 
@@ -55,7 +56,8 @@ def test_what_a_class_cannot_use_is_its_fragment() -> None:
             pod("q", gpus=1, gpu_milli=700, cpu_milli=1000, on="a", devices=(2,)),
         ],
     )
-    mix = PodMix((SMALL, WHOLE, PAIR, CPU_ONLY), np.array([0.4, 0.3, 0.2, 0.1]))
+    classes = tuple(map(class_of, (SMALL, WHOLE, PAIR, CPU_ONLY)))
+    mix = ClassShares(classes, np.array([0.4, 0.3, 0.2, 0.1]))
 
     fragment = Fragmentation(mix, seen.gpu_type_names).of_nodes(Ledger.of(seen), np.array([0]))
 
@@ -64,7 +66,7 @@ def test_what_a_class_cannot_use_is_its_fragment() -> None:
 
 def test_gpus_of_a_type_that_a_class_does_not_accept_are_its_fragment() -> None:
     seen = world([node("a", gpus=2), node("t", gpus=2, gpu_type="T4"), node("c")])
-    mix = PodMix((shape(gpus=1, gpu_types=("T4",)),), np.array([1.0]))
+    mix = ClassShares((class_of(shape(gpus=1, gpu_types=("T4",))),), np.array([1.0]))
 
     fragment = Fragmentation(mix, seen.gpu_type_names).of_nodes(Ledger.of(seen), np.arange(3))
 

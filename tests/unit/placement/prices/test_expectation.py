@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster.workloads import PodShape
-from placement.policies.fgd import Fragmentation, PodMix
+from placement.policies.fgd import Fragmentation
 from placement.prices.classes import PodClass, shares_from
 from placement.prices.node_value import expectation_of
 
@@ -36,8 +35,7 @@ def test_fragments_are_those_of_fgd_over_all_classes() -> None:
         chance.integers(0, 12_000, 200),
         chance.choice((0, 200, 300, 500, 700, 1000), (200, 4)),
     )
-    shapes = tuple(PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli, c.gpu_types) for c in MIX.classes)
-    fgd = Fragmentation(PodMix(shapes, MIX.share), ("A100", "L4"))
+    fgd = Fragmentation(MIX, ("A100", "L4"))
 
     fragment, _ = expectation_of(MIX, ("A100", "L4")).fragment_and_hostable(*states)
 

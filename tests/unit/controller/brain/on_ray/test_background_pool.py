@@ -14,7 +14,7 @@ class Bench:
 
     def __init__(self, proposer: Counting | None = None) -> None:
         self.ray = FakeRay()
-        self.holder = SnapshotHolder(self.ray.put)
+        self.holder = SnapshotHolder(self.ray)
         self.slots = BackgroundPool(self.ray, [proposer or Counting()], self.ray.clock)
         self.slots.begin()
         self.passes(1.0)

@@ -18,7 +18,7 @@ does not depend on the solver's tolerances. For any prices π_c ≥ 0 of pods wi
 when U_k is at least what the pods on one node of kind k can be worth under π, and U_g what the pods on all nodes of
 group g can. (Lagrangian relaxation of the demand rows of `problem.py`; Lasdon, Optimization Theory for Large Systems,
 1970, chapter 3.) Such ceilings come from resource prices by `ceilings`, from a complete search or from a solver's
-proven bound (`pricing.py`); never from an interrupted search.
+proven bound (`column_generation.py`); never from an interrupted search.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from placement.batch.lp.columns import Proof, aligned_proof
+from placement.batch.columns import Proof, aligned_proof
 from placement.batch.problem import Batch
 from placement.highs_program import Entries, Program, TreeSearch, joined
 

@@ -1,1 +1,0 @@
-"""Linear programs of a batch: relaxation, column generation, and the bounds that they prove."""
