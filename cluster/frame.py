@@ -92,7 +92,16 @@ def unframed(
         if wanted in kinds:
             return msgspec.convert(value, kinds[wanted], dec_hook=inside)
         if get_origin(wanted) is np.ndarray:
-            return _column(msgspec.convert(value, _Column), columns)
+            column = msgspec.convert(value, _Column)
+            # Other names mean structures, objects or, to numpy's parser, anything: a comma alone ends in a SyntaxError.
+            if not NUMBERS.fullmatch(column.dtype):
+                raise FrameError("the frame has a column of something other than numbers")
+            dtype = np.dtype(column.dtype)
+            count = int(np.prod(column.shape, dtype=np.int64))
+            if column.offset < 0 or column.offset + count * dtype.itemsize > len(columns):
+                raise FrameError("the frame has a column that is cut off")
+            flat: np.ndarray[Any, Any] = np.frombuffer(columns, dtype, count, column.offset)
+            return flat.reshape(column.shape)
         raise NotImplementedError(f"frames hold no {wanted}")
 
     try:
@@ -101,18 +110,6 @@ def unframed(
         return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(current)
     except UNREADABLE as error:
         raise FrameError(f"the frame cannot be read: {error}") from error
-
-
-def _column(column: _Column, columns: memoryview) -> np.ndarray[Any, Any]:
-    # Other names mean structures, objects or, to numpy's parser, anything: a comma alone ends in a SyntaxError.
-    if not NUMBERS.fullmatch(column.dtype):
-        raise FrameError("the frame has a column of something other than numbers")
-    dtype = np.dtype(column.dtype)
-    count = int(np.prod(column.shape, dtype=np.int64))
-    if column.offset < 0 or column.offset + count * dtype.itemsize > len(columns):
-        raise FrameError("the frame has a column that is cut off")
-    flat: np.ndarray[Any, Any] = np.frombuffer(columns, dtype, count, column.offset)
-    return flat.reshape(column.shape)
 
 
 def _padded(size: int) -> int:

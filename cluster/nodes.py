@@ -1,7 +1,7 @@
 """Nodes as columns, and the nodes that a pod's shape may run on at all."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -179,7 +179,18 @@ class NodeFilter:
             codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
             self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
         of_node, distinct = self._taints
-        is_tolerated = _look_up(tolerations)
+        # Whether a taint is tolerated, without looking at each toleration: a tenant decides how many there are.
+        by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
+        by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
+
+        def is_tolerated(taint: NodeTaint) -> bool:
+            if taint.effect == "PreferNoSchedule":  # it keeps no pod away
+                return True
+            return any(
+                ("", effect) in by_key or (taint.key, effect) in by_key or (taint.key, taint.value, effect) in by_value
+                for effect in ("", taint.effect)
+            )
+
         return np.array([all(map(is_tolerated, taints)) for taints in distinct], dtype=np.bool_)[of_node]
 
 
@@ -230,22 +241,3 @@ def _integer(value: str | None) -> int | None:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-
-
-def _look_up(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
-    """Whether a taint is tolerated, without looking at each toleration: a tenant decides how many there are.
-
-    PreferNoSchedule keeps no pod away, so it needs no toleration.
-    """
-    by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
-    by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
-
-    def is_tolerated(taint: NodeTaint) -> bool:
-        if taint.effect == "PreferNoSchedule":
-            return True
-        return any(
-            ("", effect) in by_key or (taint.key, effect) in by_key or (taint.key, taint.value, effect) in by_value
-            for effect in ("", taint.effect)
-        )
-
-    return is_tolerated

@@ -54,7 +54,9 @@ class PowerFloors:
         """Counts the running pods: devices that hold pods reserve their floors even where they draw less now."""
         domains, path_of = power.domains, paths_of(power)
         names = [
-            name for name in power.headroom_w if (row := domains.names.row(name)) is not None and _limits(power, row)
+            name
+            for name in power.headroom_w
+            if (row := domains.names.row(name)) is not None and domains.budget_w[row] < UNLIMITED_W
         ]
         self.limits = tuple(names)
         """Names of the domains with a budget and known headroom."""
@@ -147,15 +149,12 @@ class PowerFloors:
         if not extra:
             return np.ones(len(self.place_of), dtype=np.bool_)
         left = np.append(self._left_at_places(), np.inf)[self.place_of]
-        allowed: BoolArray = self._needs_mw(extra) <= left
-        return allowed
-
-    def _needs_mw(self, extra: int) -> IntArray:
         if extra not in self._next_mw:
             nodes, widest = np.arange(len(self._held)), self._rise_mw.shape[1] - 1
             after = self._rise_mw[nodes, np.minimum(self._held + extra, widest)]
             self._next_mw[extra] = after - self._rise_mw[nodes, np.minimum(self._held, widest)]
-        return self._next_mw[extra]
+        allowed: BoolArray = self._next_mw[extra] <= left
+        return allowed
 
     def _left_at_places(self) -> FloatArray:
         """Shape (places,), milliwatts at the feed. Rounded down, so that parts never add up to more."""
@@ -181,10 +180,6 @@ def _padded(paths: Sequence[Path]) -> tuple[IntArray, FloatArray]:
     shape = (len(paths), longest)
     limit = np.array([[one for one, _ in path] for path in full], dtype=np.int64).reshape(shape)
     return limit, np.array([[part for _, part in path] for path in full], dtype=np.float64).reshape(shape)
-
-
-def _limits(power: PowerTable, domain: int) -> bool:
-    return bool(power.domains.budget_w[domain] < UNLIMITED_W)
 
 
 def _rises_mw(snapshot: Snapshot, power: PowerTable, node_domain: Sequence[int | None]) -> IntArray:

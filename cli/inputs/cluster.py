@@ -238,20 +238,11 @@ def access_options(command: Command) -> Callable[..., Any]:
     """
 
     @wraps(command)
-    def with_access(
-        *args: Any,
-        kubeconfig: str | None,
-        context: str | None,
-        user: str | None,
-        groups: tuple[str, ...],
-        uid: str | None,
-        timeout_s: float,
-        namespace: str | None = None,
-        **options: Any,
-    ) -> Any:
-        if user is None and (groups or uid):
+    def with_access(*args: Any, **options: Any) -> Any:
+        given = {name: options.pop(name) for name in ClusterAccess.__dataclass_fields__ if name in options}
+        access = ClusterAccess(**given)
+        if access.user is None and (access.groups or access.uid):
             raise click.UsageError("--as-group and --as-uid need --as")
-        access = ClusterAccess(kubeconfig, context, user, groups, uid, timeout_s, namespace)
         return command(*args, access=access, **options)
 
     return _ACCESS(with_access)

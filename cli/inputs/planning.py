@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
     from controller.objects.read import Note
-    from controller.queries.list_once import ListedCluster
     from controller.settings import OperatorSettings
     from controller.snapshot.from_manifests import Observed
     from placement.engine.packer import Packer
@@ -91,10 +90,11 @@ def planned_on(access: ClusterAccess, planning: Planning) -> Planned:
     """
     from cluster.plans import Reason
     from controller.objects.read import Note
+    from controller.queries.list_once import list_cluster
 
     async def work(cluster: LiveCluster) -> Planned:
         settings = await settings_on(cluster, planning)
-        seen = await look_to_plan(cluster, settings)
+        seen = await list_cluster(cluster.connection, time.time, settings)
         observed, snapshot = seen.seen(), seen.to_plan_on()
         wrong = tuple(Note(m.place, Reason("LeftOut", f"is left out: {m.problem}")) for m in seen.mistakes())
         plan = decider(settings, planning.move_share, awaits_pods=True)(snapshot)
@@ -102,13 +102,6 @@ def planned_on(access: ClusterAccess, planning: Planning) -> Planned:
 
     with _without_collecting():
         return on_cluster(access, work)
-
-
-async def look_to_plan(cluster: LiveCluster, settings: "OperatorSettings") -> "ListedCluster":
-    """Cluster, listed once, as an operator with these settings sees it. Raises KubeReadError."""
-    from controller.queries.list_once import list_cluster
-
-    return await list_cluster(cluster.connection, time.time, settings)
 
 
 async def settings_on(cluster: LiveCluster, planning: Planning) -> "OperatorSettings":

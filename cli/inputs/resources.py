@@ -102,9 +102,8 @@ def parse_resource_arguments(cluster: LiveCluster, what: tuple[str, ...]) -> lis
         if wrong:
             problem = "mixes KIND/NAME with a bare name"
             raise ConfigError(Mistake(wrong[0], problem, "write KIND NAME NAME, or KIND/NAME KIND/NAME"))
-        pairs = [word.split("/") for word in what]
         named: dict[str, ResourceArgument] = {}
-        for kind, name in pairs:
+        for kind, name in (word.split("/") for word in what):
             resource = cluster.discovered.named(kind)
             before = named.get(resource.full_name, ResourceArgument(resource))
             named[resource.full_name] = replace(before, names=(*before.names, name))
@@ -112,11 +111,11 @@ def parse_resource_arguments(cluster: LiveCluster, what: tuple[str, ...]) -> lis
     kinds, names = what[0].split(","), what[1:]
     resources: dict[str, ApiResource] = {}
     for kind in filter(None, kinds):
-        for resource in resources_named(cluster, kind):
+        for resource in category_of(cluster, kind) or (cluster.discovered.named(kind),):
             resources.setdefault(resource.full_name, resource)
     if not resources:
         raise ConfigError(Mistake(what[0], "has no kind", "write modelservices, gangs, nodes, ..."))
-    if names and is_category(cluster, what[0]):
+    if names and category_of(cluster, what[0]):
         raise ConfigError(Mistake(what[0], "is a category of kinds, and names need one kind", "name one kind"))
     return [ResourceArgument(resource, names) for resource in resources.values()]
 
@@ -132,22 +131,14 @@ async def named_by(cluster: LiveCluster, manifests: Sequence[Manifest]) -> list[
     return list(named.values())
 
 
-def resources_named(cluster: LiveCluster, word: str) -> "tuple[ApiResource, ...]":
-    """Resource of a kind, or all resources of a category. Raises ConfigError."""
-    if is_category(cluster, word):
-        return cluster.discovered.in_category(_category(word))
-    return (cluster.discovered.named(word),)
+def category_of(cluster: LiveCluster, word: str) -> "tuple[ApiResource, ...]":
+    """Resources of a category; empty for any other word.
 
-
-def is_category(cluster: LiveCluster, word: str) -> bool:
-    return bool(cluster.discovered.in_category(_category(word)))
-
-
-def _category(word: str) -> str:
-    """Category of a word; here `all` means Tonnage's kinds, unlike kubectl's `all` (pods, services and more)."""
+    Here `all` means Tonnage's kinds, unlike kubectl's `all` (pods, services and more).
+    """
     from controller.api.labels import CATEGORY
 
-    return CATEGORY if word == "all" else word
+    return cluster.discovered.in_category(CATEGORY if word == "all" else word)
 
 
 def name_of(obj: Object) -> str:

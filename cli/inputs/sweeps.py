@@ -67,7 +67,7 @@ def contest_from(options: ContestOptions) -> Contest:
         mistakes.append(Mistake("--policies", "is empty", "name one or several, such as bestfit,fgd"))
     no_seeds: tuple[int, ...] = ()
     no_prices: dict[str, float] = {}
-    no_traces: tuple[dict[str, Snapshot], dict[str, str], dict[str, str]] = ({}, {}, {})
+    no_traces: Traces = ({}, {}, {})
     seeds = tried(lambda: seeds_from(options.seeds), no_seeds, mistakes)
     prices = tried(lambda: prices_from(options.prices), no_prices, mistakes)
     if not 0 <= options.move_share <= 1:
@@ -143,9 +143,11 @@ def sizes_from(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def _generated_traces(
-    options: ContestOptions, prices: Mapping[str, float]
-) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+Traces = tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]
+"""Traces, their sources and digests, by name."""
+
+
+def _generated_traces(options: ContestOptions, prices: Mapping[str, float]) -> Traces:
     traces, sources, digests = dict[str, Snapshot](), dict[str, str](), dict[str, str]()
     mixes = tuple(dict.fromkeys(mix.strip() for mix in options.mix.split(",")))
     mistakes: list[Mistake] = []
@@ -162,9 +164,7 @@ def _generated_traces(
     return traces, sources, digests
 
 
-def _traces_from_files(
-    options: ContestOptions, prices: Mapping[str, float]
-) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+def _traces_from_files(options: ContestOptions, prices: Mapping[str, float]) -> Traces:
     traces, sources, digests = dict[str, Snapshot](), dict[str, str](), dict[str, str]()
     nodes = options.nodes or Path()
     mistakes: list[Mistake] = []

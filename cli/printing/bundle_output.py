@@ -182,12 +182,12 @@ def _words(step: Step) -> str:
 
 def _action_words(step: Step) -> str:
     kind, about = key_of(step.action)
-    fields = msgspec.to_builtins(step.action.values())
-    rest = ", ".join(f"{name} {_brief(value)}" for name, value in list(fields.items())[1:])
-    return f"{kind} {about} ({rest})"
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{key}={item}" for key, item in value.items())
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    rest = []
+    for name, value in list(msgspec.to_builtins(step.action.values()).items())[1:]:
+        words = str(value)
+        if isinstance(value, dict):
+            words = " ".join(f"{key}={item}" for key, item in value.items())
+        elif isinstance(value, list | tuple):
+            words = ",".join(map(str, value))
+        rest.append(f"{name} {words}")
+    return f"{kind} {about} ({', '.join(rest)})"

@@ -60,7 +60,11 @@ class Sheet:
             self._widths += [LEAST_WIDTH] * (len(row) - len(self._widths))
             for n, cell in enumerate(row[:-1]):
                 self._widths[n] = max(self._widths[n], len(cell) + PADDING)
-        return "".join(self._line(row) for row in rows)
+        lines = []
+        for row in rows:
+            before = "".join(cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=False))
+            lines.append(f"{before}{row[-1] if row else ''}\n")
+        return "".join(lines)
 
     def _shown(self) -> list[int]:
         return [n for n, column in enumerate(self._columns) if self.look.wide or not column.get("priority")]
@@ -76,10 +80,6 @@ class Sheet:
         shown = ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
         own = [labels.get(label, "") for label in self.look.label_columns]
         return [*before, *cells, *own, *([shown] if self.look.labels else [])]
-
-    def _line(self, row: Sequence[str]) -> str:
-        before = "".join(cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=False))
-        return f"{before}{row[-1] if row else ''}\n"
 
 
 def cell_text(value: Any) -> str:
@@ -143,25 +143,20 @@ def human_duration(for_s: float) -> str:
     for_s: seconds; negative values, which differing clocks produce, count as 0.
     """
     whole = max(0, int(for_s))
-    if whole < 2 * MINUTE:
-        return f"{whole}s"
-    if whole < 10 * MINUTE:
-        return _two_parts(whole, MINUTE, "m", 1, "s")
-    if whole < 3 * HOUR:
-        return f"{whole // MINUTE}m"
-    if whole < 8 * HOUR:
-        return _two_parts(whole, HOUR, "h", MINUTE, "m")
-    if whole < 2 * DAY:
-        return f"{whole // HOUR}h"
-    if whole < 8 * DAY:
-        return _two_parts(whole, DAY, "d", HOUR, "h")
-    if whole < 2 * 365 * DAY:
-        return f"{whole // DAY}d"
-    if whole < 8 * 365 * DAY:
-        return _two_parts(whole, 365 * DAY, "y", DAY, "d")
-    return f"{whole // (365 * DAY)}y"
-
-
-def _two_parts(whole: int, unit_s: int, unit: str, part_s: int, part: str) -> str:
-    rest = whole % unit_s // part_s
+    _, unit_s, unit, part_s, part = next(each for each in _FORMS if whole < each[0])
+    rest = whole % unit_s // part_s if part else 0
     return f"{whole // unit_s}{unit}" + (f"{rest}{part}" if rest else "")
+
+
+_FORMS: tuple[tuple[float, int, str, int, str], ...] = (
+    (2 * MINUTE, 1, "s", 1, ""),
+    (10 * MINUTE, MINUTE, "m", 1, "s"),
+    (3 * HOUR, MINUTE, "m", 1, ""),
+    (8 * HOUR, HOUR, "h", MINUTE, "m"),
+    (2 * DAY, HOUR, "h", 1, ""),
+    (8 * DAY, DAY, "d", HOUR, "h"),
+    (2 * 365 * DAY, DAY, "d", 1, ""),
+    (8 * 365 * DAY, 365 * DAY, "y", DAY, "d"),
+    (float("inf"), 365 * DAY, "y", 1, ""),
+)
+"""Seconds below which a form holds; its unit in seconds and letters, and the smaller unit beside it."""

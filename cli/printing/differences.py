@@ -1,11 +1,12 @@
 """Differences in print: between a plan and the cluster, and between two states of an object."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cli.printing.object_output import yaml_text
 from cli.printing.plan_figures import figure, gap_words, instances, money, named, reason_document
+from cluster.workloads import InstanceType
 from controller.queries.plan_diff import OtherChange, PlanDiff, PodChange, ServiceChange
 
 Document = dict[str, Any]
@@ -21,37 +22,29 @@ def plan_lines(diff: PlanDiff) -> Iterator[str]:
     """
     for service in diff.services:
         if service.is_change or service.is_refused:
-            yield from _service(service)
+            yield _service_change(service, service.before, service.cost_before)
+            if service.is_planned_only and not service.is_refused:
+                yield "    planned only: it has no spec.template, so that its instances are run by other means"
+            if service.reason and not service.is_refused:
+                yield f"    {service.reason.words}"
         elif gap := gap_words(service.gap):
             yield f"  ModelService/{service.service} is unchanged ({gap})"
-    for pod in diff.pods:
-        yield _pod(pod)
-    for other in diff.others:
-        yield _other(other)
-    for workload, reason in diff.left_over:
-        yield f"! {workload}: {reason.words}"
+    yield from map(_pod, diff.pods)
+    yield from map(_other, diff.others)
+    yield from (f"! {workload}: {reason.words}" for workload, reason in diff.left_over)
     if diff.awaited:
         yield f"  {len(diff.awaited)} pods of scaled services follow in the next plan, once they exist"
     yield summary(diff)
 
 
-def _service(change: ServiceChange) -> Iterator[str]:
-    if change.is_refused:
-        yield f"! ModelService/{change.service}: {change.reason.words if change.reason else 'no plan'}"
-        return
-    yield (
-        f"~ ModelService/{change.service}: {instances(change.before)} → {instances(change.after)}, "
-        f"${money(change.cost_before)} → ${money(change.cost_after)} per hour{_gap(change)}"
-    )
-    if change.is_planned_only:
-        yield "    planned only: it has no spec.template, so that its instances are run by other means"
-    if change.reason:
-        yield f"    {change.reason.words}"
-
-
-def _gap(change: ServiceChange) -> str:
-    gap = gap_words(change.gap)
-    return f" ({gap})" if gap else ""
+def _service_change(now: ServiceChange, before: Mapping[InstanceType, int] | None, cost_before: float) -> str:
+    """Line of a change from the mix before; None: the service is new."""
+    if now.is_refused:
+        return f"! ModelService/{now.service}: {now.reason.words if now.reason else 'no plan'}"
+    sign, mix = ("+", "new") if before is None else ("~", instances(before))
+    gap = f" ({words})" if (words := gap_words(now.gap)) else ""
+    cost = f"${money(cost_before)} → ${money(now.cost_after)} per hour{gap}"
+    return f"{sign} ModelService/{now.service}: {mix} → {instances(now.after)}, {cost}"
 
 
 def _pod(change: PodChange) -> str:
@@ -134,48 +127,30 @@ def without_server_fields(obj: Document) -> Document:
 
 def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
     """Lines of the difference between two plans: mixes of services, and nodes of pods."""
-    wanted = {each.service: each for each in before.services}
-    is_same = True
-    for service in after.services:
-        was = wanted.pop(service.service, None)
-        if was is None or (was.after, was.is_refused) != (service.after, service.is_refused):
-            is_same = False
-            yield _service_change(was, service)
-    yield from (f"- ModelService/{name} is no longer planned" for name in wanted)
-    fates, elsewhere = {pod.pod: pod for pod in before.pods}, 0
-    for pod in after.pods:
-        fate = fates.pop(pod.pod, None)
-        if fate is None or (fate.node_after is None) != (pod.node_after is None):
-            is_same = False
-            yield _pod(pod)
-        else:
-            elsewhere += fate.node_after != pod.node_after
-    for fate in fates.values():
-        is_same = False
-        yield f"  Pod/{fate.pod} would not change; before: {_pod(fate)}"
-    before_others = {(each.subject, each.sentence) for each in before.others}
-    for other in after.others:
-        if (other.subject, other.sentence) not in before_others:
-            is_same = False
-            yield _other(other)
-    if elsewhere:
-        is_same = False
-        yield f"  {elsewhere} pods would go to a different node than before"
-    known = {workload for workload, _ in before.left_over}
-    for workload, reason in after.left_over:
-        if workload not in known:
-            is_same = False
-            yield f"! {workload}: {reason.words}"
-    if is_same and not wanted:
-        yield "no change"
+    yield from list(_changes(before, after)) or ("no change",)
     widest = max(after.services, key=lambda each: each.gap, default=None)
     gap = f", {widest.service}: {words}" if widest and (words := gap_words(widest.gap)) else ""
     yield f"services ${money(before.cost_after)} → ${money(after.cost_after)} per hour in the new plan{gap}"
 
 
-def _service_change(was: ServiceChange | None, now: ServiceChange) -> str:
-    if now.is_refused:
-        return f"! ModelService/{now.service}: {now.reason.words if now.reason else 'no plan'}"
-    sign, mix = ("+", "new") if was is None else ("~", instances(was.after))
-    cost = f"${money(was.cost_after if was else 0.0)} → ${money(now.cost_after)} per hour{_gap(now)}"
-    return f"{sign} ModelService/{now.service}: {mix} → {instances(now.after)}, {cost}"
+def _changes(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
+    wanted = {each.service: each for each in before.services}
+    for service in after.services:
+        was = wanted.pop(service.service, None)
+        if was is None or (was.after, was.is_refused) != (service.after, service.is_refused):
+            yield _service_change(service, was.after if was else None, was.cost_after if was else 0.0)
+    yield from (f"- ModelService/{name} is no longer planned" for name in wanted)
+    fates, elsewhere = {pod.pod: pod for pod in before.pods}, 0
+    for pod in after.pods:
+        fate = fates.pop(pod.pod, None)
+        if fate is None or (fate.node_after is None) != (pod.node_after is None):
+            yield _pod(pod)
+        else:
+            elsewhere += fate.node_after != pod.node_after
+    yield from (f"  Pod/{fate.pod} would not change; before: {_pod(fate)}" for fate in fates.values())
+    known = {(each.subject, each.sentence) for each in before.others}
+    yield from (_other(other) for other in after.others if (other.subject, other.sentence) not in known)
+    if elsewhere:
+        yield f"  {elsewhere} pods would go to a different node than before"
+    left_over = {workload for workload, _ in before.left_over}
+    yield from (f"! {name}: {reason.words}" for name, reason in after.left_over if name not in left_over)

@@ -1,13 +1,13 @@
 """Explanations of services, pods, gangs and nodes in print."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, assert_never
 
 import click
 import numpy as np
 
 from cli.printing.plan_figures import figure, gap_words, instances, money, named, reason_document, routes, written
-from cli.printing.tables import Row, table
+from cli.printing.tables import table
 from cluster.snapshot import device_numbers
 from cluster.workloads import PodShape
 from controller.queries.explain import GangWhy, NodeWhy, PodWhy, ServiceWhy, Why
@@ -85,10 +85,7 @@ def _pod(why: PodWhy) -> Document:
     return {
         "pod": why.name,
         "asks": {
-            "cpu_milli": why.shape.cpu_milli,
-            "memory_bytes": why.shape.memory_bytes,
-            "gpus": why.shape.gpus,
-            "gpu_milli": why.shape.gpu_milli,
+            **{name: getattr(why.shape, name) for name in ("cpu_milli", "memory_bytes", "gpus", "gpu_milli")},
             "gpu_types": list(why.shape.gpu_types),
         },
         "priority": why.priority,
@@ -147,19 +144,11 @@ def _service_tables(why: ServiceWhy) -> Iterator[str]:
         types = [
             each.name for n, each in enumerate(plan.routing.instance_types) if np.any(plan.routing.weight[:, :, n] > 0)
         ]
-        rows = (
-            (
-                f"≤ {route['input_tokens']}",
-                f"≤ {route['output_tokens']}",
-                *(_percent(route["shares"], t) for t in types),
-            )
-            for route in routes(plan)
-        )
+        rows = []
+        for route in routes(plan):
+            shares = (f"{100 * route['shares'][name]:.4g}" if name in route["shares"] else "-" for name in types)
+            rows.append((f"≤ {route['input_tokens']}", f"≤ {route['output_tokens']}", *shares))
         yield table(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in types)), rows)
-
-
-def _percent(shares: Mapping[str, float], name: str) -> str:
-    return f"{100 * shares[name]:.4g}" if name in shares else "-"
 
 
 def _pod_tables(why: PodWhy) -> Iterator[str]:
@@ -175,7 +164,13 @@ def _pod_tables(why: PodWhy) -> Iterator[str]:
     terms = list(dict.fromkeys(name for candidate in why.seats.candidates for name in candidate.terms))
     context = f"Alone, without the rest of {why.gang}" if why.gang else "With everything else as planned"
     yield f"{context}, the best nodes for it; the lowest cost wins:"
-    yield table(("", "NODE", "DEVICES", "COST", *(name.upper() for name in terms)), _candidate_rows(why, terms))
+    rows = []
+    for candidate in why.seats.candidates:
+        node = why.nodes[candidate.node]
+        devices = ",".join(map(str, device_numbers(candidate.devices))) or "-"
+        parts = (f"{candidate.terms.get(name, 0):.5g}" for name in terms)
+        rows.append(("→" if node == why.node_after else "", node, devices, f"{candidate.cost:.5g}", *parts))
+    yield table(("", "NODE", "DEVICES", "COST", *(name.upper() for name in terms)), rows)
 
 
 def _fate(why: PodWhy) -> str:
@@ -191,14 +186,6 @@ def _fate(why: PodWhy) -> str:
             return f"Stays on {after}{devices}"
         case before, after:
             return f"Moves from {before} to {after}{devices}"
-
-
-def _candidate_rows(why: PodWhy, terms: list[str]) -> Iterator[Row]:
-    for candidate in why.seats.candidates:
-        node = why.nodes[candidate.node]
-        devices = ",".join(map(str, device_numbers(candidate.devices))) or "-"
-        parts = (f"{candidate.terms.get(name, 0):.5g}" for name in terms)
-        yield ("→" if node == why.node_after else "", node, devices, f"{candidate.cost:.5g}", *parts)
 
 
 def _words(shape: PodShape) -> str:

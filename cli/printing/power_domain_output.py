@@ -28,16 +28,14 @@ class ReportedDomain:
 
 def domains_of(objects: Sequence[Object]) -> tuple[ReportedDomain, ...]:
     """Domains with parents before children, otherwise by name, so that a table starts at the top of the tree."""
-    found = {
-        each["metadata"]["name"]: ReportedDomain(
-            each["metadata"]["name"], each.get("spec") or {}, read(each.get("status") or {})
-        )
-        for each in objects
-    }
+    found = {}
+    for each in objects:
+        name = each["metadata"]["name"]
+        found[name] = ReportedDomain(name, each.get("spec") or {}, read(each.get("status") or {}))
     ordered: dict[str, ReportedDomain] = {}
     left = dict(sorted(found.items()))
     while left:
-        ready = [name for name, each in left.items() if not any(feed in left for feed in each.feeds)]
+        ready = [name for name, domain in left.items() if not any(feed in left for feed in domain.feeds)]
         for name in ready or list(left):  # domains in a cycle are listed, too
             ordered[name] = left.pop(name)
     return tuple(ordered.values())
@@ -89,8 +87,15 @@ def why(domains: Sequence[ReportedDomain], target: str) -> Why | None:
     if not held and not wrong:
         return None
     lines = [f"{one.device} on {one.node} {fault_words(one.reason)}." for one in wrong.values()]
-    lines += [_held_line(one, where.name) for where, one in held]
-    lines += _lacking_by_class_below(domains, {one.limited_by for _, one in held})
+    for where, one in held:
+        lines.append(
+            f"{one.device} on {one.node} ({where.name}, class {one.service_class}) may draw {one.cap_watts:.0f} W and "
+            f"needs {one.need_watts:.0f} W: {one.limited_by or 'no domain'} cannot carry the other "
+            f"{one.need_watts - one.cap_watts:.0f} W; about {one.slower_share:.0%} slower."
+        )
+    for name in sorted({one.limited_by for _, one in held} - {""}):
+        below = [one for each in _below(domains, name) for one in each.status.held_back if one.limited_by == name]
+        lines += [f"Below {name} {line}." for line in _by_class(below)]
     data = {
         "target": target,
         "culprits": [one.plain() for one in wrong.values()],
@@ -143,24 +148,6 @@ def _by_class(held: Sequence[CappedDevice]) -> Iterator[str]:
         mine = {one.device: one for one in held if one.service_class == name}
         slower = sum(one.slower_share for one in mine.values()) / len(mine)
         yield f"class {name} lacks {watts:.0f} W on {len(mine)} listed devices, about {slower:.0%} of their speed"
-
-
-def _lacking_by_class_below(domains: Sequence[ReportedDomain], limits: set[str]) -> list[str]:
-    """Lines with the power that each class lacks below the domains that hold these devices back."""
-    lines = []
-    for name in sorted(limits - {""}):
-        held = [one for each in _below(domains, name) for one in each.status.held_back if one.limited_by == name]
-        lines += [f"Below {name} {line}." for line in _by_class(held)]
-    return lines
-
-
-def _held_line(one: CappedDevice, where: str) -> str:
-    short = one.need_watts - one.cap_watts
-    return (
-        f"{one.device} on {one.node} ({where}, class {one.service_class}) may draw {one.cap_watts:.0f} W and needs "
-        f"{one.need_watts:.0f} W: {one.limited_by or 'no domain'} cannot carry the other {short:.0f} W; "
-        f"about {one.slower_share:.0%} slower."
-    )
 
 
 def _watts(value: float | None) -> str:

@@ -61,7 +61,16 @@ Show = Callable[[DayMoment], None]
 def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
     """Function that shows one moment. pace_s: shortest real time between two moments on a terminal, s."""
     if not stream.isatty():
-        yield lambda moment: _print_hour(stream, moment)
+
+        def print_hour(moment: DayMoment) -> None:
+            if moment.at_s % HOUR_S == 0:
+                words = f"{moment.gpus_used:,.1f} of {moment.gpus:,} GPUs allocated, {moment.running} pods running"
+                cost = f"services ${moment.services_per_hour:,.2f}/h, planned in {1000 * moment.plan_s:.0f} ms"
+                click.echo(f"{clock_words(moment.at_s)} {words}, {moment.waiting} pending, {cost}", file=stream)
+            for words in moment.news:
+                click.echo(f"{clock_words(moment.at_s)}   {words}", file=stream)
+
+        yield print_hour
         return
     news: deque[str] = deque(maxlen=NEWS_LINES)
     with Live(console=Console(file=stream), auto_refresh=False) as screen:
@@ -85,15 +94,3 @@ def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
             time.sleep(max(0.0, due_s - time.monotonic()))
 
         yield show
-
-
-def _print_hour(stream: TextIO, moment: DayMoment) -> None:
-    if moment.at_s % HOUR_S == 0:
-        click.echo(
-            f"{clock_words(moment.at_s)} {moment.gpus_used:,.1f} of {moment.gpus:,} GPUs allocated, "
-            f"{moment.running} pods running, {moment.waiting} pending, services ${moment.services_per_hour:,.2f}/h, "
-            f"planned in {1000 * moment.plan_s:.0f} ms",
-            file=stream,
-        )
-    for words in moment.news:
-        click.echo(f"{clock_words(moment.at_s)}   {words}", file=stream)

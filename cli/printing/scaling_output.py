@@ -38,20 +38,14 @@ class ReportedPolicy:
 
 def policies_of(objects: Iterable[Object]) -> tuple[ReportedPolicy, ...]:
     """Policies by namespace and name."""
-    found = [
-        ReportedPolicy(
-            obj["metadata"]["namespace"], obj["metadata"]["name"], obj["spec"], _status(obj.get("status") or {})
-        )
-        for obj in objects
-    ]
+    found = []
+    for obj in objects:
+        try:
+            status = ScalingPolicyStatus.model_validate(obj.get("status") or {})
+        except ValidationError:
+            status = ScalingPolicyStatus()
+        found.append(ReportedPolicy(obj["metadata"]["namespace"], obj["metadata"]["name"], obj["spec"], status))
     return tuple(sorted(found, key=lambda each: (each.namespace, each.name)))
-
-
-def _status(written: Object) -> ScalingPolicyStatus:
-    try:
-        return ScalingPolicyStatus.model_validate(written)
-    except ValidationError:
-        return ScalingPolicyStatus()
 
 
 def is_in_order(policy: ReportedPolicy) -> bool:

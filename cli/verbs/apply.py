@@ -1,5 +1,6 @@
 """`tonnage apply` and `tonnage diff`: server-side apply of manifests, or what it would change, in objects and plan."""
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -200,13 +201,15 @@ async def _print_plan_change(cluster: LiveCluster, objects: list[Object]) -> Non
     ours = [each for each in objects if (each.get("apiVersion"), each.get("kind")) in planned_from]
     if not ours:
         return
-    from cli.inputs.planning import Planning, decider, look_to_plan, settings_on
+    from cli.inputs.planning import Planning, decider, settings_on
     from cli.printing.differences import change_lines
     from cli.printing.terminal import echo_difference
+    from controller.queries.list_once import list_cluster
     from controller.queries.plan_diff import plan_diff
 
     settings = await settings_on(cluster, Planning())
-    seen, decide = await look_to_plan(cluster, settings), decider(settings)  # also where instances will go
+    seen = await list_cluster(cluster.connection, time.time, settings)
+    decide = decider(settings)  # also where instances will go
     snapshot = seen.to_plan_on()
     before = plan_diff(snapshot, decide(snapshot))
     # Stored objects always have metadata that a client's draft lacks.

@@ -2,7 +2,7 @@
 
 import time
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,18 +107,6 @@ async def _related(cluster: LiveCluster, resource: "ApiResource", obj: Object) -
     return Related(tuple(events), tuple(pods), by_name)
 
 
-@dataclass(frozen=True, slots=True)
-class EventOptions:
-    about: tuple[str, str] | None
-    """(kind, name) of the object whose events are wanted; None: of all."""
-    output: Output
-    headers: bool
-    all_namespaces: bool
-    all_sources: bool
-    warnings: bool
-    watch: bool
-
-
 @click.command(epilog="tonnage events --for modelservice/chat -w")
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 @click.option("--for", "target", metavar="KIND/NAME", help="Only events about this object, from any source.")
@@ -137,7 +125,10 @@ def events(
     access: ClusterAccess,
     *,
     no_headers: bool,
-    **given: bool,
+    all_namespaces: bool,
+    all_sources: bool,
+    warnings: bool,
+    watch: bool,
 ) -> None:
     """Show what Tonnage decided and why: binds, evictions, scalings, unplaced pods.
 
@@ -146,71 +137,65 @@ def events(
     kind, _, name = (target or "").partition("/")
     if target and not (kind and name):
         raise ConfigError(Mistake(f"--for {target}", "should be KIND/NAME"))
-    about = (kind, name) if target else None
-    options = EventOptions(about, output, headers=not no_headers, **given)
 
     async def work(cluster: LiveCluster) -> None:
-        await _print_all(cluster, options)
+        from cli.printing.object_pages import HEADERS, in_order, is_ours, row
+        from controller.kube import crud
+        from controller.kube.request import KubeReadError
+
+        resource = cluster.discovered.named(kind) if target else None
+        namespace = "" if all_namespaces else cluster.namespace
+        # Events about cluster-scoped objects are stored in `default`.
+        if resource and not resource.is_namespaced:
+            namespace = "default"
+        path = f"/apis/events.k8s.io/v1{f'/namespaces/{namespace}' if namespace else ''}/events"
+        query = {"fieldSelector": f"regarding.kind={resource.kind},regarding.name={name}"} if resource else {}
+        headers = ("NAMESPACE", *HEADERS) if all_namespaces else HEADERS
+        printed = sheet(headers=not no_headers)
+
+        def is_wanted(event: Object) -> bool:
+            if warnings and event.get("type") != "Warning":
+                return False
+            return bool(target or all_sources or is_ours(event))
+
+        def print_events(found: list[Object]) -> None:
+            if output.is_table:
+                rows = (row(event, time.time(), namespaces=all_namespaces) for event in found)
+                click.echo(printed.text([as_table(headers, rows)]), nl=False)
+                return
+            for event in found:
+                text = name_of(event) + "\n" if output.format == "name" else text_of(event, output)
+                click.echo(text, nl=False)
+
+        is_first = True
+        while True:
+            found, version = [], ""
+            async with aclosing(crud.list_pages(cluster.connection, path, query)) as pages:
+                async for page in pages:
+                    version = crud.list_version(page)
+                    api = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
+                    found += [{**api, **item} for item in page.get("items") or () if is_wanted(item)]
+            found = [without_managed_fields(event) for event in in_order(found)]
+            if not watch and output.format not in ("table", "wide", "name"):
+                click.echo(text_of(as_list(found), output), nl=False)
+            elif is_first:
+                print_events(found)
+            if not watch:
+                if not found and output.is_table:
+                    where = f" in {namespace} namespace" if namespace else ""
+                    click.echo(f"No events found{where}.", err=True)
+                return
+            is_first = False
+            try:
+                async with aclosing(crud.follow(cluster.connection, path, query, version)) as each:
+                    async for what, event in each:
+                        if what != "DELETED" and is_wanted(event):
+                            print_events([without_managed_fields(event)])
+            except KubeReadError as error:
+                if not crud.must_list_again(error):
+                    raise
 
     try:
         on_cluster_in_turn(access, work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
-
-
-async def _print_all(cluster: LiveCluster, options: EventOptions) -> None:
-    from cli.printing.object_pages import HEADERS, in_order, is_ours, row
-    from controller.kube import crud
-    from controller.kube.request import KubeReadError
-
-    kind = cluster.discovered.named(options.about[0]).kind if options.about else ""
-    namespace = "" if options.all_namespaces else cluster.namespace
-    # Events about cluster-scoped objects are stored in `default`.
-    if options.about and not cluster.discovered.named(options.about[0]).is_namespaced:
-        namespace = "default"
-    path = f"/apis/events.k8s.io/v1{f'/namespaces/{namespace}' if namespace else ''}/events"
-    query = {"fieldSelector": f"regarding.kind={kind},regarding.name={options.about[1]}"} if options.about else {}
-    headers = ("NAMESPACE", *HEADERS) if options.all_namespaces else HEADERS
-    printed = sheet(headers=options.headers)
-
-    def is_wanted(event: Object) -> bool:
-        if options.warnings and event.get("type") != "Warning":
-            return False
-        return bool(options.about or options.all_sources or is_ours(event))
-
-    def print_events(found: list[Object]) -> None:
-        if options.output.is_table:
-            rows = (row(event, time.time(), namespaces=options.all_namespaces) for event in found)
-            click.echo(printed.text([as_table(headers, rows)]), nl=False)
-            return
-        for event in found:
-            text = name_of(event) + "\n" if options.output.format == "name" else text_of(event, options.output)
-            click.echo(text, nl=False)
-
-    is_first = True
-    while True:
-        found, version = [], ""
-        async with aclosing(crud.list_pages(cluster.connection, path, query)) as pages:
-            async for page in pages:
-                version = crud.list_version(page)
-                api = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
-                found += [{**api, **item} for item in page.get("items") or () if is_wanted(item)]
-        found = [without_managed_fields(event) for event in in_order(found)]
-        if not options.watch and options.output.format not in ("table", "wide", "name"):
-            click.echo(text_of(as_list(found), options.output), nl=False)
-        elif is_first:
-            print_events(found)
-        if not options.watch:
-            if not found and options.output.is_table:
-                where = f" in {namespace} namespace" if namespace else ""
-                click.echo(f"No events found{where}.", err=True)
-            return
-        is_first = False
-        try:
-            async with aclosing(crud.follow(cluster.connection, path, query, version)) as each:
-                async for what, event in each:
-                    if what != "DELETED" and is_wanted(event):
-                        print_events([without_managed_fields(event)])
-        except KubeReadError as error:
-            if not crud.must_list_again(error):
-                raise

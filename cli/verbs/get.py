@@ -17,7 +17,7 @@ from cli.inputs.cluster import (
 from cli.inputs.options import files_option
 from cli.inputs.resources import (
     ResourceArgument,
-    is_category,
+    category_of,
     manifests_in,
     name_of,
     named_by,
@@ -132,7 +132,7 @@ async def print_objects(cluster: LiveCluster, what: tuple[str, ...], options: Ge
     arguments = parse_resource_arguments(cluster, what)
     if options.selectors and any(each.names for each in arguments):
         raise ConfigError(Mistake(" ".join(what), "combines names with a selector", "give one of them"))
-    return await print_named(cluster, arguments, options, is_category=is_category(cluster, what[0]))
+    return await print_named(cluster, arguments, options, is_category=bool(category_of(cluster, what[0])))
 
 
 async def print_named(

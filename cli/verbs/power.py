@@ -101,7 +101,13 @@ def simulate_power(
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
     check_study(study, names, option="--policies")
     study = replace(study, brake=not no_brake, faults=faults_from(faults, study.curve().for_s))
-    runs = runs_of([label_of(share) for share in _shares(extra)], names, seeds_from(seeds))
+    try:
+        shares = [float(word) for word in extra.split(",")]
+    except ValueError as error:
+        raise ConfigError(Mistake("--extra", f"{extra!r} is not a list of numbers", "write 0.3,0.4")) from error
+    if not all(0 <= share <= 4 for share in shares):
+        raise ConfigError(Mistake("--extra", f"{extra!r} is out of range", "give fractions from 0 to 4"))
+    runs = runs_of([label_of(share) for share in shares], names, seeds_from(seeds))
     began_s, started_at = perf_counter(), datetime.now(UTC)
     swept = sweep(
         runs,
@@ -175,17 +181,6 @@ def headroom(
         save_report(report, render_power(done, study, about, headroom_in_words(found)))
     if found.safe is None:
         ctx.exit(UNSAFE)
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    """Fractions of `0.3,0.4`. Raises ConfigError."""
-    try:
-        shares = tuple(float(word) for word in text.split(","))
-    except ValueError as error:
-        raise ConfigError(Mistake("--extra", f"{text!r} is not a list of numbers", "write 0.3,0.4")) from error
-    if not all(0 <= share <= 4 for share in shares):
-        raise ConfigError(Mistake("--extra", f"{text!r} is out of range", "give fractions from 0 to 4"))
-    return shares
 
 
 def _about(study: "Study", started_at: datetime, wall_s: float, stopped: str = "") -> "PowerStudyFacts":

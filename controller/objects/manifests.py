@@ -104,34 +104,34 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     read: list[Read[Any]] = []
     ignored: Counter[Ignored] = Counter()
     owners: list[GroupObject] = []
-    makes_pods = any(
-        (
-            isinstance(document.content, Mapping)
-            and (document.content.get("apiVersion"), document.content.get("kind")) == ("v1", "Node")
-        )
-        for document in documents
-    )
+    contents = [document.content for document in documents if isinstance(document.content, Mapping)]
+    makes_pods = any((each.get("apiVersion"), each.get("kind")) == ("v1", "Node") for each in contents)
     for document in documents:
         owners.extend(_group_objects(document.content))
         for each in _objects(document, kinds, makes_pods=makes_pods):
-            match each:
-                case Read():
-                    read.append(each)
-                case Mistake():
-                    mistakes.append(each)
-                case Ignored():
-                    ignored[each] += 1
-    mistakes.extend(_repeated_names(read))
+            if isinstance(each, Read):
+                read.append(each)
+            elif isinstance(each, Mistake):
+                mistakes.append(each)
+            else:
+                ignored[each] += 1
+    first: dict[str, Read[Any]] = {}
+    for object_ in read:
+        before = first.setdefault(object_.subject, object_)
+        if before is not object_:
+            problem = f"occurs a second time, first in {before.document.place() if before.document else 'the cluster'}"
+            mistakes.append(object_.mistake(("metadata", "name"), problem, "keep one of them"))
     if not documents and not mistakes:
         mistakes.append(Mistake("manifests", "there is nothing to read", "name files or folders that hold objects"))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     by_kind = {kind: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in kinds}
-    return Manifests(
-        {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from},
-        (*(Note(name, Reason("NoObjects", "holds no objects")) for name in empty), *_notes_of_ignored(ignored)),
-        tuple(owners),
-    )
+    notes = [Note(name, Reason("NoObjects", "holds no objects")) for name in empty]
+    for what, count in sorted(ignored.items()):
+        words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
+        notes.append(Note(what.kind, Reason(what.code, words, {"objects": count})))
+    planned_from = {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from}
+    return Manifests(planned_from, tuple(notes), tuple(owners))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -149,12 +149,6 @@ _IGNORED_WORDS = {
     "NoNodes": "ignored: there is no Node among the files that their pods could be planned on",
 }
 """Words about ignored objects, after "3 objects of this kind", by code."""
-
-
-def _notes_of_ignored(counts: Counter[Ignored]) -> Iterator[Note]:
-    for what, count in sorted(counts.items()):
-        words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
-        yield Note(what.kind, Reason(what.code, words, {"objects": count}))
 
 
 def _group_objects(content: object) -> Iterator[GroupObject]:
@@ -180,9 +174,8 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
     """Object of a document, or its errors, or the pods that are made of it, or the name of a kind that is not read."""
     content = document.content
     if not isinstance(content, Mapping):
-        yield Mistake(
-            document.place(), f"is {_kind_of_data(content)}, not an object", "write apiVersion, kind, metadata"
-        )
+        what = {list: "a list", str: "text", bool: "true or false"}.get(type(content), "a number")
+        yield Mistake(document.place(), f"is {what}, not an object", "write apiVersion, kind, metadata")
         return
     version, name = content.get("apiVersion"), content.get("kind")
     if not isinstance(version, str) or not isinstance(name, str):
@@ -234,16 +227,13 @@ def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]
     if version.startswith(API_VERSION.partition("/")[0]) and version != API_VERSION:
         return Mistake(document.place(path=("apiVersion",)), f"is {version}", f"write {API_VERSION}")
     if version == API_VERSION:
-        return Mistake(
-            document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in own_kinds(kinds)))
-        )
+        words = meant(name, (k.name for k in own_kinds(kinds)))
+        return Mistake(document.place(path=("kind",)), f"there is no kind {name}", words)
     lower = {k.name.lower(): k for k in kinds}
     alike = lower.get(name.lower())
     if alike and (alike.is_own or version == "v1"):
-        place = document.place(path=("apiVersion",))
-        return Mistake(
-            place, f"{name} is not of {version}", f"write apiVersion: {alike.api_version}, kind: {alike.name}"
-        )
+        words = f"write apiVersion: {alike.api_version}, kind: {alike.name}"
+        return Mistake(document.place(path=("apiVersion",)), f"{name} is not of {version}", words)
     if version == "v1" and name.lower().removesuffix("s") in lower:
         return Mistake(document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in kinds)))
     return None
@@ -273,17 +263,3 @@ def _name_in(content: Mapping[str, Any], kind: Kind) -> str:
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = str(metadata.get("name", "(no name)"))
     return f"{metadata.get('namespace', 'default')}/{name}" if kind.is_namespaced else name
-
-
-def _repeated_names(read: Iterable[Read[Any]]) -> Iterator[Mistake]:
-    first: dict[str, Read[Any]] = {}
-    for each in read:
-        if each.subject in first:
-            origin = first[each.subject].document
-            before = origin.place() if origin else "the cluster"
-            yield each.mistake(("metadata", "name"), f"occurs a second time, first in {before}", "keep one of them")
-        first.setdefault(each.subject, each)
-
-
-def _kind_of_data(value: object) -> str:
-    return {list: "a list", str: "text", bool: "true or false"}.get(type(value), "a number")

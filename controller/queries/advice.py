@@ -73,7 +73,7 @@ def advise(
     be moved. limit_w: power limit of a device by the node label that names its product.
     """
     nodes = [each for each in of_nodes(now) if each.gpus]
-    found = [*_idle(nodes), *_closed(nodes), *_stranded(nodes), *_scattered(now, decide, frozenset(replaced))]
+    found = [*_unused(nodes), *_scattered(now, decide, frozenset(replaced))]
     plan = decide(now) if now.services or len(_waiting_rows(now)) else Plan()
     found += [*_types(now), *_services(now, plan), *_waiting(now, plan)]
     return AdviceReport(
@@ -98,9 +98,9 @@ def _watts(now: Snapshot, nodes: list[Usage], limit_w: Mapping[str, float]) -> W
     return Watts(all_w, idle_w, gpus)
 
 
-def _idle(nodes: list[Usage]) -> Iterator[Advice]:
-    idle = [each for each in nodes if each.schedulable and not each.used]
-    if idle:
+def _unused(nodes: list[Usage]) -> Iterator[Advice]:
+    """Devices without a pod: of idle nodes, of closed ones, and beside used ones, where CPU or memory is short."""
+    if idle := [each for each in nodes if each.schedulable and not each.used]:
         gpus = sum(each.gpus for each in idle)
         yield Advice(
             "idle",
@@ -109,15 +109,7 @@ def _idle(nodes: list[Usage]) -> Iterator[Advice]:
             sum(each.cost_per_hour for each in idle),
             tuple(each.name for each in idle),
         )
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def _closed(nodes: list[Usage]) -> Iterator[Advice]:
-    closed = [each for each in nodes if each.closed > LEAST_STRANDED]
-    if closed:
+    if closed := [each for each in nodes if each.closed > LEAST_STRANDED]:
         yield Advice(
             "closed",
             f"{sum(each.closed for each in closed):.4g} idle GPUs are on nodes that are cordoned or not ready",
@@ -125,12 +117,7 @@ def _closed(nodes: list[Usage]) -> Iterator[Advice]:
             sum(each.idle_cost_per_hour for each in closed),
             tuple(each.name for each in closed),
         )
-
-
-def _stranded(nodes: list[Usage]) -> Iterator[Advice]:
-    """Idle devices beside used ones, where CPU or memory is short; idle nodes are told apart."""
-    stranded = [each for each in nodes if each.used and each.stranded > LEAST_STRANDED]
-    if stranded:
+    if stranded := [each for each in nodes if each.used and each.stranded > LEAST_STRANDED]:
         count = sum(each.stranded for each in stranded)
         yield Advice(
             "stranded",
@@ -139,6 +126,10 @@ def _stranded(nodes: list[Usage]) -> Iterator[Advice]:
             sum(each.stranded * each.cost_per_hour / each.gpus for each in stranded),
             tuple(each.name for each in stranded),
         )
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Iterator[Advice]:

@@ -125,7 +125,7 @@ async def _scaling(connection: ApiServer, installation: Installation) -> Scaling
     answers = await asyncio.gather(*(_may(connection, each, installation.account) for _, each in wanted))
     return ScalingFacts(
         policies=policies,
-        is_enabled=installation.autoscales,
+        is_enabled=installation.enables("autoscaler", otherwise=True),
         has_prometheus=installation.has_prometheus,
         account=installation.account or YOU,
         allowed=dict(zip(wanted, answers, strict=True)),
@@ -148,10 +148,10 @@ async def _allowed(connection: ApiServer, installation: Installation) -> dict[tu
         needed(
             frozenset(pool.placer for pool in installation.pools),
             installation.lease,
-            leases_watts=installation.leases_watts,
-            isolates=installation.isolates,
-            autoscales=installation.autoscales,
-            heals=installation.heals,
+            leases_watts=installation.enables("power"),
+            isolates=installation.enables("isolation"),
+            autoscales=installation.enables("autoscaler", otherwise=True),
+            heals=installation.enables("health"),
             demand=installation.demand,
         )
     )

@@ -15,7 +15,7 @@ from controller.api.structs import Pod
 from controller.kube.request import NOT_INSTALLED
 from controller.kube_world.cached_view import seen_pod
 from controller.placers import pool_mode, requested_mode
-from controller.queries.doctor_scaling import CheckResult, ScalingFacts, few, scaling_findings
+from controller.queries.doctor_scaling import CheckResult, ScalingFacts, Verdict, few, scaling_findings
 from controller.queries.installation import Installation
 
 Object = dict[str, Any]
@@ -105,16 +105,13 @@ def _clock(facts: InstallationFacts) -> Iterator[CheckResult]:
     if facts.skew_s is None:
         yield CheckResult("clock", "unknown", "the server sent no Date header", "compare the clocks by hand")
         return
-    words = (
-        f"this machine's clock is {abs(facts.skew_s):.0f} s {'ahead of' if facts.skew_s > 0 else 'behind'} the server's"
-    )
-    remedy = "run chrony or systemd-timesyncd on both"
-    if abs(facts.skew_s) >= SKEW_FAILURE_S:
-        yield CheckResult("clock", "failure", words, remedy)
-    elif abs(facts.skew_s) >= SKEW_WARNING_S:
-        yield CheckResult("clock", "warning", words, remedy)
-    else:
+    if abs(facts.skew_s) < SKEW_WARNING_S:
         yield CheckResult("clock", "ok", "this machine's clock is within 2 s of the server's")
+        return
+    where = "ahead of" if facts.skew_s > 0 else "behind"
+    words = f"this machine's clock is {abs(facts.skew_s):.0f} s {where} the server's"
+    verdict: Verdict = "failure" if abs(facts.skew_s) >= SKEW_FAILURE_S else "warning"
+    yield CheckResult("clock", verdict, words, "run chrony or systemd-timesyncd on both")
 
 
 def _crds(facts: InstallationFacts) -> Iterator[CheckResult]:
@@ -179,15 +176,13 @@ def _rbac(facts: InstallationFacts) -> Iterator[CheckResult]:
     for feature, permissions in denied.items():
         words = f"{facts.allowed_to} may not {', '.join(permissions)} ({feature})"
         if feature in SWITCHED:
-            yield CheckResult(
-                "rbac", "warning", words, f"on purpose, unless {SWITCHED[feature]} is set in the chart's values"
-            )
+            remedy = f"on purpose, unless {SWITCHED[feature]} is set in the chart's values"
+            yield CheckResult("rbac", "warning", words, remedy)
         else:
             yield CheckResult("rbac", "failure", words, f"bind the chart's role for {feature!r}; rbac.create does it")
     if not denied and facts.allowed:
-        yield CheckResult(
-            "rbac", "ok", f"{facts.allowed_to}: all {len(facts.allowed)} permissions of the operator are granted"
-        )
+        words = f"{facts.allowed_to}: all {len(facts.allowed)} permissions of the operator are granted"
+        yield CheckResult("rbac", "ok", words)
 
 
 def _operator(facts: InstallationFacts) -> Iterator[CheckResult]:
@@ -321,14 +316,13 @@ def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[CheckResult]:
 
 
 def _dra(facts: InstallationFacts) -> Iterator[CheckResult]:
-    is_used = any(pool.placer == "dra" for pool in facts.installation.pools)
+    if facts.dra_slices:
+        yield CheckResult("dra", "ok", f"resource.k8s.io/v1 is served, with {facts.dra_slices} ResourceSlices")
+        return
+    words = "resource.k8s.io/v1 is served, and no driver publishes devices"
+    remedy = "install a DRA driver on the nodes (NVIDIA's DRA driver for GPUs)"
     if facts.dra_slices is None:
         words = "the server has no resource.k8s.io/v1: exact devices are chosen by annotation"
         remedy = "use Kubernetes 1.34 or newer, or another placer than dra in the settings"
-        yield CheckResult("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
-    elif not facts.dra_slices:
-        words = "resource.k8s.io/v1 is served, and no driver publishes devices"
-        remedy = "install a DRA driver on the nodes (NVIDIA's DRA driver for GPUs)"
-        yield CheckResult("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
-    else:
-        yield CheckResult("dra", "ok", f"resource.k8s.io/v1 is served, with {facts.dra_slices} ResourceSlices")
+    is_used = any(pool.placer == "dra" for pool in facts.installation.pools)
+    yield CheckResult("dra", "failure" if is_used else "ok", words, remedy if is_used else "")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -131,8 +131,14 @@ def drain_preview(now: Snapshot, node: str, leaving: Sequence[NodePod], packer_o
     plan = pack(after, packer_of(after), preempt=False)
     binds = {step.action.pod: step.action for step in plan.steps() if isinstance(step.action, Bind)}
     reasons = {each.workload: each.reason.words for each in plan.unplaced}
-    seats = tuple(_seat(pod, binds, reasons) for pod in leaving if pod.full_name in known)
-    return DrainPreview(seats, tuple(_concerned(now, leaving, seats)))
+    seats = []
+    for pod in leaving:
+        if bind := binds.get(pod.full_name):
+            seats.append(NextPlace(pod.full_name, bind.node, bind.devices))
+        elif pod.full_name in known:
+            why = reasons.get(f"Pod/{pod.full_name}") or reasons.get(f"Gang/{pod.gang}") or "no node has room for it"
+            seats.append(NextPlace(pod.full_name, None, (), why))
+    return DrainPreview(tuple(seats), tuple(_concerned(now, leaving, seats)))
 
 
 def _unpinned(now: Snapshot, names: Sequence[str]) -> Snapshot:
@@ -146,14 +152,6 @@ def _unpinned(now: Snapshot, names: Sequence[str]) -> Snapshot:
         shapes.append(replace(shapes[shape[row]], node_terms=terms if all(terms) else ()))
         shape[row] = len(shapes) - 1
     return replace(now, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
-
-
-def _seat(pod: NodePod, binds: Mapping[str, Bind], reasons: Mapping[str, str]) -> NextPlace:
-    bind = binds.get(pod.full_name)
-    if bind is not None:
-        return NextPlace(pod.full_name, bind.node, bind.devices)
-    why = reasons.get(f"Pod/{pod.full_name}") or reasons.get(f"Gang/{pod.gang}") or "no node has room for it"
-    return NextPlace(pod.full_name, None, (), why)
 
 
 def _concerned(now: Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPlace]) -> Iterator[str]:

@@ -21,8 +21,6 @@ PackerOf = Callable[[Snapshot], Packer]
 class ServiceWhy:
     """Explanation of a service."""
 
-    """Explanation of a service."""
-
     service: ModelService
     plan: ServicePlan
 
@@ -134,6 +132,12 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
     before = snapshot.pods.names.row(name)
     # The rest of the plan is kept, and only this pod is placed again.
     without = after if node == PENDING else after.after([Evict(name, after.nodes.names[node])])
+    # A pod pinned to where it runs may use that node.
+    pins = {r.key: OWN_NODE for term in shape.node_terms for r in term if OWN_NODE in r.values}
+    if pins and node != PENDING:
+        labels = list(without.nodes.labels)
+        labels[node] = {**labels[node], **pins}
+        without = replace(without, nodes=replace(without.nodes, labels=tuple(labels)))
     return PodWhy(
         name=name,
         shape=shape,
@@ -143,19 +147,9 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         devices=device_numbers(int(after.pods.devices[row])),
         gang=_gang_name(after, row),
         reason=_reason(plan, after, row),
-        seats=explain_seat(packer_of(_with_own_node(without, shape, node)), shape, owner=after.pods.owner[row]),
+        seats=explain_seat(packer_of(without), shape, owner=after.pods.owner[row]),
         nodes=tuple(after.nodes.names),
     )
-
-
-def _with_own_node(without: Snapshot, shape: PodShape, node: int) -> Snapshot:
-    """The snapshot in which a pod pinned to where it runs may use that node."""
-    pins = {r.key: OWN_NODE for term in shape.node_terms for r in term if OWN_NODE in r.values}
-    if not pins or node == PENDING:
-        return without
-    labels = list(without.nodes.labels)
-    labels[node] = {**labels[node], **pins}
-    return replace(without, nodes=replace(without.nodes, labels=tuple(labels)))
 
 
 def _scaled_down(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:

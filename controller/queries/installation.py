@@ -48,21 +48,9 @@ class Installation:
         lease = (self.settings or {}).get("lease") or {}
         return str(lease.get("namespace", default.namespace)), str(lease.get("name", default.name))
 
-    @property
-    def leases_watts(self) -> bool:
-        return bool(((self.settings or {}).get("power") or {}).get("enabled"))
-
-    @property
-    def heals(self) -> bool:
-        return bool(((self.settings or {}).get("health") or {}).get("enabled"))
-
-    @property
-    def isolates(self) -> bool:
-        return bool(((self.settings or {}).get("isolation") or {}).get("enabled"))
-
-    @property
-    def autoscales(self) -> bool:
-        return bool(((self.settings or {}).get("autoscaler") or {}).get("enabled", True))
+    def enables(self, part: str, *, otherwise: bool = False) -> bool:
+        """Whether a part of the settings is enabled. otherwise: where they do not say it."""
+        return bool(((self.settings or {}).get(part) or {}).get("enabled", otherwise))
 
     @property
     def has_prometheus(self) -> bool:

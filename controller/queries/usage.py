@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from cluster.arrays import Array
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 from controller.placers import NodePool
@@ -62,28 +62,11 @@ class ServiceUsage:
     """Cost of the desired instances, US dollars per hour."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Columns:
-    """Columns of the nodes, shape (nodes,)."""
-
-    used: Any
-    stranded: Any
-    closed: Any
-    pods: Any
-    cpu_asked: Any
-    memory_asked: Any
-    price: Any
-    """US dollars per device and hour."""
-
-
 def of_nodes(now: Snapshot) -> tuple[Usage, ...]:
     """Usage by node, sorted by name."""
     columns = _columns(now)
-    return tuple(
-        sorted(
-            (_sum(now, columns, name, [row]) for row, name in enumerate(now.nodes.names)), key=lambda usage: usage.name
-        )
-    )
+    found = (_sum(now, columns, name, [row]) for row, name in enumerate(now.nodes.names))
+    return tuple(sorted(found, key=lambda usage: usage.name))
 
 
 def of_types(now: Snapshot) -> tuple[Usage, ...]:
@@ -142,43 +125,45 @@ def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
     return tuple(found)
 
 
-def _columns(now: Snapshot) -> _Columns:
+def _columns(now: Snapshot) -> dict[str, Array]:
+    """Figures that add up over nodes, shape (nodes,) each."""
     nodes, free = now.nodes, now.free()
     idle = np.maximum(free.gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
     lost = np.minimum(stranded_devices(now), idle)
     prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])  # the last price is for type -1: unknown
     bound = now.pods.node[now.pods.node != PENDING]
-    return _Columns(
-        used=nodes.gpus - idle,
-        stranded=np.where(nodes.schedulable, lost, 0.0),
-        closed=np.where(nodes.schedulable, 0.0, idle),
-        pods=np.bincount(bound, minlength=len(nodes)),
-        cpu_asked=nodes.cpu_milli - free.cpu_milli,
-        memory_asked=nodes.memory_bytes - free.memory_bytes,
-        price=prices[nodes.gpu_type],
-    )
+    used = nodes.gpus - idle
+    return {
+        "gpus": nodes.gpus,
+        "used": used,
+        "stranded": np.where(nodes.schedulable, lost, 0.0),
+        "closed": np.where(nodes.schedulable, 0.0, idle),
+        "pods": np.bincount(bound, minlength=len(nodes)),
+        "cpu": nodes.cpu_milli,
+        "cpu_asked": nodes.cpu_milli - free.cpu_milli,
+        "memory": nodes.memory_bytes,
+        "memory_asked": nodes.memory_bytes - free.memory_bytes,
+        "cost": nodes.gpus * prices[nodes.gpu_type],
+        "idle_cost": (nodes.gpus - used) * prices[nodes.gpu_type],
+    }
 
 
-def _sum(now: Snapshot, columns: _Columns, name: str, rows: Sequence[int]) -> Usage:
+def _sum(now: Snapshot, columns: dict[str, Array], name: str, rows: Sequence[int]) -> Usage:
     at, nodes = np.array(rows, dtype=np.int64), now.nodes
-    gpus, price = nodes.gpus[at], columns.price[at]
+    sums = {figure: float(values[at].sum()) for figure, values in columns.items()}
     kinds = {int(kind) for kind in nodes.gpu_type[at] if kind >= 0}
     return Usage(
         name=name,
         nodes=len(rows),
-        gpus=int(gpus.sum()),
-        used=float(columns.used[at].sum()),
-        stranded=float(columns.stranded[at].sum()),
-        closed=float(columns.closed[at].sum()),
-        pods=int(columns.pods[at].sum()),
-        cpu_share=_share(columns.cpu_asked[at], nodes.cpu_milli[at]),
-        memory_share=_share(columns.memory_asked[at], nodes.memory_bytes[at]),
-        cost_per_hour=float((gpus * price).sum()),
-        idle_cost_per_hour=float(((gpus - columns.used[at]) * price).sum()),
+        gpus=int(sums["gpus"]),
+        used=sums["used"],
+        stranded=sums["stranded"],
+        closed=sums["closed"],
+        pods=int(sums["pods"]),
+        cpu_share=sums["cpu_asked"] / sums["cpu"] if sums["cpu"] else 0.0,
+        memory_share=sums["memory_asked"] / sums["memory"] if sums["memory"] else 0.0,
+        cost_per_hour=sums["cost"],
+        idle_cost_per_hour=sums["idle_cost"],
         gpu_type=now.gpu_type_names[kinds.pop()] if len(kinds) == 1 else NO_TYPE,
         schedulable=bool(nodes.schedulable[at].all()),
     )
-
-
-def _share(asked: Any, has: Any) -> float:
-    return float(asked.sum() / has.sum()) if len(has) and has.sum() else 0.0

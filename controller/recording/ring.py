@@ -101,7 +101,11 @@ class Ring:
             if ENTRY_BYTES + sum(map(len, packed.values())) > self._most_bytes:
                 self._too_large += 1
                 return
-            self._thin()
+            # The newest cycle goes if it and the one before are quiet and close together.
+            if len(self._entries) > 1:
+                before, newest = self._entries[-2:]
+                if before.is_quiet and newest.is_quiet and newest.last_at_s - before.at_s < QUIET_EVERY_S:
+                    self._drop(-1)
             self._entries.append(entry)
             self._held_bytes += ENTRY_BYTES
             for name, frame in packed.items():
@@ -109,28 +113,17 @@ class Ring:
                 if name not in self._frames:
                     self._frames[name] = frame
                     self._held_bytes += len(frame)
-            while self._is_over(entry.at_s):
+            while (
+                len(self._entries) > self._most_cycles
+                or self._held_bytes > self._most_bytes
+                or self._entries[0].last_at_s < entry.at_s - self._keep_s
+            ):
                 self._drop(0)
 
     def copy(self) -> Recording:
         """Copy of the present content."""
         with self._lock:
             return Recording(tuple(self._entries), dict(self._frames), self._seen, self._too_large)
-
-    def _thin(self) -> None:
-        """Drop the newest cycle if it and the one before are quiet and close together."""
-        if len(self._entries) < 2:
-            return
-        before, last = self._entries[-2:]
-        if before.is_quiet and last.is_quiet and last.last_at_s - before.at_s < QUIET_EVERY_S:
-            self._drop(-1)
-
-    def _is_over(self, now_s: float) -> bool:
-        return (
-            len(self._entries) > self._most_cycles
-            or self._held_bytes > self._most_bytes
-            or self._entries[0].last_at_s < now_s - self._keep_s
-        )
 
     def _drop(self, at: int) -> None:
         entry = self._entries.pop(at)

@@ -8,7 +8,7 @@ import numpy as np
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.changes import instance_type_of
-from cluster.plans import Certificate, Finding, Unplaced
+from cluster.plans import Certificate, Finding
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
 from controller.cycle import Cycle
@@ -111,21 +111,39 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
     since_s: time since which each workload is pending; keys `Pod/...` and `Gang/...` (see `pending_since`).
     batch: certificate of the last batch, possibly from an earlier cycle; None: there was no batch.
     """
+    return tuple(_samples(cycle, since_s, batch))
+
+
+def _samples(cycle: Cycle, since_s: Mapping[str, float], proof: Certificate | None) -> Iterator[Sample]:
     now = left_behind(cycle)
-    return (
-        *_devices(now),
-        *_counts(now),
-        *_waits(now, since_s),
-        *_by_code("tonnage_unplaced", cycle.plan.unplaced),
-        *(tuple(_by_code("tonnage_findings", cycle.plan.findings)) or (NOTHING_FOUND,)),
-        *(
-            Sample("tonnage_observed_timestamp_seconds", (part,), now.at_s - now.age_s(part))
-            for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s))
-        ),
-        *_batch(batch),
-        *_services(cycle, now),
-        *samples_of_scaling(now, cycle.plan.findings, cycle.plan.limits),
-    )
+    yield from _devices(now)
+    open_nodes, pending = int(now.nodes.schedulable.sum()), len(now.pods.pending)
+    yield Sample("tonnage_nodes", ("open",), open_nodes)
+    yield Sample("tonnage_nodes", ("closed",), len(now.nodes) - open_nodes)
+    yield Sample("tonnage_pods", ("running",), len(now.pods) - pending)
+    yield Sample("tonnage_pods", ("pending",), pending)
+    states = Counter(_gang_states(now))
+    for state in ("running", "pending", "empty"):
+        yield Sample("tonnage_gangs", (state,), states[state])
+    for kind in ("Pod", "Gang"):
+        oldest = min((at_s for workload, at_s in since_s.items() if workload.startswith(f"{kind}/")), default=now.at_s)
+        yield Sample("tonnage_oldest_pending_seconds", (kind.lower(),), now.at_s - oldest)
+    for code, count in sorted(Counter(each.reason.code for each in cycle.plan.unplaced).items()):
+        yield Sample("tonnage_unplaced", (code,), count)
+    found = Counter(each.reason.code for each in cycle.plan.findings)
+    # Without a finding 0 without a reason, so that a panel shows 0 instead of no data.
+    for code, count in sorted(found.items()) or [("", 0)]:
+        yield Sample("tonnage_findings", (code,), count)
+    for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s)):
+        yield Sample("tonnage_observed_timestamp_seconds", (part,), now.at_s - now.age_s(part))
+    if proof is not None:
+        yield Sample("tonnage_batch_cost_dollars_per_hour", (proof.solver,), proof.objective)
+        yield Sample("tonnage_batch_cost_bound_dollars_per_hour", (proof.solver,), proof.bound)
+        yield Sample("tonnage_batch_cost_gap_ratio", (proof.solver,), proof.gap)
+        for why in (SHORT, IMPOSSIBLE):
+            yield Sample("tonnage_batch_left_out_pods", (why,), proof.figures.get(why, 0.0))
+    yield from _services(cycle, now)
+    yield from samples_of_scaling(now, cycle.plan.findings, cycle.plan.limits)
 
 
 def left_behind(cycle: Cycle) -> Snapshot:
@@ -175,17 +193,6 @@ def stranded_devices(now: Snapshot) -> FloatArray:
     return np.asarray(fragment, dtype=np.float64) / WHOLE_GPU_MILLI
 
 
-def _counts(now: Snapshot) -> Iterator[Sample]:
-    open_nodes, pending = int(now.nodes.schedulable.sum()), len(now.pods.pending)
-    yield Sample("tonnage_nodes", ("open",), open_nodes)
-    yield Sample("tonnage_nodes", ("closed",), len(now.nodes) - open_nodes)
-    yield Sample("tonnage_pods", ("running",), len(now.pods) - pending)
-    yield Sample("tonnage_pods", ("pending",), pending)
-    states = Counter(_gang_states(now))
-    for state in ("running", "pending", "empty"):
-        yield Sample("tonnage_gangs", (state,), states[state])
-
-
 def _gang_states(now: Snapshot) -> list[str]:
     pods, states = now.pods, []
     for number, gang in enumerate(now.gangs):
@@ -193,30 +200,6 @@ def _gang_states(now: Snapshot) -> list[str]:
         running = int((mine != PENDING).sum())
         states.append("running" if running >= gang.min_members else "pending" if len(mine) else "empty")
     return states
-
-
-def _waits(now: Snapshot, since_s: Mapping[str, float]) -> Iterator[Sample]:
-    for kind in ("Pod", "Gang"):
-        oldest = min((at_s for workload, at_s in since_s.items() if workload.startswith(f"{kind}/")), default=now.at_s)
-        yield Sample("tonnage_oldest_pending_seconds", (kind.lower(),), now.at_s - oldest)
-
-
-NOTHING_FOUND = Sample("tonnage_findings", ("",), 0)
-"""Without a reason, so that a panel shows 0 instead of no data."""
-
-
-def _by_code(metric: str, each_of: Iterable[Unplaced | Finding]) -> Iterator[Sample]:
-    for code, count in sorted(Counter(each.reason.code for each in each_of).items()):
-        yield Sample(metric, (code,), count)
-
-
-def _batch(proof: Certificate | None) -> Iterator[Sample]:
-    if proof is not None:
-        yield Sample("tonnage_batch_cost_dollars_per_hour", (proof.solver,), proof.objective)
-        yield Sample("tonnage_batch_cost_bound_dollars_per_hour", (proof.solver,), proof.bound)
-        yield Sample("tonnage_batch_cost_gap_ratio", (proof.solver,), proof.gap)
-        for why in (SHORT, IMPOSSIBLE):
-            yield Sample("tonnage_batch_left_out_pods", (why,), proof.figures.get(why, 0.0))
 
 
 def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:

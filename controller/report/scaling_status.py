@@ -171,7 +171,10 @@ def scaling_status_after(
     policy is off. generation: of the observed object. at_s: now, seconds since the epoch. limit: concurrency limit of
     the plan, where one was decided. publishes: whether limits are written to the ConfigMaps that policies name.
     """
-    old = _read(before)
+    try:
+        old = ScalingPolicyStatus.model_validate(before)
+    except ValidationError:
+        old = ScalingPolicyStatus()  # another writer's status
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
     conditions = tuple(each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
     claims = [*_claims(scaler, found, at_s)]
@@ -186,6 +189,13 @@ def scaling_status_after(
     figures = found.figures if found else {}
     skill = scaler.skill
     p50, p95 = np.quantile(scaler.lead_time.points_s, (0.5, 0.95))
+    cost = None
+    if "cost_per_hour" in figures:
+        cost = ExpectedCostStatus(
+            chosen=round(figures["cost_per_hour"], DIGITS),
+            one_fewer=_rounded(figures.get("cost_one_fewer")),
+            one_more=_rounded(figures.get("cost_one_more")),
+        )
     after = known.model_copy(
         update={
             "load": _rounded(scaler.load),
@@ -202,7 +212,7 @@ def scaling_status_after(
             "coverage99": _rounded(skill.coverage_99 if skill else None),
             "skill": _rounded(skill.skill if skill else None),
             "chosen_quantile": _rounded(figures.get("quantile")),
-            "expected_cost": _cost(figures),
+            "expected_cost": cost,
             "mix_cost": _mix_cost(old, scaler, found, at_s),
             "concurrency": concurrency,
         }
@@ -224,14 +234,6 @@ def _is_due(old: ScalingPolicyStatus, after: ScalingPolicyStatus) -> bool:
     return old.load_time is None or after.load_time - old.load_time >= FIGURES_EVERY_S
 
 
-def _read(before: Mapping[str, Any]) -> ScalingPolicyStatus:
-    """Previous status; an empty one where another writer left an unreadable status."""
-    try:
-        return ScalingPolicyStatus.model_validate(before)
-    except ValidationError:
-        return ScalingPolicyStatus()
-
-
 def _without_figures(status: ScalingPolicyStatus) -> dict[str, Any]:
     """What is written as soon as it changes; messages of conditions contain figures."""
     plain = status.model_dump(exclude=set(_FIGURES) | {"conditions"})
@@ -247,7 +249,14 @@ def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_
     figures = found.figures if found else {}
     limit = limit_of(found)
     replicas = scaler.replicas
-    desired = _desired(old, scaler, figures)
+    # Replicas that the target asks for. Those of a service are the decision's, while it is in force.
+    desired = None
+    if replicas is None:
+        desired = old.desired_replicas if scaler.demand is not None or scaler.problem else None
+    elif scaler.demand is None:
+        desired = replicas.wanted
+    elif scaler.mode in ("ScaleUpOnly", "Auto") and not scaler.conflict:
+        desired = _count(figures.get("replicas"))
     # Recommendations that were in force within the longest stabilization, each from when it began.
     kept = [*old.recommendations]
     recommended = _count(figures.get("recommended"))
@@ -258,42 +267,24 @@ def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_
         kept.append(PastRecommendation(time=float(int(at_s)), replicas=recommended))
     window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)
     in_force = [each for each, later in pairwise(kept) if later.time > at_s - window_s]
-    made = scaler.changes if scaler.demand is None else _service_change(old, desired, at_s)
+    made = scaler.changes
+    if scaler.demand is not None:
+        change = 0 if desired is None or old.desired_replicas is None else desired - old.desired_replicas
+        made = ((float(int(at_s)), change),) if change else ()
+    # Changes within the longest period of a step.
+    known = {(each.time, each.change) for each in old.changes}
+    steps = (*scaler.behavior.up.steps, *scaler.behavior.down.steps)
+    period_s = max((step.period_s for step in steps), default=0.0)
+    changes = sorted(each for each in {*known, *made} if each[0] > at_s - period_s)
     return {
         "current_replicas": replicas.ready if replicas else None,
         "desired_replicas": desired,
         "recommended_replicas": _count(figures.get("replicas")),
         "limited_by": None if limit in NO_LIMITS else limit,
         "recommendations": (*in_force, *kept[-1:])[-MOST_KEPT:],
-        "changes": _changes(old, scaler, desired, at_s),
+        "changes": tuple(ReplicaChange(time=since_s, change=change) for since_s, change in changes[-MOST_KEPT:]),
         "last_scale_time": max((since_s for since_s, _ in made), default=old.last_scale_time),
     }
-
-
-def _desired(old: ScalingPolicyStatus, scaler: Scaler, figures: Mapping[str, float]) -> int | None:
-    """Replicas that the target asks for. Those of a service are the decision's, while it is in force."""
-    if scaler.replicas is None:
-        return old.desired_replicas if scaler.demand is not None or scaler.problem else None
-    if scaler.demand is None:
-        return scaler.replicas.wanted
-    is_in_force = scaler.mode in ("ScaleUpOnly", "Auto") and not scaler.conflict
-    return _count(figures.get("replicas")) if is_in_force else None
-
-
-def _changes(old: ScalingPolicyStatus, scaler: Scaler, desired: int | None, at_s: float) -> tuple[ReplicaChange, ...]:
-    """Changes within the longest period of a step."""
-    known = [(each.time, each.change) for each in old.changes]
-    made = scaler.changes if scaler.demand is None else _service_change(old, desired, at_s)
-    steps = (*scaler.behavior.up.steps, *scaler.behavior.down.steps)
-    period_s = max((step.period_s for step in steps), default=0.0)
-    kept = sorted(each for each in {*known, *made} if each[0] > at_s - period_s)
-    return tuple(ReplicaChange(time=since_s, change=change) for since_s, change in kept[-MOST_KEPT:])
-
-
-def _service_change(old: ScalingPolicyStatus, desired: int | None, at_s: float) -> tuple[tuple[float, int], ...]:
-    if desired is None or old.desired_replicas is None or desired == old.desired_replicas:
-        return ()
-    return ((float(int(at_s)), desired - old.desired_replicas),)
 
 
 def _forecast(scaler: Scaler) -> ForecastStatus | None:
@@ -304,16 +295,6 @@ def _forecast(scaler: Scaler) -> ForecastStatus | None:
     ahead_s = lead_s + max(0.0, scaler.observed_at_s - forecast.made_at_s)
     p50, p90, p99 = (round(forecast.quantile(level, ahead_s), DIGITS) for level in (0.5, 0.9, 0.99))
     return ForecastStatus(p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64])
-
-
-def _cost(figures: Mapping[str, float]) -> ExpectedCostStatus | None:
-    if "cost_per_hour" not in figures:
-        return None
-    return ExpectedCostStatus(
-        chosen=round(figures["cost_per_hour"], DIGITS),
-        one_fewer=_rounded(figures.get("cost_one_fewer")),
-        one_more=_rounded(figures.get("cost_one_more")),
-    )
 
 
 def _mix_cost(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float) -> MixCost | None:

@@ -152,7 +152,6 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
     index_of[joined.rank, joined.rows["group"]] = joined.rows["seq"]
     role = np.zeros(len(keys), np.int64)
     role[group] = joined.rows["op"]
-    groups = len(keys)
     order = np.lexsort((joined.rank, joined.rows["seq"], group))
     ranks, sorted_groups = joined.rank[order], group[order]
     again = np.flatnonzero((np.diff(sorted_groups) == 0) & (np.diff(ranks) == 0)) + 1  # introduced twice
@@ -165,5 +164,5 @@ def layout_from(introductions: Records, *, node: Sequence[int] | IntArray, nic: 
         group_of=group_of,
         index_of=index_of,
         role=role,
-        groups=tuple(np.split(ranks, np.searchsorted(sorted_groups, np.arange(1, groups)))) if groups else (),
+        groups=tuple(np.split(ranks, np.searchsorted(sorted_groups, np.arange(1, len(keys))))) if len(keys) else (),
     )

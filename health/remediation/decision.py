@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from health.remediation import breakers, folding
 from health.remediation.breakers import Harm, places
-from health.remediation.facts import FaultEvidence, JobFacts, NodeKey, RemedyPolicy, Situation, is_relevant
+from health.remediation.facts import FaultEvidence, JobFacts, RemedyPolicy, Situation, is_relevant
 from health.remediation.incidents import (
     Act,
     Incident,
@@ -69,7 +69,8 @@ def intents(incidents: Sequence[Incident], around: Around) -> Iterator[Intent]:
         strongest = max(wanted[name], key=lambda each: (_STRENGTH[each.do], each.incident))
         avoid = {key for each in wanted[name] for key in each.avoid}
         unused = left - {around.situation.nodes[pod.node].key for pod in around.situation.jobs[name].pods if pod.node}
-        yield replace(strongest, avoid=_sorted(avoid | unused) if strongest.avoid else ())
+        others = sorted(avoid | unused, key=lambda key: (key.name, key.uid))
+        yield replace(strongest, avoid=tuple(others) if strongest.avoid else ())
     for each in incidents:
         waits = each.waits_for != "" and not is_open_question(each)
         stuck = each.phase is IncidentPhase.SUSPECTED and each.stops and waits
@@ -117,10 +118,6 @@ def _on_job(incident: Incident, job: JobFacts, around: Around) -> JobIntent | No
         patience_s = job.at_risk_s(incident.acted_s) / max(incident.slow_share, 1e-3)
         return replace(moved, do=JobDo.MOVE_AT_CHECKPOINT, until_s=incident.acted_s + patience_s)
     return replace(moved, do=JobDo.EVICT_NOW)
-
-
-def _sorted(keys: set[NodeKey]) -> tuple[NodeKey, ...]:
-    return tuple(sorted(keys, key=lambda key: (key.name, key.uid)))
 
 
 ROUNDS = 8

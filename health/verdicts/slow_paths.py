@@ -156,8 +156,9 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
     if slow.excess[worst] < EXPLAINED * slow.excess.sum():
         return _abstention(np.flatnonzero(slow.out), layout, "no single NIC or link explains it")
     ranks = layout.ranks_on(int(layout.span_path[worst]))
+    part = Part.LINK if len(ranks) == 2 else Part.GROUP
     if not slow.crosses[worst]:
-        return Named(_link_or_group(ranks), _rising(ranks), "inside one node")
+        return Named(part, _rising(ranks), "inside one node")
     if any((slow.ratio[_telling(int(layout.nic[rank]), worst, slow, layout)] < 0).any() for rank in ranks):
         return _abstention(
             np.array([worst]), layout, "a clock was stepped: until it is aligned, other paths cannot tell"
@@ -171,11 +172,7 @@ def _at_a_point(slow: SlowSpans, layout: Layout) -> Named:
     if len(ranks) == 2 and None in support:
         return _abstention(np.array([worst]), layout, "an end has no other path that would tell NIC from link")
     probe = "" if len(ranks) == 2 else "pair probes between neighbours of the ring"
-    return Named(_link_or_group(ranks), _rising(ranks), "a point: other paths of both ends are as before", probe=probe)
-
-
-def _link_or_group(ranks: IntArray) -> Part:
-    return Part.LINK if len(ranks) == 2 else Part.GROUP
+    return Named(part, _rising(ranks), "a point: other paths of both ends are as before", probe=probe)
 
 
 def _support(nic: int, span: int, slow: SlowSpans, layout: Layout) -> float | None:

@@ -135,7 +135,14 @@ def serve(line: ControllerStream, start: RayStart, began_s: float) -> int:
     line.send(ready)
     request = NewestRequest()
     Thread(target=_listen, args=(line, request, pool, slots), name="controller", daemon=True).start()
-    _answer_all(line, request, pool, slots)
+    # Answers requests one after another; slots use the time between them.
+    while not request.is_over:
+        pool.look_after()
+        for outcome in slots.turn(pool.holder.newest):
+            line.send_if_open(Thinks(outcome.slot, outcome.reason, outcome.words), outcome.frame)
+        taken = request.take(IDLE_S)
+        if taken is not None:
+            line.send_if_open(*_answered(pool, *taken))
     ray.shutdown()
     return 0
 
@@ -161,17 +168,6 @@ def _listen(line: ControllerStream, request: NewestRequest, pool: PlannerPool, s
         end.daemon = True
         end.start()
         request.close()
-
-
-def _answer_all(line: ControllerStream, request: NewestRequest, pool: PlannerPool, slots: BackgroundPool) -> None:
-    """Answers requests one after another; slots use the time between them."""
-    while not request.is_over:
-        pool.look_after()
-        for outcome in slots.turn(pool.holder.newest):
-            line.send_if_open(Thinks(outcome.slot, outcome.reason, outcome.words), outcome.frame)
-        taken = request.take(IDLE_S)
-        if taken is not None:
-            line.send_if_open(*_answered(pool, *taken))
 
 
 def _answered(pool: PlannerPool, ask: Ask, frame: bytearray, at_s: float) -> tuple[Message, bytes]:
