@@ -38,6 +38,7 @@ from tests.controlplane.testbed import (
     rig_on,
     server_with,
     tallied,
+    until_still,
     without_kubelets,
 )
 
@@ -313,7 +314,7 @@ async def running_record(rig: Rig, workload: Workload, idle_s: float, churn_s: i
         await taken_at_s(rig.api, CONTENDERS["tonnage"].lease)
         await create_pods(rig.api, workload, NAMESPACE, "tonnage")
         await until_count(runs, len(workload.shapes))
-        await at_rest(rig)
+        await until_still(lambda: writes(rig), REST_S, LIMIT_S)
         filled_mb, since = resident_mb(running.process.pid), len(cycles(running))
         before, cpu_before_s = await writes(rig), cpu_s(running.process.pid)
         await asyncio.sleep(idle_s)
@@ -348,16 +349,6 @@ async def until_count(started: Tally, count: int) -> None:
         if started.quiet_s(begin_s) > LIMIT_S:
             raise ControlPlaneError(f"{started.count} of {count} pods run, and no more for {LIMIT_S:.0f} s")
         await asyncio.sleep(0.1)
-
-
-async def at_rest(rig: Rig) -> None:
-    """Wait until nothing is written. Raises ControlPlaneError when writes do not end."""
-    over_at_s, before = time.monotonic() + LIMIT_S, -1
-    while (now := await writes(rig)) != before:
-        if time.monotonic() > over_at_s:
-            raise ControlPlaneError(f"after {LIMIT_S:.0f} s there are still writes although all pods run")
-        before = now
-        await asyncio.sleep(REST_S)
 
 
 async def come_and_go(rig: Rig, workload: Workload, churn_s: int, churn: int) -> None:

@@ -5,33 +5,28 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
 
 from benchmarks.cases import RAY, Row, case, say
-from benchmarks.observe import filled, took_ms
+from benchmarks.observe import took_ms
 from cluster.changes import without_pods
 from cluster.errors import ControlPlaneError
 from cluster.snapshot import PENDING, Snapshot
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.launcher import ChildBrain
 from controller.brain.remote import RayBrain
 from controller.deciders.load_fits import ShardFits
 from controller.kube_world.observer import Observer, empty_caches
-from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
-from controller.loops.autoscaler.measured import Measured, Sample
-from simulator.scaling.traces import MINUTE_S, generated_trace
-from tests.builders.random_clusters import random_cluster
+from controller.loops.autoscaler.forecasting import Forecasts
+from controller.loops.autoscaler.measured import Measured
+from tests.builders.observed_objects import filled
 from tests.chaos.recovery import outcomes
-from tests.ray.brains import DECISIONS, WITHIN_S, embedded, plans_alike
+from tests.ray.brains import DECISIONS, WITHIN_S, embedded, offered_histories, pss_mb, session_of
 
 INTERVAL_S = 1.0
 """Pause between plans, the operator's shortest."""
-VARIANTS = 25
-"""Generated traces; the series of a fit are these, scaled and shifted by hours."""
 
 
 @case(
@@ -145,53 +140,6 @@ def _idle_cpu_ms(snapshot: Snapshot, cycles: int = 9) -> float:
     return 1e3 * float(np.median(spent_s))
 
 
-def session_of(made: RayBrain) -> list[int]:
-    """Pids of the brain's child and of all processes that it started; they share its temporary folder."""
-    peer = made.link.peer
-    assert isinstance(peer, ChildBrain)  # noqa: S101 - as embedded makes it
-    mark = f"TMPDIR={peer.folder}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (path / "environ").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            continue  # it has ended, or is not ours
-    return found
-
-
-def pss_mb(pids: list[int]) -> float:
-    """Proportional set size, MB: memory that processes share counts once."""
-    total = 0
-    for pid in pids:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total * 1024 / 1e6
-
-
-@case(
-    "brain-equal",
-    "Plans of 200 random clusters on embedded Ray and inline: they must be equal.",
-    quick={"clusters": 4},
-    needs=(RAY,),
-)
-def brain_equal(*, clusters: int = 200, planners: int = 2) -> Iterator[Row]:
-    """A row for undivided and for divided plans."""
-    for half, shares in enumerate((1, 4)):
-        decisions = replace(DECISIONS, shares=shares)
-        inline = InlineBrain(decisions, time.monotonic)
-        with embedded(decisions, planners=planners) as made:
-            pairs = (
-                (inline.plan(seen, WITHIN_S), made.plan(seen, WITHIN_S))
-                for seen in map(random_cluster, range(half, clusters, 2))
-            )
-            same = [plans_alike(ours, theirs) for ours, theirs in pairs]
-            late = made.counts.fallbacks
-        is_wrong = not all(same) or late
-        wrong = f"{len(same) - sum(same)} plans differ, late: {late}" if is_wrong else ""
-        yield {"parts": shares, "clusters": len(same), "same": sum(same), "wrong": wrong}
-
-
 @case(
     "brain-fits",
     "Minutes to fit forecasts of 2,000 services on the brain, and plans beside it.",
@@ -217,7 +165,7 @@ def brain_fits(
         made.plan(snapshot, WITHIN_S)
         idle = Forecasts(Measured(), time.time)
         before = _plan_ms(made, snapshot, plans, idle, Event())
-        forecasts = _offering(series, slots, days, boosted=boosted)
+        forecasts = offered_histories(series, slots, days, boosted=boosted)
         done, began_s = Event(), time.monotonic()
         keeper = Thread(target=_adopt, args=(forecasts, done, began_s + 60 * most_minutes), daemon=True)
         keeper.start()
@@ -261,22 +209,6 @@ def _plan_ms(made: RayBrain, snapshot: Snapshot, plans: int, forecasts: Forecast
             say(f"{len(took)} plans, {len(forecasts.offered)} histories offered")
         done.wait(max(0.0, INTERVAL_S - (time.monotonic() - began_s)))
     return took
-
-
-def _offering(series: int, slots: int, days: int, *, boosted: bool) -> Forecasts:
-    """Forecasts with the histories of all series, none of them fitted yet."""
-    traces = [generated_trace(seed, days).values / MINUTE_S for seed in range(min(VARIANTS, series))]
-    measured, wanted = Measured(), {}
-    forecasts = Forecasts(measured, time.time, slots)
-    start_s = time.time() - len(traces[0]) * MINUTE_S
-    for number in range(series):
-        name, load = f"default/s{number}", np.roll(traces[number % len(traces)], 60 * (number // len(traces)))
-        scaled = (load * (1 + number % 7)).tolist()
-        measured.put_history(name, "load", [Sample(start_s + n * MINUTE_S, each) for n, each in enumerate(scaled)])
-        wanted[name] = LoadSeries("load", days * 86_400.0, boosted=boosted)
-    while any(measured.waiting(name, "load") for name in wanted):
-        forecasts.turn(wanted)
-    return forecasts
 
 
 def _adopt(forecasts: Forecasts, done: Event, over_at_s: float) -> None:

@@ -11,19 +11,19 @@ from time import process_time
 import numpy as np
 
 from benchmarks.cases import DATA, Row, Rows, case, numbers
-from benchmarks.health_remedies import START_S, SimulatedJob, takes_out_a_node
 from benchmarks.tables import grouped
 from health.analysis.excess import TIERS
 from health.probing import AnswerKind
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
-from simulator.health.job import LIMITS, Disturbance, DisturbanceKind, TrainingJob
+from simulator.health.job import LIMITS, DisturbanceKind
 from simulator.health.recorded import recording
-from simulator.health.recorder_frames import TICK_S, arriving_frames, clocks_of
-from simulator.health.training_steps import Steps
+from simulator.health.recorder_frames import TICK_S
 from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, probed
 from tests.rigs.health.cases import case as drawn_case
+from tests.rigs.health.large_job import job_of, read_job, write_job
+from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_node
 from tonnage.recorder import RING, Recorder
 from tonnage.records import Op
 
@@ -298,9 +298,6 @@ def health_recorder(*, rounds: int = 20) -> Iterator[Row]:
     yield row | {"share_at_100_per_s": round((jobs_us + own_us) * 1e-4, 6)}
 
 
-STEP_S = 0.212
-
-
 @case(
     "health-scale",
     "CPU time, memory and lag of the analyser for 10,240 ranks (simulated records).",
@@ -338,32 +335,3 @@ def health_scale(*, ranks: int = 10_240, seconds: float = 14.0, seeds: Sequence[
             "fault_to_verdict_s": round(blames[0][0] - fault_s, 2) if blames else None,
             "verdicts": [f"{verdict.syndrome} {verdict.part} {verdict.ranks}" for _, verdict in blames],
         }
-
-
-def job_of(ranks: int) -> TrainingJob:
-    """22 operations in steps of 0.21 s, 103 a second."""
-    return TrainingJob(
-        8, ranks // 64, 8, 8, microbatches=4, pass_s=0.0065, tensor_s=0.0004, pipeline_s=0.0006, data_s=0.05
-    )
-
-
-def write_job(ranks: int, seconds: float, seed: int, path: Path) -> float:
-    """Writes each tick as its length and its frames; returns the instant of the fault."""
-    job = job_of(ranks)
-    random = np.random.default_rng([seed, 20])
-    slow = Disturbance(
-        DisturbanceKind.SLOW_RANK, int(seconds / STEP_S * 0.8), (int(random.integers(ranks)),), strength=1.0
-    )
-    timeline = Steps(job, slow, random).run(int(seconds / STEP_S))
-    clocks = clocks_of(ranks, random, timeline.end_s, steps=False)
-    with path.open("wb") as file:
-        for _, frames in arriving_frames(job, slow, timeline, clocks, random, timeline.end_s).ticks():
-            file.write(len(frames).to_bytes(8, "little") + frames)
-    return timeline.fault_s
-
-
-def read_job(path: Path) -> Iterator[bytes]:
-    """Frames of each tick."""
-    with path.open("rb") as file:
-        while length := file.read(8):
-            yield file.read(int.from_bytes(length, "little"))

@@ -4,7 +4,6 @@ The processes use DistributedDataParallel, which knows nothing of the recorder; 
 more, SIGSTOP, SIGKILL, and a rank that computes longer. Needs a Python with torch 2.15 or newer.
 """
 
-import json
 import os
 import signal
 import socket
@@ -14,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +22,8 @@ from benchmarks.tables import grouped
 from cluster.errors import ConfigError, Mistake
 from controller.loops.health.job_stream import JobStream, frames_in
 from health.verdicts.verdict import JobVerdict
+from tests.agents.gloo_job import Job, bound, digests, fail, step_of
 
-ROOT = Path(__file__).parents[1]
 TURN_S = 0.1
 """As often as the operator judges."""
 WARM_UP_STEPS = 45
@@ -88,7 +86,7 @@ def health_live(
 def health_identical(*, python: str = sys.executable, ranks: int = 8) -> Iterator[Row]:
     """One row. python: one that has torch."""
     _require_torch(python)
-    bare, recorded = (_digests(python, ranks, recorded=recorded) for recorded in (False, True))
+    bare, recorded = (digests(python, ranks, recorded=recorded) for recorded in (False, True))
     is_same = bare == recorded and len(bare) == ranks
     yield {"ranks": ranks, "identical": is_same, "wrong": "" if is_same else "the recorder changed parameters"}
 
@@ -98,48 +96,11 @@ def _require_torch(python: str) -> None:
         raise ConfigError(Mistake("input python", f"{python} has no torch", "give --set python=PATH of one that has"))
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    python: str
-    ranks: int
-    step_s: float
-    steps: int = 100_000
-
-    def start(self, folder: Path, socket_path: str) -> subprocess.Popen[bytes]:
-        given = {
-            "ranks": self.ranks,
-            "folder": str(folder),
-            "socket": socket_path,
-            "step_s": self.step_s,
-            "steps": self.steps,
-        }
-        command = [self.python, "-m", "tests.agents.gloo_ranks", json.dumps(given)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)  # noqa: S603
-
-
-def _digests(python: str, ranks: int, *, recorded: bool) -> dict[str, str]:
-    """Digest of each rank's parameters after 60 steps. The recorder's socket is full: nobody reads it."""
-    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as name:
-        folder = Path(name)
-        with ExitStack() as sockets:
-            for rank in range(ranks):
-                sockets.enter_context(_bound(folder / f"s{rank}"))
-            Job(python, ranks, 0.0, 60).start(folder, str(folder / "s") if recorded else "").wait()
-        return {each.name: each.read_text(encoding="utf-8") for each in folder.glob("digest-*")}
-
-
-def _bound(path: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-    made.bind(str(path))
-    return made
-
-
 def _run(job: Job, fault: str, rank: int, slow_by: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as name:
         folder = Path(name)
         with ExitStack() as sockets:
-            agents = [sockets.enter_context(_bound(folder / f"s{number}")) for number in range(job.ranks)]
+            agents = [sockets.enter_context(bound(folder / f"s{number}")) for number in range(job.ranks)]
             process = job.start(folder, str(folder / "s"))
             try:
                 return _watched(job, agents, folder, fault, rank, slow_by)
@@ -153,9 +114,9 @@ def _watched(
 ) -> dict[str, object]:
     stream = JobStream("live", "0")
     before: list[JobVerdict] = []
-    _until(lambda: _turn(stream, agents, before) or _step(folder) >= WARM_UP_STEPS, 600.0)
-    _fail(job, folder, fault, rank, slow_by)
-    fault_s, fault_step = time.monotonic(), _step(folder)
+    _until(lambda: _turn(stream, agents, before) or step_of(folder) >= WARM_UP_STEPS, 600.0)
+    fail(job, folder, fault, rank, slow_by)
+    fault_s, fault_step = time.monotonic(), step_of(folder)
     found: list[JobVerdict] = []
     _until(lambda: _turn(stream, agents, found) or any(each.blames for each in found), GIVEN_UP_S)
     verdict = next((each for each in found if each.blames), None)
@@ -166,27 +127,9 @@ def _watched(
         "ranks": verdict.ranks if verdict else (),
         "right": verdict is not None and verdict.ranks == (rank,),
         "latency_s": round(time.monotonic() - fault_s, 2) if verdict else None,
-        "steps": _step(folder) - fault_step,
+        "steps": step_of(folder) - fault_step,
         "blamed_before": sum(each.blames for each in before),
     }
-
-
-def _fail(job: Job, folder: Path, fault: str, rank: int, slow_by: float) -> None:
-    process = json.loads((folder / "pids").read_text(encoding="utf-8"))[rank]
-    match fault:
-        case "hang":
-            (folder / f"hang-{rank}").touch()
-        case "slow":
-            (folder / f"slow-{rank}").write_text(str(job.step_s * slow_by), encoding="utf-8")
-        case "stop":
-            os.kill(process, signal.SIGSTOP)
-        case "kill":
-            os.kill(process, signal.SIGKILL)
-
-
-def _step(folder: Path) -> int:
-    file = folder / "step"
-    return int(file.read_text(encoding="utf-8") or 0) if file.exists() else 0
 
 
 def _turn(stream: JobStream, agents: Sequence[socket.socket], found: list[JobVerdict]) -> bool:

@@ -7,16 +7,14 @@ slices of empty buckets and on types that cannot serve them are omitted instead 
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pulp
 
 from benchmarks.cases import DATA, Row, case, numbers, say
-from benchmarks.mix_profiles import ProfileSet, random_profiles, read_profiles, roofline_profiles
 from cli.inputs.planning import decider
 from cluster.demand import ThroughputProfile
 from cluster.errors import ConfigError, Mistake
@@ -28,11 +26,12 @@ from placement.mix.heuristics import best_single_type
 from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import IDLE_SHARE, MixAnswer, MixQuestion, Need, in_flight_at_slo, mix_cost
 from placement.mix.problem_builder import offer_of
-from placement.mix.pulp_solver import cbc
 from tests.builders.many_services import fleet_manifests, tight_manifests
 from tests.mix_exact.comparison import GAP, compare, observed
 from tests.mix_exact.fleets import Switches
 from tests.rigs.serving import ReplayedService, ServingPool, replay_serving
+from tests.rigs.serving_profiles import ProfileSet, random_profiles, read_profiles, roofline_profiles
+from tests.rigs.textbook_mix import solve_textbook
 
 PROFILES = DATA / "serving" / "synthetic_llama2_7b_4gpu.json"
 COLUMNS = (
@@ -40,14 +39,6 @@ COLUMNS = (
     *("textbook.cost_per_hour", "textbook.proven", "textbook.seconds"),
 )
 QUICK = {"profiles": None, "workloads": ("short",), "slos": ("40ms",), "rates": (2.0,)}
-
-
-@dataclass(frozen=True, slots=True)
-class TextbookAnswer:
-    cost_per_hour: float | None
-    """Cost of the mix; None when no integer solution was found within the limit."""
-    proven: bool
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,37 +106,6 @@ def _solved(
         if isinstance(answer, MixAnswer) and (wrong := violations(question, answer.mixes)):
             raise AssertionError(f"{about}: {'; '.join(wrong)}")
         yield Solved(about, question, answer, seconds)
-
-
-def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[], float]) -> TextbookAnswer:
-    """Solution of a question with one service and without bursts, by the textbook model."""
-    began = clock()
-    (need,) = question.needs
-    parts = need.slice_factor or 1
-    model = pulp.LpProblem("textbook", pulp.LpMinimize)
-    y = [model.add_variable(f"y_{g}", 0, cat=pulp.LpInteger) for g in range(len(need.offers))]
-    x = {
-        (b, s, g): model.add_variable(f"x_{b}_{s}_{g}", cat=pulp.LpBinary)
-        for b in range(len(need.cells))
-        for s in range(parts)
-        for g, offer in enumerate(need.offers)
-        if np.isfinite(offer.load[b])
-    }
-    model += pulp.lpSum(offer.price_per_hour * count for offer, count in zip(need.offers, y, strict=True))
-    for b in range(len(need.cells)):
-        for s in range(parts):
-            model += pulp.lpSum(x[b, s, g] for g in range(len(need.offers)) if (b, s, g) in x) == 1
-    for g, offer in enumerate(need.offers):
-        load = pulp.lpSum(float(offer.load[b]) / parts * x[b, s, h] for b, s, h in x if h == g)
-        model += load <= (1 - (need.headroom_share or 0.0)) * y[g]
-        if offer.gpu_type in question.stock:
-            model += y[g] <= question.stock[offer.gpu_type].holds(offer.footprint)
-    model.solve(cbc(msg=False, timeLimit=limit_s))
-    seconds = clock() - began
-    # CBC reports "optimal" even when it stopped at the time limit; sol_status distinguishes the two.
-    found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
-    cost = float(pulp.value(model.objective)) if found else None
-    return TextbookAnswer(cost, model.sol_status == pulp.LpSolutionOptimal, seconds)
 
 
 @case(

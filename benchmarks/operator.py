@@ -1,13 +1,7 @@
 """The operator as the chart installs it, on a real API server: its first cycles, and pods that come and go."""
 
 import asyncio
-import json
-import sys
-import tempfile
-import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -17,33 +11,34 @@ import yaml
 
 from benchmarks.cases import CONTROL_PLANE, DATA, Row, case, say
 from cli.verbs.bundle import bundle_at
-from cluster.arrays import IntArray
 from cluster.errors import ControlPlaneError, ObservationError
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
-from controller.api.labels import GPU_TYPES_ANNOTATION, PLACEMENT_GATE
 from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
-from controller.kube.connection import Connection, connect
-from controller.kube.credentials import ApiAccess
 from controller.recording.bundle import RecordedCycle
 from placement.budget import stopped
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.controlplane.binaries import control_plane_programs, progress_on
-from simulator.controlplane.commands import HOST, ControlPlaneSettings, Folder
-from simulator.controlplane.server import down, up
-from simulator.openb.generator import MIB, generate, trace_of
+from simulator.controlplane.commands import HOST
+from simulator.openb.generator import generate, trace_of
 from simulator.openb.trace_reader import read_trace
 from simulator.packing.replay import Conditions, gpu_milli_of, replay
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
-from tests.builders.whole_gpu_pods import GPU, gpu_type_objects, pod_object
-from tests.controlplane.installation import Site, chart_settings, installed_on, operator_of, until
-from tests.controlplane.testbed import ANSWER_WITHIN_S, IN_FLIGHT, LEASE_S, items, pods_path
+from tests.builders.whole_gpu_pods import gpu_type_objects
+from tests.controlplane.churned_pods import ChurnedPods, Object, node_objects, pod_name
+from tests.controlplane.installation import (
+    Site,
+    api_of,
+    chart_settings,
+    is_applied,
+    marks_by_anybody,
+    operator_of,
+    site_with,
+    until,
+)
 from tests.rigs.packing_churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
 
-Object = Mapping[str, Any]
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -53,32 +48,9 @@ def _examples() -> list[Object]:
     return [each for document in documents for each in document.get("items", [document])]
 
 
-BINDING = "validatingadmissionpolicybinding/tonnage-marks"
 APPLIED_WITHIN_S = 60.0
 CYCLES_WITHIN_S = 600.0
 """Time for the cycles to happen, seconds; quiet ones come every 30 s."""
-
-
-NAMESPACE = "default"
-QUIET_S = 4.0
-"""Time without a bind after which the remaining pods of a batch count as unplaced, seconds: several cycles."""
-
-
-@contextmanager
-def site_with(nodes: Iterable[Object] | str, values: Mapping[str, Any] | None = None) -> Iterator[Site]:
-    """The chart with these values on a control plane of its own with these nodes. Raises ControlPlaneError."""
-    programs = control_plane_programs(progress_on(sys.stderr))
-    with tempfile.TemporaryDirectory(prefix="tonnage-operator-", ignore_cleanup_errors=True) as path:
-        folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
-        text = nodes if isinstance(nodes, str) else yaml.dump_all(nodes, Dumper=yaml.CSafeDumper)
-        manifests.write_text(text, encoding="utf-8")
-        try:
-            yield installed_on(
-                up(folder, ControlPlaneSettings(manifests=str(manifests), lease_s=LEASE_S), programs), programs, values
-            )
-        finally:
-            if folder.state.exists():
-                down(folder, delete=True)
 
 
 @case(
@@ -147,14 +119,6 @@ def operator_churn(
             yield {"measured": name, "load": load, "pods": len(stream.pods), "allocation_pct": round(pct, 2)}
 
 
-@asynccontextmanager
-async def api_of(site: Site) -> AsyncIterator[Connection]:
-    """A connection as administrator."""
-    access = ApiAccess(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
-    async with await connect(access, time.monotonic) as api:
-        yield api
-
-
 def first_cycles(site: Site, manifests: Sequence[Mapping[str, Any]], cycles: int) -> Iterator[Mapping[str, object]]:
     """One record for each of the first cycles that see these objects, and one for what the services' status shows then.
 
@@ -163,33 +127,12 @@ def first_cycles(site: Site, manifests: Sequence[Mapping[str, Any]], cycles: int
     """
     with marks_by_anybody(site):
         objects = {"apiVersion": "v1", "kind": "List", "items": [*manifests]}
-        until(lambda: _is_applied(site, objects), "the objects are applied", APPLIED_WITHIN_S)
+        until(lambda: is_applied(site, objects), "the objects are applied", APPLIED_WITHIN_S)
     with operator_of(site) as (_, probes):
         address = f"http://{HOST}:{probes}"
         until(lambda: _count(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0)
         yield from islice(_records(_recorded(address)), cycles)
         yield {"cycle": "status", **_status(site)}
-
-
-@contextmanager
-def marks_by_anybody(site: Site) -> Iterator[None]:
-    """Lets the administrator make pods that bear Tonnage's marks, as a cluster has them whose operator was away."""
-    found = json.loads(site.kubectl("get", BINDING, "-o", "json"))
-    kept = {name: value for name, value in found["metadata"].items() if name in ("name", "labels", "annotations")}
-    site.kubectl("delete", BINDING)
-    yield
-    site.kubectl("create", "-f", "-", stdin={**found, "metadata": kept})
-
-
-def _is_applied(site: Site, objects: Mapping[str, Any]) -> bool:
-    """Whether the server took them all; it goes by a deleted binding for a moment."""
-    try:
-        site.kubectl("apply", "--server-side", "-f", "-", stdin=objects)
-    except ControlPlaneError as error:
-        if "ValidatingAdmissionPolicy" not in str(error):
-            raise
-        return False
-    return True
 
 
 def _recorded(address: str) -> list[RecordedCycle]:
@@ -241,9 +184,6 @@ def _status(site: Site) -> Mapping[str, object]:
     }
 
 
-BATCH_WITHIN_S = 120.0
-
-
 def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> Iterable[tuple[str, float]]:
     """Mean allocation of the loop in this process, and of the replay of its policy alone, percent."""
     brain = InlineBrain(Decisions(awaits_pods=True), stopped)
@@ -255,117 +195,24 @@ def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> 
     yield "replay", mean_allocation_pct(played, stream)
 
 
-def node_objects(trace: Snapshot) -> Iterable[Object]:
-    """Node manifests of a fleet."""
-    nodes = trace.nodes
-    for row, name in enumerate(nodes.names):
-        gpus, kind = int(nodes.gpus[row]), int(nodes.gpu_type[row])
-        labels = {"nvidia.com/gpu.product": trace.gpu_type_names[kind]} if gpus else {}
-        has = {"cpu": f"{nodes.cpu_milli[row]}m", "memory": f"{nodes.memory_bytes[row] // MIB}Mi"}
-        yield {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
-            "status": {"allocatable": has | ({GPU: str(gpus)} if gpus else {})},
-        }
-
-
-def pod_of(number: int, shape: PodShape, placer: str) -> Object:
-    """Pod as a user writes it for this placement mode."""
-    pod = dict(pod_object(number, shape, NAMESPACE, "tonnage" if placer == "bind" else "default-scheduler"))
-    types = {GPU_TYPES_ANNOTATION: ",".join(kind.lower() for kind in shape.gpu_types)} if shape.gpu_types else {}
-    pod["metadata"] = {**pod["metadata"], "annotations": pod["metadata"]["annotations"] | types}
-    if placer == "gate":
-        pod["spec"] = {**pod["spec"], "schedulingGates": [{"name": PLACEMENT_GATE}]}
-    return pod
-
-
-@dataclass(slots=True)
-class _ChurnedPods:
-    """Pods of the run on the API server."""
-
-    api: Connection
-    trace: Snapshot
-    placer: str
-    running: dict[str, PodShape] = field(default_factory=dict)
-    """Shapes of the pods with a node, by name."""
-    leaving: dict[int, list[str]] = field(default_factory=dict)
-    """Names of running pods, by the position in the stream at which they leave."""
-
-    async def arrive(self, positions: range, shapes: IntArray) -> dict[str, PodShape]:
-        """Creates pods; returns those that got a node. The others are deleted."""
-        made = {_pod_name(n): self.trace.pods.shapes[int(shapes[n])] for n in positions}
-        objects = [pod_of(n, self.trace.pods.shapes[int(shapes[n])], self.placer) for n in positions]
-        await _each(objects, lambda each: self.api.write("POST", pods_path(NAMESPACE), each))
-        bound = await self._bound(set(made))
-        await self.delete(made.keys() - bound)
-        placed = {name: shape for name, shape in made.items() if name in bound}
-        self.running |= placed
-        return placed
-
-    async def _bound(self, names: set[str]) -> set[str]:
-        """Pods that have a node, once all do or none got one for a while."""
-        bound: set[str] = set()
-        last_at_s = began_s = time.monotonic()
-        while len(bound) < len(names):
-            found = await items(self.api, pods_path(NAMESPACE), {"fieldSelector": "status.phase!=Running"})
-            waits = {each["metadata"]["name"] for each in found if not each["spec"].get("nodeName")}
-            now_bound = names - waits
-            if len(now_bound) > len(bound):
-                bound, last_at_s = now_bound, time.monotonic()
-            if time.monotonic() - last_at_s > QUIET_S:
-                break
-            if time.monotonic() - began_s > BATCH_WITHIN_S:
-                raise ControlPlaneError(f"a batch was not placed within {BATCH_WITHIN_S:g} s")
-            await asyncio.sleep(0.2)
-        return bound
-
-    async def delete(self, names: Iterable[str]) -> None:
-        now = {"gracePeriodSeconds": 0}
-        await _each(list(names), lambda name: self.api.write("DELETE", f"{pods_path(NAMESPACE)}/{name}", now))
-        for name in names:
-            self.running.pop(name, None)
-
-    @property
-    def gpu_milli(self) -> int:
-        return sum(shape.total_gpu_milli for shape in self.running.values())
-
-
 async def _churn(site: Site, trace: Snapshot, stream: ChurningStream, batch: int, placer: str) -> float:
     """Mean allocation over the batches after the fill, percent of the fleet's GPUs."""
     capacity_milli, readings = 1000 * int(trace.nodes.gpus.sum()), []
     requested_milli = np.cumsum(gpu_milli_of(trace.pods)[1][stream.pods])
     async with api_of(site) as api:
-        cluster = _ChurnedPods(api, trace, placer)
+        cluster = ChurnedPods(api, trace, placer)
         for first in range(0, len(stream.pods), batch):
             positions = range(first, min(first + batch, len(stream.pods)))
             await cluster.delete([name for n in positions for name in cluster.leaving.pop(n, ())])
             placed = await cluster.arrive(positions, stream.pods)
             for n in positions:
-                if _pod_name(n) in placed:
-                    cluster.leaving.setdefault(max(n + int(stream.stay[n]), positions[-1] + 1), []).append(_pod_name(n))
+                if pod_name(n) in placed:
+                    cluster.leaving.setdefault(max(n + int(stream.stay[n]), positions[-1] + 1), []).append(pod_name(n))
             allocated_pct = 100.0 * cluster.gpu_milli / capacity_milli
             say(f"{positions[-1] + 1}/{len(stream.pods)}: {allocated_pct:.2f} %")
             if 100.0 * requested_milli[positions[-1]] >= stream.measured_from_pct * capacity_milli:
                 readings.append(allocated_pct)
     return float(np.mean(readings))
-
-
-async def _each(what: Iterable[Any], call: Any) -> None:
-    """Calls several at a time."""
-    queue = iter(what)
-
-    async def worker() -> None:
-        for each in queue:
-            await call(each)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(IN_FLIGHT):
-            group.create_task(worker())
-
-
-def _pod_name(number: int) -> str:
-    return f"pod-{number:05d}"
 
 
 def _list(objects: Iterable[Object]) -> Object:

@@ -12,20 +12,17 @@ from urllib.request import urlopen
 import numpy as np
 
 from benchmarks.cases import CONTROL_PLANE, Row, case, say
-from benchmarks.operator import api_of, site_with
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection
 from simulator.controlplane.commands import HOST
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
 from tests.controlplane.health_taints import taints_s
-from tests.controlplane.installation import Site, operator_of
+from tests.controlplane.installation import Site, api_of, operator_of, site_with
 from tests.controlplane.processes import cpu_s, resident_mb
 from tests.controlplane.schedulers import Running, cycles
-from tests.controlplane.testbed import pods_path
+from tests.controlplane.testbed import pods_path, several_at_once, until_still
 
 NAMESPACE, STUCK = "running", "stuck"
-IN_FLIGHT = 32
-"""Requests of this benchmark at a time."""
 REST_S = 5.0
 """Time without a write after which all reports are done, seconds."""
 SETTLING_MIN = 8
@@ -237,20 +234,8 @@ def pod(number: int, namespace: str, gpus: int | None = None) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-async def _create(api: Connection, objects: list[Object]) -> None:
-    queue, says_at_s = iter(enumerate(objects, start=1)), time.monotonic() + SAYS_EVERY_S
-
-    async def worker() -> None:
-        nonlocal says_at_s
-        for number, each in queue:
-            await api.write("POST", pods_path(each["metadata"]["namespace"]), each)
-            if time.monotonic() >= says_at_s:
-                says_at_s = time.monotonic() + SAYS_EVERY_S
-                say(f"{number} of {len(objects)} pods are created")
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(IN_FLIGHT):
-            group.create_task(worker())
+async def _create(api: Connection, objects: Sequence[Object]) -> None:
+    await several_at_once(objects, lambda each: api.write("POST", pods_path(each["metadata"]["namespace"]), each))
 
 
 async def _filled(running: Running, quiet_s: float) -> int:
@@ -268,14 +253,13 @@ async def _filled(running: Running, quiet_s: float) -> int:
     return bound
 
 
-async def _at_rest(running: Running, within_s: float = 900.0) -> None:
+async def _at_rest(running: Running) -> None:
     """Wait until the operator writes nothing for a while. Raises ControlPlaneError."""
-    over_at_s, before = time.monotonic() + within_s, -1
-    while (now := sum(count for (resource, _), count in written(running).items() if resource != LEASES)) != before:
-        if time.monotonic() > over_at_s:
-            raise ControlPlaneError(f"after {within_s:.0f} s the operator still writes although nothing changes")
-        before = now
-        await asyncio.sleep(REST_S)
+
+    async def others() -> int:
+        return sum(count for (resource, _), count in written(running).items() if resource != LEASES)
+
+    await until_still(others, REST_S, within_s=900.0)
 
 
 async def _come_and_go(api: Connection, pods: int, churn: int, for_s: int) -> None:

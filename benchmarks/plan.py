@@ -5,43 +5,38 @@ One process, one core, unless a case says otherwise. Every plan is verified by c
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.cases import DATA, RAY, Row, case, numbers
-from benchmarks.plan_rivals import Outcome, best_fit_decreasing, direct_model
+from benchmarks.cases import DATA, Row, case, numbers
 from cluster.actions import Bind
-from cluster.arrays import IntArray
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
-from cluster.snapshot import PENDING, Snapshot
-from controller.brain.on_ray.ray_start import EMBEDDED, joined
+from cluster.snapshot import Snapshot
 from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
-from placement.batch.column_generation import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
 from placement.batch.columns import Memory
-from placement.batch.ladder import BatchPlan, BatchSettings, Pools, Rung, one_pool, plan_batch, seated
-from placement.batch.problem import SYSTEM_PRIORITY, Batch, batch_of
+from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
+from placement.batch.problem import batch_of
 from placement.batch.proposal import proposed, reason_of
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
 from tests.builders.plan_fleets import (
     ASKS,
+    PODS_PER_NODE,
     HeavyCase,
     churned,
     fleet,
     heavy_batch,
     odd_asks,
     openb_batch,
-    random_case,
+    partly_running,
     with_batch,
 )
+from tests.rigs.plan_rivals import Outcome, best_fit_decreasing, direct_model
 
-PODS_PER_NODE = 10
 CHURN_SHARE = 0.02
 """Fraction of the pods that are others before each warm plan."""
 RIVALS: Mapping[str, Callable[[Snapshot, float], Outcome]] = {
@@ -238,40 +233,6 @@ def plan_unseen(
                 }
 
 
-TIMES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
-"""Planning times, from the lowest stage to the highest."""
-
-
-@case(
-    "plan-growth",
-    "Plans of 200 random batches with seven planning times: the price must never rise.",
-    quick={"seeds": (1,)},
-)
-def plan_growth(*, seeds: Sequence[int] = numbers("1-200")) -> Iterator[Row]:
-    """A row for each batch; `wrong` where a plan with more time leaves out pods of a higher price, or starts dearer
-    nodes and leaves out as much."""
-    for seed in seeds:
-        seen = heavy_batch(random_case(seed), seed)
-        cpu_s, plans = timed(lambda now=seen: plans_of(now))  # type: ignore[misc]
-        is_worse = any(later.cost.rank > earlier.cost.rank for earlier, later in pairwise(plans))
-        yield {
-            "seed": seed,
-            "pods": len(seen.pods.pending),
-            "nodes": len(seen.nodes),
-            "rungs": [each.rung for each in plans],
-            "rounds": [each.rounds for each in plans],
-            "left_out_usd": [round(each.cost.left_out_usd, 6) for each in plans],
-            "node_usd": [round(each.cost.node_usd, 6) for each in plans],
-            "cpu_s": round(cpu_s, 2),
-            "wrong": f"seed {seed}: a plan is worse with more time" if is_worse else "",
-        }
-
-
-def plans_of(seen: Snapshot) -> list[BatchPlan]:
-    """Plan at each time, each from a cold start. Raises AssertionError for one that is not feasible."""
-    return [verified(seen, plan_batch(seen, Memory(), BatchSettings(within_s=within_s))) for within_s in TIMES_S]
-
-
 PLANNERS: Mapping[str, Decisions] = {
     "fallback": late_decisions(Decisions()),
     "columns": Decisions(planner="columns", within_s=LATE_S, batch=BatchSettings(within_s=LATE_S)),
@@ -308,81 +269,3 @@ def plan_late(
                     "cpu_s": round(took_s, 3),
                     "cut_short": [reason.code for reason in found.cut_short],
                 }
-
-
-def partly_running(pods: int, waiting: float, seed: int) -> Snapshot:
-    """A fleet on which all pods of a batch run but the fraction `waiting`, whole gangs of it."""
-    asks = odd_asks(seed)
-    seen = with_batch(fleet(pods // PODS_PER_NODE, asks), pods, seed, asks)
-    after = seated(seen, plan_batch(seen, Memory(), BatchSettings(), rung="best-fit").seats)
-    chance = np.random.default_rng([seed, pods])
-    gang_waits = np.append(chance.random(len(seen.gangs)) < waiting, False)
-    waits = np.where(seen.pods.gang >= 0, gang_waits[seen.pods.gang], chance.random(pods) < waiting)
-    node, devices = np.where(waits, PENDING, after.pods.node), np.where(waits, 0, after.pods.devices)
-    priority = np.where(waits, 0, min(1, SYSTEM_PRIORITY - 1))
-    return replace(after, pods=replace(after.pods, node=node, devices=devices, priority=priority))
-
-
-class PricerActor:
-    """Ray actor that prices node kinds."""
-
-    def price(self, task: PricingTask) -> PricingAnswer:
-        return price_pool(task)
-
-
-@case(
-    "plan-pricing",
-    "Seconds of plans with kinds of nodes priced in turn and by two actors on Ray.",
-    quick={"pods": (500,), "seeds": (1,)},
-    needs=(RAY,),
-)
-def plan_pricing(
-    *, pods: Sequence[int] = (1000, 10_000), seeds: Sequence[int] = (1, 2), workers: int = 2
-) -> Iterator[Row]:
-    """A row for each size and seed: seconds of both plans and of pricing in them, by both methods."""
-
-    def dealt(batch: Batch) -> Sequence[IntArray]:
-        # In turn, because neighbouring kinds are similar: about equal work.
-        kinds = np.arange(len(batch.kinds))
-        return [kinds[n::workers] for n in range(min(workers, len(kinds)))]
-
-    with joined(EMBEDDED, cores=workers) as ray:
-        actors = [ray.remote(num_cpus=1)(PricerActor).remote() for _ in range(workers)]
-
-        def price_on_ray(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
-            calls = [actors[n % workers].price.remote(task) for n, task in enumerate(tasks)]
-            answers: Sequence[PricingAnswer] = ray.get(calls, timeout=60.0)
-            return answers
-
-        ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=60.0)
-        for count in pods:
-            for seed in seeds:
-                asks = odd_asks(seed)
-                first = with_batch(fleet(count // PODS_PER_NODE, asks), count, seed, asks)
-                both = (first, churned(first, CHURN_SHARE, seed, asks))
-                here, in_turn = _priced(both, one_pool, price_in_turn)
-                there, on_ray = _priced(both, dealt, price_on_ray)
-                row: Row = {"pods": count, "seed": seed, "in_turn": here, "ray": there, "same": in_turn == on_ray}
-                yield row | {"wrong": "" if in_turn == on_ray else f"{count} pods, seed {seed}: other plans on Ray"}
-
-
-def _priced(both: Sequence[Snapshot], dealt: Pools, pricers: Pricers) -> tuple[Row, list[Any]]:
-    """Seconds of a cold and a warm plan and of pricing in them, and the contents of both plans."""
-    spent_s = [0.0]
-
-    def priced(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
-        began_s = time.perf_counter()
-        answers = pricers(tasks)
-        spent_s[0] += time.perf_counter() - began_s
-        return answers
-
-    seconds: Row = {}
-    contents: list[Any] = []
-    memory = Memory()
-    for name, seen in zip(("cold", "warm"), both, strict=True):
-        spent_s[0], began_s = 0.0, time.perf_counter()
-        found = plan_batch(seen, memory, BatchSettings(), rung="columns", dealt=dealt, pricers=priced)
-        seconds |= {f"{name}_s": round(time.perf_counter() - began_s, 3), f"{name}_pricing_s": round(spent_s[0], 3)}
-        contents.append((found.usd_per_hour, found.bound_usd, found.seats.row.tolist(), found.seats.node.tolist()))
-        memory = found.memory
-    return seconds, contents

@@ -35,6 +35,8 @@ QUICK = {
     "seeds": (1,),
     "policies": ("no-cap", "tonnage"),
 }
+QUICK_ALONE = {**QUICK, "policies": ("tonnage",)}
+"""Of the cases that differ in their load alone."""
 SHIPPED = PowerRules()
 NONE = 1e-9
 """In place of 0, where a rule must be above it."""
@@ -90,28 +92,28 @@ def _worst(rows: Sequence[Row], by: str) -> Rows:
     "power-small-load",
     "The same under the load of a smaller model (simulated).",
     given={"rate": SMALL_LOAD},
-    quick=QUICK,
+    quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )
 @case(
     "power-short-requests",
     "The same with the short requests of a public trace (simulated).",
     given={"mix": "code", "lengths": LENGTHS},
-    quick={**QUICK, "lengths": None},
+    quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )
 @case(
     "power-batching",
     "The same with continuous batching, seven days (simulated).",
     given={"mix": "code", "batch": 16, "days": 7, "extra": (0.3,)},
-    quick=QUICK,
+    quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )
 @case(
     "power-hottest-hours",
     "The same in the hottest hours alone (simulated).",
     given={"above": 0.62, "extra": (0.3, 0.4, 0.5), "policies": ("no-cap", "polca", "tonnage")},
-    quick=QUICK,
+    quick=QUICK_ALONE,
     summary=partial(_worst, by="policy"),
 )
 def power(

@@ -237,17 +237,22 @@ def idle_summary(rows: Sequence[Row]) -> Rows:
 @case(
     "scaling-idle",
     "Cost of idle nights with scale to zero, without it, and under a timer (simulated).",
-    quick={"leads": (5.0,), "train_days": 1, "days": 1},
+    quick={"leads": (5.0,), "nights": tuple(NIGHTS)[:1], "train_days": 1, "days": 1},
     summary=idle_summary,
 )
 def scaling_idle(
-    *, leads: Sequence[float] = (2.0, 5.0), train_days: int = 7, days: int = 7, seeds: Sequence[int] = (1,)
+    *,
+    leads: Sequence[float] = (2.0, 5.0),
+    nights: Sequence[str] = tuple(NIGHTS),
+    train_days: int = 7,
+    days: int = 7,
+    seeds: Sequence[int] = (1,),
 ) -> Iterator[Row]:
     """A row for each kind of night, lead time and policy. Hours are those of replicas from order to stop; missed load
     counts 99 times. Up to three replicas in office hours."""
     for seed in seeds:
-        for nights in NIGHTS:
-            scenario = scenario_of(idle_trace(nights, seed, train_days + days), train_days, days, replica_load=1.0)
+        for kind in nights:
+            scenario = scenario_of(idle_trace(kind, seed, train_days + days), train_days, days, replica_load=1.0)
             outlook = outlook_of(forecasts_of(scenario))
             day = len(scenario.load) * scenario.step_s / 86_400
             for minutes in leads:

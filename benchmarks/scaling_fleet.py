@@ -10,7 +10,6 @@ import numpy as np
 
 from benchmarks.cases import DATA, Row, case, say
 from benchmarks.mix import PROFILES
-from benchmarks.mix_profiles import ProfileSet, read_profiles, roofline_profiles
 from cluster.autoscaling import ScalingObjective
 from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
@@ -30,6 +29,7 @@ from tests.rigs.scaling.mixed_policies import (
     single_type,
     static_mix,
 )
+from tests.rigs.serving_profiles import ProfileSet, read_profiles, roofline_profiles
 
 MODEL = "m"
 SINGLE = "hpa-single"

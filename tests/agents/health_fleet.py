@@ -20,7 +20,6 @@ from typing import Any
 
 import yaml
 
-from benchmarks.health import job_of, read_job
 from controller.loops.health.analyser_process import BySize
 from controller.loops.health.job_stream import frames_in
 from controller.loops.health.loop import ReportQueue
@@ -39,6 +38,7 @@ from power.leases.messages import Inventory, Keys, Report, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
 from simulator.health.recorder_frames import TICK_S
+from tests.rigs.health.large_job import job_of, read_job
 from tonnage import records
 from tonnage.records import RECORD_BYTES
 

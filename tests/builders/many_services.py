@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.mix_profiles import CHIPS, GRID, Chip, lognormal_share, roofline_table
 from cluster.arrays import FloatArray
 from cluster.demand import Slo
 from tests.mix_exact.fleets import OURS, PRODUCT_LABEL, Manifest
 from tests.mix_exact.oracle import Service, fleet_of, room_for
+from tests.rigs.serving_profiles import CHIPS, GRID, Chip, lognormal_share, roofline_table
 
 PRICES = (0.7, 1.01, 2.2, 3.67, 7.5)
 """On-demand dollars per hour of the first five types; further ones repeat them a little dearer."""

@@ -16,6 +16,7 @@ from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import WHOLE_GPU_MILLI, Gang, GpuType, PodShape
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchSettings, plan_batch, seated
+from placement.batch.problem import SYSTEM_PRIORITY
 from simulator.openb.trace_reader import OPENB_PRICES, read_trace
 
 GIB = 2**30
@@ -312,3 +313,19 @@ def _whole_gangs(seen: Snapshot, stays: BoolArray, chance: np.random.Generator, 
     of_gang = np.append(chance.random(len(seen.gangs)) < share, False)
     kept: BoolArray = np.where(seen.pods.gang >= 0, of_gang[seen.pods.gang], stays)
     return kept
+
+
+PODS_PER_NODE = 10
+
+
+def partly_running(pods: int, waiting: float, seed: int) -> Snapshot:
+    """A fleet on which all pods of a batch run but the fraction `waiting`, whole gangs of it."""
+    asks = odd_asks(seed)
+    seen = with_batch(fleet(pods // PODS_PER_NODE, asks), pods, seed, asks)
+    after = seated(seen, plan_batch(seen, Memory(), BatchSettings(), rung="best-fit").seats)
+    chance = np.random.default_rng([seed, pods])
+    gang_waits = np.append(chance.random(len(seen.gangs)) < waiting, False)
+    waits = np.where(seen.pods.gang >= 0, gang_waits[seen.pods.gang], chance.random(pods) < waiting)
+    node, devices = np.where(waits, PENDING, after.pods.node), np.where(waits, 0, after.pods.devices)
+    priority = np.where(waits, 0, min(1, SYSTEM_PRIORITY - 1))
+    return replace(after, pods=replace(after.pods, node=node, devices=devices, priority=priority))

@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,17 @@ import yaml
 
 from cluster.errors import ControlPlaneError
 from controller.api.kinds import OWN_KINDS
+from controller.kube.connection import Connection, connect
+from controller.kube.credentials import ApiAccess
 from deploy import release_files
 from simulator.controlplane import processes
-from simulator.controlplane.binaries import Programs
-from simulator.controlplane.commands import HOST
-from simulator.controlplane.server import SOURCES, ControlPlane
+from simulator.controlplane.binaries import Programs, control_plane_programs, progress_on
+from simulator.controlplane.commands import HOST, ControlPlaneSettings, Folder
+from simulator.controlplane.server import SOURCES, ControlPlane, down, up
 from tests.controlplane.schedulers import Running, free_ports, fresh_log, says_ok, wait_until
+from tests.controlplane.testbed import ANSWER_WITHIN_S, LEASE_S
 
+Object = Mapping[str, Any]
 ACCOUNT = "tonnage"
 """Service account that the chart creates for the operator."""
 
@@ -110,3 +115,52 @@ def until(claim: Callable[[], bool], what: str, within_s: float, pause_s: float 
         if time.monotonic() > over_at_s:
             raise ControlPlaneError(f"not within {within_s:g} s: {what}")
         time.sleep(pause_s)
+
+
+BINDING = "validatingadmissionpolicybinding/tonnage-marks"
+
+
+@contextmanager
+def site_with(nodes: Iterable[Object] | str, values: Mapping[str, Any] | None = None) -> Iterator[Site]:
+    """The chart with these values on a control plane of its own with these nodes. Raises ControlPlaneError."""
+    programs = control_plane_programs(progress_on(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="tonnage-operator-", ignore_cleanup_errors=True) as path:
+        folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
+        text = nodes if isinstance(nodes, str) else yaml.dump_all(nodes, Dumper=yaml.CSafeDumper)
+        manifests.write_text(text, encoding="utf-8")
+        try:
+            yield installed_on(
+                up(folder, ControlPlaneSettings(manifests=str(manifests), lease_s=LEASE_S), programs), programs, values
+            )
+        finally:
+            if folder.state.exists():
+                down(folder, delete=True)
+
+
+@asynccontextmanager
+async def api_of(site: Site) -> AsyncIterator[Connection]:
+    """A connection as administrator."""
+    access = ApiAccess(kubeconfig=str(site.server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
+    async with await connect(access, time.monotonic) as api:
+        yield api
+
+
+@contextmanager
+def marks_by_anybody(site: Site) -> Iterator[None]:
+    """Lets the administrator make pods that bear Tonnage's marks, as a cluster has them whose operator was away."""
+    found = json.loads(site.kubectl("get", BINDING, "-o", "json"))
+    kept = {name: value for name, value in found["metadata"].items() if name in ("name", "labels", "annotations")}
+    site.kubectl("delete", BINDING)
+    yield
+    site.kubectl("create", "-f", "-", stdin={**found, "metadata": kept})
+
+
+def is_applied(site: Site, objects: Mapping[str, Any]) -> bool:
+    """Whether the server took them all; it goes by a deleted binding for a moment."""
+    try:
+        site.kubectl("apply", "--server-side", "-f", "-", stdin=objects)
+    except ControlPlaneError as error:
+        if "ValidatingAdmissionPolicy" not in str(error):
+            raise
+        return False
+    return True

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ LEASE_S = 7200
 ANSWER_WITHIN_S = 300.0
 """Request timeout, seconds; deleting thousands of pods is one request."""
 Object = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,31 @@ async def put(api: Connection, path: str, objects: Iterable[Object]) -> None:
 
 async def create_pods(api: Connection, workload: Workload, namespace: str, scheduler: str) -> None:
     """Create the pods in order, several at a time."""
-    queue = iter(enumerate(workload.shapes))
+    made = (pod_object(number, shape, namespace, scheduler) for number, shape in enumerate(workload.shapes))
+    await several_at_once(made, lambda pod: api.write("POST", pods_path(namespace), pod))
+
+
+async def several_at_once(what: Iterable[T], call: Callable[[T], Awaitable[object]]) -> None:
+    """Calls for each in order, several at a time."""
+    queue = iter(what)
 
     async def worker() -> None:
-        for number, shape in queue:
-            await api.write("POST", pods_path(namespace), pod_object(number, shape, namespace, scheduler))
+        for each in queue:
+            await call(each)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
             group.create_task(worker())
+
+
+async def until_still(count: Callable[[], Awaitable[int]], pause_s: float, within_s: float) -> None:
+    """Wait until a count of writes stays the same for a pause. Raises ControlPlaneError."""
+    over_at_s, before = time.monotonic() + within_s, -1
+    while (now := await count()) != before:
+        if time.monotonic() > over_at_s:
+            raise ControlPlaneError(f"after {within_s:.0f} s there are still writes although nothing changes")
+        before = now
+        await asyncio.sleep(pause_s)
 
 
 async def delete_pods(api: Connection, namespace: str) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.mix import solve_textbook
 from cluster.plans import Reason
 from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.budget import stopped
@@ -18,6 +17,7 @@ from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.problem import MixAnswer, MixQuestion, mix_cost, total_cost
 from tests.builders.fleet import node, world
 from tests.builders.mix import ample, need, profile, question, service
+from tests.rigs.textbook_mix import solve_textbook
 
 PRICES = st.sampled_from([0.7, 1.01, 1.5, 3.67, 7.516])
 THROUGHPUTS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 2.0, 3.5, 8.0])

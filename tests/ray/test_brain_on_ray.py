@@ -48,11 +48,23 @@ def test_the_same_snapshot_and_seed_make_the_same_plan_inline_and_on_ray(brain: 
     inline = InlineBrain(DECISIONS, time.monotonic)
     before = brain.counts.plans["ray"]
 
-    for seed in range(20):  # 200 in benchmarks/brain.py
+    for seed in range(20):  # all 200 in the slow test below
         seen = random_cluster(seed)
         assert plans_alike(brain.plan(seen, LONG_S), inline.plan(seen, LONG_S)), f"seed {seed}"
 
     assert brain.counts.plans["ray"] - before == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shares", [1, 4])
+def test_two_planners_plan_two_hundred_clusters_as_inline_does_divided_or_not(shares: int) -> None:
+    decisions = replace(DECISIONS, shares=shares)
+    inline = InlineBrain(decisions, time.monotonic)
+    with embedded(decisions, planners=2) as made:
+        for seed in range(1 if shares > 1 else 0, 200, 2):  # the odd ones are divided
+            seen = random_cluster(seed)
+            assert plans_alike(inline.plan(seen, LONG_S), made.plan(seen, LONG_S)), f"seed {seed}"
+        assert not made.counts.fallbacks
 
 
 def test_a_planner_that_is_killed_is_back_without_a_new_brain(brain: RayBrain) -> None:

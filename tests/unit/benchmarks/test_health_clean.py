@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks import health_clean
-from benchmarks.health_clean import BASELINE, LONGEST, STEP_S, Block, InUse, job_looked_at
+from benchmarks.health_clean import LONGEST
 from health.analysis.excess import Tier
 from health.verdicts.verdict import Part
+from tests.rigs.health.clean_job import BASELINE, STEP_S, Block, InUse, job_looked_at
 
 
 def block_of(seed: int) -> tuple[Block, InUse]:

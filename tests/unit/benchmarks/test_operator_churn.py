@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.operator import node_objects, pod_of
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.openb.generator import generate, trace_of
 from tests.builders.whole_gpu_pods import gpu_type_objects
+from tests.controlplane.churned_pods import node_objects, pod_of
 
 TRACE = trace_of(generate(20, mix="gpuspec33", seed=1), {})
 

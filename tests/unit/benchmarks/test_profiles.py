@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.mix_profiles import read_profiles
 from cluster.errors import ConfigError
+from tests.rigs.serving_profiles import read_profiles
 
 FULL: dict[str, Any] = {
     "input_buckets": [100, 200],

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.traffic import Arrivals, figures_of, fleet_of, played, traffic_churn
+from benchmarks.traffic import figures_of, played, traffic_churn
+from tests.rigs.traffic import Arrivals, fleet_of
 
 
 def test_two_gangs_that_must_span_leaves_are_counted_while_both_run() -> None:
