@@ -61,7 +61,7 @@ test-parts: $(READY)
 test-rest: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS:%=--constraint %) --editable '.[dev,chart]'
 	@$(BIN)/python -m simulator.controlplane --skippable >/dev/null || true
-	@$(BIN)/python -m simulator.kernel >/dev/null || echo "a guest kernel is missing: tests that need it are skipped" >&2
+	@$(BIN)/python -m tests.rigs.kernel >/dev/null || echo "a guest kernel is missing: tests that need it are skipped" >&2
 	@$(MAKE) --no-print-directory --keep-going --jobs=1 test-slow test-emulated test-ray test-controlplane
 
 .PHONY: test-slow

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.cases import DATA, EMULATED, GUEST, Row, Rows, case, numbers, say
 from benchmarks.tables import grouped
 from isolation.settings import Rung, Settings
-from simulator.kernel.guest import Guest, booted
 from tests.kernel.attacks import ATTACKS, CALLS
+from tests.rigs.kernel.guest import Guest, booted
 from tests.rigs.sandboxes.model import MODELLED, Model, modelled
 from tests.rigs.sandboxes.replay import TIMEOUT_FACTOR
 from tests.rigs.sandboxes.runs import (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from cluster.errors import ArchiveUnreachableError, GuestError
-from simulator.kernel.guest import Guest, Kernel, booted, prepare
+from tests.rigs.kernel.guest import Guest, Kernel, booted, prepare
 
 # No deadline for single examples: a busy machine is not a failure.
 settings.register_profile("tonnage", deadline=None, print_blob=True)

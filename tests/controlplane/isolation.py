@@ -15,7 +15,7 @@ from isolation.tree import Level
 from nodeagent.controller_link import ControllerLink
 from power.leases.messages import Inventory, Keys, Refusal, opened_text, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node
-from simulator.kernel.guest import Guest
+from tests.rigs.kernel.guest import Guest
 
 OURS = "tonnage.dev/v1alpha1"
 REMOTE = "tests.kernel.remote"

@@ -10,12 +10,12 @@ from controller.api.kinds import OWN_KINDS
 from power.leases.messages import Keys
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.commands import ControlPlaneSettings
-from simulator.kernel.guest import Guest
 from tests.agents.agent_process import KEY, write_keys
 from tests.controlplane.isolation import FakeIsolation, GuestIsolation, agent_pod, isolating_agent, linked, policy
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator, until
 from tests.controlplane.servers import StartServer
+from tests.rigs.kernel.guest import Guest
 
 pytestmark = pytest.mark.controlplane
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulator.kernel.guest import Guest
 from tests.conftest import guest_of
 from tests.contracts.cgroups.stage import KernelStage, Stage
+from tests.rigs.kernel.guest import Guest
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """What User-Mode Linux cannot show of a kernel: pressure information, two CPUs, cpusets."""
 
-from simulator.kernel.guest import Guest
 from tests.emulated.in_machine import SPIN_S
 from tests.kernel.test_enforcer import agent, run_of
+from tests.rigs.kernel.guest import Guest
 from tests.rigs.sandboxes.runs import as_json
 
 MACHINE = "tests.emulated.in_machine"

@@ -25,7 +25,8 @@ def test_the_table_of_metrics_is_the_one_in_the_code() -> None:
 
 def test_every_metric_that_a_page_of_docs_names_is_one_of_the_operator_or_of_the_agent() -> None:
     agent = (ROOT / "nodeagent" / "metrics.py").read_text(encoding="utf-8")
-    known = {*re.findall(r"\btonnage_\w+", reference()), *re.findall(r"\btonnage_agent_\w+", agent)}
+    of_agent = (f"tonnage_agent_{name}" for name in re.findall(r'_(?:gauge|counter)\("(\w+)"', agent))
+    known = {*re.findall(r"\btonnage_\w+", reference()), *of_agent}
     suffixes = ("", "_total", "_bucket", "_sum", "_count")
     named = {
         f"{page.name}: {name}"

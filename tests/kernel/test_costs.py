@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.kernel.guest import Guest
+from tests.rigs.kernel.guest import Guest
 
 COSTS = "tests.rigs.sandboxes.costs"
 

@@ -15,7 +15,7 @@ from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
 from isolation.state import CallDemand
 from nodeagent.sandboxes.enforcer import Enforcer
-from simulator.kernel.guest import Guest
+from tests.rigs.kernel.guest import Guest
 from tests.rigs.launcher import run_in
 from tests.rigs.sandboxes.runs import SandboxPolicyName, SandboxRun, as_json
 from tests.rigs.sandboxes.traces import AgentPhase, AgentTrace, CallTrace

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from cluster.errors import GuestError
-from simulator.kernel.guest import Guest
+from tests.rigs.kernel.guest import Guest
 
 
 def test_a_program_in_the_guest_returns_its_output_and_exit_code(guest: Guest) -> None:

@@ -1,13 +1,11 @@
 """Programs that start inside a cgroup, and what this machine's kernel is capable of."""
 
-from simulator.kernel.guest import ROOT, Guest
+from tests.rigs.kernel.guest import ROOT, Guest
 
 SETUP = """
 import os, sys, pathlib
 sys.path.insert(0, {root!r})
 from isolation.cgroupfs import CgroupFs, host_facts
-from isolation.tree import capability_of
-from tests.rigs.launcher import run_in, start_in
 from isolation.tree import capability_of
 from tests.rigs.launcher import run_in
 root = pathlib.Path("/sys/fs/cgroup")

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from simulator.kernel.guest import Guest
 from tests.kernel.node import (
     FOLDER,
     ROOT,
@@ -25,6 +24,7 @@ from tests.kernel.node import (
     waiting_for,
 )
 from tests.kernel.test_sandbox_client import run
+from tests.rigs.kernel.guest import Guest
 from tests.rigs.launcher import fork_into
 from tonnage import sandbox
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from isolation.ledger import MIB
-from simulator.kernel.guest import Guest
 from tests.kernel.node import FOLDER, begin_in_pod, hog, in_pod, result_of, running_node, uid_of, waiting_for
+from tests.rigs.kernel.guest import Guest
 from tonnage import sandbox
 
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from cluster.errors import GuestError
 from isolation.cgroupfs import CgroupFs
 from isolation.tree import CgroupFiles
-from simulator.kernel.guest import Guest
 from tests.builders.fake_cgroups import FakeCgroups
+from tests.rigs.kernel.guest import Guest
 from tests.rigs.launcher import run_in
 
 MIB = 1 << 20

@@ -1,10 +1,10 @@
-"""`python -m simulator.kernel`: fetches the guest kernels where the cache has none, and says which are ready."""
+"""`python -m tests.rigs.kernel`: fetches the guest kernels where the cache has none, and says which are ready."""
 
 import sys
 from typing import get_args
 
 from cluster.errors import GuestError
-from simulator.kernel.guest import Kernel, prepare
+from tests.rigs.kernel.guest import Kernel, prepare
 
 
 def main() -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ArchiveUnreachableError, GuestError
-from simulator.kernel.guest import pinned
-from simulator.kernel.packages import ARCHIVES, C_LIBRARY, KERNEL, Package, archives_of, cache_folder, fetched, unpack
 from tests.conftest import is_failure
+from tests.rigs.kernel.guest import pinned
+from tests.rigs.kernel.packages import ARCHIVES, C_LIBRARY, KERNEL, Package, archives_of, cache_folder, fetched, unpack
 
 
 def deb(files: dict[str, bytes]) -> bytes:

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from cluster.errors import GuestError
 from simulator.controlplane.processes import locked
-from simulator.kernel.packages import Package, archives_of, fetched, folder_of, kernel_program, unpack
+from tests.rigs.kernel.packages import Package, archives_of, fetched, folder_of, kernel_program, unpack
 
 PINS = Path(__file__).with_name("debian13.sha256")
 """Packages, a checksum and a path in Debian's archive a line: QEMU, virtiofsd, the kernel, and what those need."""
@@ -112,7 +112,7 @@ def pinned() -> tuple[Package, ...]:
 Kernel = Literal["uml", "emulated"]
 """User-Mode Linux: one CPU. Emulated: ten times slower, with two CPUs, PSI and cpusets."""
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 """Folder from which the guest imports our code."""
 
 BOOT_WITHIN_S = 600.0
@@ -126,7 +126,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
-INIT = (f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1", "--", "-m", "simulator.kernel.guest_init")
+INIT = (f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1", "--", "-m", "tests.rigs.kernel.guest_init")
 """Last words of the kernel's command line. Those of the form NAME=value that it does not know reach init."""
 
 LAST_LINES = 15

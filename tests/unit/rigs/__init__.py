@@ -1,0 +1,1 @@
+"""Rigs hold their own rules."""
