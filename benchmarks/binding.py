@@ -24,23 +24,10 @@ from simulator.controlplane.commands import API_SERVER, ETCD, Folder
 from simulator.controlplane.server import ControlPlane, down, process_of
 from simulator.openb.generator import generate
 from tests.builders.whole_gpu_pods import Workload, crowd, fitting, overload, pod_object
+from tests.controlplane import testbed
 from tests.controlplane.packed import packed
 from tests.controlplane.processes import cpu_s, resident_mb
 from tests.controlplane.schedulers import CONTENDERS, Contender, Running, cycles
-from tests.controlplane.testbed import (
-    Cpu,
-    Rig,
-    Tally,
-    create_pods,
-    delete_pods,
-    items,
-    pods_path,
-    rig_on,
-    server_with,
-    tallied,
-    until_still,
-    without_kubelets,
-)
 
 QUIET_S = 8.0
 """Time without a bind after which a scheduler is done, seconds: the remaining pods fit nowhere."""
@@ -89,7 +76,7 @@ def binding(
         if overload_share:
             work = overload(generate(nodes, seed=seed).gpus, overload_share, seed)
         with control_plane(nodes, seed) as (server, programs):
-            bare = without_kubelets(server, programs)
+            bare = testbed.without_kubelets(server, programs)
             for _ in range(rounds):
                 for name in contenders:
                     yield asyncio.run(
@@ -130,23 +117,23 @@ def control_plane(nodes: int, seed: int) -> Iterator[tuple[ControlPlane, Program
     programs = control_plane_programs(progress_on(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="tonnage-binding-", ignore_cleanup_errors=True) as path:
         try:
-            yield server_with(Folder(Path(path)), programs, nodes, seed), programs
+            yield testbed.server_with(Folder(Path(path)), programs, nodes, seed), programs
         finally:
             down(Folder(Path(path)))
 
 
-async def _on(server: ControlPlane, programs: Programs, work: Callable[[Rig], Awaitable[Row]]) -> Row:
-    async with rig_on(server, programs) as rig:
+async def _on(server: ControlPlane, programs: Programs, work: Callable[[testbed.Rig], Awaitable[Row]]) -> Row:
+    async with testbed.rig_on(server, programs) as rig:
         return await work(rig)
 
 
-async def backlog_round(rig: Rig, contender: Contender, workload: Workload) -> Row:
+async def backlog_round(rig: testbed.Rig, contender: Contender, workload: Workload) -> Row:
     """Round in which all pods are pending and observed before the scheduler leads, as after a change of leader."""
     await hold(rig.api, contender.lease)
     async with begun(rig, contender) as (running, namespace):
-        await create_pods(rig.api, workload, namespace, contender.scheduler)
+        await testbed.create_pods(rig.api, workload, namespace, contender.scheduler)
         await digested(running)
-        async with tallied(rig.api, *watches(namespace)) as (bound, events):
+        async with testbed.tallied(rig.api, *watches(namespace)) as (bound, events):
             before = cpu_now(rig, running)
             await release(rig.api, contender.lease)
             start_s = await taken_at_s(rig.api, contender.lease)
@@ -156,17 +143,17 @@ async def backlog_round(rig: Rig, contender: Contender, workload: Workload) -> R
 
 
 @asynccontextmanager
-async def begun(rig: Rig, contender: Contender) -> AsyncIterator[tuple[Running, str]]:
+async def begun(rig: testbed.Rig, contender: Contender) -> AsyncIterator[tuple[Running, str]]:
     """The scheduler's process, and a namespace that is emptied afterwards."""
     made = await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"generateName": "round-"}})
     namespace = str(msgspec.json.decode(made)["metadata"]["name"])
     async with started(rig, contender, {}) as running:
         yield running, namespace
-    await delete_pods(rig.api, namespace)
+    await testbed.delete_pods(rig.api, namespace)
 
 
 @asynccontextmanager
-async def started(rig: Rig, contender: Contender, settings: Mapping[str, object]) -> AsyncIterator[Running]:
+async def started(rig: testbed.Rig, contender: Contender, settings: Mapping[str, object]) -> AsyncIterator[Running]:
     """The scheduler's process with these settings."""
     running = await asyncio.to_thread(contender.start, rig.server, rig.programs, settings)
     try:
@@ -178,10 +165,10 @@ async def started(rig: Rig, contender: Contender, settings: Mapping[str, object]
 def watches(namespace: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
     """(path, query) of the watches for bound pods and Events."""
     events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-    return (pods_path(namespace), {"fieldSelector": "spec.nodeName!="}), (events, {})
+    return (testbed.pods_path(namespace), {"fieldSelector": "spec.nodeName!="}), (events, {})
 
 
-async def until_done(bound: Tally, events: Tally, pods: int, start_s: float) -> None:
+async def until_done(bound: testbed.Tally, events: testbed.Tally, pods: int, start_s: float) -> None:
     """Wait until the scheduler is done. Raises ControlPlaneError when nothing is bound, or after the time limit."""
     while bound.count < pods and bound.quiet_s(start_s) < QUIET_S and time.time() - start_s < LIMIT_S:
         await asyncio.sleep(0.05)
@@ -192,17 +179,20 @@ async def until_done(bound: Tally, events: Tally, pods: int, start_s: float) -> 
 
 
 async def record_of(
-    rig: Rig,
+    rig: testbed.Rig,
     contender: Contender,
     workload: Workload,
     namespace: str,
     start_s: float,
-    bound: Tally,
-    events: Tally,
-    used: Cpu,
+    bound: testbed.Tally,
+    events: testbed.Tally,
+    used: testbed.Cpu,
 ) -> Row:
     """Record of the counts, and of the packing according to the API server's objects."""
-    nodes, pods = await items(rig.api, "/api/v1/nodes"), await items(rig.api, pods_path(namespace))
+    nodes, pods = (
+        await testbed.items(rig.api, "/api/v1/nodes"),
+        await testbed.items(rig.api, testbed.pods_path(namespace)),
+    )
     found = packed(nodes, pods)
     bound_s = bound.last_at_s - start_s
     told_s = max(bound_s, events.last_at_s - start_s)
@@ -228,9 +218,9 @@ async def record_of(
     }
 
 
-def cpu_now(rig: Rig, running: Running) -> Cpu:
+def cpu_now(rig: testbed.Rig, running: Running) -> testbed.Cpu:
     folder = rig.server.folder
-    return Cpu(
+    return testbed.Cpu(
         api=cpu_s(process_of(folder, API_SERVER).pid),
         etcd=cpu_s(process_of(folder, ETCD).pid),
         scheduler=cpu_s(running.process.pid),
@@ -303,18 +293,18 @@ RESYNC_S = 2.0
 WRITES = re.compile(r'^apiserver_request_total\{([^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*)\} (\S+)$', re.M)
 
 
-async def running_record(rig: Rig, workload: Workload, idle_s: float, churn_s: int, churn: int) -> Row:
+async def running_record(rig: testbed.Rig, workload: Workload, idle_s: float, churn_s: int, churn: int) -> Row:
     """Record of one run: Tonnage places pods, simulated kubelets start them; an idle phase; then churn."""
     await free(rig.api, CONTENDERS["tonnage"].lease)
     await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     async with (
         started(rig, CONTENDERS["tonnage"], {"resync_s": RESYNC_S, "log_level": "debug"}) as running,
-        tallied(rig.api, (pods_path(NAMESPACE), {"fieldSelector": "status.phase=Running"})) as (runs,),
+        testbed.tallied(rig.api, (testbed.pods_path(NAMESPACE), {"fieldSelector": "status.phase=Running"})) as (runs,),
     ):
         await taken_at_s(rig.api, CONTENDERS["tonnage"].lease)
-        await create_pods(rig.api, workload, NAMESPACE, "tonnage")
+        await testbed.create_pods(rig.api, workload, NAMESPACE, "tonnage")
         await until_count(runs, len(workload.shapes))
-        await until_still(lambda: writes(rig), REST_S, LIMIT_S)
+        await testbed.until_still(lambda: writes(rig), REST_S, LIMIT_S)
         filled_mb, since = resident_mb(running.process.pid), len(cycles(running))
         before, cpu_before_s = await writes(rig), cpu_s(running.process.pid)
         await asyncio.sleep(idle_s)
@@ -343,7 +333,7 @@ async def running_record(rig: Rig, workload: Workload, idle_s: float, churn_s: i
         }
 
 
-async def until_count(started: Tally, count: int) -> None:
+async def until_count(started: testbed.Tally, count: int) -> None:
     begin_s = time.time()
     while started.count < count:
         if started.quiet_s(begin_s) > LIMIT_S:
@@ -351,20 +341,20 @@ async def until_count(started: Tally, count: int) -> None:
         await asyncio.sleep(0.1)
 
 
-async def come_and_go(rig: Rig, workload: Workload, churn_s: int, churn: int) -> None:
+async def come_and_go(rig: testbed.Rig, workload: Workload, churn_s: int, churn: int) -> None:
     """Churn: each second the oldest pods are deleted and as many of the same shapes are created."""
     shapes, count = workload.shapes, len(workload.shapes)
     begin_s = time.monotonic()
     for second in range(churn_s):
         for number in range(second * churn, (second + 1) * churn):
             old, new = number, number + count
-            await rig.api.write("DELETE", f"{pods_path(NAMESPACE)}/pod-{old:05d}")
+            await rig.api.write("DELETE", f"{testbed.pods_path(NAMESPACE)}/pod-{old:05d}")
             pod = pod_object(new, shapes[old % count], NAMESPACE, "tonnage")
-            await rig.api.write("POST", pods_path(NAMESPACE), pod)
+            await rig.api.write("POST", testbed.pods_path(NAMESPACE), pod)
         await asyncio.sleep(max(0.0, begin_s + second + 1 - time.monotonic()))
 
 
-async def writes(rig: Rig) -> int:
+async def writes(rig: testbed.Rig) -> int:
     """Number of writes that the API server has accepted, without renewals of Leases."""
     text = (await rig.api.read("/metrics")).decode()
     return round(sum(float(count) for labels, count in WRITES.findall(text) if 'resource="leases"' not in labels))

@@ -14,16 +14,7 @@ from benchmarks.cases import Row, case, numbers
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from controller.loops.health.job_stream import PACE_STEPS, StepPace
 from controller.loops.health.stream import KEPT_S
-from health.analysis.excess import (
-    PERSISTENT,
-    TIERS,
-    Baseline,
-    Tier,
-    baseline_from,
-    compute_excess,
-    limits,
-    transfer_excess,
-)
+from health.analysis import excess as analysis_excess
 from health.records.layout import Layout
 from health.remediation.facts import FaultEvidence
 from health.verdicts.slow_paths import PATH_LEAST, named, slow_spans
@@ -34,7 +25,7 @@ from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_n
 
 NODES = (Part.RANK, Part.NODE, Part.NIC)
 """Parts for which a node could be taken out; a group or a link asks for a probe first."""
-LONGEST = max(tier.steps for tier in TIERS)
+LONGEST = max(tier.steps for tier in analysis_excess.TIERS)
 
 
 @case(
@@ -65,7 +56,7 @@ def health_clean(*, gpu_days: float = 10_400.0, seeds: Sequence[int] = numbers("
         yield {
             "seed": seed,
             "gpu_days": round(blocks * per_block),
-            "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(TIERS) * (job.ranks + len(used)),
+            "looks": blocks * (BLOCK - BASELINE - LONGEST) * len(analysis_excess.TIERS) * (job.ranks + len(used)),
             "blamed": len(blames),
             "blamed_ranks_nodes_nics": on_nodes,
             "nodes_quarantined": quarantined,
@@ -81,10 +72,10 @@ def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iter
 
     slim: the layout of the spans in use alone, on which most steps are seen to be quiet.
     """
-    baseline = baseline_from(block.compute_s[:BASELINE], block.transfer_s[:BASELINE], STEP_S, slim)
+    baseline = analysis_excess.baseline_from(block.compute_s[:BASELINE], block.transfer_s[:BASELINE], STEP_S, slim)
     full = np.ones(layout.ranks, SINGLE)
-    slow = compute_excess(block.compute_s, baseline, full)
-    late = transfer_excess(block.transfer_s, baseline)
+    slow = analysis_excess.compute_excess(block.compute_s, baseline, full)
+    late = analysis_excess.transfer_excess(block.transfer_s, baseline)
     ranks_at = _worth_a_look(slow, baseline.compute_noise, baseline, 1.0)
     spans_at = _worth_a_look(late, baseline.transfer_noise, baseline, PATH_LEAST)
     worth = np.union1d(ranks_at, spans_at).tolist()
@@ -93,7 +84,7 @@ def found_in(block: Block, layout: Layout, slim: Layout, used: IntArray) -> Iter
     transfer_s = np.zeros((BLOCK, len(layout.span_path)), SINGLE)
     transfer_s[:, used] = block.transfer_s
     block = replace(block, transfer_s=transfer_s)
-    baseline = baseline_from(block.compute_s[:BASELINE], transfer_s[:BASELINE], STEP_S, layout)
+    baseline = analysis_excess.baseline_from(block.compute_s[:BASELINE], transfer_s[:BASELINE], STEP_S, layout)
     for step in worth:
         yield from _at(block, baseline, layout, step, full)
 
@@ -120,14 +111,14 @@ def is_quarantined(block: Block, found: Sequence[JobVerdict], layout: Layout) ->
     return False
 
 
-def _worth_a_look(excess: FloatArray, noise: FloatArray, baseline: Baseline, least: float) -> IntArray:
+def _worth_a_look(excess: FloatArray, noise: FloatArray, baseline: analysis_excess.Baseline, least: float) -> IntArray:
     """Steps in whose windows some column has enough high steps, and a median as high; all others cannot stand out."""
     found = np.zeros(len(excess), np.bool_)
-    for tier in TIERS:
-        limit = limits(noise, tier, baseline.steps, least)
+    for tier in analysis_excess.TIERS:
+        limit = analysis_excess.limits(noise, tier, baseline.steps, least)
         columns = crowded(excess >= limit, tier.steps, (tier.steps + 1) // 2)
         high, half = excess[:, columns] >= limit[columns], excess[:, columns] > limit[columns] / 2
-        enough = _within(half, tier) >= PERSISTENT * tier.steps
+        enough = _within(half, tier) >= analysis_excess.PERSISTENT * tier.steps
         found |= (enough & (_within(high, tier) >= (tier.steps + 1) // 2)).any(axis=1)
     found[: BASELINE + LONGEST] = False
     return np.flatnonzero(found)
@@ -139,18 +130,20 @@ def crowded(high: BoolArray, steps: int, count: int) -> IntArray:
     return np.unique(at[: 1 - count][at[count - 1 :] - at[: 1 - count] < steps] // len(high))
 
 
-def _within(steps: BoolArray, tier: Tier) -> IntArray:
+def _within(steps: BoolArray, tier: analysis_excess.Tier) -> IntArray:
     """How many of the tier's last steps; shape as given."""
     counts = np.cumsum(steps, axis=0, dtype=np.int64)
     counts[tier.steps :] -= counts[: -tier.steps].copy()
     return counts
 
 
-def _at(block: Block, baseline: Baseline, layout: Layout, step: int, full: FloatArray) -> Iterator[JobVerdict]:
+def _at(
+    block: Block, baseline: analysis_excess.Baseline, layout: Layout, step: int, full: FloatArray
+) -> Iterator[JobVerdict]:
     window = slice(step - LONGEST + 1, step + 1)
-    ranks, found = slow_ranks(block.compute_s[window], baseline, full, layout, TIERS)
+    ranks, found = slow_ranks(block.compute_s[window], baseline, full, layout, analysis_excess.TIERS)
     if found is not None:
         yield from blamed(ranks, found, layout, float(step), 0.0, causes=True)
-    spans = slow_spans(block.transfer_s[window], baseline, layout, TIERS, ranks)
+    spans = slow_spans(block.transfer_s[window], baseline, layout, analysis_excess.TIERS, ranks)
     if spans is not None:
         yield named(spans, layout, float(step), 0.0, points=True)

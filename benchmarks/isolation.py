@@ -12,19 +12,9 @@ from benchmarks.tables import grouped
 from isolation.settings import Rung, Settings
 from tests.kernel.attacks import ATTACKS, CALLS
 from tests.rigs.kernel.guest import Guest, booted
+from tests.rigs.sandboxes import runs as sandboxes_runs
 from tests.rigs.sandboxes.model import MODELLED, Model, modelled
 from tests.rigs.sandboxes.replay import TIMEOUT_FACTOR
-from tests.rigs.sandboxes.runs import (
-    OURS,
-    PRESSURE,
-    AgentResult,
-    SandboxPolicyName,
-    SandboxResult,
-    SandboxRun,
-    agents_of,
-    as_json,
-    runs_of,
-)
 from tests.rigs.sandboxes.traces import published
 
 COSTS = "tests.rigs.sandboxes.costs"
@@ -34,7 +24,7 @@ def _summary(rows: Sequence[Row]) -> Rows:
     """One row a policy. Times are of agents that lived over the same agent's without limits, as is the peak of memory:
     medians with the 95 % interval of a bootstrap over the seeds. killed, refused: tool calls."""
     free = {row["seed"]: row for row in rows if row["policy"] == "unlimited"}
-    known = get_args(SandboxPolicyName)
+    known = get_args(sandboxes_runs.SandboxPolicyName)
     by_policy = grouped(rows, "policy")
     for (policy,) in sorted(by_policy, key=lambda key: known.index(key[0]) if key[0] in known else len(known)):
         own = by_policy[policy,]
@@ -122,7 +112,7 @@ def sandboxes(
     *,
     agents: str = "trio",
     seeds: Sequence[int] = numbers("101-120"),
-    policies: Sequence[str] = get_args(SandboxPolicyName),
+    policies: Sequence[str] = get_args(sandboxes_runs.SandboxPolicyName),
     traces: Path | None = None,
     count: int = 16,
     density: float = 3.5,
@@ -139,12 +129,12 @@ def sandboxes(
     seed in an order that it draws, so that none has the busier machine by its place.
     """
     known = published(traces) if traces else ()
-    runs: dict[int, list[SandboxRun]] = {}
+    runs: dict[int, list[sandboxes_runs.SandboxRun]] = {}
     for seed in seeds:
         chance = np.random.default_rng(seed)
-        chosen, budget_mib = agents_of(agents, seed, chance, known, count, density)  # type: ignore[arg-type]
-        able = tuple(one for one in policies if kernel == "emulated" or one not in PRESSURE)
-        runs[seed] = list(runs_of(able, chosen, budget_mib, memory_scale, time_scale, chance))
+        chosen, budget_mib = sandboxes_runs.agents_of(agents, seed, chance, known, count, density)  # type: ignore[arg-type]
+        able = tuple(one for one in policies if kernel == "emulated" or one not in sandboxes_runs.PRESSURE)
+        runs[seed] = list(sandboxes_runs.runs_of(able, chosen, budget_mib, memory_scale, time_scale, chance))
     if kernel == "model":
         for seed, of_seed in runs.items():
             yield from ({"seed": seed} | asdict(modelled(run)) for run in of_seed if run.policy in MODELLED)
@@ -156,11 +146,11 @@ def sandboxes(
                 yield {"seed": seed} | _replayed(guest, of_seed[index])
 
 
-def _replayed(guest: Guest, run: SandboxRun) -> Row:
+def _replayed(guest: Guest, run: sandboxes_runs.SandboxRun) -> Row:
     within_s = 60 + TIMEOUT_FACTOR * run.time_scale * max(agent.for_s + 60 for agent in run.agents)
-    result = guest.call("tests.rigs.sandboxes.replay:run_in_guest", as_json(run), within_s=within_s)
-    found = tuple(AgentResult(**agent) for agent in result.pop("agents"))
-    return asdict(SandboxResult(agents=found, **result))
+    result = guest.call("tests.rigs.sandboxes.replay:run_in_guest", sandboxes_runs.as_json(run), within_s=within_s)
+    found = tuple(sandboxes_runs.AgentResult(**agent) for agent in result.pop("agents"))
+    return asdict(sandboxes_runs.SandboxResult(agents=found, **result))
 
 
 @case(
@@ -182,8 +172,8 @@ def sandbox_ablation(
     variants["no bound of freezing"] = replace(full, frozen_s=1e9)
     for seed in seeds:
         chance = np.random.default_rng(seed)
-        chosen, budget_mib = agents_of(agents, seed, chance, (), 16, 3.5)  # type: ignore[arg-type]
-        for run in runs_of(("unlimited", *OURS), chosen, budget_mib, 1.0, 1.0, chance):
+        chosen, budget_mib = sandboxes_runs.agents_of(agents, seed, chance, (), 16, 3.5)  # type: ignore[arg-type]
+        for run in sandboxes_runs.runs_of(("unlimited", *sandboxes_runs.OURS), chosen, budget_mib, 1.0, 1.0, chance):
             if run.policy == "unlimited":
                 yield {"seed": seed, **asdict(Model(run, full).result())}
                 continue

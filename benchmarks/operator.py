@@ -26,17 +26,8 @@ from simulator.openb.trace_reader import read_trace
 from simulator.packing.replay import Conditions, gpu_milli_of, replay
 from tests.builders.many_services import GPUS_PER_NODE, definitions, fleet, services
 from tests.builders.whole_gpu_pods import gpu_type_objects
+from tests.controlplane import installation
 from tests.controlplane.churned_pods import ChurnedPods, Object, node_objects, pod_name
-from tests.controlplane.installation import (
-    Site,
-    api_of,
-    chart_settings,
-    is_applied,
-    marks_by_anybody,
-    operator_of,
-    site_with,
-    until,
-)
 from tests.rigs.packing_churn import Churn, ChurningStream, churning_stream, mean_allocation_pct, operated
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -79,7 +70,7 @@ def operator_first_cycles(
                 objects = _examples()
             else:
                 machines, objects = fleet(nodes), [*definitions(), *services(count, nodes * GPUS_PER_NODE, seed, load)]
-            with site_with(machines) as site:
+            with installation.site_with(machines) as site:
                 yield from ({"part": part, **each} for each in first_cycles(site, objects, cycles))
 
 
@@ -108,29 +99,33 @@ def operator_churn(
     for seed in seeds:
         trace = read_trace(nodes, pods) if nodes else trace_of(generate(fleet_nodes, seed=seed), {})
         stream = churning_stream(trace, seed, Churn(load, "exponential", 0.0, measured))
-        with site_with(node_objects(trace)) as site:
+        with installation.site_with(node_objects(trace)) as site:
             site.kubectl("apply", "--server-side", "-f", "-", stdin=_list(gpu_type_objects(trace.gpu_type_names)))
             # Lists have shares of GPUs, which the chart's pool does not place: its nodes may have another scheduler.
             overrides = {"pools": [{"placer": placer, **({"shares": True} if placer == "gate" else {})}]}
-            say(f"settings: {chart_settings() | overrides}")
-            with operator_of(site, overrides):
+            say(f"settings: {installation.chart_settings() | overrides}")
+            with installation.operator_of(site, overrides):
                 allocated_pct = asyncio.run(_churn(site, trace, stream, batch, placer))
         for name, pct in (("operator", allocated_pct), *compared(trace, stream, batch, seed)):
             yield {"measured": name, "load": load, "pods": len(stream.pods), "allocation_pct": round(pct, 2)}
 
 
-def first_cycles(site: Site, manifests: Sequence[Mapping[str, Any]], cycles: int) -> Iterator[Mapping[str, object]]:
+def first_cycles(
+    site: installation.Site, manifests: Sequence[Mapping[str, Any]], cycles: int
+) -> Iterator[Mapping[str, object]]:
     """One record for each of the first cycles that see these objects, and one for what the services' status shows then.
 
     The objects are there before the operator starts, and running pods are where it once placed them. Raises
     ControlPlaneError.
     """
-    with marks_by_anybody(site):
+    with installation.marks_by_anybody(site):
         objects = {"apiVersion": "v1", "kind": "List", "items": [*manifests]}
-        until(lambda: is_applied(site, objects), "the objects are applied", APPLIED_WITHIN_S)
-    with operator_of(site) as (_, probes):
+        installation.until(lambda: installation.is_applied(site, objects), "the objects are applied", APPLIED_WITHIN_S)
+    with installation.operator_of(site) as (_, probes):
         address = f"http://{HOST}:{probes}"
-        until(lambda: _count(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0)
+        installation.until(
+            lambda: _count(_recorded(address)) >= cycles, f"{cycles} cycles are recorded", CYCLES_WITHIN_S, 2.0
+        )
         yield from islice(_records(_recorded(address)), cycles)
         yield {"cycle": "status", **_status(site)}
 
@@ -172,7 +167,7 @@ def _figures(cycle: RecordedCycle) -> Mapping[str, object]:
     }
 
 
-def _status(site: Site) -> Mapping[str, object]:
+def _status(site: installation.Site) -> Mapping[str, object]:
     """The same figures from the services' status, as users see it."""
     seen = [each.get("status", {}) for each in site.items("modelservices", "--all-namespaces")]
     gaps = [float(each["gap"]) for each in seen if "gap" in each]
@@ -195,11 +190,11 @@ def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> 
     yield "replay", mean_allocation_pct(played, stream)
 
 
-async def _churn(site: Site, trace: Snapshot, stream: ChurningStream, batch: int, placer: str) -> float:
+async def _churn(site: installation.Site, trace: Snapshot, stream: ChurningStream, batch: int, placer: str) -> float:
     """Mean allocation over the batches after the fill, percent of the fleet's GPUs."""
     capacity_milli, readings = 1000 * int(trace.nodes.gpus.sum()), []
     requested_milli = np.cumsum(gpu_milli_of(trace.pods)[1][stream.pods])
-    async with api_of(site) as api:
+    async with installation.api_of(site) as api:
         cluster = ChurnedPods(api, trace, placer)
         for first in range(0, len(stream.pods), batch):
             positions = range(first, min(first + batch, len(stream.pods)))

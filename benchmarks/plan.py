@@ -22,19 +22,8 @@ from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
 from placement.batch.problem import batch_of
 from placement.batch.proposal import proposed, reason_of
+from tests.builders import plan_fleets
 from tests.builders.plan_check import Seat, usd_per_hour, wrongs
-from tests.builders.plan_fleets import (
-    ASKS,
-    PODS_PER_NODE,
-    HeavyCase,
-    churned,
-    fleet,
-    heavy_batch,
-    odd_asks,
-    openb_batch,
-    partly_running,
-    with_batch,
-)
 from tests.rigs.plan_rivals import Outcome, best_fit_decreasing, direct_model
 
 CHURN_SHARE = 0.02
@@ -104,8 +93,10 @@ def plan(
     for mix in mixes:
         for count in pods:
             for seed in seeds:
-                asks = ASKS if mix == "even" else odd_asks(seed)
-                first = with_batch(fleet(count // PODS_PER_NODE, asks), count, seed, asks)
+                asks = plan_fleets.ASKS if mix == "even" else plan_fleets.odd_asks(seed)
+                first = plan_fleets.with_batch(
+                    plan_fleets.fleet(count // plan_fleets.PODS_PER_NODE, asks), count, seed, asks
+                )
                 haste = [timed(lambda seen=first: _planned(seen, Memory(), "best-fit")) for _ in range(7)]  # type: ignore[misc]
                 cold_s, cold = timed(lambda seen=first: _planned(seen, Memory(), "columns"))  # type: ignore[misc]
                 as_plan_s, _ = timed(lambda seen=first, by=cold: proposed(seen, by.seats, reason_of(by)))  # type: ignore[misc]
@@ -149,7 +140,7 @@ def _warm(seen: Snapshot, memory: Memory, seeds: Sequence[int], asks: Sequence[A
     """Times and gaps of warm plans, one after another."""
     warm_s, gaps = [], []
     for seed in seeds:
-        seen = churned(seen, CHURN_SHARE, seed, asks)
+        seen = plan_fleets.churned(seen, CHURN_SHARE, seed, asks)
         took_s, found = timed(lambda now=seen, known=memory: _planned(now, known, "columns"))  # type: ignore[misc]
         warm_s.append(took_s)
         gaps.append(verified(seen, found).gap)
@@ -166,15 +157,15 @@ def _pct(usd: float, bound_usd: float) -> float:
     return round((usd - bound_usd) / usd * 100, 2) if usd else 0.0
 
 
-HEAVY: Mapping[str, HeavyCase] = {
-    "heavy-30-classes": HeavyCase(200, 1_200, 30),
-    "heavy-60-classes": HeavyCase(1_000, 8_000, 60),
-    "heavy-140-classes": HeavyCase(1_000, 6_000, 140),
-    "heavy-large": HeavyCase(3_000, 20_000, 40),
-    "in-use-small": HeavyCase(100, 900, 25, 0.5),
-    "in-use-30-classes": HeavyCase(500, 4_000, 30, 0.5),
-    "in-use-60-classes": HeavyCase(1_000, 9_000, 60, 0.5),
-    "in-use-large": HeavyCase(2_000, 18_000, 60, 0.5),
+HEAVY: Mapping[str, plan_fleets.HeavyCase] = {
+    "heavy-30-classes": plan_fleets.HeavyCase(200, 1_200, 30),
+    "heavy-60-classes": plan_fleets.HeavyCase(1_000, 8_000, 60),
+    "heavy-140-classes": plan_fleets.HeavyCase(1_000, 6_000, 140),
+    "heavy-large": plan_fleets.HeavyCase(3_000, 20_000, 40),
+    "in-use-small": plan_fleets.HeavyCase(100, 900, 25, 0.5),
+    "in-use-30-classes": plan_fleets.HeavyCase(500, 4_000, 30, 0.5),
+    "in-use-60-classes": plan_fleets.HeavyCase(1_000, 9_000, 60, 0.5),
+    "in-use-large": plan_fleets.HeavyCase(2_000, 18_000, 60, 0.5),
 }
 ODD, OPENB = "generated-odd", "openb"
 
@@ -195,11 +186,13 @@ def plan_unseen(
     for name in batches:
         for seed in seeds:
             if name in HEAVY:
-                seen = heavy_batch(HEAVY[name], seed)
+                seen = plan_fleets.heavy_batch(HEAVY[name], seed)
             elif name == OPENB and openb is not None:
-                seen = openb_batch(openb, 3_000, seed)
+                seen = plan_fleets.openb_batch(openb, 3_000, seed)
             elif name == ODD:
-                seen = with_batch(fleet(1000, odd_asks(seed)), 10_000, seed, odd_asks(seed))
+                seen = plan_fleets.with_batch(
+                    plan_fleets.fleet(1000, plan_fleets.odd_asks(seed)), 10_000, seed, plan_fleets.odd_asks(seed)
+                )
             else:
                 raise ConfigError(Mistake(f"batch {name}", "is unknown or has no data"))
             for limit_s in within_s:
@@ -256,7 +249,7 @@ def plan_late(
     """
     for count in pods:
         for seed in seeds:
-            seen = partly_running(count, waiting, seed)
+            seen = plan_fleets.partly_running(count, waiting, seed)
             for name, decisions in PLANNERS.items():
                 request = PlanRequest(decisions, LATE_S, time.process_time)
                 took_s, found = timed(lambda now=seen, by=request: planned(now, by))  # type: ignore[misc]

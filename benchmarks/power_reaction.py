@@ -15,32 +15,7 @@ import numpy as np
 
 from benchmarks.cases import MINUTES, Row, case
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
-from tests.agents.power_rack import (
-    LEASE_S,
-    NEVER,
-    PERIOD_S,
-    Change,
-    Order,
-    agent_processes,
-    allowed_by,
-    answered,
-    at_floor_after,
-    controller,
-    lowered_after,
-    orders_of,
-    used,
-    wants,
-)
-from tests.agents.power_speakers import (
-    FLOOR_W,
-    MOST_W,
-    NODES_PER_RACK,
-    OVERSHOOT,
-    WANTED_W,
-    Speaker,
-    node_name,
-    rack_budget_w,
-)
+from tests.agents import power_rack, power_speakers
 
 BREACH_S = 2.5
 """Duration of a breach, in which a node's devices exceed their limits, seconds: five reports."""
@@ -75,8 +50,8 @@ def power_reaction(
     unreadable, and at last the controller is killed: time until their limits are at the floor. agents: at most one of
     each rack of eight nodes.
     """
-    racks = nodes // NODES_PER_RACK
-    if agents > racks or nodes % NODES_PER_RACK:
+    racks = nodes // power_speakers.NODES_PER_RACK
+    if agents > racks or nodes % power_speakers.NODES_PER_RACK:
         problem = f"{agents} agents, {nodes} nodes"
         raise ConfigError(Mistake("agents, nodes", problem, "at most one agent a rack, whole racks of eight"))
     for seed in seeds:
@@ -89,8 +64,11 @@ def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed
     keys.mkdir()
     (keys / "k").write_bytes(b"a key of the benchmark's, and of nothing else")
     # One per rack, its first node.
-    real = [node_name(NODES_PER_RACK * rack) for rack in range(agents)]
-    with controller(keys, racks, gpus) as (controlling, port), agent_processes(folder, real, port, gpus) as running:
+    real = [power_speakers.node_name(power_speakers.NODES_PER_RACK * rack) for rack in range(agents)]
+    with (
+        power_rack.controller(keys, racks, gpus) as (controlling, port),
+        power_rack.agent_processes(folder, real, port, gpus) as running,
+    ):
         story = Story(folder, keys, port, racks, gpus, real, seed)
         return asyncio.run(story.run(controlling, running, rounds))
 
@@ -103,9 +81,9 @@ class Story:
     ) -> None:
         self.folder, self.racks, self.gpus, self.real = folder, racks, gpus, real
         chance = Random(seed)  # noqa: S311 - draws and phases
-        names = [node_name(number) for number in range(racks * NODES_PER_RACK)]
+        names = [power_speakers.node_name(number) for number in range(racks * power_speakers.NODES_PER_RACK)]
         self.speakers = {
-            node: Speaker(node, gpus, keys, port, Random(chance.random()), PERIOD_S)  # noqa: S311 - the same
+            node: power_speakers.Speaker(node, gpus, keys, port, Random(chance.random()), power_rack.PERIOD_S)  # noqa: S311 - the same
             for node in names
             if node not in real
         }
@@ -116,36 +94,42 @@ class Story:
     ) -> Row:
         living = [asyncio.create_task(speaker.live()) for speaker in self.speakers.values()]
         await self._settled()
-        before, before_agents = used([controlling]), used(running.values())
+        before, before_agents = power_rack.used([controlling]), power_rack.used(running.values())
         began_s = monotonic()
         for _ in range(rounds):
             await self._round()
         for_s = monotonic() - began_s
-        after, after_agents = used([controlling]), used(running.values())
+        after, after_agents = power_rack.used([controlling]), power_rack.used(running.values())
         blind_s = await self._blinded()
         controlling.send_signal(signal.SIGTERM)
         counted = json.loads(controlling.stdout.readline()) if controlling.stdout else {}
         killed_at_s = monotonic()
         controlling.kill()
-        await asyncio.sleep(LEASE_S + 3.0)
+        await asyncio.sleep(power_rack.LEASE_S + 3.0)
         for each in living:
             each.cancel()
         await asyncio.gather(*living, return_exceptions=True)
         first_s, enough_s = zip(*(self._answered(breach) for breach in self.broken), strict=True)
-        with_agent = [(breach, node_name(breach.rack * NODES_PER_RACK)) for breach in self.broken]
-        lowered_s = [lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real]
+        with_agent = [
+            (breach, power_speakers.node_name(breach.rack * power_speakers.NODES_PER_RACK)) for breach in self.broken
+        ]
+        lowered_s = [
+            power_rack.lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real
+        ]
         # This breach does not reduce a node that is at its floor or below its target.
-        set_s = [each for each in lowered_s if each <= BREACH_S] or [NEVER]
-        dead_s = [at_floor_after(self._orders(node), FLOOR_W, killed_at_s) for node in self.real]
+        set_s = [each for each in lowered_s if each <= BREACH_S] or [power_rack.NEVER]
+        dead_s = [
+            power_rack.at_floor_after(self._orders(node), power_speakers.FLOOR_W, killed_at_s) for node in self.real
+        ]
         return {
-            "nodes": self.racks * NODES_PER_RACK,
-            "gpus": self.racks * NODES_PER_RACK * self.gpus,
+            "nodes": self.racks * power_speakers.NODES_PER_RACK,
+            "gpus": self.racks * power_speakers.NODES_PER_RACK * self.gpus,
             "agents": len(self.real),
             "breaches": len(self.broken),
             **{f"command_{name}_s": value for name, value in spread(first_s).items()},
             **{f"back_in_budget_{name}_s": value for name, value in spread(enough_s).items()},
             "breaches_with_agent": len(lowered_s),
-            "limits_set": sum(each < NEVER for each in set_s),
+            "limits_set": sum(each < power_rack.NEVER for each in set_s),
             **{f"limit_set_{name}_s": value for name, value in spread(set_s).items()},
             "blind_to_floor_max_s": round(max(blind_s), 2),
             "killed_to_floor_max_s": round(max(dead_s), 2),
@@ -178,12 +162,12 @@ class Story:
 
     async def _breach(self, rack: int) -> None:
         # The second node is a simulated one, whether or not the first is an agent.
-        culprit = self.speakers[node_name(rack * NODES_PER_RACK + 1)]
+        culprit = self.speakers[power_speakers.node_name(rack * power_speakers.NODES_PER_RACK + 1)]
         culprit.broke_at_s, culprit.breaks_limits = None, True
-        await asyncio.sleep(PERIOD_S + BREACH_S)
+        await asyncio.sleep(power_rack.PERIOD_S + BREACH_S)
         culprit.breaks_limits = False
         if culprit.broke_at_s is None:
-            raise ControlPlaneError(f"{culprit.node} sent no report for {PERIOD_S + BREACH_S} s")
+            raise ControlPlaneError(f"{culprit.node} sent no report for {power_rack.PERIOD_S + BREACH_S} s")
         self.broken.append(Breach(rack, culprit.node, culprit.broke_at_s))
 
     async def _blinded(self) -> list[float]:
@@ -191,32 +175,35 @@ class Story:
         nodes = self.real[::4]
         at_s = monotonic()
         for node in nodes:
-            wants(self.folder / node, WANTED_W, blind=True)
-        await asyncio.sleep(LEASE_S + 5.0)
-        found = [at_floor_after(self._orders(node), FLOOR_W, at_s) for node in nodes]
+            power_rack.wants(self.folder / node, power_speakers.WANTED_W, blind=True)
+        await asyncio.sleep(power_rack.LEASE_S + 5.0)
+        found = [power_rack.at_floor_after(self._orders(node), power_speakers.FLOOR_W, at_s) for node in nodes]
         for node in nodes:
-            wants(self.folder / node, WANTED_W)
+            power_rack.wants(self.folder / node, power_speakers.WANTED_W)
         # They must rise again before the controller ends, so that its end has an effect.
         await asyncio.sleep(15.0)
         return found
 
     def _answered(self, breach: Breach) -> tuple[float, float]:
         """Seconds until the first lower lease was received in the rack, and until the rack fits its budget again."""
-        here = [node_name(breach.rack * NODES_PER_RACK + n) for n in range(NODES_PER_RACK)]
-        highest_w = self.gpus * MOST_W
-        fits_w = rack_budget_w(self.gpus) / (1 + OVERSHOOT) - highest_w
+        here = [
+            power_speakers.node_name(breach.rack * power_speakers.NODES_PER_RACK + n)
+            for n in range(power_speakers.NODES_PER_RACK)
+        ]
+        highest_w = self.gpus * power_speakers.MOST_W
+        fits_w = power_speakers.rack_budget_w(self.gpus) / (1 + power_speakers.OVERSHOOT) - highest_w
         changes = {node: self._allowed(node) for node in here if node != breach.culprit}
-        return answered(changes, highest_w, fits_w, breach.at_s)
+        return power_rack.answered(changes, highest_w, fits_w, breach.at_s)
 
-    def _allowed(self, node: str) -> Sequence[Change]:
+    def _allowed(self, node: str) -> Sequence[power_rack.Change]:
         """Changes of a node's allowed power: from leases of a simulated node, or from limits of an agent."""
         if node in self.speakers:
             return self.speakers[node].allowed
-        highest_w = {f"pretend-{node}-{number}": MOST_W for number in range(self.gpus)}
-        return allowed_by(self._orders(node), highest_w)
+        highest_w = {f"pretend-{node}-{number}": power_speakers.MOST_W for number in range(self.gpus)}
+        return power_rack.allowed_by(self._orders(node), highest_w)
 
-    def _orders(self, node: str) -> Sequence[Order]:
-        return orders_of(self.folder / node / "orders.jsonl")
+    def _orders(self, node: str) -> Sequence[power_rack.Order]:
+        return power_rack.orders_of(self.folder / node / "orders.jsonl")
 
 
 def spread(values: Sequence[float]) -> Mapping[str, float]:

@@ -20,33 +20,9 @@ from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.forecast_scores import taken_out
 from benchmarks.tables import grouped
 from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
-from simulator.scaling.replay import (
-    MISS_COST,
-    Leads,
-    LoadScenario,
-    Outlook,
-    Policy,
-    ReplaySettings,
-    missed_load,
-    replay,
-    scenario_of,
-    score,
-)
+from simulator.scaling import replay as scaling_replay
+from simulator.scaling import study
 from simulator.scaling.rival_rules import IdleTimer, oracle_replicas
-from simulator.scaling.study import (
-    CONTENDERS,
-    NAMES,
-    TONNAGE,
-    ReplayedPolicy,
-    TonnageScaling,
-    check_policies,
-    forecasts_of,
-    of_the_richest,
-    outlook_of,
-    record_of,
-    replayed,
-    tuned_in_hindsight,
-)
 from simulator.scaling.traces import NIGHTS, generated_trace, idle_trace, read_trace
 from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, workload
 from tests.rigs.scaling.concurrency import score as score_course
@@ -61,7 +37,7 @@ class Variant:
     """The autoscaler with one mechanism taken out."""
 
     weighing: Weighing = WEIGHING
-    settings: ReplaySettings = field(default_factory=ReplaySettings)
+    settings: scaling_replay.ReplaySettings = field(default_factory=scaling_replay.ReplaySettings)
     forecasts: str = "whole"
     random_leads: bool = False
 
@@ -71,13 +47,13 @@ VARIANTS: Mapping[str, Variant] = {
     "switching cost": Variant(replace(WEIGHING, start_s=0.0, stop_s=0.0)),
     "reactive floor": Variant(replace(WEIGHING, floor=False)),
     "cost of a return": Variant(replace(WEIGHING, returns=False)),
-    "stabilization": Variant(settings=ReplaySettings(behavior=UNLIMITED)),
+    "stabilization": Variant(settings=scaling_replay.ReplaySettings(behavior=UNLIMITED)),
     "season": Variant(forecasts="season"),
     "conformal": Variant(forecasts="conformal"),
     "self-demotion": Variant(forecasts="self-demotion"),
     "boosting": Variant(forecasts="boosting"),
     "nothing, random leads": Variant(random_leads=True),
-    "learned lead time": Variant(settings=ReplaySettings(learned_lead=False), random_leads=True),
+    "learned lead time": Variant(settings=scaling_replay.ReplaySettings(learned_lead=False), random_leads=True),
     "lead time's spread": Variant(replace(WEIGHING, lead_points=1), random_leads=True),
 }
 FIRST = 60
@@ -106,10 +82,10 @@ BESIDE = "at least one"
 """The decision without scale to zero."""
 
 
-def scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[LoadScenario]:
+def scenarios(traces: Sequence[Path], train_days: int, days: int) -> list[scaling_replay.LoadScenario]:
     """The traces' days; without traces, those of a generated one."""
     loads = [read_trace(path) for path in traces] or [generated_trace(1, train_days + days)]
-    return [scenario_of(load, train_days, days) for load in loads]
+    return [scaling_replay.scenario_of(load, train_days, days) for load in loads]
 
 
 def _summary(rows: Sequence[Row]) -> Rows:
@@ -149,7 +125,7 @@ def scaling(
     traces: Sequence[Path] = TRACES,
     leads: Sequence[float] = (2.0, 5.0, 10.0),
     lead_spread: float = 0.0,
-    policies: Sequence[str] = NAMES,
+    policies: Sequence[str] = study.NAMES,
     tuned: bool = True,
     train_days: int = 7,
     days: int = 7,
@@ -160,17 +136,23 @@ def scaling(
     their ratio is to an oracle that knows the load. J = ratio + 99 × shortfall. leads: minutes from order to ready, of
     which lead_spread is the deviation of the logarithm. tuned: each policy with its best parameter in hindsight, too.
     """
-    check_policies(tuple(policies))
+    study.check_policies(tuple(policies))
     for scenario in scenarios(traces, train_days, days):
-        outlook = outlook_of(forecasts_of(scenario))
+        outlook = study.outlook_of(study.forecasts_of(scenario))
         for minutes in leads:
-            drawn = Leads.lognormal(60.0 * minutes, lead_spread) if lead_spread else Leads((60.0 * minutes,))
+            drawn = (
+                scaling_replay.Leads.lognormal(60.0 * minutes, lead_spread)
+                if lead_spread
+                else scaling_replay.Leads((60.0 * minutes,))
+            )
             for name in policies:
                 began_s = time.process_time()
-                row: Row = dict(record_of(scenario, drawn, replayed(scenario, name, drawn, outlook)))
+                row: Row = dict(study.record_of(scenario, drawn, study.replayed(scenario, name, drawn, outlook)))
                 yield row | {"cpu_s": round(time.process_time() - began_s, 2)}
-                if tuned and name in CONTENDERS:
-                    yield dict(record_of(scenario, drawn, tuned_in_hindsight(scenario, name, drawn, outlook)))
+                if tuned and name in study.CONTENDERS:
+                    yield dict(
+                        study.record_of(scenario, drawn, study.tuned_in_hindsight(scenario, name, drawn, outlook))
+                    )
 
 
 def _ablation_summary(rows: Sequence[Row]) -> Rows:
@@ -205,27 +187,29 @@ def scaling_ablation(
     for scenario in scenarios(traces, train_days, days):
         outlooks = {name: _outlook(scenario, name) for name in {each.forecasts for each in chosen.values()}}
         for minutes in leads:
-            fixed = Leads((60.0 * minutes,))
+            fixed = scaling_replay.Leads((60.0 * minutes,))
             for name, variant in chosen.items():
-                drawn = Leads.lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
-                policy = TonnageScaling(weighing=variant.weighing)
-                run = replay(scenario, policy, drawn, outlooks[variant.forecasts], variant.settings)
-                found = ReplayedPolicy(TONNAGE, None, run, score(scenario, run, drawn.mean_s))
+                drawn = scaling_replay.Leads.lognormal(fixed.mean_s, SPREAD) if variant.random_leads else fixed
+                policy = study.TonnageScaling(weighing=variant.weighing)
+                run = scaling_replay.replay(scenario, policy, drawn, outlooks[variant.forecasts], variant.settings)
+                found = study.ReplayedPolicy(
+                    study.TONNAGE, None, run, scaling_replay.score(scenario, run, drawn.mean_s)
+                )
                 about = {"without": name.partition(",")[0], "leads": "random" if variant.random_leads else "fixed"}
-                yield dict(record_of(scenario, fixed, found)) | about
+                yield dict(study.record_of(scenario, fixed, found)) | about
 
 
-def _outlook(scenario: LoadScenario, forecasts: str) -> Outlook:
+def _outlook(scenario: scaling_replay.LoadScenario, forecasts: str) -> scaling_replay.Outlook:
     """Forecasts without a mechanism."""
     match forecasts:
         case "whole":
-            return outlook_of(forecasts_of(scenario))
+            return study.outlook_of(study.forecasts_of(scenario))
         case "self-demotion":
-            return outlook_of(forecasts_of(scenario, asked=of_the_richest))
+            return study.outlook_of(study.forecasts_of(scenario, asked=study.of_the_richest))
         case "boosting":
-            return outlook_of(forecasts_of(scenario, fitted=partial(fit, boosted=False)))
+            return study.outlook_of(study.forecasts_of(scenario, fitted=partial(fit, boosted=False)))
     with taken_out(forecasts):
-        return outlook_of(forecasts_of(scenario))
+        return study.outlook_of(study.forecasts_of(scenario))
 
 
 def idle_summary(rows: Sequence[Row]) -> Rows:
@@ -252,20 +236,27 @@ def scaling_idle(
     counts 99 times. Up to three replicas in office hours."""
     for seed in seeds:
         for kind in nights:
-            scenario = scenario_of(idle_trace(kind, seed, train_days + days), train_days, days, replica_load=1.0)
-            outlook = outlook_of(forecasts_of(scenario))
+            scenario = scaling_replay.scenario_of(
+                idle_trace(kind, seed, train_days + days), train_days, days, replica_load=1.0
+            )
+            outlook = study.outlook_of(study.forecasts_of(scenario))
             day = len(scenario.load) * scenario.step_s / 86_400
             for minutes in leads:
                 oracle = oracle_replicas(scenario.demand, round(60 * minutes / scenario.step_s)).sum()
                 # Made for each replay, since the timer remembers.
-                ways: dict[str, tuple[Policy, int]] = {"tonnage": (TonnageScaling(), 0), BESIDE: (TonnageScaling(), 1)}
+                ways: dict[str, tuple[scaling_replay.Policy, int]] = {
+                    "tonnage": (study.TonnageScaling(), 0),
+                    BESIDE: (study.TonnageScaling(), 1),
+                }
                 ways["idle timer"] = (IdleTimer(), 0)
                 for name, (policy, fewest) in ways.items():
-                    settings = ReplaySettings(min_replicas=fewest)
-                    run = replay(scenario, policy, Leads((60.0 * minutes,)), outlook, settings)
+                    settings = scaling_replay.ReplaySettings(min_replicas=fewest)
+                    run = scaling_replay.replay(
+                        scenario, policy, scaling_replay.Leads((60.0 * minutes,)), outlook, settings
+                    )
                     hours, missed, least = (
                         float(each) * scenario.step_s / 3600 / day
-                        for each in (run.wanted.sum(), missed_load(scenario, run).sum(), oracle)
+                        for each in (run.wanted.sum(), scaling_replay.missed_load(scenario, run).sum(), oracle)
                     )
                     yield {
                         "trace": scenario.trace,
@@ -274,7 +265,7 @@ def scaling_idle(
                         "replica_hours_per_day": round(hours, 3),
                         "oracle_hours_per_day": round(least, 3),
                         "missed_hours_per_day": round(missed, 4),
-                        "cost_per_day": round(hours + MISS_COST * missed, 3),
+                        "cost_per_day": round(hours + scaling_replay.MISS_COST * missed, 3),
                         "seed": seed,
                     }
 

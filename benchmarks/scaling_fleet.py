@@ -18,24 +18,15 @@ from controller.snapshot.services import ReplicaUnit, replica_unit
 from simulator.scaling.replay import PEAK_REPLICAS, LoadScenario, scenario_of
 from simulator.scaling.study import forecasts_of, foreseen, outlook_of
 from simulator.scaling.traces import generated_trace, read_trace
+from tests.rigs.scaling import mixed_policies
 from tests.rigs.scaling.mixed_fleet import MixCapacity, MixedService, MixRun, account_of, fleet_of
-from tests.rigs.scaling.mixed_policies import (
-    HPA_TARGET,
-    fixed_run,
-    foresight,
-    hpa,
-    operator_run,
-    run_of,
-    single_type,
-    static_mix,
-)
 from tests.rigs.serving_profiles import ProfileSet, read_profiles, roofline_profiles
 
 MODEL = "m"
 SINGLE = "hpa-single"
 
 
-NAMES = ("tonnage", SINGLE, "hpa-static-mix", "fixed-mix", "foresight")
+NAMES = ("tonnage", SINGLE, "hpa-static-mix", "fixed-mix", "mixed_policies.foresight")
 """tonnage: the operator. hpa-single: HPA at 70 % on the cheapest type that meets the SLO alone. hpa-static-mix: HPA at
 70 % on multiples of the mix for the peak. fixed-mix: the mix for the highest load of the training days. foresight: a
 bound that none may reach. Besides: tonnage-foreseen, the operator with forecasts that know the load, and
@@ -56,7 +47,7 @@ def scaling_fleet(
     stock: int = 24,
     lead_min: float = 5.0,
     days: float = 7.0,
-    target: float = HPA_TARGET,
+    target: float = mixed_policies.HPA_TARGET,
     headroom: float | None = None,
     miss_cost: float | None = None,
     down_window_s: float | None = None,
@@ -84,22 +75,26 @@ def scaling_fleet(
     if down_window_s is not None:
         spec["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": round(down_window_s)}}
     lead_s, peak = 60.0 * lead_min, PEAK_REPLICAS * unit.load
-    gpu_type, one = single_type(fleet, peak)
+    gpu_type, one = mixed_policies.single_type(fleet, peak)
     mix = ", ".join(f"{count} {name}" for name, count in zip(fleet.types, fleet.counts(peak), strict=True))
     say(f"peak {peak:.1f} requests/s: {mix}; the one type is {gpu_type}")
     runs: dict[str, Callable[[], MixRun]] = {
-        "tonnage": lambda: operator_run(scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s, spec),
-        "tonnage-foreseen": lambda: operator_run(scenario, fleet, foreseen(scenario), lead_s, spec),
-        SINGLE: lambda: run_of(scenario, one, hpa(scenario, target), lead_s),
-        "hpa-static-mix": lambda: run_of(scenario, static_mix(fleet, peak), hpa(scenario, target), lead_s),
-        "fixed-mix": lambda: fixed_run(scenario, fleet.counts(float(np.nanmax(scenario.trained)), {})),
+        "tonnage": lambda: mixed_policies.operator_run(
+            scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s, spec
+        ),
+        "tonnage-foreseen": lambda: mixed_policies.operator_run(scenario, fleet, foreseen(scenario), lead_s, spec),
+        SINGLE: lambda: mixed_policies.run_of(scenario, one, mixed_policies.hpa(scenario, target), lead_s),
+        "hpa-static-mix": lambda: mixed_policies.run_of(
+            scenario, mixed_policies.static_mix(fleet, peak), mixed_policies.hpa(scenario, target), lead_s
+        ),
+        "fixed-mix": lambda: mixed_policies.fixed_run(scenario, fleet.counts(float(np.nanmax(scenario.trained)), {})),
     }
     for name in policies:
         began_s = time.process_time()
         if name in runs:
             found = account_of(scenario, runs[name](), MixCapacity(fleet))
-        elif name.startswith("foresight"):
-            found = foresight(scenario, fleet, lead_s, whole=name == "foresight-whole")
+        elif name.startswith("mixed_policies.foresight"):
+            found = mixed_policies.foresight(scenario, fleet, lead_s, whole=name == "foresight-whole")
         else:
             raise ConfigError(Mistake(f"policy {name}", "is not known", f"one of {', '.join((*runs, 'foresight'))}"))
         # What each missed request costs, as a multiple of the price of the capacity that would have served it.

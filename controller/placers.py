@@ -20,17 +20,11 @@ from typing import Protocol
 
 import numpy as np
 
+from cluster import workloads
 from cluster.actions import Bind
 from cluster.errors import ActionError
 from cluster.nodes import HOSTNAME_LABEL, NodeTable, meets_terms
 from cluster.snapshot import Snapshot
-from cluster.workloads import (
-    PLACEMENT_MODE_LABEL,
-    SHARES_LABEL,
-    PodShape,
-    Requirement,
-    in_placement_mode,
-)
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
@@ -171,7 +165,7 @@ class PlacementModes:
         self._pools = tuple(pools)
         self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None
         """Nodes, the placement mode of each, and the same nodes with the mode as a label."""
-        self._shapes: dict[tuple[int, str, bool], tuple[PodShape, PodShape]] = {}
+        self._shapes: dict[tuple[int, str, bool], tuple[workloads.PodShape, workloads.PodShape]] = {}
         """Shapes of the last snapshot's pending pods with their restricted ones, by id of the shape and restriction.
 
         Thousands of pods that wait may each have constraints of their own, which take longer to hash than to restrict.
@@ -208,9 +202,11 @@ class PlacementModes:
             if restriction not in numbers:
                 numbers[restriction] = len(shapes)
                 if restriction not in known:
-                    terms = in_placement_mode(whole.node_terms, mode)
+                    terms = workloads.in_placement_mode(whole.node_terms, mode)
                     if row in sharing:
-                        terms = tuple((*term, Requirement(SHARES_LABEL, "Exists")) for term in terms)
+                        terms = tuple(
+                            (*term, workloads.Requirement(workloads.SHARES_LABEL, "Exists")) for term in terms
+                        )
                     known[restriction] = whole, replace(whole, node_terms=terms)
                 self._shapes[restriction] = known[restriction]
                 shapes.append(known[restriction][1])
@@ -237,7 +233,7 @@ class PlacementModes:
             shared[name] = self._mode_of_most(snapshot.nodes, rows, name, free, deployed)
             for service in snapshot.services:
                 if service.node_terms:
-                    shape = PodShape(node_terms=service.node_terms)
+                    shape = workloads.PodShape(node_terms=service.node_terms)
                     usable = [row for row in rows if meets_terms(snapshot.nodes.labels[row], shape)]
                     own[service.name][name] = self._mode_of_most(
                         snapshot.nodes, usable, name, [service.name], deployed, shared[name]
@@ -281,7 +277,7 @@ class PlacementModes:
                     labelled.append(own)
                     continue
                 # kube-scheduler does not see shares, so where it binds they are placed only if the pool allows them.
-                shares = {SHARES_LABEL: "true"} if pool.shares or pool.placer != "gate" else {}
-                labelled.append({**own, **shares, PLACEMENT_MODE_LABEL: pool.placer})
+                shares = {workloads.SHARES_LABEL: "true"} if pool.shares or pool.placer != "gate" else {}
+                labelled.append({**own, **shares, workloads.PLACEMENT_MODE_LABEL: pool.placer})
             self._cached = nodes, tuple(modes), replace(nodes, labels=tuple(labelled))
         return self._cached[1:]

@@ -19,31 +19,8 @@ from cluster.clock import Clock
 from nodeagent.bmc import MeterReading
 from nodeagent.recovery import AgentRules, Session, record_at_start
 from nodeagent.state_file import Record, RecordWriter, read_record
-from power.devices.backend import (
-    Backend,
-    DeviceError,
-    DeviceFacts,
-    DeviceReading,
-    OriginalLimit,
-    after_setting,
-    before_setting,
-    limit_to_restore,
-)
-from power.leases.holder import (
-    Bursting,
-    Holder,
-    LimitOrder,
-    accepted,
-    bursting_after,
-    bursts,
-    is_in_force,
-    limits,
-    limits_to_set_w,
-    mean_draw_w,
-    orders,
-    phase_of,
-    reading_before,
-)
+from power.devices import backend as devices_backend
+from power.leases import holder as leases_holder
 from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import ROUNDING_W
 
@@ -71,7 +48,11 @@ class AgentCounts:
     """Number of times that a lease ended without renewal."""
 
 
-def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, OriginalLimit]) -> Inventory:
+def inventory_of(
+    holder: leases_holder.Holder,
+    facts: Mapping[str, devices_backend.DeviceFacts],
+    previous: Mapping[str, devices_backend.OriginalLimit],
+) -> Inventory:
     """Inventory of all devices of the node, including those that are only read."""
     return Inventory(
         holder.node,
@@ -92,10 +73,10 @@ def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Map
 
 
 def device_reports(
-    readings: Mapping[str, DeviceReading],
+    readings: Mapping[str, devices_backend.DeviceReading],
     draw_w: Mapping[str, float],
     allowed_w: Mapping[str, float],
-    bursting: Bursting,
+    bursting: leases_holder.Bursting,
     now_s: float,
 ) -> Iterator[tuple[str, DeviceReport]]:
     """State of each device that reports its draw and its limit. draw_w: mean draws of the last second, by device."""
@@ -109,7 +90,7 @@ def device_reports(
                 age_s=max(0.0, now_s - each.at_s),
                 # While a device may burst, its limit is not its lease; the lease is what it must keep on average.
                 cap_w=allowed_w[uuid] if bursting.now.get(uuid) else each.limit_w,
-                phase=phase_of(each),
+                phase=leases_holder.phase_of(each),
             ),
         )
 
@@ -118,7 +99,7 @@ def device_reports(
 class Hardware:
     """What an agent acts on: the devices of its node, and the meter of the whole machine."""
 
-    backend: Backend
+    backend: devices_backend.Backend
     leave_at: Callable[[Mapping[str, float]], None] = lambda _: None
     """Takes the limit in watts of each device below which no burst is, for whoever outlives the agent's process
     (`DeviceProcess.leave_at`)."""
@@ -162,13 +143,13 @@ class NodeAgent:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
         self._record = Record()
-        self._facts: Mapping[str, DeviceFacts] = {}
+        self._facts: Mapping[str, devices_backend.DeviceFacts] = {}
         self._answered: tuple[int, float, float] | None = None
         self._in_force = (-1, -1)
-        self._bursting = Bursting()
+        self._bursting = leases_holder.Bursting()
         self._was_leased = False
-        self.readings: Mapping[str, DeviceReading] = {}
-        self._past: deque[tuple[float, Mapping[str, DeviceReading]]] = deque(maxlen=PAST_LOOKS)
+        self.readings: Mapping[str, devices_backend.DeviceReading] = {}
+        self._past: deque[tuple[float, Mapping[str, devices_backend.DeviceReading]]] = deque(maxlen=PAST_LOOKS)
         self.draw_w: Mapping[str, float] = {}
         self.counts = AgentCounts({}, {})
         self.looked_at_s = float("-inf")
@@ -176,7 +157,7 @@ class NodeAgent:
         """Kinds of messages, besides reports on power, that the controller of the newest lease takes."""
 
     @property
-    def holder(self) -> Holder:
+    def holder(self) -> leases_holder.Holder:
         assert self._record.holder is not None  # noqa: S101 - `start` has made it
         return self._record.holder
 
@@ -186,12 +167,12 @@ class NodeAgent:
         return self._hardware.meter()
 
     @property
-    def facts(self) -> Mapping[str, DeviceFacts]:
+    def facts(self) -> Mapping[str, devices_backend.DeviceFacts]:
         return self._facts
 
     def allowed_w(self) -> Mapping[str, float]:
         """Limit of each managed device now, by its lease or floor."""
-        return limits(self.holder, self._clock())
+        return leases_holder.limits(self.holder, self._clock())
 
     @property
     def has_lease(self) -> bool:
@@ -222,7 +203,9 @@ class NodeAgent:
         )
         await self._remember(record)
 
-    async def _discover_again(self, found: Mapping[str, DeviceReading | DeviceError]) -> None:
+    async def _discover_again(
+        self, found: Mapping[str, devices_backend.DeviceReading | devices_backend.DeviceError]
+    ) -> None:
         """Takes up devices that did not answer at the start, or came back since: a new session, with all of them.
 
         Until it has a lease nothing is raised. Raises DeviceError.
@@ -234,7 +217,7 @@ class NodeAgent:
         log.warning("devices found after the start", devices=sorted({each.uuid for each in facts} - self._facts.keys()))
         self._facts = {each.uuid: each for each in facts}
         self._record = record_at_start(self._record, facts, found, self._rules, replace(self._session, life=new_life()))
-        self._answered, self._in_force, self._bursting = None, (-1, -1), Bursting()
+        self._answered, self._in_force, self._bursting = None, (-1, -1), leases_holder.Bursting()
         await self._remember(self._record)
         self._controller.reconnect()
 
@@ -281,7 +264,9 @@ class NodeAgent:
         """Handles a message from the controller: an acceptable lease for this node applies from now on."""
         lease = opened(Lease, travelled, self._keys(), self._session.node)
         holder, refusal = (
-            (self.holder, lease) if isinstance(lease, Refusal) else accepted(self.holder, lease, self._clock())
+            (self.holder, lease)
+            if isinstance(lease, Refusal)
+            else leases_holder.accepted(self.holder, lease, self._clock())
         )
         if refusal is not None:
             self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
@@ -299,7 +284,7 @@ class NodeAgent:
         """Lowers every device to its lease: after this agent nobody would end a burst."""
         if self._record.holder is None:
             return
-        lower, _ = orders(self.allowed_w(), self._enforced_w(), {})
+        lower, _ = leases_holder.orders(self.allowed_w(), self._enforced_w(), {})
         for order in lower:
             await self._set_limit(order)
 
@@ -310,12 +295,17 @@ class NodeAgent:
         left = {
             uuid: limit_w
             for uuid, previous in self._record.previous.items()
-            if uuid in self._facts and (limit_w := limit_to_restore(previous, self._facts[uuid])) is not None
+            if uuid in self._facts
+            and (limit_w := devices_backend.limit_to_restore(previous, self._facts[uuid])) is not None
         }
         for attempt in range(max(1, round(self._rules.restore_s / self._rules.period_s))):
             if attempt:
                 await asyncio.sleep(self._rules.period_s)
-            left = {uuid: limit_w for uuid, limit_w in left.items() if not await self._is_at(LimitOrder(uuid, limit_w))}
+            left = {
+                uuid: limit_w
+                for uuid, limit_w in left.items()
+                if not await self._is_at(leases_holder.LimitOrder(uuid, limit_w))
+            }
             if not left:
                 break
         for uuid, limit_w in left.items():
@@ -331,24 +321,27 @@ class NodeAgent:
         self.counts.looks += 1
         try:
             found = await self._device(self._backend.read)
-            unknown = any(isinstance(each, DeviceReading) and uuid not in self._facts for uuid, each in found.items())
+            unknown = any(
+                isinstance(each, devices_backend.DeviceReading) and uuid not in self._facts
+                for uuid, each in found.items()
+            )
             if unknown and self._clock() >= self._discovered_s + DISCOVERED_AGAIN_S:
                 await self._discover_again(found)
-        except DeviceError as error:
+        except devices_backend.DeviceError as error:
             found = dict.fromkeys(self._facts, error)
         for each in found.values():
-            if isinstance(each, DeviceError):
+            if isinstance(each, devices_backend.DeviceError):
                 self._failed(each)
-        self.readings = {u: r for u, r in found.items() if isinstance(r, DeviceReading)}
+        self.readings = {u: r for u, r in found.items() if isinstance(r, devices_backend.DeviceReading)}
         now_s = self._clock()
-        before = reading_before(self._past, now_s, self._rules.mean_s) or {}
+        before = leases_holder.reading_before(self._past, now_s, self._rules.mean_s) or {}
         self._past.append((now_s, self.readings))
-        draws = {uuid: mean_draw_w(before.get(uuid), each) for uuid, each in self.readings.items()}
+        draws = {uuid: leases_holder.mean_draw_w(before.get(uuid), each) for uuid, each in self.readings.items()}
         self.draw_w = {uuid: draw for uuid, draw in draws.items() if draw is not None}
         for_s = min(now_s - self.looked_at_s, LONGEST_GAP_S)
         self.looked_at_s = now_s
-        burst_j = bursts(self.holder, now_s)
-        self._bursting = bursting_after(
+        burst_j = leases_holder.bursts(self.holder, now_s)
+        self._bursting = leases_holder.bursting_after(
             self._bursting, self.draw_w, self.allowed_w(), burst_j, for_s, self.holder.credit_back_s
         )
 
@@ -356,22 +349,24 @@ class NodeAgent:
         """Sets the limits; raises them only when every limit that had to be lowered was read back."""
         if self._was_leased and not self.has_lease:
             self.counts.floors += 1
-            self._bursting = Bursting()
+            self._bursting = leases_holder.Bursting()
             log.warning("lease ended without renewal: devices go to their floor")
         self._was_leased = self.has_lease
         holder, allowed_w = self.holder, self.allowed_w()
         highest_w = {
             uuid: min(self._facts[uuid].max_w, holder.burst_to_w.get(uuid, float("inf"))) for uuid in allowed_w
         }
-        wanted_w = limits_to_set_w(allowed_w, highest_w, self._bursting)
+        wanted_w = leases_holder.limits_to_set_w(allowed_w, highest_w, self._bursting)
         self._hardware.leave_at(allowed_w)
         enforced_w = self._enforced_w()
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
-        lower, higher = orders(wanted_w, enforced_w, asked_w)
+        lower, higher = leases_holder.orders(wanted_w, enforced_w, asked_w)
         # Lowered in any case, raised only with a record: after a crash a limit of ours must be known as such.
         previous = dict(self._record.previous)
         for order in (*lower, *higher):
-            previous[order.uuid] = before_setting(previous[order.uuid], order.limit_w, enforced_w.get(order.uuid))
+            previous[order.uuid] = devices_backend.before_setting(
+                previous[order.uuid], order.limit_w, enforced_w.get(order.uuid)
+            )
         recorded = await self._remember(replace(self._record, previous=previous))
         answers = [await self._set_limit(order) for order in lower]
         if recorded and None not in answers:
@@ -379,23 +374,23 @@ class NodeAgent:
         settled = dict(self._record.previous)
         for order, answer_w in zip((*lower, *higher), answers, strict=False):
             if answer_w is not None:
-                settled[order.uuid] = after_setting(settled[order.uuid], answer_w)
+                settled[order.uuid] = devices_backend.after_setting(settled[order.uuid], answer_w)
         recorded = await self._remember(replace(self._record, previous=settled))
-        if recorded and holder.sequence >= 0 and is_in_force(wanted_w, self._enforced_w()):
+        if recorded and holder.sequence >= 0 and leases_holder.is_in_force(wanted_w, self._enforced_w()):
             self._in_force = (holder.epoch, holder.sequence)
 
     def _enforced_w(self) -> dict[str, float]:
         return {uuid: each.limit_w for uuid, each in self.readings.items() if each.limit_w is not None}
 
-    async def _is_at(self, order: LimitOrder) -> bool:
+    async def _is_at(self, order: leases_holder.LimitOrder) -> bool:
         """Sets this limit and returns whether the device reports it as requested, and enforces no more."""
         if await self._set_limit(order) is None:
             return False
         try:
             found = (await self._device(self._backend.read)).get(order.uuid)
-        except DeviceError:
+        except devices_backend.DeviceError:
             return False
-        if not isinstance(found, DeviceReading) or found.limit_w is None:
+        if not isinstance(found, devices_backend.DeviceReading) or found.limit_w is None:
             return False
         if found.requested_w is None:
             return abs(found.limit_w - order.limit_w) <= ROUNDING_W
@@ -403,11 +398,11 @@ class NodeAgent:
         enforces = found.limit_w <= order.limit_w + ROUNDING_W
         return enforces and abs(found.requested_w - order.limit_w) <= ROUNDING_W
 
-    async def _set_limit(self, order: LimitOrder) -> float | None:
+    async def _set_limit(self, order: leases_holder.LimitOrder) -> float | None:
         """Sets a limit and returns what the device then enforces; None when that is unknown."""
         try:
             enforced_w = await self._device(lambda: self._backend.set_limit(order.uuid, order.limit_w))
-        except DeviceError as error:
+        except devices_backend.DeviceError as error:
             self._failed(error)
             log.warning("device not limited", device=order.uuid, limit_w=order.limit_w, why=str(error))
             return None
@@ -426,7 +421,7 @@ class NodeAgent:
     async def _device(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
-    def _failed(self, error: DeviceError) -> None:
+    def _failed(self, error: devices_backend.DeviceError) -> None:
         self.counts.failed[error.code] = self.counts.failed.get(error.code, 0) + 1
 
 

@@ -7,15 +7,7 @@ from typing import Any
 
 import click
 
-from cli.inputs.cluster import (
-    DRY_RUN_TAIL,
-    ClusterAccess,
-    LiveCluster,
-    cluster_options,
-    dry_run_option,
-    on_cluster,
-    on_cluster_in_turn,
-)
+from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import files_option
 from cli.inputs.resources import Manifest, manifests_in, name_of, resource_of
 from cli.printing.object_output import TextChoice
@@ -51,11 +43,17 @@ class Applied:
 @click.option("--force-conflicts", "force", is_flag=True, help="Take over fields that have another owner.")
 @click.option("-o", "--output", type=TextChoice(["text", "name", "json", "yaml"]), default="text",
               show_default=True, help="Format of the results.")  # fmt: skip
-@dry_run_option
-@cluster_options
+@inputs_cluster.dry_run_option
+@inputs_cluster.cluster_options
 @click.pass_context
 def apply(
-    ctx: click.Context, files: tuple[str, ...], output: str, dry_run: str, access: ClusterAccess, *, force: bool
+    ctx: click.Context,
+    files: tuple[str, ...],
+    output: str,
+    dry_run: str,
+    access: inputs_cluster.ClusterAccess,
+    *,
+    force: bool,
 ) -> None:
     """Create or update objects from manifests, by server-side apply as field manager `tonnage-cli`.
 
@@ -65,11 +63,11 @@ def apply(
     """
     manifests = manifests_in(files)
 
-    async def work(cluster: LiveCluster) -> bool:
+    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return await apply_all(cluster, manifests, access.namespace, dry_run, output, force=force)
 
     # A plan for the cluster lists many kinds at once.
-    runs = on_cluster_in_turn if dry_run == "none" else on_cluster
+    runs = inputs_cluster.on_cluster_in_turn if dry_run == "none" else inputs_cluster.on_cluster
     if not runs(access, work):
         ctx.exit(FAILED)
 
@@ -77,16 +75,16 @@ def apply(
 @click.command(epilog=EXIT_STATUS)
 @MANIFESTS
 @click.option("--force-conflicts", "force", is_flag=True, help="Compare as if fields of other owners were taken over.")
-@cluster_options
+@inputs_cluster.cluster_options
 @click.pass_context
-def diff(ctx: click.Context, files: tuple[str, ...], access: ClusterAccess, *, force: bool) -> None:
+def diff(ctx: click.Context, files: tuple[str, ...], access: inputs_cluster.ClusterAccess, *, force: bool) -> None:
     """Show what applying manifests would change, in the objects and in the plan; exit with 1 if anything differs.
 
     The API server computes the result of the server-side apply without storing it.
     """
     manifests = manifests_in(files)
 
-    async def work(cluster: LiveCluster) -> tuple[bool, bool]:
+    async def work(cluster: inputs_cluster.LiveCluster) -> tuple[bool, bool]:
         from cli.printing.differences import object_lines
         from cli.printing.terminal import echo_difference
 
@@ -100,7 +98,7 @@ def diff(ctx: click.Context, files: tuple[str, ...], access: ClusterAccess, *, f
             await _print_plan_change(cluster, compared)
         return differs, len(compared) == len(manifests)
 
-    differs, is_whole = on_cluster(access, work)
+    differs, is_whole = inputs_cluster.on_cluster(access, work)
     if not is_whole:
         ctx.exit(WRONG_INPUT)
     if differs:
@@ -108,7 +106,7 @@ def diff(ctx: click.Context, files: tuple[str, ...], access: ClusterAccess, *, f
 
 
 async def apply_all(
-    cluster: LiveCluster,
+    cluster: inputs_cluster.LiveCluster,
     manifests: Sequence[Manifest],
     namespace: str | None,
     dry_run: str,
@@ -135,7 +133,7 @@ async def apply_all(
         else:
             lines = object_lines(name, made.before, made.after)
             word = "created" if made.before is None else "configured" if lines else "unchanged"
-            click.echo(f"{name} {word}{DRY_RUN_TAIL[dry_run]}")
+            click.echo(f"{name} {word}{inputs_cluster.DRY_RUN_TAIL[dry_run]}")
             echo_difference(lines)
     if dry_run != "none" and output == "text":
         await _print_plan_change(cluster, done)
@@ -143,7 +141,12 @@ async def apply_all(
 
 
 async def _applied(
-    cluster: LiveCluster, manifests: Sequence[Manifest], namespace: str | None, dry_run: str, *, force: bool
+    cluster: inputs_cluster.LiveCluster,
+    manifests: Sequence[Manifest],
+    namespace: str | None,
+    dry_run: str,
+    *,
+    force: bool,
 ) -> AsyncIterator[Applied]:
     """Each object that could be applied; errors of the others are printed. Raises ConfigError before the first."""
     from controller.kube import crud
@@ -193,7 +196,7 @@ def overlaid(below: Any, above: Any) -> Any:
     return {**below, **{key: overlaid(below.get(key), value) for key, value in above.items()}}
 
 
-async def _print_plan_change(cluster: LiveCluster, objects: list[Object]) -> None:
+async def _print_plan_change(cluster: inputs_cluster.LiveCluster, objects: list[Object]) -> None:
     """Print how the plan for the whole cluster changes with these objects; nothing if none of them affects plans."""
     from controller.api.kinds import OWN_KINDS
 

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import (
-    DRY_RUN_TAIL,
-    ClusterAccess,
-    LiveCluster,
-    cluster_options,
-    complete_kinds_and_names,
-    dry_run_option,
-    duration,
-    on_cluster,
-)
+from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import files_option, setting
 from cli.printing.object_output import TextChoice
 from cli.printing.terminal import FAILED, print_error
@@ -60,7 +51,9 @@ class DeleteOptions:
 
 
 @click.command(epilog="tonnage delete modelservice chat")
-@click.argument("what", nargs=-1, metavar="[KIND NAME... | KIND/NAME...]", shell_complete=complete_kinds_and_names)
+@click.argument(
+    "what", nargs=-1, metavar="[KIND NAME... | KIND/NAME...]", shell_complete=inputs_cluster.complete_kinds_and_names
+)
 @files_option("Manifest file or folder of the objects; may be repeated. - reads standard input.")
 @click.option("-l", "--selector", metavar="SELECTOR", help="All objects of the kind with these labels.")
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
@@ -68,13 +61,13 @@ class DeleteOptions:
          click.Choice(CASCADES))  # fmt: skip
 @GRACE_PERIOD
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Return only after the objects are gone.")
-@click.option("--timeout", "within_s", type=duration, default=0.0, metavar="DURATION",
+@click.option("--timeout", "within_s", type=inputs_cluster.duration, default=0.0, metavar="DURATION",
               help="Limit of the wait. [default: none]")  # fmt: skip
 @click.option("--ignore-not-found", is_flag=True, help="Treat a missing object as deleted.")
 @click.option("-o", "--output", type=TextChoice(["text", "name"]), default="text", show_default=True,
               help="Format of the results.")  # fmt: skip
-@dry_run_option
-@cluster_options
+@inputs_cluster.dry_run_option
+@inputs_cluster.cluster_options
 @click.pass_context
 def delete(
     ctx: click.Context,
@@ -83,7 +76,7 @@ def delete(
     files: tuple[str, ...],
     selector: str | None,
     output: str,
-    access: ClusterAccess,
+    access: inputs_cluster.ClusterAccess,
     *,
     everything: bool,
     **given: Any,
@@ -96,19 +89,24 @@ def delete(
         raise click.UsageError("give either objects (KIND NAME) or a file (-f)")
     options = DeleteOptions(names_only=output == "name", **given)
 
-    async def work(cluster: LiveCluster) -> bool:
+    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         targets, known = await _targets(cluster, what, files, selector, everything=everything)
         if not targets and known:
             click.echo("No resources found", err=True)
         # One at a time, as kubectl does: an object that hangs is the first one not printed.
         return all([await _delete(cluster, each, options) for each in targets]) and known
 
-    if not on_cluster(access, work):
+    if not inputs_cluster.on_cluster(access, work):
         ctx.exit(FAILED)
 
 
 async def _targets(
-    cluster: LiveCluster, what: tuple[str, ...], files: tuple[str, ...], selector: str | None, *, everything: bool
+    cluster: inputs_cluster.LiveCluster,
+    what: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str | None,
+    *,
+    everything: bool,
 ) -> tuple[list[DeletionTarget], bool]:
     """Objects to delete, and whether the server has every kind; manifests of a kind that it lacks are reported."""
     from cli.inputs.resources import manifests_in, parse_resource_arguments, resource_of
@@ -135,7 +133,7 @@ async def _targets(
     return targets, known
 
 
-async def _delete(cluster: LiveCluster, target: DeletionTarget, options: DeleteOptions) -> bool:
+async def _delete(cluster: inputs_cluster.LiveCluster, target: DeletionTarget, options: DeleteOptions) -> bool:
     """Delete one object as `options` ask and print the result; False if that failed or timed out."""
     from controller.kube import crud
     from controller.kube.request import KubeReadError, KubeWriteError
@@ -169,5 +167,8 @@ async def _delete(cluster: LiveCluster, target: DeletionTarget, options: DeleteO
     if options.names_only:
         click.echo(f"{target.resource.full_kind}/{target.name}")
     else:
-        click.echo(target.sentence("deleted" if is_gone else f"deletion began{held}") + DRY_RUN_TAIL[options.dry_run])
+        click.echo(
+            target.sentence("deleted" if is_gone else f"deletion began{held}")
+            + inputs_cluster.DRY_RUN_TAIL[options.dry_run]
+        )
     return True

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.inputs.cluster import (
-    DRY_RUN_TAIL,
-    ClusterAccess,
-    LiveCluster,
-    access_options,
-    complete_nodes,
-    dry_run_option,
-    duration,
-    on_cluster,
-    on_cluster_in_turn,
-)
+from cli.inputs import cluster as inputs_cluster
 from cli.inputs.planning import complete_policies
 from cli.printing.terminal import FAILED, print_error
 from cli.verbs.delete import GRACE_PERIOD
@@ -27,15 +17,15 @@ if TYPE_CHECKING:
     from controller.queries.drain import Consent, DrainPreview, NodePod
 
 DryRun = Literal["none", "client", "server"]
-NODES = click.argument("nodes", nargs=-1, required=True, shell_complete=complete_nodes)
+NODES = click.argument("nodes", nargs=-1, required=True, shell_complete=inputs_cluster.complete_nodes)
 
 
 @click.command(epilog="tonnage cordon gpu-7 gpu-8")
 @NODES
-@dry_run_option
-@access_options
+@inputs_cluster.dry_run_option
+@inputs_cluster.access_options
 @click.pass_context
-def cordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: ClusterAccess) -> None:
+def cordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: inputs_cluster.ClusterAccess) -> None:
     """Mark nodes as unschedulable: no scheduler starts pods there. Running pods stay (see drain)."""
     if not _set_all(nodes, access, dry_run, closed=True):
         ctx.exit(FAILED)
@@ -43,10 +33,10 @@ def cordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: 
 
 @click.command(epilog="tonnage uncordon gpu-7 gpu-8")
 @NODES
-@dry_run_option
-@access_options
+@inputs_cluster.dry_run_option
+@inputs_cluster.access_options
 @click.pass_context
-def uncordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: ClusterAccess) -> None:
+def uncordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access: inputs_cluster.ClusterAccess) -> None:
     """Mark nodes as schedulable again, after cordon or drain.
 
     A node that health keeps out is closed again; `tonnage health release` opens it.
@@ -55,16 +45,16 @@ def uncordon(ctx: click.Context, nodes: tuple[str, ...], dry_run: DryRun, access
         ctx.exit(FAILED)
 
 
-def _set_all(nodes: tuple[str, ...], access: ClusterAccess, dry_run: DryRun, *, closed: bool) -> bool:
+def _set_all(nodes: tuple[str, ...], access: inputs_cluster.ClusterAccess, dry_run: DryRun, *, closed: bool) -> bool:
     """Close or open nodes, with a line for each; False when one failed, which was reported."""
 
-    async def work(cluster: LiveCluster) -> bool:
+    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return all([await set_one(cluster, node, dry_run, closed=closed) for node in dict.fromkeys(nodes)])
 
-    return on_cluster_in_turn(access, work)
+    return inputs_cluster.on_cluster_in_turn(access, work)
 
 
-async def set_one(cluster: LiveCluster, node: str, dry_run: DryRun, *, closed: bool) -> bool:
+async def set_one(cluster: inputs_cluster.LiveCluster, node: str, dry_run: DryRun, *, closed: bool) -> bool:
     """Close or open a node, with a line about it; False when that failed, which was reported."""
     from controller.kube.request import KubeReadError, KubeWriteError
     from controller.queries.drain import set_unschedulable
@@ -75,22 +65,22 @@ async def set_one(cluster: LiveCluster, node: str, dry_run: DryRun, *, closed: b
         print_error(error)
         return False
     word = "cordoned" if closed else "uncordoned"
-    click.echo(f"node/{node} {'' if changed else 'already '}{word}{DRY_RUN_TAIL[dry_run]}")
+    click.echo(f"node/{node} {'' if changed else 'already '}{word}{inputs_cluster.DRY_RUN_TAIL[dry_run]}")
     return True
 
 
 @click.command(epilog="tonnage drain gpu-7 --ignore-daemonsets --dry-run=client")
-@click.argument("node", shell_complete=complete_nodes)
+@click.argument("node", shell_complete=inputs_cluster.complete_nodes)
 @click.option("--ignore-daemonsets", is_flag=True, help="Leave pods of DaemonSets on the node.")
 @click.option("--delete-emptydir-data", is_flag=True, help="Evict pods with data in an emptyDir, which is lost.")
 @click.option("--force", is_flag=True, help="Evict pods that no controller recreates.")
 @GRACE_PERIOD
-@click.option("--timeout", "within_s", type=duration, default=0.0, metavar="DURATION",
+@click.option("--timeout", "within_s", type=inputs_cluster.duration, default=0.0, metavar="DURATION",
               help="Stop after this time; evicted pods stay evicted. [default: no limit]")  # fmt: skip
 @click.option("--policy", default="tonnage", show_default=True, shell_complete=complete_policies,
               help="Placement policy of the preview.")  # fmt: skip
-@dry_run_option
-@access_options
+@inputs_cluster.dry_run_option
+@inputs_cluster.access_options
 @click.pass_context
 def drain(
     ctx: click.Context,
@@ -100,7 +90,7 @@ def drain(
     within_s: float,
     policy: str,
     dry_run: DryRun,
-    access: ClusterAccess,
+    access: inputs_cluster.ClusterAccess,
     **consented: bool,
 ) -> None:
     """Cordon a node and evict its pods, respecting PodDisruptionBudgets; return when they are gone.
@@ -111,15 +101,15 @@ def drain(
     """
     from controller.queries.drain import Consent
 
-    async def work(cluster: LiveCluster) -> bool:
+    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return await drain_node(cluster, node, Consent(**consented), policy, dry_run, grace_s, within_s)
 
-    if not on_cluster(access, work):
+    if not inputs_cluster.on_cluster(access, work):
         ctx.exit(FAILED)
 
 
 async def drain_node(
-    cluster: LiveCluster,
+    cluster: inputs_cluster.LiveCluster,
     node: str,
     consent: "Consent",
     policy: str,
@@ -143,7 +133,7 @@ async def drain_node(
     if blocking := [guest for guest in found if guest.fate == "blocks"]:
         click.echo(f"error: node/{node} is not drained, nothing was done: {len(blocking)} pods block it", err=True)
         return False
-    tail = DRY_RUN_TAIL[dry_run]
+    tail = inputs_cluster.DRY_RUN_TAIL[dry_run]
     if dry_run == "client":
         click.echo(f"node/{node} would be drained{tail}")
         return True

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.inputs import cluster as inputs_cluster
 from cli.inputs import resources
-from cli.inputs.cluster import (
-    ClusterAccess,
-    LiveCluster,
-    cluster_options,
-    complete_kinds_and_names,
-    on_cluster_in_turn,
-)
 from cli.inputs.options import files_option
 from cli.printing.columns import Look, Sheet
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
@@ -53,7 +47,7 @@ class GetOptions:
 
 @click.command(epilog="tonnage get all -A")
 @click.argument("what", nargs=-1, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...",
-                shell_complete=complete_kinds_and_names)  # fmt: skip
+                shell_complete=inputs_cluster.complete_kinds_and_names)  # fmt: skip
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 @click.option("-l", "--selector", metavar="SELECTOR", help=SELECTOR)
 @click.option("--field-selector", metavar="SELECTOR", help=FIELD_SELECTOR)
@@ -67,7 +61,7 @@ class GetOptions:
 @click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @click.option("--sort-by", metavar="PATH", default="", help="Sort by this field, such as .metadata.name.")
 @output_option
-@cluster_options
+@inputs_cluster.cluster_options
 @click.pass_context
 def get(
     ctx: click.Context,
@@ -78,7 +72,7 @@ def get(
     selector: str | None,
     field_selector: str | None,
     output: Output,
-    access: ClusterAccess,
+    access: inputs_cluster.ClusterAccess,
     *,
     show_labels: bool,
     no_headers: bool,
@@ -107,20 +101,20 @@ def get(
         raise click.UsageError("name a kind, or files with -f, and not both")
     manifests = resources.manifests_in(files) if files else ()
 
-    async def work(cluster: LiveCluster) -> bool:
+    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         if manifests:
             return await print_named(cluster, await resources.named_by(cluster, manifests), options)
         return await print_objects(cluster, what, options)
 
     try:
-        is_whole = on_cluster_in_turn(access, work)
+        is_whole = inputs_cluster.on_cluster_in_turn(access, work)
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
     if not is_whole:
         ctx.exit(FAILED)
 
 
-async def print_objects(cluster: LiveCluster, what: tuple[str, ...], options: GetOptions) -> bool:
+async def print_objects(cluster: inputs_cluster.LiveCluster, what: tuple[str, ...], options: GetOptions) -> bool:
     """Print what was asked for; False when part of it could not be read, which was reported."""
     arguments = resources.parse_resource_arguments(cluster, what)
     if options.selectors and any(each.names for each in arguments):
@@ -129,7 +123,11 @@ async def print_objects(cluster: LiveCluster, what: tuple[str, ...], options: Ge
 
 
 async def print_named(
-    cluster: LiveCluster, arguments: list[resources.ResourceArgument], options: GetOptions, *, is_category: bool = False
+    cluster: inputs_cluster.LiveCluster,
+    arguments: list[resources.ResourceArgument],
+    options: GetOptions,
+    *,
+    is_category: bool = False,
 ) -> bool:
     """Print these objects; False when part of them could not be read, which was reported."""
     many = len(arguments) > 1 or is_category
@@ -171,7 +169,11 @@ async def print_named(
 
 
 async def _print_tables(
-    cluster: LiveCluster, arguments: list[resources.ResourceArgument], options: GetOptions, *, with_kind: bool
+    cluster: inputs_cluster.LiveCluster,
+    arguments: list[resources.ResourceArgument],
+    options: GetOptions,
+    *,
+    with_kind: bool,
 ) -> bool:
     from controller.kube.crud import TABLE
 
@@ -221,7 +223,7 @@ def _sorted_rows(tables: list[Object], sort_by: str) -> list[Object]:
 
 
 async def _pages(
-    cluster: LiveCluster, argument: resources.ResourceArgument, options: GetOptions, accept: str
+    cluster: inputs_cluster.LiveCluster, argument: resources.ResourceArgument, options: GetOptions, accept: str
 ) -> AsyncGenerator[Object | None, None]:
     """Pages of a list, or named objects one at a time; None for one that could not be read, which was reported."""
     from controller.kube import crud
@@ -250,7 +252,9 @@ def _custom_sheet(options: GetOptions) -> Sheet:
     return Sheet(Look(headers=options.look.headers, verbatim=True))
 
 
-async def _watch(cluster: LiveCluster, argument: resources.ResourceArgument, options: GetOptions) -> bool:
+async def _watch(
+    cluster: inputs_cluster.LiveCluster, argument: resources.ResourceArgument, options: GetOptions
+) -> bool:
     from controller.kube import crud
     from controller.kube.request import JSON, KubeReadError
 

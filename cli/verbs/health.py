@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.cluster import (
-    DRY_RUN_TAIL,
-    ClusterAccess,
-    LiveCluster,
-    access_options,
-    complete_nodes,
-    dry_run_option,
-    listed,
-    on_cluster_in_turn,
-)
+from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import output_choice, setting
 from cli.printing.columns import columns, human_duration
 from cli.printing.terminal import FAILED, VerbGroup
@@ -42,12 +33,12 @@ def health() -> None:
 
 @health.command(epilog="tonnage health status")
 @output_choice("table", "json")
-@access_options
+@inputs_cluster.access_options
 @click.pass_context
-def status(ctx: click.Context, output: str, access: ClusterAccess) -> None:
+def status(ctx: click.Context, output: str, access: inputs_cluster.ClusterAccess) -> None:
     """Show each HealthPolicy: nodes, nodes that are out, open incidents. Exits with 1 if an incident is open."""
-    policies = listed(access, "healthpolicies", all_namespaces=True)
-    incidents = listed(access, "faultincidents", all_namespaces=True)
+    policies = inputs_cluster.listed(access, "healthpolicies", all_namespaces=True)
+    incidents = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
     if output == "json":
         click.echo(json.dumps({"policies": policies, "incidents": incidents}, indent=2))
     elif policies:
@@ -61,10 +52,10 @@ def status(ctx: click.Context, output: str, access: ClusterAccess) -> None:
 @health.command(epilog="tonnage health incidents")
 @click.option("--all", "every", is_flag=True, help="Closed incidents as well.")
 @output_choice("table", "json")
-@access_options
-def incidents(every: bool, output: str, access: ClusterAccess) -> None:
+@inputs_cluster.access_options
+def incidents(every: bool, output: str, access: inputs_cluster.ClusterAccess) -> None:
     """List FaultIncidents: what is suspected, which jobs it disturbs, and what it waits for."""
-    found = listed(access, "faultincidents", all_namespaces=True)
+    found = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
     shown = [each for each in found if every or is_open(each)]
     if output == "json":
         click.echo(json.dumps(shown, indent=2))
@@ -76,11 +67,11 @@ def incidents(every: bool, output: str, access: ClusterAccess) -> None:
 
 @health.command(epilog="tonnage health explain node-gpu-7-1f2e3d4c5b")
 @click.argument("incident")
-@access_options
+@inputs_cluster.access_options
 @click.pass_context
-def explain(ctx: click.Context, incident: str, access: ClusterAccess) -> None:
+def explain(ctx: click.Context, incident: str, access: inputs_cluster.ClusterAccess) -> None:
     """Explain an incident: its evidence, what was decided, and what each alternative would cost in GPU-hours."""
-    found = listed(access, "faultincidents", all_namespaces=True)
+    found = inputs_cluster.listed(access, "faultincidents", all_namespaces=True)
     wanted = next((each for each in found if each["metadata"]["name"] == incident), None)
     if wanted is None:
         click.echo(f"there is no FaultIncident {incident}; tonnage health incidents --all lists them", err=True)
@@ -89,26 +80,26 @@ def explain(ctx: click.Context, incident: str, access: ClusterAccess) -> None:
 
 
 @health.command(epilog="tonnage health release gpu-7")
-@click.argument("node", shell_complete=complete_nodes)
-@dry_run_option
-@access_options
-def release(node: str, dry_run: str, access: ClusterAccess) -> None:
+@click.argument("node", shell_complete=inputs_cluster.complete_nodes)
+@inputs_cluster.dry_run_option
+@inputs_cluster.access_options
+def release(node: str, dry_run: str, access: inputs_cluster.ClusterAccess) -> None:
     """Release a node from quarantine or probation: its incident is closed, and Tonnage removes its taint.
 
     It states on the node that a person has released it. New evidence opens another incident.
     """
 
-    async def work(cluster: LiveCluster) -> bool:
+    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return await release_node(cluster, node, dry_run)
 
-    is_out = on_cluster_in_turn(access, work)
-    click.echo(f"node/{node} released{DRY_RUN_TAIL[dry_run]}")
+    is_out = inputs_cluster.on_cluster_in_turn(access, work)
+    click.echo(f"node/{node} released{inputs_cluster.DRY_RUN_TAIL[dry_run]}")
     if not is_out:
         words = "has no taint of health; an incident about it, if one is open, is closed"
         click.echo(f"note: node/{node} {words}", err=True)
 
 
-async def release_node(cluster: LiveCluster, node: str, dry_run: str) -> bool:
+async def release_node(cluster: inputs_cluster.LiveCluster, node: str, dry_run: str) -> bool:
     """State on a node that a person has released it; returns whether health kept it out. Raises KubeReadError."""
     from cluster.changes import OUR_TAINTS
     from controller.api.labels import RELEASED_ANNOTATION

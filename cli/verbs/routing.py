@@ -8,13 +8,7 @@ from typing import Any
 import click
 import yaml
 
-from cli.inputs.cluster import (
-    ClusterAccess,
-    LiveCluster,
-    cluster_options,
-    complete_kinds_and_names,
-    on_cluster_in_turn,
-)
+from cli.inputs import cluster as inputs_cluster
 from cli.inputs.options import output_choice, setting
 from cli.printing.columns import columns
 from cluster.errors import ConfigError, Mistake, TonnageError
@@ -27,7 +21,7 @@ FORMS = ("table", "json", "httproute", "configmap")
 
 
 @click.command(epilog="tonnage routing chat -o httproute --gateway inference | kubectl apply --server-side -f -")
-@click.argument("name", metavar="SERVICE", shell_complete=complete_kinds_and_names)
+@click.argument("name", metavar="SERVICE", shell_complete=inputs_cluster.complete_kinds_and_names)
 @output_choice(*FORMS, words="httproute: an HTTPRoute (Gateway API). configmap: the JSON in a ConfigMap.")
 @click.option("--gateway", metavar="NAME", help="Gateway of the HTTPRoute; NAMESPACE/NAME in another namespace.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host of the HTTPRoute; may be repeated.")
@@ -35,7 +29,7 @@ FORMS = ("table", "json", "httproute", "configmap")
 @setting("--backend-kind", "Service", "Kind of the backends; InferencePool: of the Gateway API Inference Extension.",
          click.Choice(["Service", "InferencePool"]))  # fmt: skip
 @setting("--port", 8000, "Port of the backends.", click.IntRange(1, 65535))
-@cluster_options
+@inputs_cluster.cluster_options
 def routing(
     name: str,
     output: str,
@@ -44,7 +38,7 @@ def routing(
     backend: str,
     backend_kind: str,
     port: int,
-    access: ClusterAccess,
+    access: inputs_cluster.ClusterAccess,
 ) -> None:
     """Print a ModelService's routing weights, for a gateway that sends requests to the instances.
 
@@ -55,7 +49,7 @@ def routing(
     if output == "httproute" and not gateway:
         raise ConfigError(Mistake("--gateway", "is missing", "name the Gateway that the HTTPRoute belongs to"))
 
-    async def work(cluster: LiveCluster) -> Object:
+    async def work(cluster: inputs_cluster.LiveCluster) -> Object:
         from controller.kube import crud
 
         resource = cluster.discovered.named("modelservices")
@@ -65,7 +59,7 @@ def routing(
             raise TonnageError(f'modelservices.tonnage.dev "{name}" not found')
         return found
 
-    service = on_cluster_in_turn(access, work)
+    service = inputs_cluster.on_cluster_in_turn(access, work)
     if output == "httproute":
         text = http_route(service, Backends(backend, backend_kind, port), gateway or "", hosts)
     else:

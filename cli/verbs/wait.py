@@ -8,14 +8,7 @@ from typing import Any
 
 import click
 
-from cli.inputs.cluster import (
-    ClusterAccess,
-    LiveCluster,
-    cluster_options,
-    complete_kinds_and_names,
-    duration,
-    on_cluster,
-)
+from cli.inputs import cluster as inputs_cluster
 from cli.inputs.resources import ResourceArgument, parse_resource_arguments
 from cli.printing.terminal import FAILED
 from cluster.errors import ConfigError, Mistake, TonnageError
@@ -84,34 +77,34 @@ DEFAULT_S = 30.0
 
 @click.command(epilog="tonnage wait modelservice/chat --for=condition=Planned")
 @click.argument("what", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...",
-                shell_complete=complete_kinds_and_names)  # fmt: skip
+                shell_complete=inputs_cluster.complete_kinds_and_names)  # fmt: skip
 @click.option("--for", "condition", type=wait_condition, required=True, metavar="CONDITION",
               help="delete, create, condition=NAME[=VALUE] or jsonpath='{.PATH}'[=VALUE].")  # fmt: skip
-@click.option("--timeout", "within_s", type=duration, default=DEFAULT_S, metavar="DURATION",
+@click.option("--timeout", "within_s", type=inputs_cluster.duration, default=DEFAULT_S, metavar="DURATION",
               help="Longest wait; 0: look once. [default: 30s]")  # fmt: skip
-@cluster_options
+@inputs_cluster.cluster_options
 @click.pass_context
 def wait(
     ctx: click.Context,
     what: tuple[str, ...],
     condition: WaitCondition,
     within_s: float,
-    access: ClusterAccess,
+    access: inputs_cluster.ClusterAccess,
 ) -> None:
     """Wait until objects meet a condition; exits with 1 if one does not in time.
 
     A condition counts only for the object's present spec. With a value that JSONPath finds nothing for, it waits.
     """
 
-    async def work(cluster: LiveCluster) -> bool:
+    async def work(cluster: inputs_cluster.LiveCluster) -> bool:
         return await wait_for_all(cluster, what, condition, within_s)
 
-    if not on_cluster(access, work):
+    if not inputs_cluster.on_cluster(access, work):
         ctx.exit(FAILED)
 
 
 async def wait_for_all(
-    cluster: LiveCluster,
+    cluster: inputs_cluster.LiveCluster,
     what: tuple[str, ...],
     condition: WaitCondition,
     within_s: float,
@@ -136,7 +129,7 @@ async def wait_for_all(
 
 
 async def _is_met_in_time(
-    cluster: LiveCluster,
+    cluster: inputs_cluster.LiveCluster,
     argument: ResourceArgument,
     name: str,
     condition: WaitCondition,
@@ -162,7 +155,7 @@ async def _is_met_in_time(
 
 
 async def _until(
-    cluster: LiveCluster,
+    cluster: inputs_cluster.LiveCluster,
     argument: ResourceArgument,
     name: str,
     condition: WaitCondition,

@@ -9,18 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cluster.field_errors import model_in
+from controller.api import conditions as api_conditions
 from controller.api import labels
-from controller.api.conditions import (
-    ACCEPTED,
-    CONFLICT,
-    DEGRADED,
-    FORECAST_TRUSTED,
-    FOUND,
-    METRICS_AVAILABLE,
-    PLANNED,
-    READY,
-    SCALING_LIMITED,
-)
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY
@@ -71,15 +61,17 @@ its instances and their GPU types follow from its demand.
 """
 
 CONDITIONS = {
-    ACCEPTED: "the object is valid, and so are its references to other objects",
-    PLANNED: "the last plan satisfies the object's requests",
-    READY: "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it",
-    DEGRADED: "the object works, but below what its spec asks for",
-    METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
-    FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
-    SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",
-    CONFLICT: "another autoscaler scales the same target; then nothing is changed",
-    FOUND: "a decider has a finding about the object; absent until then",
+    api_conditions.ACCEPTED: "the object is valid, and so are its references to other objects",
+    api_conditions.PLANNED: "the last plan satisfies the object's requests",
+    api_conditions.READY: (
+        "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it"
+    ),
+    api_conditions.DEGRADED: "the object works, but below what its spec asks for",
+    api_conditions.METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
+    api_conditions.FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
+    api_conditions.SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",
+    api_conditions.CONFLICT: "another autoscaler scales the same target; then nothing is changed",
+    api_conditions.FOUND: "a decider has a finding about the object; absent until then",
 }
 
 COMMON = ("observedGeneration", "conditions")

@@ -9,17 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from controller.api.labels import (
-    CHOSEN_NODE_ANNOTATION,
-    DEVICES_ANNOTATION,
-    GANG_LABEL,
-    GPU_MILLI_ANNOTATION,
-    GPU_TYPES_ANNOTATION,
-    MOVABLE_ANNOTATION,
-    PLACED_AT_ANNOTATION,
-    RELEASED_ANNOTATION,
-    SERVICE_LABEL,
-)
+from controller.api import labels as api_labels
 
 Item = TypeVar("Item")
 Amount = str | int | float
@@ -42,8 +32,8 @@ class Meta(Slim, frozen=True):
 
 
 class PodLabels(Slim, rename=None, frozen=True):
-    gang: str | None = msgspec.field(default=None, name=GANG_LABEL)
-    service: str | None = msgspec.field(default=None, name=SERVICE_LABEL)
+    gang: str | None = msgspec.field(default=None, name=api_labels.GANG_LABEL)
+    service: str | None = msgspec.field(default=None, name=api_labels.SERVICE_LABEL)
     # Of other projects, for the gangs that they are (controller/snapshot/pod_groups.py).
     job: str | None = msgspec.field(default=None, name="batch.kubernetes.io/job-name")
     job_set: str | None = msgspec.field(default=None, name="jobset.sigs.k8s.io/jobset-name")
@@ -59,12 +49,12 @@ class PodLabels(Slim, rename=None, frozen=True):
 
 
 class PodAnnotations(Slim, rename=None, frozen=True):
-    gpu_milli: str | None = msgspec.field(default=None, name=GPU_MILLI_ANNOTATION)
-    gpu_types: str | None = msgspec.field(default=None, name=GPU_TYPES_ANNOTATION)
-    devices: str | None = msgspec.field(default=None, name=DEVICES_ANNOTATION)
-    movable: str | None = msgspec.field(default=None, name=MOVABLE_ANNOTATION)
-    node: str | None = msgspec.field(default=None, name=CHOSEN_NODE_ANNOTATION)
-    placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
+    gpu_milli: str | None = msgspec.field(default=None, name=api_labels.GPU_MILLI_ANNOTATION)
+    gpu_types: str | None = msgspec.field(default=None, name=api_labels.GPU_TYPES_ANNOTATION)
+    devices: str | None = msgspec.field(default=None, name=api_labels.DEVICES_ANNOTATION)
+    movable: str | None = msgspec.field(default=None, name=api_labels.MOVABLE_ANNOTATION)
+    node: str | None = msgspec.field(default=None, name=api_labels.CHOSEN_NODE_ANNOTATION)
+    placed_at: str | None = msgspec.field(default=None, name=api_labels.PLACED_AT_ANNOTATION)
     kueue_count: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-total-count")
     lws_size: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/size")
     volcano_group: str | None = msgspec.field(default=None, name="scheduling.k8s.io/group-name")
@@ -222,7 +212,7 @@ class Pod(Slim, frozen=True):
 
 
 class NodeAnnotations(Slim, rename=None, frozen=True):
-    released: str | None = msgspec.field(default=None, name=RELEASED_ANNOTATION)
+    released: str | None = msgspec.field(default=None, name=api_labels.RELEASED_ANNOTATION)
 
 
 class NodeMeta(Meta, frozen=True):

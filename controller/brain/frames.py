@@ -14,24 +14,12 @@ from typing import Any
 
 import msgspec
 
+from cluster import plans
 from cluster.actions import ACTIONS, Action
 from cluster.autoscaling import ConcurrencyLimit
 from cluster.demand import ExpectedDemand
 from cluster.errors import UNREADABLE
 from cluster.frame import Buffer, FrameError, framed, no_columns, unframed
-from cluster.plans import (
-    Certificate,
-    Finding,
-    FitsResult,
-    HealthResult,
-    Phase,
-    Plan,
-    Reason,
-    Refused,
-    ServicePlan,
-    Step,
-    Unplaced,
-)
 from cluster.snapshot import HealthInput, Snapshot
 from cluster.workloads import InstanceType
 from controller.deciders.decider import LARGEST_MEMORY, Proposal, Proposer
@@ -42,10 +30,10 @@ LAST_BY_GPU_TYPE = 2
 """Last version of the format in which instances were counted by GPU type, instead of by instance type."""
 
 
-KINDS: Mapping[type, type] = {HealthInput: HealthFacts, HealthResult: HealthOutcome, FitsResult: ShardFits}
+KINDS: Mapping[type, type] = {HealthInput: HealthFacts, plans.HealthResult: HealthOutcome, plans.FitsResult: ShardFits}
 """What snapshots and plans hold of deciders whose types only these know."""
 
-_StepHead = tuple[str, msgspec.Raw, Reason]
+_StepHead = tuple[str, msgspec.Raw, plans.Reason]
 """Action's kind, encoded action, reason."""
 
 
@@ -61,16 +49,16 @@ class _PlanHead:
     """Plan whose steps name their action's kind, because a union of dataclasses does not."""
 
     phases: tuple[_PhaseHead, ...]
-    refused: tuple[tuple[_StepHead, Reason], ...]
-    certificates: dict[str, Certificate]
-    unplaced: tuple[Unplaced, ...]
-    services: tuple[ServicePlan, ...]
-    findings: tuple[Finding, ...] = ()
-    cut_short: tuple[Reason, ...] = ()
+    refused: tuple[tuple[_StepHead, plans.Reason], ...]
+    certificates: dict[str, plans.Certificate]
+    unplaced: tuple[plans.Unplaced, ...]
+    services: tuple[plans.ServicePlan, ...]
+    findings: tuple[plans.Finding, ...] = ()
+    cut_short: tuple[plans.Reason, ...] = ()
     expected: tuple[ExpectedDemand, ...] = ()
     limits: tuple[ConcurrencyLimit, ...] = ()
-    health: HealthResult | None = None
-    fits: tuple[FitsResult, ...] = ()
+    health: plans.HealthResult | None = None
+    fits: tuple[plans.FitsResult, ...] = ()
 
 
 _SAME = tuple(each.name for each in fields(_PlanHead) if each.name not in ("phases", "refused", "certificates"))
@@ -87,11 +75,11 @@ def snapshot_from_frame(frame: Buffer) -> Snapshot:
     return unframed(Snapshot, frame, _upgraded, KINDS)
 
 
-def plan_frame(plan: Plan) -> bytes:
+def plan_frame(plan: plans.Plan) -> bytes:
     """The frame of a plan, to be read by `plan_from_frame`."""
     encode = msgspec.msgpack.Encoder(enc_hook=no_columns).encode
 
-    def head(step: Step) -> _StepHead:
+    def head(step: plans.Step) -> _StepHead:
         return type(step.action).__name__, msgspec.Raw(encode(step.action)), step.reason
 
     phases = tuple(_PhaseHead(p.name, tuple(head(step) for step in p.steps), p.whole) for p in plan.phases)
@@ -100,22 +88,22 @@ def plan_frame(plan: Plan) -> bytes:
     return framed(_PlanHead(phases, refused, dict(plan.certificates), **same))
 
 
-def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
+def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> plans.Plan:
     """The plan in a frame, whose actions are of these kinds. Raises FrameError."""
     read = unframed(_PlanHead, frame, _upgraded, KINDS)
     decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in kinds}
 
-    def step(head: _StepHead) -> Step:
+    def step(head: _StepHead) -> plans.Step:
         name, action, reason = head
         if name not in decoders:
             raise FrameError(f"the plan has an unknown action {name!r}; the brain runs another version of Tonnage")
-        return Step(decoders[name].decode(action), reason)
+        return plans.Step(decoders[name].decode(action), reason)
 
     try:
-        phases = tuple(Phase(p.name, tuple(step(head) for head in p.steps), p.whole) for p in read.phases)
-        refused = tuple(Refused(step(head), reason) for head, reason in read.refused)
+        phases = tuple(plans.Phase(p.name, tuple(step(head) for head in p.steps), p.whole) for p in read.phases)
+        refused = tuple(plans.Refused(step(head), reason) for head, reason in read.refused)
         same = {name: getattr(read, name) for name in _SAME}
-        return Plan(phases=phases, refused=refused, certificates=read.certificates, **same)
+        return plans.Plan(phases=phases, refused=refused, certificates=read.certificates, **same)
     except FrameError:
         raise
     except UNREADABLE as error:

@@ -19,24 +19,9 @@ import structlog
 from cluster.clock import Clock
 from cluster.frame import FrameError
 from cluster.version import VERSION
+from controller.brain import wire
 from controller.brain.frames import SlotOutcome, memory_of
 from controller.brain.launcher import BrainPeer
-from controller.brain.wire import (
-    Ask,
-    Begin,
-    BrainLost,
-    BrainSession,
-    Failed,
-    Message,
-    Ping,
-    PlanAnswer,
-    Pong,
-    Ready,
-    Remember,
-    StartRefused,
-    Thinks,
-    written,
-)
 from controller.deciders.decisions import Decisions
 
 log = structlog.get_logger(__name__)
@@ -180,7 +165,7 @@ class Link:
         self._requests = 0
         self._outcomes: dict[str, SlotOutcome] = {}
         self._memories: dict[str, bytes] = {}
-        self._to_send: deque[tuple[Message, bytes]] = deque()
+        self._to_send: deque[tuple[wire.Message, bytes]] = deque()
         self._ends = self._wanted = False
         self._stream: socket.socket | None = None
         self._wake, self._woken = socket.socketpair()
@@ -235,7 +220,7 @@ class Link:
             if self._memories.get(slot) != memory:
                 self._memories[slot] = memory
                 if self._state.state == "up":
-                    self._to_send.append((Remember(slot), memory))
+                    self._to_send.append((wire.Remember(slot), memory))
         self._wake_thread()
 
     def want(self, *, wanted: bool) -> None:
@@ -257,7 +242,7 @@ class Link:
         self._requests += 1
         self._reply = None
         self._open = OpenRequest(self._requests, epoch, self._clock() + deadline_s)
-        self._to_send.append((Ask(self._requests, epoch, deadline_s), frame))
+        self._to_send.append((wire.Ask(self._requests, epoch, deadline_s), frame))
         self._wake_thread()
         return self._open
 
@@ -274,7 +259,7 @@ class Link:
                     began_s = self._clock()
                     try:
                         self._run_brain(began_s)
-                    except BrainLost as loss:
+                    except wire.BrainLost as loss:
                         self._lose(loss.reason, loss.words, began_s)
                     except Exception as error:
                         # Without this thread there would be no brain ever again, so no error may end it.
@@ -293,10 +278,10 @@ class Link:
         try:
             stream = self._stream = self.peer.open()
         except OSError as error:
-            raise BrainLost("unreachable", str(error)) from error
+            raise wire.BrainLost("unreachable", str(error)) from error
         stream.setblocking(False)
-        session = BrainSession(stream, began_s, began_s)
-        session.queue(written(Begin(VERSION, self._decisions)))
+        session = wire.BrainSession(stream, began_s, began_s)
+        session.queue(wire.written(wire.Begin(VERSION, self._decisions)))
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
             selector.register(stream, selectors.EVENT_READ)
@@ -305,10 +290,10 @@ class Link:
                 if is_up:
                     with self._changed:
                         while self._to_send:
-                            session.queue(written(*self._to_send.popleft()))
+                            session.queue(wire.written(*self._to_send.popleft()))
                 if now_s >= session.pinged_at_s + PING_EVERY_S and not session.out:
                     session.pinged_at_s = now_s
-                    session.queue(written(Ping(0)) if is_up else ())
+                    session.queue(wire.written(wire.Ping(0)) if is_up else ())
                 selector.modify(stream, selectors.EVENT_READ | (selectors.EVENT_WRITE if session.out else 0))
                 for key, events in selector.select(TICK_S):
                     if key.fileobj is self._woken:
@@ -323,14 +308,14 @@ class Link:
                 now_s = self._clock()
                 if session.up_at_s is not None and self._breaker.is_lost(now_s, PATIENCE_S):
                     words = f"no plan met its deadline and could be used for {PATIENCE_S:.0f} s"
-                    raise BrainLost("useless", words)
+                    raise wire.BrainLost("useless", words)
                 session.check(now_s)
         self._let_go(kindly=True)
         self._forget(state="away", why=UNWANTED)
 
-    def _handle(self, message: Message, body: bytes, session: BrainSession) -> None:
+    def _handle(self, message: wire.Message, body: bytes, session: wire.BrainSession) -> None:
         match message:
-            case Ready():
+            case wire.Ready():
                 self._breaker.reset()
                 session.up_at_s = self._clock()
                 took_s = session.up_at_s - session.began_s
@@ -345,33 +330,33 @@ class Link:
                     planner_processes=message.processes,
                 )
                 with self._changed:
-                    self._to_send.extend((Remember(slot), memory) for slot, memory in self._memories.items())
-            case StartRefused(why):
-                raise BrainLost("refused", why)
-            case Pong():
+                    self._to_send.extend((wire.Remember(slot), memory) for slot, memory in self._memories.items())
+            case wire.StartRefused(why):
+                raise wire.BrainLost("refused", why)
+            case wire.Pong():
                 self._update(
                     planners_up=message.planners_up,
                     planner_restarts=message.planner_restarts,
                     planner_processes=message.processes,
                     slots_up=message.slots_up,
                 )
-            case Thinks(slot, reason, words):
+            case wire.Thinks(slot, reason, words):
                 try:
                     memory = memory_of(body) if body else None
                 except FrameError as error:
-                    raise BrainLost("garbled", str(error)) from error
+                    raise wire.BrainLost("garbled", str(error)) from error
                 with self._changed:
                     self._outcomes[slot] = SlotOutcome(slot, body, reason, words)
                     if memory is not None:
                         self._memories[slot] = memory
-            case PlanAnswer():
+            case wire.PlanAnswer():
                 self._end_request(message.request, message.epoch, BrainReply(plan=body))
-            case Failed():
+            case wire.Failed():
                 self._end_request(
                     message.request, message.epoch, BrainReply(reason=message.reason, words=message.words)
                 )
             case _:
-                raise BrainLost("garbled", f"unexpected message from the brain: {type(message).__name__}")
+                raise wire.BrainLost("garbled", f"unexpected message from the brain: {type(message).__name__}")
 
     def _end_request(self, request: int, epoch: int, reply: BrainReply) -> None:
         with self._changed:

@@ -9,18 +9,10 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import PackingMemory
+from placement.batch import proposal
 from placement.batch.consolidation import consolidated
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.pod_assignment import all_seats
-from placement.batch.proposal import (
-    DEALT_BY_PRIORITY,
-    certified,
-    dealt_by_priority,
-    proposed,
-    reason_of,
-    seats_to_keep,
-    within_headroom,
-)
 from placement.engine.packer import Packer
 from placement.moves import defragmented
 from placement.packing.planner import NO_TURN, pack, tried_in_vain
@@ -66,16 +58,16 @@ def pack_batch(snapshot: Snapshot, turn: Turn) -> Plan:
     began_s = budget.clock()
     plan = plan_batch(snapshot, memory.columns, settings)
     memory.columns = plan.memory
-    powered, without = within_headroom(snapshot, plan.seats)
+    powered, without = proposal.within_headroom(snapshot, plan.seats)
     plan = replace(plan, seats=powered, waiting=np.union1d(plan.waiting, without))
-    seats = seats_to_keep(snapshot, plan, preempt=preempt)
-    whole = proposed(snapshot, seats, reason_of(plan))
+    seats = proposal.seats_to_keep(snapshot, plan, preempt=preempt)
+    whole = proposal.proposed(snapshot, seats, proposal.reason_of(plan))
     after = seated(snapshot, seats)
     if len(after.pods.pending):
         packer = memory.packing_under(turn.decisions).packer_for(after, budget.left_s)
         packed = pack(after, packer, budget, preempt=preempt)
         whole = whole.joined(_with_unserved(after, packed, settings))
-    return certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
+    return proposal.certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
 
 
 def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) -> Plan:
@@ -88,10 +80,10 @@ def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) ->
     labels = [f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else "" for gang in pods.gang.tolist()]
     waits = [(gang or f"Pod/{name}") in unserved for gang, name in zip(labels, pods.names, strict=True)]
     among = np.array(waits, dtype=np.bool_) & (after.pods.node == PENDING) & (pods.node == PENDING)
-    seats = all_seats(tuple(dealt_by_priority(after, among, settings)))
+    seats = all_seats(tuple(proposal.dealt_by_priority(after, among, settings)))
     served = {labels[row] or f"Pod/{pods.names[row]}" for row in seats.row.tolist()}
     unplaced = tuple(each for each in packed.unplaced if each.workload not in served)
-    return replace(packed, unplaced=unplaced).joined(proposed(after, seats, DEALT_BY_PRIORITY))
+    return replace(packed, unplaced=unplaced).joined(proposal.proposed(after, seats, proposal.DEALT_BY_PRIORITY))
 
 
 def decide_moves(share: Snapshot, turn: Turn) -> Plan:

@@ -15,19 +15,9 @@ from msgspec.structs import replace
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
 from controller.api import structs
+from controller.dra import requests as dra_requests
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
 from controller.dra.objects import DeviceClass, ResourceClaim
-from controller.dra.requests import (
-    MOST_KNOWN,
-    ClaimRequests,
-    DeviceInventory,
-    Feasibility,
-    UnsupportedClaimError,
-    in_turns,
-    inventory_from,
-    requests_as_written,
-    requests_of_claim,
-)
 from controller.dra.watched import WatchedObjects, uses_of
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Stamp, Write
@@ -74,8 +64,8 @@ class ClaimTranslation:
         self._is_offered = is_offered
         self.known = WatchedObjects()
         """Watched objects, into which the watches put their changes."""
-        self._feasibility = Feasibility(drivers)
-        self._requests: dict[str, tuple[ResourceClaim, ClaimRequests | None]] = {}
+        self._feasibility = dra_requests.Feasibility(drivers)
+        self._requests: dict[str, tuple[ResourceClaim, dra_requests.ClaimRequests | None]] = {}
         """Requests that were read of claims, with `_classes`."""
         self._classes: dict[str, DeviceClass] = {}
         self._unmatched: dict[str, bool] = {}
@@ -101,7 +91,7 @@ class ClaimTranslation:
             present, inventory = known.nodes.get(name), None
             if present is not None and self._is_offered(present.metadata.labels):
                 slices = [known.slices[each] for each in sorted(known.slices_of.get(name, ()))]
-                found = inventory_from(slices, self._drivers)
+                found = dra_requests.inventory_from(slices, self._drivers)
                 inventory = found if found.devices or found.problems else None
             if self._feasibility.put(name, inventory):
                 claims = known.claims_on.get(name, set())
@@ -164,8 +154,8 @@ class ClaimTranslation:
                 made += [] if claim.is_reserved_for(pod.uid) else reservation_writes(claim, pod, stamp)
                 continue
             try:
-                wanted = requests_of_claim(claim, self.known.classes)
-            except UnsupportedClaimError as error:
+                wanted = dra_requests.requests_of_claim(claim, self.known.classes)
+            except dra_requests.UnsupportedClaimError as error:
                 raise ActionError(f"allocating {claim.name}: {error}") from error
             count = wanted.count_on(inventory)
             given = chosen(wanted, inventory, left[:count], held)
@@ -195,14 +185,14 @@ class ClaimTranslation:
             self._classes, self._requests = dict(known.classes), {}
         if not (known.stale_pods & known.pods.keys()) and not self._unmatched:
             return
-        wanted = dict[str, dict[str, ClaimRequests]]()
+        wanted = dict[str, dict[str, dra_requests.ClaimRequests]]()
         """Requests of the unallocated claims of unbound pods, by digest, by pod."""
         for name, pod in known.pods.items():
             for use in () if known.is_bound(name) else uses_of(pod):
                 found = known.claims.get(use.claim)
                 if found is not None and not found.is_allocated and (requests := self._requests_of(found)):
                     wanted.setdefault(name, {})[requests.digest] = requests
-        turns = in_turns(wanted, self._feasibility.knows)
+        turns = dra_requests.in_turns(wanted, self._feasibility.knows)
         known.stale_nodes |= self._feasibility.learn(turns)
         if self._feasibility.is_full:
             known.stale_nodes |= self._feasibility.retain(turns.keys())
@@ -213,14 +203,14 @@ class ClaimTranslation:
         # Of those that wait as before, nothing is translated again.
         known.stale_pods |= {name for name, _ in before.items() ^ self._unmatched.items()}
 
-    def _requests_of(self, claim: ResourceClaim) -> ClaimRequests | None:
+    def _requests_of(self, claim: ResourceClaim) -> dra_requests.ClaimRequests | None:
         """Requests of a claim, read once; None where it is not supported."""
         name = f"{claim.metadata.namespace}/{claim.metadata.name}"
         read = self._requests.get(name)
         if read is None or read[0] is not claim:
             try:
-                read = claim, requests_as_written(claim, self.known.classes)
-            except UnsupportedClaimError:
+                read = claim, dra_requests.requests_as_written(claim, self.known.classes)
+            except dra_requests.UnsupportedClaimError:
                 read = claim, None
             self._requests[name] = read
         return read[1]
@@ -314,13 +304,12 @@ class ClaimTranslation:
         if written is not None and not self._feasibility.knows(written.digest):
             if self._unmatched.get(pod, True):
                 raise _NotPlanned("WorkUsedUp", "its claims are matched with the devices of the fleet in a later turn")
-            words = (
-                f"pods of its namespace wait with {MOST_KNOWN} other claims that differ; those past that wait for them"
-            )
+            most = dra_requests.MOST_KNOWN
+            words = f"pods of its namespace wait with {most} other claims that differ; those past that wait for them"
             raise _NotPlanned("NamespaceBoundExceeded", words)
         try:
-            wanted = requests_of_claim(claim, self.known.classes)
-        except UnsupportedClaimError as error:
+            wanted = dra_requests.requests_of_claim(claim, self.known.classes)
+        except dra_requests.UnsupportedClaimError as error:
             raise _NotPlanned("ClaimUnsupported", f"{name}: {error}") from error
         demand = self._feasibility.demand(wanted)
         if demand is None:
@@ -364,7 +353,9 @@ def gated(pod: structs.Pod) -> structs.Pod:
     return replace(pod, spec=replace(pod.spec, scheduling_gates=(*pod.spec.scheduling_gates, WAITING_GATE)))
 
 
-def holder_pod(name: str, node: str, inventory: DeviceInventory, numbers: Sequence[int]) -> structs.Pod | None:
+def holder_pod(
+    name: str, node: str, inventory: dra_requests.DeviceInventory, numbers: Sequence[int]
+) -> structs.Pod | None:
     """Placeholder pod that occupies devices of a node in the snapshot; None when there are no devices.
 
     name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it.

@@ -20,16 +20,7 @@ from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import ApiRequest
 from controller.kube.sender import Applier, Fence
-from controller.kube_world.cached_view import (
-    DEPLOYMENTS,
-    QUOTAS,
-    CachedView,
-    allocates_claims,
-    device_classes_from,
-    foreign_kinds_from,
-    observer_from,
-    pools_from,
-)
+from controller.kube_world import cached_view
 from controller.kube_world.observer import empty_caches, follow
 from controller.kube_world.planning_view import PlanningView
 from controller.kube_world.refusals import FAILED_PODS
@@ -94,11 +85,15 @@ class WatchedCluster(RequestListener):
         changed = self.trigger.changed
         self.caches = empty_caches(
             changed,
-            with_devices=allocates_claims(settings),
+            with_devices=cached_view.allocates_claims(settings),
             kinds=registries.kinds,
-            groups=foreign_kinds_from(settings),
+            groups=cached_view.foreign_kinds_from(settings),
         )
-        deployments, failed, quotas = Cache(DEPLOYMENTS, changed), Cache(FAILED_PODS, changed), Cache(QUOTAS, changed)
+        deployments, failed, quotas = (
+            Cache(cached_view.DEPLOYMENTS, changed),
+            Cache(FAILED_PODS, changed),
+            Cache(cached_view.QUOTAS, changed),
+        )
         of_loops = (cache for each in loops for cache in each.caches)
         self._watched = (*self.caches.each, deployments, failed, quotas, *of_loops)
         around = Watching(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
@@ -106,21 +101,21 @@ class WatchedCluster(RequestListener):
         stack.callback(lambda: self.thread.run_within(self.leadership.release(), SHUTDOWN_S))
         stack.callback(self.thread.begin(self.leadership.campaign()).cancel)
         self.reservations = Reservations(time.monotonic, settings.release_deadline_s)
-        self.observer = observer_from(
+        self.observer = cached_view.observer_from(
             settings,
             self.caches,
             time.time,
             facts=registries.facts,
             reservations=self.reservations,
         )
-        self.view = CachedView(
+        self.view = cached_view.CachedView(
             self.observer,
             deployments,
             completed=self._with_loops,
             failed=failed,
             quotas=quotas,
             reservations=self.reservations,
-            allocates_claims=allocates_claims(settings),
+            allocates_claims=cached_view.allocates_claims(settings),
         )
 
     @property
@@ -179,9 +174,9 @@ class ClusterWriter:
         self._own_jobs = reports_on(cluster.observer, cluster.caches, cluster.is_running, published)
         planning = PlanningView(
             cluster.view,
-            pools_from(settings),
+            cached_view.pools_from(settings),
             clock=time.monotonic,
-            device_classes=device_classes_from(settings),
+            device_classes=cached_view.device_classes_from(settings),
             reservations=cluster.reservations,
         )
         self.world = KubernetesWorld(

@@ -12,16 +12,7 @@ from cluster.autoscaling import ConcurrencyLimit, Scaler
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
 from cluster.snapshot import PENDING, Snapshot
-from controller.api.conditions import (
-    ACCEPTED,
-    BAD_INPUT,
-    DEGRADED,
-    PLANNED,
-    READY,
-    ConditionStatus,
-    ObservedStatus,
-    set_condition,
-)
+from controller.api import conditions as api_conditions
 from controller.api.gang import KIND as GANG
 from controller.api.gang import GangStatus, gang_selector
 from controller.api.kind import Kind
@@ -92,7 +83,7 @@ def gang_status_after(
         was = GangStatus()  # another writer's status
     conditions = was.conditions
     for kind, status, reason in _gang_claims(facts):
-        conditions = set_condition(
+        conditions = api_conditions.set_condition(
             conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
         )
     # It runs from when all that it needs had a node until none has one.
@@ -110,22 +101,30 @@ def gang_status_after(
     ).plain()
 
 
-def _gang_claims(facts: GangFacts) -> Iterator[tuple[str, ConditionStatus, Reason]]:
+def _gang_claims(facts: GangFacts) -> Iterator[tuple[str, api_conditions.ConditionStatus, Reason]]:
     needed, placed, running = facts.needed, facts.placed, facts.running
     if placed >= needed:
-        yield PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
+        yield api_conditions.PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
     elif facts.members < needed:
-        yield PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
+        yield api_conditions.PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
     else:
-        yield PLANNED, "False", facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed")
+        yield (
+            api_conditions.PLANNED,
+            "False",
+            facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed"),
+        )
     if running >= needed:
-        yield READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
+        yield api_conditions.READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
     else:
-        yield READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
+        yield api_conditions.READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
     if 0 < running < needed:
-        yield DEGRADED, "True", Reason("WaitsForMembers", f"{running} members run and wait for {needed - running} more")
+        yield (
+            api_conditions.DEGRADED,
+            "True",
+            Reason("WaitsForMembers", f"{running} members run and wait for {needed - running} more"),
+        )
     else:
-        yield DEGRADED, "False", Reason("AsAsked", "no degradation is known")
+        yield api_conditions.DEGRADED, "False", Reason("AsAsked", "no degradation is known")
 
 
 Status = Mapping[str, Any]
@@ -260,17 +259,17 @@ def _own_job(
 def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: int, at_s: float) -> dict[str, Any]:
     """The status with its condition Accepted updated; the rest is unchanged."""
     try:
-        old = ObservedStatus.model_validate(before)
+        old = api_conditions.ObservedStatus.model_validate(before)
     except ValidationError:
-        before, old = {}, ObservedStatus()  # another writer's status
+        before, old = {}, api_conditions.ObservedStatus()  # another writer's status
     words = words_of(mistaken)
-    conditions = set_condition(
+    conditions = api_conditions.set_condition(
         old.conditions,
-        ACCEPTED,
+        api_conditions.ACCEPTED,
         "False" if mistaken else "True",
-        BAD_INPUT if mistaken else "Valid",
+        api_conditions.BAD_INPUT if mistaken else "Valid",
         words or "its fields and the objects that it names are valid",
         generation=generation,
         at_s=at_s,
     )
-    return {**before, **ObservedStatus(observed_generation=generation, conditions=conditions).plain()}
+    return {**before, **api_conditions.ObservedStatus(observed_generation=generation, conditions=conditions).plain()}

@@ -10,23 +10,14 @@ from pydantic import ValidationError
 from autoscaler.decision.outcome import CODES, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
+from controller.api import conditions as api_conditions
 from controller.api import scaling_policy
-from controller.api.conditions import (
-    CONCURRENCY_TUNED,
-    CONFLICT,
-    FORECAST_TRUSTED,
-    METRICS_AVAILABLE,
-    READY,
-    SCALING_LIMITED,
-    ConditionStatus,
-    set_condition,
-)
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
 from controller.snapshot.scalers import contexts_of, pool_of
 
 LONGEST_MESSAGE = 1024
-_STATUS_OF: Mapping[str, ConditionStatus] = {
+_STATUS_OF: Mapping[str, api_conditions.ConditionStatus] = {
     "Breach": "False",
     "Unsafe": "False",
     "NoData": "False",
@@ -66,7 +57,7 @@ def concurrency_status_after(
 
 def concurrency_claim(
     tuning: ConcurrencyTuning, status: scaling_policy.ConcurrencyStatus, *, publishes: bool
-) -> tuple[str, ConditionStatus, Reason]:
+) -> tuple[str, api_conditions.ConditionStatus, Reason]:
     """The condition ConcurrencyTuned. What hides the limit from the replicas, and a source that fails, count more than
     the last decision.
 
@@ -74,13 +65,17 @@ def concurrency_claim(
     """
     if tuning.config_map and not publishes:
         words = f"the operator does not write ConfigMap/{tuning.config_map}; set autoscaler.configMaps in the chart"
-        return CONCURRENCY_TUNED, "False", Reason("NotPublished", words)
+        return api_conditions.CONCURRENCY_TUNED, "False", Reason("NotPublished", words)
     if tuning.problem:
         code, _, words = tuning.problem.partition(": ")
-        return CONCURRENCY_TUNED, "False", Reason(code, words)
+        return api_conditions.CONCURRENCY_TUNED, "False", Reason(code, words)
     if not status.reason:
-        return CONCURRENCY_TUNED, "Unknown", Reason("NotDecided", "the replicas were not measured yet")
-    return CONCURRENCY_TUNED, _STATUS_OF.get(status.reason, "True"), Reason(status.reason, status.message)
+        return api_conditions.CONCURRENCY_TUNED, "Unknown", Reason("NotDecided", "the replicas were not measured yet")
+    return (
+        api_conditions.CONCURRENCY_TUNED,
+        _STATUS_OF.get(status.reason, "True"),
+        Reason(status.reason, status.message),
+    )
 
 
 KEY = "concurrency"
@@ -143,7 +138,7 @@ MOST_LEARNED = 32
 NO_LIMITS = ("none", "load")
 _LIMITS: Mapping[str, LimitedBy] = {code: limit for limit, code in CODES.items()}
 
-Claim = tuple[str, ConditionStatus, Reason]
+Claim = tuple[str, api_conditions.ConditionStatus, Reason]
 
 
 def scaling_status_after(
@@ -167,12 +162,12 @@ def scaling_status_after(
     except ValidationError:
         old = scaling_policy.ScalingPolicyStatus()  # another writer's status
     concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
-    conditions = tuple(each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
+    conditions = tuple(each for each in old.conditions if concurrency or each.type != api_conditions.CONCURRENCY_TUNED)
     claims = [*_claims(scaler, found, at_s)]
     if scaler.concurrency and concurrency:
         claims.append(concurrency_claim(scaler.concurrency, concurrency, publishes=publishes))
     for kind, status, reason in claims:
-        conditions = set_condition(
+        conditions = api_conditions.set_condition(
             conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
         )
     decided = _decided(old, scaler, found, at_s)
@@ -327,34 +322,42 @@ def _rounded(figure: float | None) -> float | None:
 def _claims(scaler: Scaler, found: Reason | None, at_s: float) -> Iterator[Claim]:
     metrics = _metrics(scaler, at_s)
     yield metrics
-    yield FORECAST_TRUSTED, *_trust(scaler)
+    yield api_conditions.FORECAST_TRUSTED, *_trust(scaler)
     limit = limit_of(found)
     if found is None or limit in NO_LIMITS:
-        yield SCALING_LIMITED, "False", Reason("NotLimited", "no limit changes the decision")
+        yield api_conditions.SCALING_LIMITED, "False", Reason("NotLimited", "no limit changes the decision")
     else:
-        yield SCALING_LIMITED, "True", found
+        yield api_conditions.SCALING_LIMITED, "True", found
     if scaler.conflict:
-        yield CONFLICT, "True", Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too")
+        yield (
+            api_conditions.CONFLICT,
+            "True",
+            Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too"),
+        )
     else:
-        yield CONFLICT, "False", Reason("NoConflict", "no other autoscaler scales the target")
-    yield READY, *_ready(scaler, found, metrics)
+        yield api_conditions.CONFLICT, "False", Reason("NoConflict", "no other autoscaler scales the target")
+    yield api_conditions.READY, *_ready(scaler, found, metrics)
 
 
 def _metrics(scaler: Scaler, at_s: float) -> Claim:
     code, _, words = scaler.source_problem.partition(": ")
     if scaler.load is None:
         reason = Reason(code, words) if code else Reason("NeverMeasured", "the load was never measured")
-        return METRICS_AVAILABLE, "False", reason
+        return api_conditions.METRICS_AVAILABLE, "False", reason
     age_s = at_s - scaler.observed_at_s
     if age_s >= scaler.max_age_s:
         more = f"; {words}" if words else ""
-        return METRICS_AVAILABLE, "False", Reason("Stale", f"the last sample of the load is too old{more}")
+        return (
+            api_conditions.METRICS_AVAILABLE,
+            "False",
+            Reason("Stale", f"the last sample of the load is too old{more}"),
+        )
     if code:
-        return METRICS_AVAILABLE, "False", Reason(code, words)
-    return METRICS_AVAILABLE, "True", Reason("Fresh", "the load is measured")
+        return api_conditions.METRICS_AVAILABLE, "False", Reason(code, words)
+    return api_conditions.METRICS_AVAILABLE, "True", Reason("Fresh", "the load is measured")
 
 
-def _trust(scaler: Scaler) -> tuple[ConditionStatus, Reason]:
+def _trust(scaler: Scaler) -> tuple[api_conditions.ConditionStatus, Reason]:
     skill = scaler.skill
     if scaler.forecast is None:
         return "Unknown", Reason("TooLittleHistory", "too little of the load was measured for a forecast")
@@ -365,7 +368,7 @@ def _trust(scaler: Scaler) -> tuple[ConditionStatus, Reason]:
     return "True", Reason("BetterThanNaive", f"model {skill.model} beats the naive forecast")
 
 
-def _ready(scaler: Scaler, found: Reason | None, metrics: Claim) -> tuple[ConditionStatus, Reason]:
+def _ready(scaler: Scaler, found: Reason | None, metrics: Claim) -> tuple[api_conditions.ConditionStatus, Reason]:
     if scaler.mode == "Off" or found is None:
         return "False", Reason("Off", "it is not evaluated: its mode is Off, or the autoscaler is not enabled")
     if scaler.problem or scaler.replicas is None:

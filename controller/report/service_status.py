@@ -10,17 +10,7 @@ from cluster.errors import ActionError
 from cluster.plans import Plan, Reason, Routing, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
-from controller.api.conditions import (
-    ACCEPTED,
-    BAD_INPUT,
-    DEGRADED,
-    FOUND,
-    PLANNED,
-    READY,
-    ConditionStatus,
-    ObservedStatus,
-    set_condition,
-)
+from controller.api import conditions as api_conditions
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
@@ -63,7 +53,7 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: ServiceFac
     running = _by_name(facts.running)
     conditions = old.conditions
     for kind, (status, reason) in _claims(plan, asked, running, facts).items():
-        conditions = set_condition(
+        conditions = api_conditions.set_condition(
             conditions, kind, status, reason.code, reason.words, generation=facts.generation, at_s=at_s
         )
     bound = _bound(old, plan, facts)
@@ -104,20 +94,20 @@ def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> f
     return bound
 
 
-Claim = tuple[ConditionStatus, Reason]
+Claim = tuple[api_conditions.ConditionStatus, Reason]
 
 
 def _claims(
     plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts
 ) -> dict[str, Claim]:
     accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are valid"))
-    if plan.refusal and plan.refusal.code == BAD_INPUT:  # the cause is the service itself, not the fleet
+    if plan.refusal and plan.refusal.code == api_conditions.BAD_INPUT:  # the cause is the service itself, not the fleet
         accepted = ("False", plan.refusal)
     return {
-        ACCEPTED: accepted,
-        PLANNED: ("False", plan.refusal) if plan.refusal else ("True", _found(plan)),
-        READY: _ready(plan, asked, running, facts),
-        DEGRADED: _degraded(plan, asked, running),
+        api_conditions.ACCEPTED: accepted,
+        api_conditions.PLANNED: ("False", plan.refusal) if plan.refusal else ("True", _found(plan)),
+        api_conditions.READY: _ready(plan, asked, running, facts),
+        api_conditions.DEGRADED: _degraded(plan, asked, running),
     }
 
 
@@ -177,15 +167,15 @@ Status = Mapping[str, Any]
 
 def found_after(before: Status, finding: Reason | None, generation: int, at_s: float) -> Status:
     """The status with a decider's finding as its condition Found; False once the finding is gone, absent before any."""
-    old = ObservedStatus.model_validate({key: before[key] for key in ("conditions",) if key in before})
-    if finding is None and all(each.type != FOUND for each in old.conditions):
+    old = api_conditions.ObservedStatus.model_validate({key: before[key] for key in ("conditions",) if key in before})
+    if finding is None and all(each.type != api_conditions.FOUND for each in old.conditions):
         return before
     reason = finding or Reason("NothingFound", "no decider states anything about it now")
-    status: ConditionStatus = "True" if finding else "False"
-    conditions = set_condition(
-        old.conditions, FOUND, status, reason.code, reason.words, generation=generation, at_s=at_s
+    status: api_conditions.ConditionStatus = "True" if finding else "False"
+    conditions = api_conditions.set_condition(
+        old.conditions, api_conditions.FOUND, status, reason.code, reason.words, generation=generation, at_s=at_s
     )
-    return {**before, "conditions": ObservedStatus(conditions=conditions).plain()["conditions"]}
+    return {**before, "conditions": api_conditions.ObservedStatus(conditions=conditions).plain()["conditions"]}
 
 
 log = structlog.get_logger(__name__)

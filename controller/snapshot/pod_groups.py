@@ -6,26 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.workloads import Gang
-from controller.api.foreign_kinds import (
-    COSCHEDULING,
-    FOREIGN_GANG,
-    JOB,
-    JOB_SET,
-    KAI,
-    KUBEFLOW_JOBS,
-    LEADER_WORKER_SET,
-    POD_GROUP,
-    RAY_CLUSTER,
-    VOLCANO,
-    WORKLOAD,
-)
+from controller.api import foreign_kinds
 from controller.api.structs import Pod
 
 MOST_MEMBERS = 1_000_000
 """Largest size that is believed, as of a Gang's minMembers; also of products of several such numbers."""
 KUEUE = "KueuePodGroup"
 """Word of Kueue's groups of plain pods, which have no object."""
-_GROUPED = (POD_GROUP, WORKLOAD, COSCHEDULING, VOLCANO, KAI, LEADER_WORKER_SET, JOB_SET, RAY_CLUSTER, JOB)
+_GROUPED = (
+    foreign_kinds.POD_GROUP,
+    foreign_kinds.WORKLOAD,
+    foreign_kinds.COSCHEDULING,
+    foreign_kinds.VOLCANO,
+    foreign_kinds.KAI,
+    foreign_kinds.LEADER_WORKER_SET,
+    foreign_kinds.JOB_SET,
+    foreign_kinds.RAY_CLUSTER,
+    foreign_kinds.JOB,
+)
 # Words of these kinds, looked up once: every pod is compared with all of them.
 _POD_GROUP, _WORKLOAD, _COSCHEDULING, _VOLCANO, _KAI, _LEADER_WORKER_SET, _JOB_SET, _RAY_CLUSTER, _JOB = (
     kind.called for kind in _GROUPED
@@ -49,7 +47,7 @@ class GroupRef:
     def text(self) -> str:
         """Name that no Gang has: `default/JobSet:train:workers`."""
         namespace, _, name = self.name.rpartition("/")
-        return f"{namespace}/{FOREIGN_GANG.join(filter(None, (self.word, name, self.part)))}"
+        return f"{namespace}/{foreign_kinds.FOREIGN_GANG.join(filter(None, (self.word, name, self.part)))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,11 @@ def group_of(pod: Pod) -> GroupRef | None:
     owners = [each.kind for each in pod.metadata.owner_references if each.controller]
     scheduling, workload = spec.scheduling_group, spec.workload_ref
     role = "leader" if labels.lws_worker == "0" else "workers"
-    replica = FOREIGN_GANG.join(filter(None, (workload.pod_group, workload.pod_group_replica_key))) if workload else ""
+    replica = (
+        foreign_kinds.FOREIGN_GANG.join(filter(None, (workload.pod_group, workload.pod_group_replica_key)))
+        if workload
+        else ""
+    )
     is_launcher = (labels.kubeflow_replica or "").lower() == "launcher"
     named = [
         (KUEUE, labels.kueue_group, ""),
@@ -87,11 +89,15 @@ def group_of(pod: Pod) -> GroupRef | None:
         (_COSCHEDULING, labels.coscheduling_group, ""),
         (_VOLCANO, annotations.volcano_group, ""),
         (_KAI, annotations.kai_group, ""),
-        (_LEADER_WORKER_SET, labels.lws, f"{labels.lws_group or '0'}{FOREIGN_GANG}{role}"),
+        (_LEADER_WORKER_SET, labels.lws, f"{labels.lws_group or '0'}{foreign_kinds.FOREIGN_GANG}{role}"),
         (_JOB_SET, labels.job_set, labels.replicated_job or ""),
-        (_RAY_CLUSTER, labels.ray_cluster if RAY_CLUSTER.name in owners else None, ""),
-        *((kind.called, labels.kubeflow_job, "") for kind in KUBEFLOW_JOBS if kind.name in owners and not is_launcher),
-        (_JOB, labels.job if JOB.name in owners else None, ""),
+        (_RAY_CLUSTER, labels.ray_cluster if foreign_kinds.RAY_CLUSTER.name in owners else None, ""),
+        *(
+            (kind.called, labels.kubeflow_job, "")
+            for kind in foreign_kinds.KUBEFLOW_JOBS
+            if kind.name in owners and not is_launcher
+        ),
+        (_JOB, labels.job if foreign_kinds.JOB.name in owners else None, ""),
     ]
     for word, name, part in named:
         if name:
@@ -145,7 +151,7 @@ def _min_count(owner: GroupOwner | None, _: GroupRef) -> Share | None:
 
 
 def _of_workload(owner: GroupOwner | None, ref: GroupRef) -> Share | None:
-    group = ref.part.partition(FOREIGN_GANG)[0]
+    group = ref.part.partition(foreign_kinds.FOREIGN_GANG)[0]
     found = (each for each in _maps(owner.spec.get("podGroups")) if each.get("name") == group) if owner else iter(())
     size = _count(_at(next(found, {}), "policy", "gang", "minCount"))
     return Share(size, ref.part) if size else None
@@ -153,7 +159,7 @@ def _of_workload(owner: GroupOwner | None, ref: GroupRef) -> Share | None:
 
 def _of_leader(owner: GroupOwner | None, ref: GroupRef) -> Share | None:
     """A leader with its workers. Where the workers are made once the leader is ready, they start after it."""
-    group, _, role = ref.part.partition(FOREIGN_GANG)
+    group, _, role = ref.part.partition(foreign_kinds.FOREIGN_GANG)
     if owner is None or owner.spec.get("startupPolicy") != "LeaderReady":
         return Share(ref.size, group)
     return None if role == "leader" else Share(ref.size - 1, ref.part)
@@ -261,16 +267,16 @@ class GroupRule:
 
 RULE: Mapping[str, GroupRule] = {
     KUEUE: GroupRule(_stated_size, needs_object=False),
-    POD_GROUP.called: GroupRule(_min_count),
-    WORKLOAD.called: GroupRule(_of_workload),
-    COSCHEDULING.called: GroupRule(_min_member),
-    VOLCANO.called: GroupRule(_min_member),
-    KAI.called: GroupRule(_min_member),
-    LEADER_WORKER_SET.called: GroupRule(_of_leader, needs_object=False),
-    JOB_SET.called: GroupRule(_of_job_set, read=job_set_sizes),
-    RAY_CLUSTER.called: GroupRule(_of_ray_cluster),
-    **{kind.called: GroupRule(_of_kubeflow_job) for kind in KUBEFLOW_JOBS},
-    JOB.called: GroupRule(_of_job),
+    foreign_kinds.POD_GROUP.called: GroupRule(_min_count),
+    foreign_kinds.WORKLOAD.called: GroupRule(_of_workload),
+    foreign_kinds.COSCHEDULING.called: GroupRule(_min_member),
+    foreign_kinds.VOLCANO.called: GroupRule(_min_member),
+    foreign_kinds.KAI.called: GroupRule(_min_member),
+    foreign_kinds.LEADER_WORKER_SET.called: GroupRule(_of_leader, needs_object=False),
+    foreign_kinds.JOB_SET.called: GroupRule(_of_job_set, read=job_set_sizes),
+    foreign_kinds.RAY_CLUSTER.called: GroupRule(_of_ray_cluster),
+    **{kind.called: GroupRule(_of_kubeflow_job) for kind in foreign_kinds.KUBEFLOW_JOBS},
+    foreign_kinds.JOB.called: GroupRule(_of_job),
 }
 """Rule of each kind, by its word."""
 

@@ -16,42 +16,13 @@ import numpy as np
 
 from autoscaler.demand.promql import Serving, observation_from
 from autoscaler.lead_time import LeadTimeModel, lead_time_of
-from cluster.autoscaling import (
-    MOST_ORDERED,
-    Arm,
-    BanditState,
-    Behavior,
-    ConcurrencyTuning,
-    Context,
-    ForecastSkill,
-    LeadTime,
-    Learned,
-    Pool,
-    Replicas,
-    Scaler,
-    ScaleTarget,
-    ScalingObjective,
-    ScalingRules,
-    ScalingStep,
-)
+from cluster import autoscaling
 from cluster.demand import Demand, Forecast, LengthGrid
 from cluster.plans import Reason
 from cluster.snapshot import PENDING, Snapshot
+from controller.api import scaling_policy
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
-from controller.api.scaling_policy import (
-    KIND,
-    MOST_REPLICAS,
-    ConcurrencyArm,
-    ConcurrencyContext,
-    ConcurrencyPool,
-    ConcurrencyStatus,
-    ScalingBehavior,
-    ScalingPolicy,
-    ScalingPolicySpec,
-    ScalingPolicyStatus,
-    Schedule,
-)
 from controller.objects.read import Read
 from controller.snapshot.namespace_bounds import first_by_name
 from controller.snapshot.services import on_profiles, replica_unit
@@ -59,7 +30,7 @@ from controller.snapshot.services import on_profiles, replica_unit
 DIGITS = 6
 
 
-def wanted_limit(policy: ScalingPolicy) -> int:
+def wanted_limit(policy: scaling_policy.ScalingPolicy) -> int:
     """Limit that was decided last, within the bounds of the spec; that of the spec before the first decision."""
     spec, status = policy.spec.concurrency, policy.status.concurrency
     if spec is None:
@@ -68,17 +39,17 @@ def wanted_limit(policy: ScalingPolicy) -> int:
     return max(spec.min, min(spec.max, decided))
 
 
-def state_of(status: ConcurrencyStatus | None) -> BanditState:
+def state_of(status: scaling_policy.ConcurrencyStatus | None) -> autoscaling.BanditState:
     """What the tuner remembers. The last context is the first of those learned."""
     if status is None:
-        return BanditState()
+        return autoscaling.BanditState()
     learned = tuple(
-        Learned(
-            context=Context(each.gpu_type, each.input_bucket, each.output_bucket),
+        autoscaling.Learned(
+            context=autoscaling.Context(each.gpu_type, each.input_bucket, each.output_bucket),
             used_at=each.used_at,
             limit=each.limit,
             ceiling=each.ceiling,
-            arms=tuple(Arm(arm.limit, arm.weight, arm.throughput, arm.p95) for arm in each.arms),
+            arms=tuple(autoscaling.Arm(arm.limit, arm.weight, arm.throughput, arm.p95) for arm in each.arms),
             throughput_scatter=each.throughput_scatter,
             p95_scatter=each.p95_scatter,
             scatter_weight=each.scatter_weight,
@@ -87,18 +58,20 @@ def state_of(status: ConcurrencyStatus | None) -> BanditState:
         for each in status.learned
     )
     pool = status.pool
-    return BanditState(
+    return autoscaling.BanditState(
         decisions=status.decisions,
         context=learned[0].context if learned else None,
         learned=learned,
-        pool=Pool() if pool is None else Pool(pool.limit, pool.intervals, pool.requests, pool.throughput, pool.log_p95),
+        pool=autoscaling.Pool()
+        if pool is None
+        else autoscaling.Pool(pool.limit, pool.intervals, pool.requests, pool.throughput, pool.log_p95),
     )
 
 
-def contexts_of(state: BanditState) -> tuple[ConcurrencyContext, ...]:
+def contexts_of(state: autoscaling.BanditState) -> tuple[scaling_policy.ConcurrencyContext, ...]:
     """What was learned, for a status; a millionth of a logarithm is far below the scatter of any measurement."""
     return tuple(
-        ConcurrencyContext(
+        scaling_policy.ConcurrencyContext(
             gpu_type=each.context.gpu_type,
             input_bucket=each.context.input_bucket,
             output_bucket=each.context.output_bucket,
@@ -106,7 +79,7 @@ def contexts_of(state: BanditState) -> tuple[ConcurrencyContext, ...]:
             limit=each.limit,
             ceiling=round(each.ceiling, DIGITS),
             arms=tuple(
-                ConcurrencyArm(
+                scaling_policy.ConcurrencyArm(
                     limit=arm.limit,
                     weight=round(arm.weight, DIGITS),
                     throughput=round(arm.throughput, DIGITS),
@@ -124,12 +97,12 @@ def contexts_of(state: BanditState) -> tuple[ConcurrencyContext, ...]:
     )
 
 
-def pool_of(state: BanditState) -> ConcurrencyPool | None:
+def pool_of(state: autoscaling.BanditState) -> scaling_policy.ConcurrencyPool | None:
     """Intervals with too few requests, for a status; None: there are none."""
     pool = state.pool
     if not pool.intervals:
         return None
-    return ConcurrencyPool(
+    return scaling_policy.ConcurrencyPool(
         limit=pool.limit,
         intervals=pool.intervals,
         requests=pool.requests,
@@ -154,7 +127,7 @@ class ReplicaBounds:
     """Names of the schedules that hold; empty: none."""
 
 
-def bounds_at(spec: ScalingPolicySpec, at_s: float, sample_age_s: float) -> ReplicaBounds:
+def bounds_at(spec: scaling_policy.ScalingPolicySpec, at_s: float, sample_age_s: float) -> ReplicaBounds:
     """Bounds at an instant (seconds since the epoch).
 
     The fallback raises the lower one during an outage of the metrics. It never lowers anything: an outage of the
@@ -169,7 +142,7 @@ def bounds_at(spec: ScalingPolicySpec, at_s: float, sample_age_s: float) -> Repl
     return ReplicaBounds(min(low, high), high, ", ".join(each.name for each in now))
 
 
-def holds(schedule: Schedule, at_s: float) -> bool:
+def holds(schedule: scaling_policy.Schedule, at_s: float) -> bool:
     """Whether a schedule holds at an instant, by the clocks of its time zone."""
     local = datetime.fromtimestamp(at_s, ZoneInfo(schedule.timezone))
     time = local.strftime("%H:%M")
@@ -180,7 +153,7 @@ def holds(schedule: Schedule, at_s: float) -> bool:
     )
 
 
-def _starts_on(schedule: Schedule, local: datetime) -> bool:
+def _starts_on(schedule: scaling_policy.Schedule, local: datetime) -> bool:
     return not schedule.days or _DAYS[local.weekday()] in schedule.days
 
 
@@ -207,14 +180,14 @@ class PolicyState:
     forecast: Forecast | None = None
     lengths: tuple[LengthGrid, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] | None = None
     """Measured request lengths of a ModelService: grid, and fraction of the requests in each bucket."""
-    replicas: Replicas | None = None
+    replicas: autoscaling.Replicas | None = None
     """Replicas of a target with a scale subresource; for a ModelService only its readiness counts."""
     took_s: tuple[float, ...] = ()
     """Observed lead times, oldest first, seconds."""
     plural: str = ""
     """Resource of the target in paths."""
     conflict: str = ""
-    skill: ForecastSkill | None = None
+    skill: autoscaling.ForecastSkill | None = None
     source_problem: str = ""
     """Why the last reading of the load failed, as `Code: words`."""
     problem: str = ""
@@ -231,7 +204,7 @@ class PolicyState:
 
 def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
     """The snapshot with the scalers of all policies, by their statuses."""
-    policies = {read.name: read.object for read in own(KIND)}
+    policies = {read.name: read.object for read in own(scaling_policy.KIND)}
     if not policies:
         return snapshot
     within = within_bounds(policies)
@@ -250,12 +223,12 @@ def within_bounds(policies: Iterable[str]) -> frozenset[str]:
     return first_by_name(policies, MOST_POLICIES)
 
 
-def is_past_bound(scaler: Scaler) -> bool:
+def is_past_bound(scaler: autoscaling.Scaler) -> bool:
     """Whether a policy is not evaluated because its namespace has too many."""
     return scaler.problem.startswith(EXCEEDED)
 
 
-def with_conflicts(scalers: Sequence[Scaler]) -> tuple[Scaler, ...]:
+def with_conflicts(scalers: Sequence[autoscaling.Scaler]) -> tuple[autoscaling.Scaler, ...]:
     """The scalers, in which of several with one target only the first by name may change it."""
     owners: dict[tuple[str, str, str], str] = {}
     for each in sorted(scalers, key=attrgetter("name")):
@@ -269,7 +242,9 @@ def with_conflicts(scalers: Sequence[Scaler]) -> tuple[Scaler, ...]:
     return tuple(found)
 
 
-def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
+def scaler_of(
+    name: str, policy: scaling_policy.ScalingPolicy, snapshot: Snapshot, state: PolicyState
+) -> autoscaling.Scaler:
     """Scaler of a policy in this state, at the snapshot's instant. name: `namespace/name`.
 
     Of a policy that raises, one that decides nothing, with the problem: it must not stop the others.
@@ -285,9 +260,9 @@ def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Polic
     return replace(scaler, recommended=((snapshot.at_s, scaler.replicas.wanted),))
 
 
-def _undecided(name: str, policy: ScalingPolicy, problem: str) -> Scaler:
+def _undecided(name: str, policy: scaling_policy.ScalingPolicy, problem: str) -> autoscaling.Scaler:
     spec = policy.spec
-    return Scaler(
+    return autoscaling.Scaler(
         name=name,
         target=_target(policy, plural=""),
         mode=spec.mode,
@@ -295,23 +270,27 @@ def _undecided(name: str, policy: ScalingPolicy, problem: str) -> Scaler:
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
         replica_load=1.0,
-        objective=ScalingObjective(1.0, spec.objective.miss_cost, spec.objective.switch_seconds),
-        behavior=Behavior(),
+        objective=autoscaling.ScalingObjective(1.0, spec.objective.miss_cost, spec.objective.switch_seconds),
+        behavior=autoscaling.Behavior(),
         load=None,
         observed_at_s=NEVER_S,
         max_age_s=spec.demand.load.max_age,
         forecast=None,
-        lead_time=LeadTime((0.0,)),
+        lead_time=autoscaling.LeadTime((0.0,)),
         problem=problem,
     )
 
 
-def _target(policy: ScalingPolicy, plural: str) -> ScaleTarget:
+def _target(policy: scaling_policy.ScalingPolicy, plural: str) -> autoscaling.ScaleTarget:
     target = policy.spec.target
-    return ScaleTarget(target.api_version, target.kind, f"{policy.metadata.namespace}/{target.name}", plural)
+    return autoscaling.ScaleTarget(
+        target.api_version, target.kind, f"{policy.metadata.namespace}/{target.name}", plural
+    )
 
 
-def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
+def _scaler_of(
+    name: str, policy: scaling_policy.ScalingPolicy, snapshot: Snapshot, state: PolicyState
+) -> autoscaling.Scaler:
     spec, at_s, objective = policy.spec, snapshot.at_s, policy.spec.objective
     bounds = bounds_at(spec, at_s, at_s - state.observed_at_s)
     price = objective.replica_hour_price
@@ -319,13 +298,13 @@ def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Poli
         known = next((each for each in snapshot.gpu_types if each.name == objective.gpu_type), None)
         price = known.price(spot=False) * objective.gpus if known else 1.0
     if spec.lead_time.fixed is not None:
-        lead_time = LeadTime((spec.lead_time.fixed,))
+        lead_time = autoscaling.LeadTime((spec.lead_time.fixed,))
     else:
         assumed_s = spec.lead_time.assumed
         model = LeadTimeModel() if assumed_s is None else LeadTimeModel(assumed_s=(assumed_s,))
         pending_s = [max(0.0, at_s - each) for each in state.replicas.ordered_at_s] if state.replicas else []
         lead_time = lead_time_of(state.took_s, pending_s, model)
-    scaler = Scaler(
+    scaler = autoscaling.Scaler(
         name=name,
         target=_target(policy, state.plural),
         mode=spec.mode,
@@ -334,8 +313,8 @@ def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Poli
         max_replicas=bounds.high,
         scheduled=bounds.scheduled,
         replica_load=1.0 if spec.capacity is None else spec.capacity.per_replica,
-        objective=ScalingObjective(price, objective.miss_cost, objective.switch_seconds),
-        behavior=Behavior(_rules(spec.behavior.scale_up), _rules(spec.behavior.scale_down)),
+        objective=autoscaling.ScalingObjective(price, objective.miss_cost, objective.switch_seconds),
+        behavior=autoscaling.Behavior(_rules(spec.behavior.scale_up), _rules(spec.behavior.scale_down)),
         load=state.load,
         observed_at_s=state.observed_at_s,
         max_age_s=spec.demand.load.max_age,
@@ -363,7 +342,9 @@ def _scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Poli
     return replace(scaler, shape=shape, placed=sum(int(snapshot.pods.node[row]) != PENDING for row in rows))
 
 
-def _of_service(scaler: Scaler, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
+def _of_service(
+    scaler: autoscaling.Scaler, policy: scaling_policy.ScalingPolicy, snapshot: Snapshot, state: PolicyState
+) -> autoscaling.Scaler:
     """Scaler of a ModelService. Its replicas are those of the demand that it is planned for, not its instances: what
     the mix adds for bursts would otherwise be counted as load by the next decision."""
     service = next((each for each in snapshot.services if each.name == scaler.target.name), None)
@@ -386,12 +367,14 @@ def _of_service(scaler: Scaler, policy: ScalingPolicy, snapshot: Snapshot, state
     wanted = policy.status.desired_replicas
     if wanted is None:
         rate = service.demand.rate_per_s if service.demand else state.load or 0.0
-        wanted = max(scaler.min_replicas, math.ceil(min(rate / load, MOST_REPLICAS) - 1e-9))
-    replicas, seen = Replicas(wanted, wanted), state.replicas
+        wanted = max(scaler.min_replicas, math.ceil(min(rate / load, scaling_policy.MOST_REPLICAS) - 1e-9))
+    replicas, seen = autoscaling.Replicas(wanted, wanted), state.replicas
     if seen is not None and seen.wanted:
         ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
         oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
-        replicas = Replicas(wanted, ready, (oldest,) * min(wanted - ready, MOST_ORDERED), seen.observed_at_s)
+        replicas = autoscaling.Replicas(
+            wanted, ready, (oldest,) * min(wanted - ready, autoscaling.MOST_ORDERED), seen.observed_at_s
+        )
     # A mix of GPU types is a context of its own.
     gpu_types = "+".join(sorted({each.gpu_type for each, count in (service.replicas or {}).items() if count}))[:253]
     return replace(
@@ -406,12 +389,14 @@ def _of_service(scaler: Scaler, policy: ScalingPolicy, snapshot: Snapshot, state
     )
 
 
-def _tuning(policy: ScalingPolicy, state: PolicyState, gpu_type: str) -> ConcurrencyTuning | None:
+def _tuning(
+    policy: scaling_policy.ScalingPolicy, state: PolicyState, gpu_type: str
+) -> autoscaling.ConcurrencyTuning | None:
     """Tuning of the policy's concurrency. Figures of an interval in which replicas came or went are frozen ones."""
     spec, status = policy.spec.concurrency, policy.status.concurrency
     if spec is None:
         return None
-    tuning = ConcurrencyTuning(
+    tuning = autoscaling.ConcurrencyTuning(
         guard_s=spec.p95,
         lowest=spec.min,
         highest=spec.max,
@@ -436,19 +421,26 @@ def _tuning(policy: ScalingPolicy, state: PolicyState, gpu_type: str) -> Concurr
     return replace(tuning, seen=seen, seen_at_s=float(int(serving.at_s)))
 
 
-def _rules(written: ScalingBehavior) -> ScalingRules:
-    return ScalingRules(
+def _rules(written: scaling_policy.ScalingBehavior) -> autoscaling.ScalingRules:
+    return autoscaling.ScalingRules(
         stabilization_s=float(written.stabilization_window_seconds),
         select=written.select_policy,
-        steps=tuple(ScalingStep(each.type, float(each.value), float(each.period_seconds)) for each in written.policies),
+        steps=tuple(
+            autoscaling.ScalingStep(each.type, float(each.value), float(each.period_seconds))
+            for each in written.policies
+        ),
         tolerance=written.tolerance,
     )
 
 
-def state_in(status: ScalingPolicyStatus) -> PolicyState:
+def state_in(status: scaling_policy.ScalingPolicyStatus) -> PolicyState:
     """State that a status tells of."""
     current, desired = status.current_replicas, status.desired_replicas
-    replicas = None if desired is None else Replicas(desired, min(desired, desired if current is None else current))
+    replicas = (
+        None
+        if desired is None
+        else autoscaling.Replicas(desired, min(desired, desired if current is None else current))
+    )
     at_s = NEVER_S if status.load_time is None else status.load_time
     known, forecast = status.forecast, None
     if known is not None:
@@ -468,7 +460,7 @@ def state_in(status: ScalingPolicyStatus) -> PolicyState:
     )
 
 
-def recommended_in(status: ScalingPolicyStatus, at_s: float) -> tuple[tuple[float, int], ...]:
+def recommended_in(status: scaling_policy.ScalingPolicyStatus, at_s: float) -> tuple[tuple[float, int], ...]:
     """Earlier recommendations, with the instants from which and up to which each was in force, oldest first.
 
     A status has only the first instant of each. Both are needed: a window may begin in between.

@@ -16,16 +16,7 @@ from threading import Lock
 import structlog
 
 from cluster.clock import Clock
-from health.records.frames import (
-    LONGEST_FRAMES,
-    MOST_EVIDENCE,
-    REPORT_KIND,
-    Evidence,
-    HealthReport,
-    ProbeAddress,
-    ProbeResult,
-    packed,
-)
+from health.records import frames as records_frames
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
 from nodeagent.health.host_evidence import HostEvidence
@@ -49,7 +40,7 @@ EAGER_S = 0.2
 """Seconds between two reports while pair probes go on: each report may be answered by the next round's order."""
 GATHER_S = 0.2
 """Seconds between two reports that hold frames alone: what a report costs its receiver depends little on its size."""
-GATHERED_BYTES = LONGEST_FRAMES // 2
+GATHERED_BYTES = records_frames.LONGEST_FRAMES // 2
 """Frames that do not wait for that."""
 REMEMBERED = 1024
 """Reports whose instants are remembered: three minutes of a node that sends frames all the time."""
@@ -112,8 +103,8 @@ class Outbox:
 class Probes:
     """What a report says of pair probes."""
 
-    at: ProbeAddress | None = None
-    done: tuple[ProbeResult, ...] = ()
+    at: records_frames.ProbeAddress | None = None
+    done: tuple[records_frames.ProbeResult, ...] = ()
     under_way: bool = False
     """Whether an order came of late, so that another may follow."""
 
@@ -136,7 +127,7 @@ class HealthFeed:
         self.sockets = sockets_of(self._deliver)
         self.outbox = outbox or Outbox()
         self._ranks, self._sources = ranks, (*sources, ranks)
-        self._evidence: tuple[Evidence, ...] = ()
+        self._evidence: tuple[records_frames.Evidence, ...] = ()
         self._sent: tuple[frozenset[tuple[object, ...]], float] = (frozenset(), float("-inf"))
         self._sequence = 0
         self._sent_at: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
@@ -170,28 +161,30 @@ class HealthFeed:
             self._looked_s = now_s
             self.sockets.look()
             # What two sources say alike is said once, by the first of them: it knows best since when.
-            found: dict[tuple[str, str, str, int], Evidence] = {}
+            found: dict[tuple[str, str, str, int], records_frames.Evidence] = {}
             for source in self._sources:
                 for each in source.read(now_s):
                     found.setdefault((each.code, each.subject, each.pod, each.rank), each)
-            self._evidence = tuple(found.values())[:MOST_EVIDENCE]
+            self._evidence = tuple(found.values())[: records_frames.MOST_EVIDENCE]
         self.sockets.read(wait_s)
 
-    def next_report(self) -> HealthReport | None:
+    def next_report(self) -> records_frames.HealthReport | None:
         """What is to be sent now; None when there is nothing. What was returned counts as sent."""
         now_s, evidence = self._clock(), self._evidence
         shown = frozenset((each.source, each.code, each.subject, each.pod, each.rank) for each in evidence)
         probes = self._probes()
         has_news = shown != self._sent[0] or now_s - self._sent[1] >= (EAGER_S if probes.under_way else REFRESH_S)
         are_due = now_s - self._framed_s >= GATHER_S or self.outbox.waiting_bytes >= GATHERED_BYTES
-        frames = self.outbox.take(LONGEST_FRAMES) if are_due or has_news else {}
+        frames = self.outbox.take(records_frames.LONGEST_FRAMES) if are_due or has_news else {}
         if not frames and not has_news:
             return None
         if frames:
             self._framed_s = now_s
         self._sequence += 1
         self._sent_at.append((self._sequence, now_s))
-        report = HealthReport(self._node, self.life, self._sequence, frames, None, self.dropped, probes.at, probes.done)
+        report = records_frames.HealthReport(
+            self._node, self.life, self._sequence, frames, None, self.dropped, probes.at, probes.done
+        )
         if not has_news:
             return report
         self._sent = (shown, now_s)
@@ -235,9 +228,9 @@ async def forward(
         await asyncio.sleep(EVERY_S)
         if not link.is_up:
             agent.accepted_kinds = ()
-        is_accepted = REPORT_KIND in agent.accepted_kinds
+        is_accepted = records_frames.REPORT_KIND in agent.accepted_kinds
         if is_accepted and not was_accepted:
             feed.refresh()
         was_accepted = is_accepted
         if is_accepted and link.is_idle and (report := feed.next_report()) is not None:
-            link.send_bulk(sealed_text(REPORT_KIND, packed(report), keys(), node))
+            link.send_bulk(sealed_text(records_frames.REPORT_KIND, records_frames.packed(report), keys(), node))

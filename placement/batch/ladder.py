@@ -19,16 +19,8 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import Free, Snapshot
+from placement.batch import column_generation
 from placement.batch.assignment_table import Table, deal_by_best_fit
-from placement.batch.column_generation import (
-    Effort,
-    Pricers,
-    SearchResult,
-    known_bound,
-    price_in_turn,
-    rounds_at_most,
-    search,
-)
 from placement.batch.columns import Memory, distinct, remembered
 from placement.batch.pod_assignment import Seats, all_seats, gangs_with_a_place, no_seats, seat_near, seat_pods
 from placement.batch.problem import Batch, HostPrice, batch_of, complete_gangs, startable_pods
@@ -123,10 +115,12 @@ class BatchSettings:
     rest of a cycle's time: the same snapshot would then get other plans on a busy machine."""
     price: HostPrice = field(default_factory=HostPrice)
     """Price of nodes by CPU and memory, beside their GPUs."""
-    effort: Effort = field(default_factory=Effort)
+    effort: column_generation.Effort = field(default_factory=column_generation.Effort)
     """Work limits of column generation."""
-    small_effort: Effort = field(
-        default_factory=lambda: Effort(enough=1e-4, dives=8, checkpoint_dives=2, last_nodes=20, tries=400)
+    small_effort: column_generation.Effort = field(
+        default_factory=lambda: column_generation.Effort(
+            enough=1e-4, dives=8, checkpoint_dives=2, last_nodes=20, tries=400
+        )
     )
     """The same in small pools."""
     polish_nodes: int = 100
@@ -188,12 +182,12 @@ def is_small(batch: Batch) -> bool:
     return int(batch.kind_nodes.sum()) <= SMALL_POOL_NODES and len(batch.kind) <= SMALL_FLEET_NODES
 
 
-def effort_for(batch: Batch, settings: BatchSettings) -> Effort:
+def effort_for(batch: Batch, settings: BatchSettings) -> column_generation.Effort:
     """Work limits for a problem: of its size, and of the time."""
     effort = settings.small_effort if is_small(batch) else settings.effort
     return replace(
         effort,
-        rounds=min(effort.rounds, rounds_at_most(rounds_for(batch, settings.within_s))),
+        rounds=min(effort.rounds, column_generation.rounds_at_most(rounds_for(batch, settings.within_s))),
         tries=min(effort.tries, max(1, TRIED_NODES // max(1, len(batch.kind)))),
     )
 
@@ -206,7 +200,7 @@ def plan_batch(
     rung: Rung | None = None,
     among: BoolArray | None = None,
     dealt: Pools = one_pool,
-    pricers: Pricers = price_in_turn,
+    pricers: column_generation.Pricers = column_generation.price_in_turn,
 ) -> BatchPlan:
     """Cheapest placements for all pending pods that can start, in dollars per hour.
 
@@ -239,7 +233,7 @@ def plan_batch(
     if relaxation:
         whole = relaxed(batch) if gangs else relaxation
         proofs = found.proofs if found else memory.proofs
-        bound = known_bound(batch, whole, proofs)[0] if gangs or not found else found.bound_usd
+        bound = column_generation.known_bound(batch, whole, proofs)[0] if gangs or not found else found.bound_usd
         if found and is_small(batch) and cost.gap(bound) > PROVEN_ENOUGH:
             bound = max(bound, min(whole_bound(batch, whole, found.proofs, cost.node_usd), cost.usd))
     if found:
@@ -274,11 +268,11 @@ class _Stages:
     among: BoolArray
     """Pods of the batch, shape (pods,)."""
     free: Free
-    effort: Effort
+    effort: column_generation.Effort
 
     def up_to(
-        self, highest: Rung, memory: Memory, settings: BatchSettings, dealt: Pools, pricers: Pricers
-    ) -> tuple[_Candidate, Relaxed | None, SearchResult | None]:
+        self, highest: Rung, memory: Memory, settings: BatchSettings, dealt: Pools, pricers: column_generation.Pricers
+    ) -> tuple[_Candidate, Relaxed | None, column_generation.SearchResult | None]:
         """Best candidate of the stages up to the highest, with their results.
 
         Whatever a shorter deadline would have compared is compared here too.
@@ -297,7 +291,7 @@ class _Stages:
         opened = [np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1)) for table in tables]
         patterns = np.concatenate([table.content[rows] for table, rows in zip(tables, opened, strict=True)])
         start = distinct(patterns, np.concatenate([batch.kind[rows] for rows in opened]))
-        for found in search(batch, start, relaxation, memory, dealt(batch), pricers, effort):
+        for found in column_generation.search(batch, start, relaxation, memory, dealt(batch), pricers, effort):
             best = self.best(best, rounded(batch, self.free, found, effort), found.prices.pod_usd)
         # A search that more time would continue has another best plan then, and polishing that may lead elsewhere.
         if highest == "polish" and found.is_last:

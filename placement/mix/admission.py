@@ -8,19 +8,8 @@ import numpy as np
 
 from cluster.plans import Reason
 from placement.budget import Budget
+from placement.mix import columns
 from placement.mix.bounds import refine, start
-from placement.mix.columns import (
-    Chosen,
-    Column,
-    ColumnPool,
-    choose,
-    column_prices,
-    fill,
-    first_fit,
-    generate,
-    refit,
-    resolve,
-)
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
 from placement.mix.memory import SearchMemory
@@ -73,8 +62,8 @@ UNDECIDED = Reason(
 class _Admission:
     """State of an admission."""
 
-    pool: ColumnPool
-    chosen: Chosen
+    pool: columns.ColumnPool
+    chosen: columns.Chosen
 
     @property
     def served(self) -> list[int]:
@@ -112,7 +101,7 @@ def answer_shared(
     question = ask(needs)
     pool = memory.pool(question)
     if pool is None:
-        pool = ColumnPool(question)
+        pool = columns.ColumnPool(question)
         left = dict(question.stock)
         for n in pool.order:  # columns that need no solver: known mixes, and what earlier needs leave to simple ones
             need = question.needs[n]
@@ -154,7 +143,7 @@ def answer_shared(
         for row, mix in found.items():
             pool.add(row, mix)
         kept = tuple(pool.known(row, found[row]) if row in found else None for row in range(len(pool.columns)))
-        admission = _better(_Admission(pool, kept), _Admission(pool, choose(pool, budget, terms)))
+        admission = _better(_Admission(pool, kept), _Admission(pool, columns.choose(pool, budget, terms)))
     if not admission.served:
         return [], refusals
     # Final mixes of the admitted needs, by the joint model, from those that are chosen.
@@ -193,9 +182,9 @@ def _one_by_one(
     return answered, refusals
 
 
-def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
+def _keep_running(pool: columns.ColumnPool, budget: Budget, terms: Terms) -> None:
     """Adds the running instances of every need, so that a plan without time for more stops none of them."""
-    chosen: list[Column | None] = []
+    chosen: list[columns.Column | None] = []
     for k, need in enumerate(pool.question.needs):
         counts = need.running_counts
         known = pool.with_instances(k, counts)
@@ -209,9 +198,9 @@ def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
         pool.chosen = _better(_Admission(pool, tuple(chosen)), _Admission(pool, pool.chosen or tuple(chosen))).chosen
 
 
-def _with_columns(pool: ColumnPool, prices: StockPrices | None, budget: Budget, terms: Terms) -> _Admission:
+def _with_columns(pool: columns.ColumnPool, prices: StockPrices | None, budget: Budget, terms: Terms) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
-    best = _Admission(pool, first_fit(pool))
+    best = _Admission(pool, columns.first_fit(pool))
     if pool.chosen:
         best = _better(best, _Admission(pool, pool.chosen))
     best = _chosen(best, budget, terms)
@@ -227,12 +216,12 @@ def _with_columns(pool: ColumnPool, prices: StockPrices | None, budget: Budget, 
         if pool.is_dry or _is_good(best, terms) or not budget.allows_more():
             break
         if (pool.proofs and not pool.least) or prices is None:
-            target = column_prices(pool, budget, terms)
+            target = columns.column_prices(pool, budget, terms)
             if target is None:
                 break
             prices = target if prices is None else prices.towards(target, SMOOTHING)
         pool.prices = prices
-        added = generate(pool, prices, budget, terms)
+        added = columns.generate(pool, prices, budget, terms)
         best = _chosen(best, budget, terms)
         if not pool.is_near:
             best = _filled(best, budget, terms)
@@ -263,7 +252,7 @@ def _chosen(best: _Admission, budget: Budget, terms: Terms) -> _Admission:
     """
     pool = best.pool
     serve_all = len(best.served) == len(best.chosen)
-    found = _better(best, _Admission(pool, choose(pool, budget, terms, serve_all=serve_all)))
+    found = _better(best, _Admission(pool, columns.choose(pool, budget, terms, serve_all=serve_all)))
     if not pool.is_near:
         return found
     chosen = list(found.chosen)
@@ -272,7 +261,7 @@ def _chosen(best: _Admission, budget: Budget, terms: Terms) -> _Admission:
         before = chosen[k]
         if before is None or not budget.allows_more():
             break
-        fitted = refit(pool, tuple(chosen), k, budget)
+        fitted = columns.refit(pool, tuple(chosen), k, budget)
         if fitted is not None and fitted.objective < before.objective:
             chosen[k] = fitted
             served = [(pool.question.needs[n], column.mix) for n, column in enumerate(chosen) if column is not None]
@@ -284,7 +273,7 @@ def _chosen(best: _Admission, budget: Budget, terms: Terms) -> _Admission:
 
 def _filled(admission: _Admission, budget: Budget, terms: Terms) -> _Admission:
     """The choice with what greedy mixes of the remaining stock improve."""
-    if not fill(admission.pool, admission.chosen):
+    if not columns.fill(admission.pool, admission.chosen):
         return admission
     return _chosen(admission, budget, terms)
 
@@ -324,7 +313,7 @@ def _make_room(admission: _Admission, k: int, budget: Budget, terms: Terms) -> b
     others = sorted(admission.served, key=lambda other: (-held(other), other))
     start = len(pool.proofs) % max(1, len(others))
     some = [k, *(others[start:] + others[:start])[: TOGETHER - 1]]
-    return resolve(pool, admission.chosen, some, TOGETHER_NODES, budget, replace(terms, gap=ONE_MORE_GAP))
+    return columns.resolve(pool, admission.chosen, some, TOGETHER_NODES, budget, replace(terms, gap=ONE_MORE_GAP))
 
 
 def _one_more(ask: Ask, admission: _Admission, k: int, root_work: float, budget: Budget) -> Mapping[int, Mix] | Reason:

@@ -18,28 +18,8 @@ import pulp
 
 from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
+from placement.mix import heuristics, milp
 from placement.mix.feasibility import is_feasible
-from placement.mix.heuristics import (
-    best_single_type,
-    greedy_mix,
-    seats_left,
-    stock_after,
-    stocks_without_others,
-    whole_slices,
-)
-from placement.mix.milp import (
-    Choices,
-    MixChoice,
-    MixMaster,
-    MixModel,
-    StockPrices,
-    build_model,
-    dollars,
-    master,
-    mixes_from,
-    relaxed,
-    slices,
-)
 from placement.mix.pool_split import split_and_rounded
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of
 from placement.mix.pulp_solver import Solved, Terms, spent
@@ -72,7 +52,7 @@ class Column:
 class MixProof:
     """Lower bound on any mixes, at some prices of the stock."""
 
-    prices: StockPrices
+    prices: milp.StockPrices
     least: Sequence[float]
     """By need: least objective of a mix that pays these prices as well."""
     counts_changes: bool = False
@@ -90,7 +70,7 @@ class ColumnPool:
     question: MixQuestion
     columns: list[list[Column]] = field(default_factory=list)
     proofs: list[MixProof] = field(default_factory=list)
-    prices: StockPrices | None = None
+    prices: milp.StockPrices | None = None
     """Prices of the present round; None before the first."""
     least: list[float] = field(default_factory=list)
     """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
@@ -117,9 +97,9 @@ class ColumnPool:
         self.columns = self.columns or [[] for _ in self.question.needs]
 
     @property
-    def choices(self) -> Choices:
+    def choices(self) -> milp.Choices:
         """Instances and objectives of the columns."""
-        return [[MixChoice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
+        return [[milp.MixChoice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
 
     @property
     def order(self) -> list[int]:
@@ -171,7 +151,7 @@ class ColumnPool:
         left = dict(self.question.stock)
         for k, column in enumerate(chosen):
             if k not in some and column is not None:
-                left = stock_after(left, self.question.needs[k], column.mix)
+                left = heuristics.stock_after(left, self.question.needs[k], column.mix)
         return left
 
     def bound(self, served: Sequence[int]) -> float:
@@ -202,7 +182,7 @@ Chosen = tuple[Column | None, ...]
 """One column per need; None: not served."""
 
 
-def generate(pool: ColumnPool, prices: StockPrices, budget: Budget, terms: Terms) -> int:
+def generate(pool: ColumnPool, prices: milp.StockPrices, budget: Budget, terms: Terms) -> int:
     """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added.
 
     A split and a mix near it suffice for needs of many instances; else the model is solved. Where the budget ends a
@@ -233,16 +213,16 @@ def fill(pool: ColumnPool, chosen: Chosen) -> int:
     """Adds mixes of every need from what the others leave, without a solver. Returns how many were added."""
     added = 0
     question, mixes = pool.question, [None if column is None else column.mix for column in chosen]
-    remaining = stocks_without_others(question.stock, question.needs, mixes)
+    remaining = heuristics.stocks_without_others(question.stock, question.needs, mixes)
     for k, (need, left) in enumerate(zip(question.needs, remaining, strict=True)):
-        options = (greedy_mix(need, left), best_single_type(need, left))
+        options = (heuristics.greedy_mix(need, left), heuristics.best_single_type(need, left))
         added += sum(pool.add(k, mix) for mix in options if mix is not None)
     return added
 
 
-def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> StockPrices | None:
+def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> milp.StockPrices | None:
     """Prices of the relaxation in which columns are taken in fractions."""
-    found = relaxed(pool.question, pool.choices, budget, terms)
+    found = milp.relaxed(pool.question, pool.choices, budget, terms)
     return None if found is None else found.prices
 
 
@@ -255,22 +235,22 @@ def solve_at(
     proportion, which is easier to solve; rounding the mix to whole slices may then cost instances.
     """
     alone = pool.alone(k).without_changes if exact else pool.alone(k)
-    model = build_model(alone, whole_slices=exact)
+    model = milp.build_model(alone, whole_slices=exact)
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
     model.problem.setObjective(model.problem.objective + paid)
     solved = spent(model.problem, budget, terms, most_nodes=nodes)
     if not solved.has_answer:
         return solved, False
-    (mix,) = mixes_from(alone, model)
-    return solved, pool.add(k, whole_slices(alone.needs[0], mix))
+    (mix,) = milp.mixes_from(alone, model)
+    return solved, pool.add(k, heuristics.whole_slices(alone.needs[0], mix))
 
 
-def _tighten(model: MixModel, needs: Sequence[Need]) -> None:
+def _tighten(model: milp.MixModel, needs: Sequence[Need]) -> None:
     """Adds that a bucket needs an instance where it is served: redundant, but it raises the relaxation."""
     problem = model.problem
     for (k, _, g), sent in model.n.items():
-        problem += sent <= slices(needs[k]) * model.y[k, g]
+        problem += sent <= milp.slices(needs[k]) * model.y[k, g]
 
 
 def choose(pool: ColumnPool, budget: Budget, terms: Terms, *, serve_all: bool = False) -> Chosen:
@@ -279,7 +259,7 @@ def choose(pool: ColumnPool, budget: Budget, terms: Terms, *, serve_all: bool = 
     Higher priority ranks first, then order: a need is never given up for later ones. serve_all: they are known to hold
     together, so only cost decides.
     """
-    model = master(pool.question, pool.choices, is_relaxed=False)
+    model = milp.master(pool.question, pool.choices, is_relaxed=False)
     order = [] if serve_all else pool.order
     best: Chosen = (None,) * len(pool.columns)
     for out in model.out if serve_all else ():
@@ -294,7 +274,7 @@ def choose(pool: ColumnPool, budget: Budget, terms: Terms, *, serve_all: bool = 
         for k in now:
             is_out = round(model.out[k].value() or 0)
             model.out[k].bounds(is_out, is_out)
-    model.problem.setObjective(dollars(pool.choices, model))
+    model.problem.setObjective(milp.dollars(pool.choices, model))
     close = replace(terms, gap=CHOOSING_SHARE * terms.gap)
     if spent(model.problem, budget, close, most_nodes=CHOOSING_NODES).has_answer:
         best = _chosen(pool, model)
@@ -308,7 +288,7 @@ def refit(pool: ColumnPool, chosen: Chosen, k: int, budget: Budget) -> Column | 
     """
     need, left, proof = pool.question.needs[k], pool.beside(chosen, (k,)), pool.best_proof
     price = np.array([offer.price_per_hour for offer in need.offers])
-    most = np.array([seats_left(offer, left) for offer in need.offers], dtype=np.float64)
+    most = np.array([heuristics.seats_left(offer, left) for offer in need.offers], dtype=np.float64)
     _, mix = split_and_rounded(need, price + (proof.prices.instance[k] if proof else 0.0), budget, most)
     return pool.column(k, mix) if is_feasible(replace(pool.alone(k), stock=left), (mix,)) else None
 
@@ -322,11 +302,11 @@ def first_fit(pool: ColumnPool) -> Chosen:
         cheapest_first = sorted(pool.columns[k], key=lambda column: column.objective)
         chosen[k] = next((column for column in cheapest_first if is_feasible(alone, (column.mix,))), None)
         if (taken := chosen[k]) is not None:
-            left = stock_after(left, pool.question.needs[k], taken.mix)
+            left = heuristics.stock_after(left, pool.question.needs[k], taken.mix)
     return tuple(chosen)
 
 
-def _chosen(pool: ColumnPool, model: MixMaster) -> Chosen:
+def _chosen(pool: ColumnPool, model: milp.MixMaster) -> Chosen:
     return tuple(
         next((c for c, z in zip(columns, taken, strict=True) if (z.value() or 0) > 0.5), None)
         for columns, taken in zip(pool.columns, model.taken, strict=True)
@@ -337,9 +317,9 @@ def resolve(pool: ColumnPool, chosen: Chosen, some: Sequence[int], nodes: int, b
     """Solves some needs together on the stock that the others leave; adds their mixes. Returns whether any is new."""
     needs = tuple(pool.question.needs[k] for k in some)
     together = replace(pool.question, needs=needs, stock=pool.beside(chosen, some))
-    model = build_model(together, whole_slices=True)
+    model = milp.build_model(together, whole_slices=True)
     _tighten(model, together.needs)
     if not spent(model.problem, budget, terms, most_nodes=nodes).has_answer:
         return False
-    new = [pool.add(k, mix) for k, mix in zip(some, mixes_from(together, model), strict=True)]
+    new = [pool.add(k, mix) for k, mix in zip(some, milp.mixes_from(together, model), strict=True)]
     return any(new)

@@ -7,36 +7,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
+from placement.mix import problem
 from placement.mix.feasibility import TOLERANCE
-from placement.mix.problem import (
-    Mix,
-    MixQuestion,
-    Need,
-    Offer,
-    burst_room,
-    mix_cost,
-    pool_load,
-    room_needed,
-    serves_any,
-)
 from placement.stock import Stock
 
 
-def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
+def start_mixes(question: problem.MixQuestion) -> tuple[problem.Mix, ...] | None:
     """Cheaper of single type and greedy for each need, most important needs first; None where stock ran out."""
     left = dict(question.stock)
-    found: dict[int, Mix] = {}
+    found: dict[int, problem.Mix] = {}
     for k in sorted(range(len(question.needs)), key=lambda k: (-question.needs[k].priority, k)):
         need = question.needs[k]
         options = [mix for mix in (best_single_type(need, left), greedy_mix(need, left)) if mix is not None]
         if not options:
             return None
-        found[k] = min(options, key=lambda mix: mix_cost(need, mix))
+        found[k] = min(options, key=lambda mix: problem.mix_cost(need, mix))
         left = stock_after(left, need, found[k])
     return tuple(found[k] for k in range(len(question.needs)))
 
 
-def price_bound(question: MixQuestion) -> float:
+def price_bound(question: problem.MixQuestion) -> float:
     """Lower bound in dollars per hour: each bucket where it costs least, instances in any fraction.
 
     Headroom for bursts is concave in the size of a pool, so the straight line to the largest possible pool lies below
@@ -48,7 +38,7 @@ def price_bound(question: MixQuestion) -> float:
         for offer in need.offers:
             if need.headroom_share is None:
                 most = float(offer.variance.sum())
-                room = offer.load + offer.variance * (burst_room(most) / most if most else 0.0)
+                room = offer.load + offer.variance * (problem.burst_room(most) / most if most else 0.0)
             else:
                 room = offer.load / (1 - need.headroom_share)
             columns.append(room * offer.price_per_hour)
@@ -56,19 +46,19 @@ def price_bound(question: MixQuestion) -> float:
     return dollars
 
 
-def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
+def best_single_type(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | None:
     """Mix with all buckets on the cheapest type that can serve all of them and has enough devices."""
     options = []
     for g, offer in enumerate(need.offers):
         if np.isfinite(offer.load).all():
             share = np.zeros((len(need.cells), len(need.offers)))
             share[:, g] = 1.0
-            options.append(Mix(instances_for(need, share), share))
+            options.append(problem.Mix(instances_for(need, share), share))
     options = [mix for mix in options if in_stock(need, mix.instances, stock)]
-    return min(options, key=lambda mix: mix_cost(need, mix), default=None)
+    return min(options, key=lambda mix: problem.mix_cost(need, mix), default=None)
 
 
-def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
+def greedy_mix(need: problem.Need, stock: Mapping[str, Stock]) -> problem.Mix | None:
     """Mix with each bucket on the type where its load costs least, slice by slice while the stock lasts.
 
     Buckets with few possible offers come first, among those the most expensive first.
@@ -93,10 +83,10 @@ def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
         if round(share[b].sum() * parts) < parts:
             return None
     instances = instances_for(need, share)
-    return Mix(instances, share) if in_stock(need, instances, stock) else None
+    return problem.Mix(instances, share) if in_stock(need, instances, stock) else None
 
 
-def running_mix(need: Need) -> Mix | None:
+def running_mix(need: problem.Need) -> problem.Mix | None:
     """Mix on the instances that run now, if they serve the need with each bucket on the cheapest type in turn."""
     if not need.running:
         return None
@@ -105,10 +95,10 @@ def running_mix(need: Need) -> Mix | None:
     counts = need.running_counts
     stock = {n: Stock(int(c) * o.gpus) for n, c, o in zip(names, counts, need.offers, strict=True)}
     found = greedy_mix(replace(need, offers=offers), stock)
-    return None if found is None else Mix(counts, found.share)
+    return None if found is None else problem.Mix(counts, found.share)
 
 
-def whole_slices(need: Need, mix: Mix) -> Mix:
+def whole_slices(need: problem.Need, mix: problem.Mix) -> problem.Mix:
     """Mix with its split slices moved whole to the types with most headroom, and with more instances where needed."""
     if need.slice_factor is None:
         return mix
@@ -125,29 +115,32 @@ def whole_slices(need: Need, mix: Mix) -> Mix:
         pools.add(b, best, 1 / parts)
         count[b, best] += 1
     share = count / parts
-    return Mix(np.maximum(mix.instances, instances_for(need, share)), share)
+    return problem.Mix(np.maximum(mix.instances, instances_for(need, share)), share)
 
 
-def instances_for(need: Need, share: FloatArray) -> IntArray:
+def instances_for(need: problem.Need, share: FloatArray) -> IntArray:
     """Fewest instances that hold these fractions, shape (offers,)."""
-    rooms = (room_needed(*pool_load(offer, share[:, g]), need.headroom_share) for g, offer in enumerate(need.offers))
-    fewest = [int(serves_any(offer, share[:, g])) for g, offer in enumerate(need.offers)]
+    rooms = (
+        problem.room_needed(*problem.pool_load(offer, share[:, g]), need.headroom_share)
+        for g, offer in enumerate(need.offers)
+    )
+    fewest = [int(problem.serves_any(offer, share[:, g])) for g, offer in enumerate(need.offers)]
     return np.maximum([math.ceil(room - TOLERANCE) for room in rooms], fewest, dtype=np.int64)
 
 
-def in_stock(need: Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:
+def in_stock(need: problem.Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:
     """Whether each offer's instances would fit the stock without the others'."""
     return all(int(count) <= seats_left(offer, stock) for count, offer in zip(instances, need.offers, strict=True))
 
 
-def seats_left(offer: Offer, stock: Mapping[str, Stock]) -> float:
+def seats_left(offer: problem.Offer, stock: Mapping[str, Stock]) -> float:
     """Instances of an offer that the stock would hold without others; infinite where it has no limit."""
     if any(name not in stock for name in offer.stocks):
         return math.inf
     return sum(stock[name].holds(offer.footprint) for name in offer.stocks)
 
 
-def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, Stock]:
+def stock_after(stock: Mapping[str, Stock], need: problem.Need, mix: problem.Mix) -> dict[str, Stock]:
     """Stock that remains after this mix, whose instances go where others want to go least."""
     left = dict(stock)
     for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
@@ -163,7 +156,7 @@ def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, S
 
 
 def stocks_without_others(
-    stock: Mapping[str, Stock], needs: Sequence[Need], mixes: Sequence[Mix | None]
+    stock: Mapping[str, Stock], needs: Sequence[problem.Need], mixes: Sequence[problem.Mix | None]
 ) -> list[Mapping[str, Stock]]:
     """For each need, the stock that the mixes of all others leave; None holds nothing.
 
@@ -184,7 +177,7 @@ def stocks_without_others(
 class _Pools:
     """Load and variance per offer while slices are dealt."""
 
-    def __init__(self, need: Need) -> None:
+    def __init__(self, need: problem.Need) -> None:
         self.need = need
         self.load = [0.0] * len(need.offers)
         self.variance = [0.0] * len(need.offers)
@@ -200,7 +193,7 @@ class _Pools:
         if not math.isfinite(load):
             return -math.inf
         variance = self.variance[g] + share * float(offer.variance[b])
-        return instances + TOLERANCE / 2 - room_needed(load, variance, self.need.headroom_share)
+        return instances + TOLERANCE / 2 - problem.room_needed(load, variance, self.need.headroom_share)
 
     def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
         """Adds as many of the wanted slices as the stock can hold on this offer. Returns their number."""
@@ -231,7 +224,7 @@ class PackedPool:
     """Buckets of unplaced slices, one entry per slice."""
 
 
-def pack_pool(need: Need, mix: Mix, g: int) -> PackedPool:
+def pack_pool(need: problem.Need, mix: problem.Mix, g: int) -> PackedPool:
     """Deals the slices of one pool to its instances: largest first, each to the fullest instance where it fits.
 
     Load is a rate, so a router that may send every request anywhere in a pool can divide a pool's load evenly. One that
@@ -264,16 +257,16 @@ def pack_pool(need: Need, mix: Mix, g: int) -> PackedPool:
     return PackedPool(tuple(InstanceLoad(float(x), s) for x, s in zip(load, share, strict=True)), tuple(left_over))
 
 
-def instance_limit(need: Need, mix: Mix, g: int) -> float:
+def instance_limit(need: problem.Need, mix: problem.Mix, g: int) -> float:
     """Maximum load of one instance of a pool: its equal part of what the headroom leaves."""
     if need.headroom_share is not None:
         return 1 - need.headroom_share
     count = int(mix.instances[g])
-    load, variance = pool_load(need.offers[g], mix.share[:, g])
-    return max(0.0, 1 - (room_needed(load, variance, None) - load) / count) if count else 0.0
+    load, variance = problem.pool_load(need.offers[g], mix.share[:, g])
+    return max(0.0, 1 - (problem.room_needed(load, variance, None) - load) / count) if count else 0.0
 
 
-def _slices(need: Need, mix: Mix, g: int, limit: float) -> list[tuple[float, int, float]]:
+def _slices(need: problem.Need, mix: problem.Mix, g: int, limit: float) -> list[tuple[float, int, float]]:
     """(load, bucket, fraction of the bucket) of everything that the pool serves, nothing larger than an instance."""
     pieces = []
     for b in np.flatnonzero(mix.share[:, g] > 0).tolist():
@@ -290,7 +283,7 @@ def _slices(need: Need, mix: Mix, g: int, limit: float) -> list[tuple[float, int
     return pieces
 
 
-def fit_into_instances(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[Mix, ...] | None:
+def fit_into_instances(question: problem.MixQuestion, mixes: tuple[problem.Mix, ...]) -> tuple[problem.Mix, ...] | None:
     """Mixes, changed where single instances would be overloaded; None where the stock does not allow it.
 
     A slice that fits nowhere in its pool goes to another pool where it fits, or else gets one more instance.
@@ -314,19 +307,19 @@ def fit_into_instances(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[M
     return tuple(repaired)
 
 
-def _grown(need: Need, mix: Mix, b: int, g: int, left: Mapping[str, Stock]) -> Mix | None:
+def _grown(need: problem.Need, mix: problem.Mix, b: int, g: int, left: Mapping[str, Stock]) -> problem.Mix | None:
     """Mix with one more instance, of the cheapest type in stock where the slice then fits."""
     for h in sorted(range(len(need.offers)), key=lambda h: (need.offers[h].price_per_hour, h != g)):
         more = np.zeros_like(mix.instances)
         more[h] = 1
-        grown = Mix(mix.instances + more, mix.share)
+        grown = problem.Mix(mix.instances + more, mix.share)
         tried = grown if h == g else _shifted(need, grown, b, g, h)
         if tried is not None and in_stock(need, more, left):
             return tried
     return None
 
 
-def _shifted(need: Need, mix: Mix, b: int, g: int, other: int) -> Mix | None:
+def _shifted(need: problem.Need, mix: problem.Mix, b: int, g: int, other: int) -> problem.Mix | None:
     """Mix with one slice of bucket b moved from pool g to another one; None where that would overload it."""
     offer = need.offers[other]
     if not np.isfinite(offer.load[b]):
@@ -335,7 +328,7 @@ def _shifted(need: Need, mix: Mix, b: int, g: int, other: int) -> Mix | None:
     left_here = round(share[b, g] * need.slice_factor) - 1 if need.slice_factor else 0
     share[b, other] += share[b, g] - (here := left_here / (need.slice_factor or 1))
     share[b, g] = here
-    tried = Mix(mix.instances, share)
-    room = room_needed(*pool_load(offer, share[:, other]), need.headroom_share)
+    tried = problem.Mix(mix.instances, share)
+    room = problem.room_needed(*problem.pool_load(offer, share[:, other]), need.headroom_share)
     fits = room <= mix.instances[other] + TOLERANCE and not pack_pool(need, tried, other).left_over
     return tried if fits else None

@@ -13,19 +13,12 @@ from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from placement.budget import Budget
+from placement.mix import problem_builder
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible
 from placement.mix.memory import FoundMixes, SearchMemory, StandingMixes, profiles_digest
 from placement.mix.optimizer import Mixes, SearchState, concluded, first_unserved, search
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
-from placement.mix.problem_builder import (
-    Claimant,
-    gpu_type_mistakes,
-    need_of,
-    profile_mistakes,
-    service_mistakes,
-    stocked,
-)
 from placement.mix.pulp_solver import Terms
 from placement.mix.sensitivity import explain
 from placement.stock import Footprint
@@ -75,7 +68,7 @@ def plan_mix(
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     others_wait = any(not snapshot.pods.owner[row] for row in snapshot.pods.pending.tolist())
 
-    def ask(some: Sequence[Need], stay: Collection[Claimant]) -> MixQuestion:
+    def ask(some: Sequence[Need], stay: Collection[problem_builder.Claimant]) -> MixQuestion:
         return _question(snapshot, some, settings, stay)
 
     standing, profiles = memory.standing, profiles_digest(snapshot.profiles)
@@ -167,7 +160,7 @@ OUT_OF_TIME = Reason("MixOutOfTime", "time for services ran out before the work 
 def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     """Refusals of services without a valid problem, and the needs of the others."""
     names = snapshot.gpu_type_names
-    shared = tuple(gpu_type_mistakes(snapshot.gpu_types))
+    shared = tuple(problem_builder.gpu_type_mistakes(snapshot.gpu_types))
     refusals: dict[str, Reason] = {}
     needs: dict[str, Need] = {}
     of_model: dict[str, list[ThroughputProfile]] = {service.model: [] for service in snapshot.services}
@@ -175,10 +168,10 @@ def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
         # A profile for a type that the fleet does not have does no harm here: it is never used.
         if profile.model in of_model and profile.gpu_type in names:
             of_model[profile.model].append(profile)
-    of_profiles = {model: tuple(profile_mistakes(own, names)) for model, own in of_model.items()}
+    of_profiles = {model: tuple(problem_builder.profile_mistakes(own, names)) for model, own in of_model.items()}
     for service in snapshot.services:
-        mistakes = (*shared, *of_profiles[service.model], *service_mistakes(service, names))
-        found = need_of(service, snapshot)
+        mistakes = (*shared, *of_profiles[service.model], *problem_builder.service_mistakes(service, names))
+        found = problem_builder.need_of(service, snapshot)
         if mistakes:
             found = Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
         if service.name in needs or service.name in refusals:
@@ -194,9 +187,9 @@ def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
 
 
 def _question(
-    snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings, stay: Collection[Claimant] = ()
+    snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings, stay: Collection[problem_builder.Claimant] = ()
 ) -> MixQuestion:
-    told, stock = stocked(snapshot, needs, stay)
+    told, stock = problem_builder.stocked(snapshot, needs, stay)
     return MixQuestion(
         needs=told,
         stock=stock,
@@ -207,7 +200,7 @@ def _question(
 
 def _answer_around_running(
     snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget, memory: SearchMemory
-) -> tuple[list[Answered], dict[str, Reason], frozenset[Claimant]]:
+) -> tuple[list[Answered], dict[str, Reason], frozenset[problem_builder.Claimant]]:
     """Answers with seats around the running instances that stay, reasons for the other services, and what stays.
 
     First all of them might stop, so that others find the room that they would leave. Where those that do not stop are
@@ -220,7 +213,7 @@ def _answer_around_running(
         for offer in need.offers:
             footprints.setdefault(offer.gpu_type, set()).add(offer.footprint)
     answered, short = _answer_by_priority(snapshot, needs, settings, budget, memory, ())
-    stay: frozenset[Claimant] = frozenset()
+    stay: frozenset[problem_builder.Claimant] = frozenset()
     while True:
         # Instances of a type of which these mixes stop none. They may be in the way of others on their GPU type where
         # those have another footprint.
@@ -252,7 +245,7 @@ def _answer_by_priority(
     settings: MixSettings,
     budget: Budget,
     memory: SearchMemory,
-    stay: Collection[Claimant],
+    stay: Collection[problem_builder.Claimant],
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything, terms = _question(snapshot, needs, settings, stay), Terms(settings.gap)

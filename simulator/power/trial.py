@@ -11,18 +11,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import BreakerCurve
-from simulator.power.agents import (
-    AGENT_AFTER_BOOT_S,
-    DISOBEYING,
-    ROW_BREAKER,
-    Agents,
-    Brake,
-    BrakeRules,
-    BreakerHeat,
-    Fault,
-    LeaseViolations,
-    edges_s,
-)
+from simulator.power import agents as power_agents
 from simulator.power.machine import Machine
 from simulator.power.policies import PERIOD_S, Readings, RowOrders, RowPolicy, periods_late
 from simulator.power.requests import CLASSES, Requests
@@ -51,9 +40,9 @@ class TrialRules:
     controller."""
     telemetry_s: float = 2.0
     """Delay from the end of a period until the policy has its reading."""
-    brake: BrakeRules = field(default_factory=BrakeRules)
-    breaker: BreakerCurve = ROW_BREAKER
-    faults: tuple[Fault, ...] = ()
+    brake: power_agents.BrakeRules = field(default_factory=power_agents.BrakeRules)
+    breaker: BreakerCurve = power_agents.ROW_BREAKER
+    faults: tuple[power_agents.Fault, ...] = ()
     safe_floor_w: float = float("inf")
     """Limit of a server whose lease has run out."""
     noise_share: float = 0.0
@@ -167,7 +156,7 @@ class _Trial:
         self.make_policy, self.policy = make_policy, make_policy(rules.budget_w)
         count = sum(servers)
         self.row = Row(machine, requests, servers, batch=batch, budget_w=rules.budget_w)
-        self.agents = Agents(
+        self.agents = power_agents.Agents(
             count,
             safe_floor_w=rules.safe_floor_w,
             clamp_w=(machine.idle_w + machine.highest_w) / 2,
@@ -175,12 +164,15 @@ class _Trial:
             seed=seed,
             set_limit=self.row.limit,
         )
-        self.struck: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
-        disobeying = [(fault, whom) for fault, whom in self.struck if fault.kind in DISOBEYING]
-        self.violations = LeaseViolations(disobeying, count, machine.highest_w) if disobeying else None
-        self.brake, self.heat = Brake(rules.brake, rules.budget_w), BreakerHeat(rules.breaker, rules.budget_w)
+        self.struck: list[tuple[power_agents.Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
+        disobeying = [(fault, whom) for fault, whom in self.struck if fault.kind in power_agents.DISOBEYING]
+        self.violations = power_agents.LeaseViolations(disobeying, count, machine.highest_w) if disobeying else None
+        self.brake, self.heat = (
+            power_agents.Brake(rules.brake, rules.budget_w),
+            power_agents.BreakerHeat(rules.breaker, rules.budget_w),
+        )
         self.brake_share = machine.share_at(rules.brake.mhz)
-        self.edges = list(edges_s(rules.faults))
+        self.edges = list(power_agents.edges_s(rules.faults))
         self.sent = 0
         self.under_way: list[tuple[float, int, int, RowOrders]] = []
         """(instant of arrival, number of its sending, the controller's epoch, the order)."""
@@ -258,7 +250,7 @@ class _Trial:
                 # Handles the start or end of a fault.
                 self.agents.refresh(next_s)
                 if any(fault.kind == "reboot" and fault.from_s == next_s for fault in self.rules.faults):
-                    heapq.heappush(self.edges, next_s + AGENT_AFTER_BOOT_S)
+                    heapq.heappush(self.edges, next_s + power_agents.AGENT_AFTER_BOOT_S)
                 cut = sum(
                     fault.share for fault in self.rules.faults if fault.kind == "budget-cut" and fault.holds(next_s)
                 )

@@ -18,20 +18,7 @@ import numpy as np
 from cluster.clock import Clock
 from cluster.frame import Buffer, FrameError
 from controller.brain.frames import SlotOutcome, memory_of
-from controller.brain.on_ray.actors import (
-    SLOT_CPUS,
-    TICK_S,
-    ActorLost,
-    ActorPost,
-    ActorPosts,
-    CallFailed,
-    Hiring,
-    PlannerActor,
-    QueueFull,
-    SlotActor,
-    joined,
-    nothing_planned,
-)
+from controller.brain.on_ray import actors
 from controller.deciders.decider import Proposer
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import SECTIONS
@@ -80,18 +67,18 @@ class PlannerPool:
     decisions: Decisions
     clock: Clock
     sleep: Callable[[float], None] = time.sleep
-    watched: ActorPosts = field(init=False)
+    watched: actors.ActorPosts = field(init=False)
     holder: SnapshotHolder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.watched, self.holder = ActorPosts(self.ray, self.clock), SnapshotHolder(self.ray)
+        self.watched, self.holder = actors.ActorPosts(self.ray, self.clock), SnapshotHolder(self.ray)
 
     def begin(self, planners: int, within_s: float) -> None:
         """Starts this many planners and waits for them.
 
         Raises TimeoutError; RuntimeError when they run another version.
         """
-        self.watched.fill([Hiring(PlannerActor, self.decisions, "planner")] * planners)
+        self.watched.fill([actors.Hiring(actors.PlannerActor, self.decisions, "planner")] * planners)
         over_at_s = self.clock() + within_s
         while self.up < planners:
             if self.clock() > over_at_s:
@@ -100,7 +87,7 @@ class PlannerPool:
             self._rest()
 
     @property
-    def posts(self) -> list[ActorPost]:
+    def posts(self) -> list[actors.ActorPost]:
         return self.watched.each
 
     @property
@@ -123,13 +110,13 @@ class PlannerPool:
         if self.decisions.shares <= 1 or len(self.posts) == 1:
             (plan,) = self._all(over_at_s, "plan", [(array,)])
             return bytes(plan)
-        plan = nothing_planned()
+        plan = actors.nothing_planned()
         for number, stage in enumerate(SECTIONS.stages):
             parts = 1 if stage.scope == "cluster" else len(self.posts)
             so_far = self.ray.put(np.frombuffer(plan, np.uint8))
             given = [(number, array, so_far, part, parts) for part in range(parts)]
             added = self._all(over_at_s, "stage", given)
-            plan = joined(plan, [[memoryview(each) for each in mine] for mine in added])
+            plan = actors.joined(plan, [[memoryview(each) for each in mine] for mine in added])
         return plan
 
     def look_after(self) -> None:
@@ -155,16 +142,16 @@ class PlannerPool:
                 if n not in asked and post.task is None and post.pid:
                     try:
                         self.watched.give(post, over_at_s, method, *given[n], budget_s)
-                    except QueueFull as error:
+                    except actors.QueueFull as error:
                         raise NoPlan("queue_full", "the planner's queue is full") from error
                     asked.add(n)
             if not asked and all(post.task is not None for post in posts):
                 raise NoPlan("busy", "the planners still work on an earlier request")
             under_way = [post.task for n, post in enumerate(posts) if n in asked and n not in answers and post.task]
             if under_way:
-                self.ray.wait(under_way, num_returns=1, timeout=min(TICK_S, left_s))
+                self.ray.wait(under_way, num_returns=1, timeout=min(actors.TICK_S, left_s))
             else:
-                self._rest(min(TICK_S / 4, left_s))
+                self._rest(min(actors.TICK_S / 4, left_s))
             for n, post in enumerate(posts):
                 if n in asked and n not in answers:
                     value = self._taken(post)
@@ -176,16 +163,16 @@ class PlannerPool:
                 asked.discard(n)
         return [answers[n] for n in range(count)]
 
-    def _taken(self, post: ActorPost) -> Any:
+    def _taken(self, post: actors.ActorPost) -> Any:
         """The finished plan; None while it is not done, or when the planner was lost, which then has no task."""
         try:
             return self.watched.taken(post)
-        except CallFailed as error:
+        except actors.CallFailed as error:
             raise NoPlan("error", f"the planner failed: {error}") from error
-        except ActorLost:
+        except actors.ActorLost:
             return None
 
-    def _rest(self, for_s: float = TICK_S) -> None:
+    def _rest(self, for_s: float = actors.TICK_S) -> None:
         """Waits a moment, or until a ping is answered."""
         pings = [post.ping for post in self.posts if post.ping is not None]
         if pings:
@@ -203,17 +190,19 @@ class BackgroundPool:
     clock: Clock
     memories: dict[str, bytes] = field(default_factory=dict)
     """Memory of the last result, by slot."""
-    watched: ActorPosts = field(init=False)
+    watched: actors.ActorPosts = field(init=False)
     _considered: list[int] = field(init=False)
     """Number of the newest snapshot that each slot's actor received."""
 
     def __post_init__(self) -> None:
-        self.watched = ActorPosts(self.ray, self.clock)
+        self.watched = actors.ActorPosts(self.ray, self.clock)
         self._considered = [0] * len(self.proposers)
 
     def begin(self) -> None:
         """Starts the actors of all slots; they receive calls as soon as they answer a ping."""
-        self.watched.fill([Hiring(SlotActor, each, each.name, SLOT_CPUS) for each in self.proposers])
+        self.watched.fill(
+            [actors.Hiring(actors.SlotActor, each, each.name, actors.SLOT_CPUS) for each in self.proposers]
+        )
 
     @property
     def up(self) -> tuple[str, ...]:
@@ -240,14 +229,14 @@ class BackgroundPool:
                 outcomes += self._ask(number, post, newest)
         return outcomes
 
-    def _ask(self, number: int, post: ActorPost, newest: HeldSnapshot) -> Iterable[SlotOutcome]:
+    def _ask(self, number: int, post: actors.ActorPost, newest: HeldSnapshot) -> Iterable[SlotOutcome]:
         proposer = self.proposers[number]
         memory = self.memories.get(proposer.name, b"")
         self._considered[number] = newest.number
         try:
             over_at_s = self.clock() + proposer.within_s
             self.watched.give(post, over_at_s, "propose", newest.array, memory, proposer.within_s)
-        except QueueFull:
+        except actors.QueueFull:
             yield SlotOutcome(proposer.name, b"", "queue_full", "the queue of its actor is full")
 
     def _harvest(self) -> Iterable[SlotOutcome]:
@@ -262,9 +251,9 @@ class BackgroundPool:
                     continue
                 self.memories[proposer.name] = memory_of(frame)
                 yield SlotOutcome(proposer.name, frame)
-            except CallFailed as error:
+            except actors.CallFailed as error:
                 yield SlotOutcome(proposer.name, b"", "error", str(error).strip().rpartition("\n")[2])
-            except ActorLost:
+            except actors.ActorLost:
                 yield SlotOutcome(proposer.name, b"", "lost", "its process ended during the run")
             except FrameError as error:
                 yield SlotOutcome(proposer.name, b"", "garbled", str(error))

@@ -20,23 +20,9 @@ import msgspec
 from cluster.errors import TonnageError
 from cluster.frame import FrameError
 from cluster.version import VERSION
+from controller.brain import wire
 from controller.brain.on_ray.pools import BackgroundPool, NoPlan, PlannerPool
 from controller.brain.on_ray.ray_start import RayStart, connect
-from controller.brain.wire import (
-    Ask,
-    Begin,
-    Failed,
-    Message,
-    Ping,
-    PlanAnswer,
-    Pong,
-    Ready,
-    Remember,
-    StartRefused,
-    Thinks,
-    receive,
-    send,
-)
 from controller.deciders.pipeline import proposers_of
 
 UP_WITHIN_S = 60.0
@@ -52,17 +38,17 @@ class NewestRequest:
     """Place of the newest request. A request that is replaced before it was taken is answered as `busy`."""
 
     ready: Condition = field(default_factory=Condition)
-    newest: tuple[Ask, bytearray, float] | None = None
+    newest: tuple[wire.Ask, bytearray, float] | None = None
     is_over: bool = False
 
-    def put(self, ask: Ask, frame: bytearray, at_s: float) -> Ask | None:
+    def put(self, ask: wire.Ask, frame: bytearray, at_s: float) -> wire.Ask | None:
         """Stores a request; returns the one that it replaces."""
         with self.ready:
             before, self.newest = self.newest, (ask, frame, at_s)
             self.ready.notify()
             return before[0] if before else None
 
-    def take(self, within_s: float) -> tuple[Ask, bytearray, float] | None:
+    def take(self, within_s: float) -> tuple[wire.Ask, bytearray, float] | None:
         with self.ready:
             self.ready.wait_for(lambda: self.newest or self.is_over, within_s)
             taken, self.newest = self.newest, None
@@ -81,11 +67,11 @@ class ControllerStream:
     stream: socket.socket
     lock: Lock = field(default_factory=Lock)
 
-    def send(self, message: Message, body: bytes = b"") -> None:
+    def send(self, message: wire.Message, body: bytes = b"") -> None:
         with self.lock:
-            send(self.stream, message, body)
+            wire.send(self.stream, message, body)
 
-    def send_if_open(self, message: Message, body: bytes = b"") -> None:
+    def send_if_open(self, message: wire.Message, body: bytes = b"") -> None:
         """Sends where the controller may be gone: the listening thread notices that, and ends this process."""
         with suppress(OSError):
             self.send(message, body)
@@ -116,22 +102,24 @@ def die_with(parent: int) -> bool:
 
 def serve(line: ControllerStream, start: RayStart, began_s: float) -> int:
     """Connects to Ray, then answers requests until the controller is gone. Returns the exit status."""
-    begin, _ = receive(line.stream)
-    if not isinstance(begin, Begin) or begin.version != VERSION:
-        theirs = begin.version if isinstance(begin, Begin) else "none"
-        line.send(StartRefused(f"the controller runs Tonnage {theirs}, the brain {VERSION}; run one image everywhere"))
+    begin, _ = wire.receive(line.stream)
+    if not isinstance(begin, wire.Begin) or begin.version != VERSION:
+        theirs = begin.version if isinstance(begin, wire.Begin) else "none"
+        line.send(
+            wire.StartRefused(f"the controller runs Tonnage {theirs}, the brain {VERSION}; run one image everywhere")
+        )
         return 1
     try:
         ray = connect(start)
         pool = PlannerPool(ray, begin.decisions, time.monotonic)
         pool.begin(start.planners, UP_WITHIN_S)
     except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
-        line.send(StartRefused(f"{type(error).__name__}: {error}"))
+        line.send(wire.StartRefused(f"{type(error).__name__}: {error}"))
         return 1
     nodes = sum(1 for node in ray.nodes() if node["Alive"])
     slots = BackgroundPool(ray, proposers_of(begin.decisions), time.monotonic)
     slots.begin()  # Nothing waits for them: plans come first.
-    ready = Ready(VERSION, ray.__version__, nodes, len(pool.posts), time.monotonic() - began_s, pool.processes)
+    ready = wire.Ready(VERSION, ray.__version__, nodes, len(pool.posts), time.monotonic() - began_s, pool.processes)
     line.send(ready)
     request = NewestRequest()
     Thread(target=_listen, args=(line, request, pool, slots), name="controller", daemon=True).start()
@@ -139,7 +127,7 @@ def serve(line: ControllerStream, start: RayStart, began_s: float) -> int:
     while not request.is_over:
         pool.look_after()
         for outcome in slots.turn(pool.holder.newest):
-            line.send_if_open(Thinks(outcome.slot, outcome.reason, outcome.words), outcome.frame)
+            line.send_if_open(wire.Thinks(outcome.slot, outcome.reason, outcome.words), outcome.frame)
         taken = request.take(IDLE_S)
         if taken is not None:
             line.send_if_open(*_answered(pool, *taken))
@@ -151,16 +139,16 @@ def _listen(line: ControllerStream, request: NewestRequest, pool: PlannerPool, s
     """Handles the controller's messages, also while the other thread waits for Ray."""
     try:
         while True:
-            message, body = receive(line.stream)
+            message, body = wire.receive(line.stream)
             match message:
-                case Ping(number):
-                    line.send(Pong(number, pool.up, pool.restarts, pool.processes, slots.up))
-                case Remember(slot):
+                case wire.Ping(number):
+                    line.send(wire.Pong(number, pool.up, pool.restarts, pool.processes, slots.up))
+                case wire.Remember(slot):
                     slots.remember(slot, bytes(body))
-                case Ask():
+                case wire.Ask():
                     late = request.put(message, body, time.monotonic())
                     if late is not None:
-                        line.send(Failed(late.request, late.epoch, "busy", "a newer request replaced it"))
+                        line.send(wire.Failed(late.request, late.epoch, "busy", "a newer request replaced it"))
                 case _:
                     raise ConnectionError(f"unexpected message from the controller: {type(message).__name__}")
     except (EOFError, OSError):
@@ -170,14 +158,14 @@ def _listen(line: ControllerStream, request: NewestRequest, pool: PlannerPool, s
         request.close()
 
 
-def _answered(pool: PlannerPool, ask: Ask, frame: bytearray, at_s: float) -> tuple[Message, bytes]:
+def _answered(pool: PlannerPool, ask: wire.Ask, frame: bytearray, at_s: float) -> tuple[wire.Message, bytes]:
     try:
         plan = pool.plan(frame, ask.deadline_s - (time.monotonic() - at_s))
     except NoPlan as error:
-        return Failed(ask.request, ask.epoch, error.reason, str(error)), b""
+        return wire.Failed(ask.request, ask.epoch, error.reason, str(error)), b""
     except FrameError as error:
-        return Failed(ask.request, ask.epoch, "error", str(error)), b""
-    return PlanAnswer(ask.request, ask.epoch, time.monotonic() - at_s), plan
+        return wire.Failed(ask.request, ask.epoch, "error", str(error)), b""
+    return wire.PlanAnswer(ask.request, ask.epoch, time.monotonic() - at_s), plan
 
 
 if __name__ == "__main__":

@@ -19,19 +19,11 @@ from controller.api.structs import Node, OwnObject
 from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import KubeReadError
+from controller.loops.health import situation as health_situation
 from controller.loops.health.analyser_process import BySize
 from controller.loops.health.members import EVERY_S as BUDGETS_EVERY_S
 from controller.loops.health.members import Members, allowed_disruptions, gangs_of_others, members_from
 from controller.loops.health.reporter import HealthReporter, Reported, incident_in, samples_of
-from controller.loops.health.situation import (
-    JobHistory,
-    controls_among,
-    evidence_of,
-    own_limits,
-    rules_from,
-    situation_of,
-    tainted_devices,
-)
 from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in
 from controller.objects.own_objects import own_resource
@@ -175,7 +167,7 @@ class HealthAnalysis:
         self._context, self._records = context, records
         self.queue = ReportQueue()
         self._stream, self._lock = HealthStream(BySize()), threading.Lock()
-        self._histories: dict[str, JobHistory] = {}
+        self._histories: dict[str, health_situation.JobHistory] = {}
         self._runs: dict[str, str] = {}
         """Last run of each job."""
         self._gang_of: Mapping[str, str] = {}
@@ -206,10 +198,12 @@ class HealthAnalysis:
         with self._lock:
             stream = self._stream
             if snapshot.power is not None:
-                stream.limits = own_limits(snapshot.power, stream.limits, now_s)
-            situation = situation_of(snapshot, nodes, specs, rules, stream, self._histories, now_s)
+                stream.limits = health_situation.own_limits(snapshot.power, stream.limits, now_s)
+            situation = health_situation.situation_of(snapshot, nodes, specs, rules, stream, self._histories, now_s)
             stream.governed = frozenset(node for rule in rules for node in rule.nodes)
-            stream.controls = controls_among(stream.governed, situation, self._records.known().values())
+            stream.controls = health_situation.controls_among(
+                stream.governed, situation, self._records.known().values()
+            )
             evidence = (*stream.verdicts, *stream.node_evidence(now_s))
             pods = {member.uid: member.name for member in stream.members.by_uid.values()}
         return situation, evidence, pods
@@ -227,7 +221,7 @@ class HealthAnalysis:
             return
         with self._lock:
             for job in members.jobs:
-                history = self._histories.get(job, JobHistory())
+                history = self._histories.get(job, health_situation.JobHistory())
                 self._histories[job] = replace(history, disruptions_allowed=allowed.get(job))
 
     def _run(self) -> None:
@@ -284,7 +278,7 @@ class HealthAnalysis:
         for job in members.jobs:
             run, before = members.incarnation(job), self._runs.get(job)
             if before is not None and run != before:
-                history = self._histories.get(job, JobHistory())
+                history = self._histories.get(job, health_situation.JobHistory())
                 recent = (each for each in (*history.restarted_s, now_s) if now_s - each <= DAY_S)
                 self._histories[job] = replace(history, restarted_s=tuple(recent))
             self._runs[job] = run
@@ -331,15 +325,15 @@ class HealthLoop(ControlLoop):
             return snapshot
         context, analysis = self._running
         nodes, now_s = context.caches.nodes.all(), context.clocks.wall()
-        rules = rules_from(specs, nodes)
+        rules = health_situation.rules_from(specs, nodes)
         situation, evidence, pods = analysis.judged(snapshot, nodes, specs, rules, now_s)
         slices = context.caches.devices.slices.all() if context.caches.devices is not None else {}
-        tainted = tainted_devices(slices.values())
+        tainted = health_situation.tainted_devices(slices.values())
         of_others = (
             each
             for rule in rules
             for node in sorted(rule.nodes)
-            for each in evidence_of(nodes[node], specs[rule.name], now_s, tainted.get(node, {}))
+            for each in health_situation.evidence_of(nodes[node], specs[rule.name], now_s, tainted.get(node, {}))
         )
         recorded = tuple(each.act for each in self._records.stored().values() if each.act is not None)
         known = tuple(self._records.known().values())

@@ -11,16 +11,7 @@ import numpy as np
 
 from cluster.errors import ConfigError
 from cluster.power import PowerTable, never_read
-from power.control.state import (
-    Allocator,
-    AllocatorState,
-    Grants,
-    LearnedSpikes,
-    allocator_of,
-    carried,
-    first_state,
-    recalled,
-)
+from power.control import state as control_state
 from power.control.step import step
 from power.leases.issuer import LeaseLedger, adopted, answers, found_w, readings_of, with_report
 from power.leases.messages import Inventory, Lease, Refusal, Report
@@ -50,17 +41,17 @@ class PowerTerm:
     """Nodes whose agents should be heard from."""
     outside: frozenset[str] = frozenset()
     """Nodes of the cluster that are in no domain: their limits must not be changed."""
-    learned: Mapping[str, LearnedSpikes] = field(default_factory=dict)
+    learned: Mapping[str, control_state.LearnedSpikes] = field(default_factory=dict)
     """What the controller before learnt of domains, until the fleet is there that it was learnt of."""
     inventories: dict[str, Inventory] = field(default_factory=dict)
     table: PowerTable | None = None
     """Table of the last turn; None before the first one that granted."""
-    state: AllocatorState | None = None
-    grants: Grants | None = None
+    state: control_state.AllocatorState | None = None
+    grants: control_state.Grants | None = None
     mistake: str = ""
     """Reason why the present domains cannot be used; the previous table stays in force."""
     _ledger: LeaseLedger = field(init=False)
-    allocator: Allocator | None = None
+    allocator: control_state.Allocator | None = None
     """Allocator; None while no device was reported."""
     meters: Meters | None = None
     """Comparison of nodes' meters with their devices; None before the first grant, and reset with each table."""
@@ -165,15 +156,15 @@ class PowerTerm:
             sequence = np.full(len(found.devices), self._newest)
             found = replace(found, leases=replace(found.leases, sequence=sequence))
             tree_of(found)
-            allocator = allocator_of(found, self.rules) if len(found.devices) else None
+            allocator = control_state.allocator_of(found, self.rules) if len(found.devices) else None
         except ConfigError as error:
             self.mistake = str(error)
             return
-        state = first_state(allocator) if allocator is not None else None
+        state = control_state.first_state(allocator) if allocator is not None else None
         if state is not None and allocator is not None and self.state is not None and self.allocator is not None:
-            state = carried(self.allocator, self.state, allocator, state)
+            state = control_state.carried(self.allocator, self.state, allocator, state)
         if state is not None and allocator is not None and self.learned:
-            state, believed = recalled(allocator, state, self.learned)
+            state, believed = control_state.recalled(allocator, state, self.learned)
             self.learned = {name: each for name, each in self.learned.items() if name not in believed}
         self.mistake, self.table, self.allocator, self.state = "", found, allocator, state
         self.meters, self._metering = None, metering_of(allocator.tree) if allocator is not None else None
