@@ -78,7 +78,7 @@ class CordonHandler(Handler):
         """A node can always be closed."""
 
     def writes(self, context: WriteContext, action: Cordon, snapshot: Snapshot) -> list[Write]:
-        body = {"spec": {"unschedulable": True}, "epoch": context.epoch()}
+        body = {"spec": {"unschedulable": True}, "epoch": context.term.epoch()}
         return [Write("PATCH", f"/api/v1/nodes/{action.node}", body)]
 
 
