@@ -17,11 +17,10 @@ from health.probing import AnswerKind
 from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
-from simulator.health.job import LIMITS, DisturbanceKind
-from simulator.health.recorded import recording
-from simulator.health.recorder_frames import TICK_S
+from simulator.health.recorded import TICK_S, recording
 from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, probed
 from tests.rigs.health.cases import case as drawn_case
+from tests.rigs.health.job import LIMITS, DisturbanceKind
 from tests.rigs.health.large_job import job_of, read_job, write_job
 from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_node
 from tonnage.recorder import RING, Recorder

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from deploy.dashboards.boards import BOARDS, MARKS, of_cluster
+from deploy.dashboards.generate import BOARDS, MARKS, of_cluster
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "alerts" / "tonnage.rules.yaml"

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from controller.metrics.registry import Meter, metrics_endpoint
 from controller.metrics.table import METRICS
-from deploy.dashboards.boards import BOARDS
+from deploy.dashboards.generate import BOARDS
 from tests.deploy.answers import alert_lacks, panel_lacks, variable_lacks
 from tests.deploy.expressions import ALERTS, ANNOTATIONS, DEPLOY, PANELS, RULES, VARIABLES, filled_in
 from tests.deploy.load import Load

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.dashboards.boards import BOARDS, HERE
-from deploy.dashboards.generate import generated, written
+from deploy.dashboards.generate import BOARDS, HERE, generated, written
 
 LOADED = {board.name: json.loads(written(board)) for board in BOARDS}
 PANELS = {

@@ -13,9 +13,9 @@ from cli.main import tonnage
 from cli.printing.job_pictures import relative
 from cli.verbs.health import explanation, incident_rows, is_open, release_node
 from controller.kube.request import KubeReadError
-from simulator.health.job import DisturbanceKind
 from tests.cli.verbs.fake_cluster import FakeConnection
 from tests.rigs.health.cases import Case, case
+from tests.rigs.health.job import DisturbanceKind
 
 
 def run(*words: str) -> Result:

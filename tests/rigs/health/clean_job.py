@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from health.records.layout import Layout, layout_from
-from simulator.health.job import TrainingJob
+from tests.rigs.health.job import TrainingJob
 from tonnage.records import Role
 
 STEP_S = 10.0

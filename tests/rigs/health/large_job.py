@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.health.job import Disturbance, DisturbanceKind, TrainingJob
-from simulator.health.recorder_frames import arriving_frames, clocks_of
-from simulator.health.training_steps import Steps
+from tests.rigs.health.job import Disturbance, DisturbanceKind, TrainingJob
+from tests.rigs.health.recorder_frames import arriving_frames, clocks_of
+from tests.rigs.health.training_steps import Steps
 
 STEP_S = 0.212
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Fact, JobVerdict
-from simulator.health.job import DisturbanceKind
 from tests.rigs.health.cases import Case, case
+from tests.rigs.health.job import DisturbanceKind
 
 
 def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[JobVerdict]:

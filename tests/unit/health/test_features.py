@@ -12,7 +12,7 @@ from health.clocks import started
 from health.records.frames import RECORD
 from health.records.layout import Layout, layout_from
 from health.verdicts.slow_ranks import slow_ranks
-from simulator.health.job import TrainingJob
+from tests.rigs.health.job import TrainingJob
 from tonnage.records import Kind
 
 

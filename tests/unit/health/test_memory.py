@@ -10,8 +10,8 @@ from health.analysis.matching import Finished, Matcher, most_pending
 from health.clocks import started
 from health.records.layout import layout_from
 from health.stream import Analyser
-from simulator.health.job import DisturbanceKind, TrainingJob
 from tests.rigs.health.cases import case
+from tests.rigs.health.job import DisturbanceKind, TrainingJob
 
 
 def test_what_is_counted_is_what_it_takes_beside_the_records_of_one_look() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from health.records.frames import decoded
 from health.records.layout import MOST_PAIRS, SMALL_GROUP, Layout, layout_from
-from simulator.health.job import NUMBERS, TrainingJob
+from tests.rigs.health.job import NUMBERS, TrainingJob
 from tonnage import records
 from tonnage.records import Kind, Op, Role
 

@@ -6,9 +6,9 @@ import pytest
 from health.records.layout import layout_from
 from health.stream import QUIET_S, Analyser
 from health.verdicts.verdict import Cause, JobVerdict, Part, Syndrome
-from simulator.health.job import Disturbance, DisturbanceKind, TrainingJob
-from simulator.health.recorder_frames import arriving_frames, clocks_of
-from simulator.health.training_steps import Steps
+from tests.rigs.health.job import Disturbance, DisturbanceKind, TrainingJob
+from tests.rigs.health.recorder_frames import arriving_frames, clocks_of
+from tests.rigs.health.training_steps import Steps
 
 JOB = TrainingJob(tensor=2, data=4, pipeline=2, gpus_per_node=4, pass_s=0.03, data_s=0.02)
 SLOW_FROM, STEPS = 50, 220

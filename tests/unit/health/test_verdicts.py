@@ -10,8 +10,8 @@ from health.analysis.waits import Lost
 from health.stream import REPEAT_S, Analyser, Options
 from health.verdicts.stopped import on_death
 from health.verdicts.verdict import Cause, Fact, FactKind, Part, Syndrome
-from simulator.health.job import NO_FAULTS, STOPS, DisturbanceKind
 from tests.rigs.health.cases import Case, case
+from tests.rigs.health.job import NO_FAULTS, STOPS, DisturbanceKind
 from tests.unit.health.jobs import blames, drawn, judged
 
 SEEDS = (11, 28)

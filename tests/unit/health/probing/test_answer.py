@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from health.probing import AnswerKind, PairSpeed, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
 from health.verdicts.verdict import JobVerdict, Part, Syndrome
-from simulator.health.job import DisturbanceKind
+from tests.rigs.health.job import DisturbanceKind
 from tests.unit.health.jobs import drawn
 
 SOUND, SLOW, LOST = PairSpeed(60e-6, 2e9), PairSpeed(60e-6, 1e9), PairSpeed(lost=True)

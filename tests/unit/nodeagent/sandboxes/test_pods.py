@@ -9,7 +9,7 @@ from typing import Any
 from isolation.ledger import MemoryLedger, Sandbox
 from isolation.orders import Orders, SandboxOrder
 from isolation.state import ArbiterState
-from nodeagent.sandboxes.pods import SandboxPods
+from nodeagent.sandboxes.process import SandboxPods
 
 UID = "00000000-0000-4000-8000-000000000001"
 CONTAINER = "a" * 64

@@ -16,11 +16,10 @@ import pytest
 from cluster.errors import ConfigError
 from controller.kube.loop_thread import LoopThread
 from controller.kube.request import Body, Query
-from controller.loops.autoscaler.endpoints import EndpointAddress, Endpoints
+from controller.loops.autoscaler.endpoints import EndpointAddress, Endpoints, PushEndpoint
 from controller.loops.autoscaler.external_metrics import ExternalMetrics
 from controller.loops.autoscaler.measured import Measured
 from controller.loops.autoscaler.policies import DesiredReplicas
-from controller.loops.autoscaler.push import PushEndpoint
 from controller.loops.loop import LoopClocks
 from controller.loops.server_tls import ServerTls
 from controller.metrics.registry import Meter

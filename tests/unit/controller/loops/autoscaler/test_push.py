@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
+from controller.loops.autoscaler.endpoints import BadPushError, PushEndpoint, Reply, pushed
 from controller.loops.autoscaler.measured import Measured
-from controller.loops.autoscaler.push import BadPushError, PushEndpoint, Reply, pushed
 from controller.loops.loop import LoopClocks
 from controller.metrics.registry import Meter
 from tests.builders.leading import Leading

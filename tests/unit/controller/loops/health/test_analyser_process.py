@@ -11,8 +11,8 @@ import pytest
 from controller.loops.health.analyser_process import MOST_BYTES, AnalyserError, AnalyserProcess, BySize
 from health.stream import Analyser
 from health.verdicts.verdict import Fact, FactKind, JobVerdict
-from simulator.health.job import DisturbanceKind
 from tests.rigs.health.cases import Case, case
+from tests.rigs.health.job import DisturbanceKind
 
 WITHIN_S = 30.0
 

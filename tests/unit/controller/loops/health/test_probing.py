@@ -24,8 +24,8 @@ from health.remediation.facts import (
 )
 from health.remediation.incidents import IncidentPhase
 from health.verdicts.verdict import Part, Syndrome
-from simulator.health.job import DisturbanceKind
 from tests.rigs.health.cases import Case, SimulatedNetwork, case
+from tests.rigs.health.job import DisturbanceKind
 from tonnage import records
 
 JOB, START_S = "ns/train", 1_000_000.0

@@ -19,8 +19,8 @@ from health.records.layout import Layout
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.stream import Analyser
 from health.verdicts.verdict import FactKind, JobVerdict, Part, Syndrome
-from simulator.health.job import DisturbanceKind
 from tests.rigs.health.cases import Case, case
+from tests.rigs.health.job import DisturbanceKind
 from tonnage import records
 from tonnage.records import Kind, Op, Role
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.arrays import Array, FloatArray, IntArray
-from simulator.health.job import ABSENCES, NETWORK, NUMBERS, STOPS, Disturbance, DisturbanceKind, TrainingJob
+from tests.rigs.health.job import ABSENCES, NETWORK, NUMBERS, STOPS, Disturbance, DisturbanceKind, TrainingJob
 from tonnage.records import NO_PEER, Op, Phase, Role, size_class
 
 SEND_S = 0.0001
