@@ -18,8 +18,7 @@ from health.records.layout import layout_from
 from health.stream import Analyser, Options
 from health.verdicts.verdict import Cause, FactKind, JobVerdict, Part, Syndrome
 from simulator.health.recorded import TICK_S, recording
-from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, probed
-from tests.rigs.health.cases import case as drawn_case
+from tests.rigs.health.cases import Case, Probed, SimulatedNetwork, case as drawn_case, probed
 from tests.rigs.health.job import LIMITS, DisturbanceKind
 from tests.rigs.health.large_job import job_of, read_job, write_job
 from tests.rigs.health.simulated_job import START_S, SimulatedJob, takes_out_a_node

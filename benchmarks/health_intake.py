@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import MINUTES, Row, case
-from tests.agents.health_fleet import SPAWN
-from tests.agents.health_fleet import control as run_controller
+from tests.agents.health_fleet import SPAWN, control as run_controller
 from tests.agents.health_played import Play, PlayedSetup, ended, frames_sent, reports_sent
 from tests.rigs.health.large_job import write_job
 

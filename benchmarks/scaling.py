@@ -20,12 +20,10 @@ from benchmarks.cases import DATA, Row, Rows, case, numbers
 from benchmarks.forecast_scores import taken_out
 from benchmarks.tables import grouped
 from cluster.autoscaling import UNLIMITED, Behavior, LeadTime, Replicas, Scaler, ScaleTarget, ScalingObjective
-from simulator.scaling import replay as scaling_replay
-from simulator.scaling import study
+from simulator.scaling import replay as scaling_replay, study
 from simulator.scaling.rival_rules import IdleTimer, oracle_replicas
 from simulator.scaling.traces import NIGHTS, generated_trace, idle_trace, read_trace
-from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, workload
-from tests.rigs.scaling.concurrency import score as score_course
+from tests.rigs.scaling.concurrency import FAMILIES, best_static, course, score as score_course, workload
 from tests.rigs.scaling.concurrency_baselines import Aimd, HillClimb, QLearning, Static
 
 SPREAD = 0.5

@@ -26,7 +26,7 @@ class Action(ABC):
     """One change of a cluster, as data.
 
     A new action is a frozen dataclass here, listed in ACTIONS, with an entry in the guard's registry
-    (controller/guard.py:OBJECTIONS) and one in that of Kubernetes (controller/kube_world/handlers.py:HANDLERS).
+    (controller/guard.py:OBJECTIONS) and one in that of Kubernetes (controller/kube_world/world.py:HANDLERS).
     """
 
     __slots__ = ()

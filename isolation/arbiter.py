@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from isolation import ladder
-from isolation import state as isolation_state
+from isolation import ladder, state as isolation_state
 from isolation.admission import is_safe
 from isolation.ledger import Reservation, Sandbox
 from isolation.settings import Settings

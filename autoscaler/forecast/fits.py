@@ -6,8 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.forecast.boosted import COLUMNS as TREE_COLUMNS
-from autoscaler.forecast.boosted import BoostedFit, Trees, columns, fit_boosted, is_held_out, settling
+from autoscaler.forecast.boosted import (
+    COLUMNS as TREE_COLUMNS,
+    BoostedFit,
+    Trees,
+    columns,
+    fit_boosted,
+    is_held_out,
+    settling,
+)
 from autoscaler.forecast.calibration import CENTRE, SCORED, conformal_quantiles, mean_losses, spread, standardised
 from autoscaler.forecast.grid import lead_steps
 from autoscaler.forecast.linear import COLUMNS, SCALE_COLUMNS, Course, LinearFit, course, fit_linear

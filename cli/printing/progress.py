@@ -29,8 +29,7 @@ def progress_on(
         yield lambda progress: click.echo(f"{progress.done}/{progress.total} {describe(progress)}", file=stream)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
     # The description takes what is left of the line, and ends in an ellipsis before the count or the time would.

@@ -83,8 +83,7 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
 @click.option("--dry-run", is_flag=True, help="Print what would be stopped.")
 def down(path: Path | None, *, delete: bool, dry_run: bool) -> None:
     """Stop the control plane. Its objects are kept for the next start, unless --delete is given."""
-    from simulator.controlplane.server import down as stop
-    from simulator.controlplane.server import status as status_of
+    from simulator.controlplane.server import down as stop, status as status_of
 
     folder = folder_at(path)
     if dry_run:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs import cluster as inputs_cluster
-from cli.inputs import resources
+from cli.inputs import cluster as inputs_cluster, resources
 from cli.inputs.options import files_option
 from cli.printing.columns import Look, Sheet
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields

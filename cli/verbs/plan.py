@@ -105,8 +105,7 @@ def explain(
         click.echo(field_text(target, recursive=recursive), nl=False)
         return
     from cli.printing import explanation_output
-    from controller.queries.explain import explain as why
-    from controller.queries.explain import kind_and_name
+    from controller.queries.explain import explain as why, kind_and_name
 
     kind, name = kind_and_name(target)  # errors in the argument are reported before planning
     one_origin(files, access)

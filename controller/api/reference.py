@@ -9,8 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cluster.field_errors import model_in
-from controller.api import conditions as api_conditions
-from controller.api import labels
+from controller.api import conditions as api_conditions, labels
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY

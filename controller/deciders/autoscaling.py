@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autoscaler.concurrency.safe_bandit import limit_of
-from autoscaler.decision.decide import WEIGHING
-from autoscaler.decision.decide import decide as decide_replicas
+from autoscaler.decision.decide import WEIGHING, decide as decide_replicas
 from autoscaler.decision.expected_cost import start_cost
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.actions import Scale, SetReplicas

@@ -14,8 +14,7 @@ from cluster.workloads import InstanceType
 from controller.api.core_v1 import POD
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
-from controller.api.gpu_type import KIND as GPU_TYPE
-from controller.api.gpu_type import NodeLabel
+from controller.api.gpu_type import KIND as GPU_TYPE, NodeLabel
 from controller.api.labels import GPU_MILLI_ANNOTATION, SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant_or_none, quantity

@@ -23,8 +23,7 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.notation import instant_or_none
 from controller.api.structs import Node, OwnObject, Pod, plain
 from controller.api.validation import without_nulls
-from controller.dra.objects import API as RESOURCE_API
-from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
+from controller.dra.objects import API as RESOURCE_API, DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation, holder_of
 from controller.kube.api_server import ApiServer
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect

@@ -1,19 +1,363 @@
 """Kubernetes as a World: snapshots from watches, and actions as writes to the API server."""
 
+from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from cluster.actions import Action
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
+from cluster.changes import OUR_TAINTS
 from cluster.errors import ActionError
-from cluster.plans import Plan
+from cluster.occupancy import Occupancy
+from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.kube.sender import Applier, WriteJob
-from controller.kube_world.handlers import HANDLERS, CapacityAccount, Handler, Term, WriteContext, WriteResult
+from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
+from controller.api.notation import rfc3339
+from controller.kube.cluster_view import ClusterView, SeenService
+from controller.kube.request import JSON_PATCH, MERGE_PATCH, KubeWriteError
+from controller.kube.sender import Applier, Stamp, Write, WriteJob, may_have_happened
+from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.planning_view import PlanningView
-from controller.placers import NO_CLAIMS, ClaimAllocator
+from controller.placers import NO_CLAIMS, ClaimAllocator, placing_writes
 from controller.ports import Outcome
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Pause after a first refusal of a service's Deployments, and the longest; each further one doubles it. Chosen: a quota
+or a webhook that was in the way is seldom gone sooner, and who waits for it waits for a minute at most."""
+REFUSED = (400, 403, 404, 422)
+"""HTTP statuses of a write that fails again as long as neither it nor what is in its way changes."""
+REMEMBERED = 10_000
+"""Number of services whose refusals are remembered, 5 MB."""
+
+
+class CapacityAccount:
+    """Free capacity of a snapshot minus the binds charged since, for one batch of actions.
+
+    The API server accepts any Binding, even of twelve GPUs to a node with eight. The guard checks a plan against the
+    state that the plan expects; this account checks each action, device by device, against the present state: a pod
+    that is being stopped holds its devices until it is gone.
+    """
+
+    def __init__(self, snapshot: Snapshot, handlers: Mapping[type[Action], "Handler"]) -> None:
+        self.snapshot = snapshot
+        self.occupancy = Occupancy(snapshot)
+        self._handlers = handlers
+
+    def check(self, action: Action) -> None:
+        """Raises ActionError if the action is impossible in the cluster's present state, or has no handler."""
+        handler = self._handlers.get(type(action))
+        if handler is None:
+            raise ActionError(f"{type(action).__name__} of {action.subject}: not supported on Kubernetes")
+        handler.check(self, action)
+
+    def charge(self, bind: Bind) -> None:
+        """Count a bind as done. Does not check again."""
+        self.occupancy.place(bind.pod, bind.node, bind.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    uid: str
+    generation: int
+    words: str
+    pause_s: float
+    until_s: float
+    """Of a monotonic clock."""
+
+    def is_of(self, seen: SeenService) -> bool:
+        return (self.uid, self.generation) == (seen.uid, seen.generation)
+
+
+@dataclass(slots=True)
+class RefusedScales:
+    """Services whose Deployments the API server refuses, as for a template that no pod can have: when each is tried
+    again.
+
+    Every plan decides the same again, and whoever creates services decides how many there are. Instants are of one
+    monotonic clock.
+    """
+
+    _by_service: OrderedDict[str, _Refusal] = field(default_factory=OrderedDict)
+    """The last refusal of each service, in order of time."""
+
+    def check(self, seen: SeenService, at_s: float) -> None:
+        """Raises ActionError, in the words of the refusal, for a service that is not to be tried again yet.
+
+        One that was changed since is tried at once.
+        """
+        last = self._by_service.get(seen.name)
+        if last is not None and last.is_of(seen) and at_s < last.until_s:
+            raise ActionError(last.words)
+
+    def note(self, seen: SeenService, error: ActionError, at_s: float) -> None:
+        """Notes that a write of a service failed."""
+        if not isinstance(error, KubeWriteError) or error.refusal.status not in REFUSED:
+            return
+        last = self._by_service.get(seen.name)
+        goes_on = last is not None and last.is_of(seen) and at_s < last.until_s + LONGEST_PAUSE_S
+        pause_s = min(LONGEST_PAUSE_S, 2 * last.pause_s) if last is not None and goes_on else FIRST_PAUSE_S
+        self._by_service[seen.name] = _Refusal(seen.uid, seen.generation, str(error), pause_s, at_s + pause_s)
+        self._by_service.move_to_end(seen.name)
+        if len(self._by_service) > REMEMBERED:
+            self._by_service.popitem(last=False)
+
+
+class Term(Protocol):
+    """Time for which this process holds the Lease."""
+
+    def epoch(self) -> int:
+        """Epoch of the Lease, stamped on every write."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """Data that writes are made from, and the records of their outcome."""
+
+    planning: PlanningView
+    claims: ClaimAllocator
+    term: Term
+    refused: RefusedScales = field(default_factory=RefusedScales)
+
+    @property
+    def view(self) -> ClusterView:
+        return self.planning.view
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """The server's answer to one write of an action."""
+
+    failed: ActionError | None
+    at_s: float
+    """Instant of the snapshot that the write was made from."""
+    has_begun: bool
+    """Whether an earlier write of the action succeeded. A claim may then hold the devices, observed or not."""
+
+
+class Handler:
+    """How one type of action is carried out on Kubernetes."""
+
+    def check(self, account: CapacityAccount, action: Any) -> None:
+        """Raises ActionError if the action is impossible in the cluster's present state."""
+        raise NotImplementedError
+
+    def writes(self, context: WriteContext, action: Any, snapshot: Snapshot) -> list[Write]:
+        """Writes to the API server, in order. Raises ActionError if the action cannot be written."""
+        raise NotImplementedError
+
+    def begin(self, context: WriteContext, account: CapacityAccount, action: Any) -> None:
+        """Records, before the first request is sent, what then counts as done."""
+
+    def settle(self, context: WriteContext, action: Any, result: WriteResult) -> None:
+        """Records the result of a write: devices are freed only if the write certainly failed."""
+
+
+class _BindHandler(Handler):
+    def check(self, account: CapacityAccount, action: Bind) -> None:
+        why = account.occupancy.objection_to_bind(action.pod, action.node, action.devices)
+        _refuse(f"binding {action.pod} to {action.node}", why)
+
+    def writes(self, context: WriteContext, action: Bind, snapshot: Snapshot) -> list[Write]:
+        pod, row = context.view.pod(action.pod), snapshot.nodes.names.row(action.node)
+        if pod is None or row is None:
+            raise ActionError(f"binding {action.pod} to {action.node}: the pod or the node no longer exists")
+        stamp = Stamp(context.term.epoch(), snapshot.at_s)
+        return placing_writes(pod, action, snapshot.nodes.labels[row], context.planning.pools, stamp, context.claims)
+
+    def begin(self, context: WriteContext, account: CapacityAccount, action: Bind) -> None:
+        account.charge(action)
+        if pod := context.view.pod(action.pod):
+            context.planning.assumed.add(action, pod.uid, context.planning.clock())
+            context.planning.reservations.add(pod.uid, action)
+
+    def settle(self, context: WriteContext, action: Bind, result: WriteResult) -> None:
+        if result.failed and not result.has_begun and not may_have_happened(result.failed):
+            context.planning.assumed.drop([action.pod])
+
+
+class _EvictHandler(Handler):
+    def check(self, account: CapacityAccount, action: Evict) -> None:
+        _check_stop(account, action.pod, action.node)
+
+    def writes(self, context: WriteContext, action: Evict, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        pod = context.view.pod(action.pod)
+        if pod is None:
+            raise ActionError(f"evicting {action.pod}: the pod no longer exists")
+        return [] if pod.is_ending else [eviction(action.pod, pod.uid, context.term.epoch())]
+
+    def settle(self, context: WriteContext, action: Evict, result: WriteResult) -> None:
+        if not result.failed:
+            context.planning.assumed.drop([action.pod])
+
+
+class _MoveHandler(Handler):
+    def check(self, account: CapacityAccount, action: Move) -> None:
+        _check_stop(account, action.pod, action.from_node)
+
+    def writes(self, context: WriteContext, action: Move, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        raise ActionError(
+            f"moving {action.pod}: Kubernetes cannot move pods; evict it, and its owner creates a new one"
+        )
+
+
+class _ReleaseClaimHandler(Handler):
+    def check(self, account: CapacityAccount, action: ReleaseClaim) -> None:
+        _refuse(f"releasing claim {action.claim}", account.occupancy.objection_to_release(action.claim))
+
+    def writes(self, context: WriteContext, action: ReleaseClaim, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        return context.claims.deallocate(action.claim, context.term.epoch())
+
+
+class _RestartGangHandler(Handler):
+    def check(self, account: CapacityAccount, action: RestartGang) -> None:
+        for pod, _, node in action.pods:
+            _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stop(pod, node))
+
+    def writes(self, context: WriteContext, action: RestartGang, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        writes = []
+        for name, uid, _node in action.pods:
+            pod = context.view.pod(name)
+            if pod is None or pod.uid != uid:
+                raise ActionError(f"restarting {action.gang}: {name} was replaced since it was decided; decide again")
+            if not pod.is_ending:
+                writes.append(eviction(name, uid, context.term.epoch()))
+        return writes
+
+    def settle(self, context: WriteContext, action: RestartGang, result: WriteResult) -> None:
+        if not result.failed:
+            context.planning.assumed.drop([name for name, _, _ in action.pods])
+
+
+class _ScaleHandler(Handler):
+    def check(self, account: CapacityAccount, action: Scale) -> None:
+        _refuse(f"scaling {action.service}", account.occupancy.objection_to_scale(action.service))
+
+    def writes(self, context: WriteContext, action: Scale, snapshot: Snapshot) -> list[Write]:
+        doing = f"scaling {action.service}"
+        seen = context.view.service(action.service)
+        if seen is None:
+            raise ActionError(f"{doing}: the service no longer exists")
+        if seen.template is None:
+            raise ActionError(f"{doing}: it has no spec.template to create pods from; it is only planned")
+        context.refused.check(seen, context.planning.clock())
+        writes: list[Write] = []
+        for instance_type, replicas in action.instances.items():
+            instance = context.planning.instances.instance(snapshot, action.service, instance_type)
+            if instance is None:
+                raise ActionError(f"{doing}: GPU type {instance_type.gpu_type} is unknown")
+            if instance.placer == "dra" and not instance.device_class:
+                resource = instance.recognised.resource
+                raise ActionError(f"{doing}: no driver in dra_drivers offers {resource} of {instance_type.gpu_type}")
+            writes += deployment_writes(instance, replicas, context.term.epoch())
+        return writes
+
+    def settle(self, context: WriteContext, action: Scale, result: WriteResult) -> None:
+        if not result.failed:
+            context.planning.scaled[action.service] = result.at_s
+        elif seen := context.view.service(action.service):
+            context.refused.note(seen, result.failed, context.planning.clock())
+
+
+class _SetReplicasHandler(Handler):
+    def check(self, account: CapacityAccount, action: SetReplicas) -> None:
+        scaler = next((each for each in account.snapshot.scalers if each.name == action.policy), None)
+        wanted = scaler.replicas.wanted if scaler and scaler.replicas else None
+        if wanted != action.was:
+            what = "was not observed" if wanted is None else f"asks for {wanted} replicas"
+            raise ActionError(f"scaling {action.target}: it {what}, not for {action.was}")
+
+    def writes(self, context: WriteContext, action: SetReplicas, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
+        return [resize(action, context.term.epoch())]
+
+    def settle(self, context: WriteContext, action: SetReplicas, result: WriteResult) -> None:
+        if not result.failed or may_have_happened(result.failed):
+            context.planning.resized[action.policy] = (result.at_s, action.replicas)
+
+
+class _TaintHandler(Handler):
+    """Replaces or removes one taint of ours on the node object that is meant, and changes no other."""
+
+    def check(self, account: CapacityAccount, action: Taint | Untaint) -> None:
+        if account.snapshot.nodes.names.row(action.node) is None:
+            raise ActionError(f"tainting {action.node}: there is no such node")
+
+    def writes(self, context: WriteContext, action: Taint | Untaint, snapshot: Snapshot) -> list[Write]:
+        node = context.view.node(action.node)
+        if node is None or node.uid != action.uid or action.key not in OUR_TAINTS:
+            raise ActionError(f"tainting {action.node}: it was replaced since it was decided; decide again")
+        # Quarantine and probation replace each other.
+        gone = OUR_TAINTS if isinstance(action, Taint) else (action.key,)
+        taints = [taint for taint in node.taints if taint["key"] not in gone]
+        if isinstance(action, Taint):
+            added_at = rfc3339(snapshot.at_s)
+            taints.append({"key": action.key, "value": action.value, "effect": "NoSchedule", "timeAdded": added_at})
+        # The list is replaced as a whole, so the write has the version that it was read at as its precondition.
+        metadata = {
+            "uid": node.uid,
+            "resourceVersion": node.version,
+            "annotations": {EPOCH_ANNOTATION: str(context.term.epoch())},
+        }
+        body = {"metadata": metadata, "spec": {"taints": taints}}
+        return [Write("PATCH", f"/api/v1/nodes/{action.node}", body, MERGE_PATCH)]
+
+
+HANDLERS: Mapping[type[Action], Handler] = {
+    Bind: _BindHandler(),
+    Evict: _EvictHandler(),
+    Move: _MoveHandler(),
+    ReleaseClaim: _ReleaseClaimHandler(),
+    RestartGang: _RestartGangHandler(),
+    Scale: _ScaleHandler(),
+    SetReplicas: _SetReplicasHandler(),
+    Taint: _TaintHandler(),
+    Untaint: _TaintHandler(),
+}
+"""Handler of each action. Actions without one are refused before anything is written."""
+
+
+def _refuse(doing: str, why: Reason | None) -> None:
+    if why is not None:
+        raise ActionError(f"{doing}: {why.words}")
+
+
+def _check_stop(account: CapacityAccount, pod: str, node: str) -> None:
+    _refuse(f"stopping {pod} on {node}", account.occupancy.objection_to_stop(pod, node))
+
+
+def eviction(name: str, uid: str, epoch: int) -> Write:
+    """Eviction of a pod, as by `kubectl drain`: the API server answers 429 if a PodDisruptionBudget forbids it."""
+    namespace, _, pod = name.partition("/")
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": namespace, "annotations": {EPOCH_ANNOTATION: str(epoch)}},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+
+
+def resize(action: SetReplicas, epoch: int) -> Write:
+    """Change of the replicas through the scale subresource, if it still asks for the number decided on.
+
+    The precondition is that number and not the resourceVersion, which each step of a rollout changes. A scale that asks
+    for none has no field `replicas`. The epoch is part of the field manager, because a scale has no annotations.
+    """
+    target = action.target
+    if not target.plural:
+        raise ActionError(f"scaling {target}: its API server resource is not known yet")
+    namespace, _, name = target.name.partition("/")
+    root = "/apis" if "/" in target.api_version else "/api"
+    test = ("/spec/replicas", action.was) if action.was else ("/spec", {})
+    body = [
+        {"op": "test", "path": test[0], "value": test[1]},
+        {"op": "add", "path": "/spec/replicas", "value": action.replicas},
+    ]
+    path = f"{root}/{target.api_version}/namespaces/{namespace}/{target.plural}/{name}/scale"
+    return Write("PATCH", path, body, JSON_PATCH, {"fieldManager": f"{EPOCH_MANAGER}{epoch}"})
+
 
 T = TypeVar("T")
 

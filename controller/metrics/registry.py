@@ -15,8 +15,7 @@ from prometheus_client import (
     disable_created_metrics,
     start_http_server,
 )
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.core import Metric as Family
+from prometheus_client.core import GaugeMetricFamily, Metric as Family
 from prometheus_client.registry import Collector
 
 from cluster.errors import ConfigError, Mistake

@@ -12,8 +12,7 @@ from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.kube.api_server import RequestListener
-from controller.kube.cache import Cache
-from controller.kube.cache import WatchSurroundings as Watching
+from controller.kube.cache import Cache, WatchSurroundings as Watching
 from controller.kube.connection import connect
 from controller.kube.credentials import ApiAccess
 from controller.kube.leader_election import Leadership

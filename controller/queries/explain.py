@@ -10,8 +10,7 @@ from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape
-from placement.engine.explanation import Explanation
-from placement.engine.explanation import explain as explain_seat
+from placement.engine.explanation import Explanation, explain as explain_seat
 from placement.engine.packer import Packer
 
 PackerOf = Callable[[Snapshot], Packer]

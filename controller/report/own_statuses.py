@@ -13,8 +13,7 @@ from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
 from cluster.snapshot import PENDING, Snapshot
 from controller.api import conditions as api_conditions
-from controller.api.gang import KIND as GANG
-from controller.api.gang import GangStatus, gang_selector
+from controller.api.gang import KIND as GANG, GangStatus, gang_selector
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import KIND as SCALING_POLICY

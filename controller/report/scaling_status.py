@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from autoscaler.decision.outcome import CODES, LimitedBy
 from cluster.autoscaling import ConcurrencyLimit, ConcurrencyTuning, Scaler
 from cluster.plans import Reason
-from controller.api import conditions as api_conditions
-from controller.api import scaling_policy
+from controller.api import conditions as api_conditions, scaling_policy
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob
 from controller.snapshot.scalers import contexts_of, pool_of

@@ -12,8 +12,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.api import conditions as api_conditions
 from controller.api.kind import Kind
-from controller.api.model_service import KIND as SERVICE
-from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
+from controller.api.model_service import KIND as SERVICE, ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
 from controller.kube.cluster_view import ClusterView, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Write, WriteJob

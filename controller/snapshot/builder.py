@@ -14,8 +14,7 @@ from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import SPOT_LABELS, Gang, LeftOut, is_spot, on_capacity
-from cluster.workloads import ModelService as Service
+from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
 from controller.api import gang, gpu_type, model_profile, model_service
 from controller.api.foreign_kinds import gang_object
 from controller.api.gang import Gang as GangObject

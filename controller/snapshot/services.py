@@ -14,8 +14,7 @@ from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.errors import meant
 from cluster.plans import Reason
 from cluster.snapshot import PodTable, Snapshot
-from cluster.workloads import InstanceType, Terms, Toleration, instance_type_named
-from cluster.workloads import ModelService as Service
+from cluster.workloads import InstanceType, ModelService as Service, Terms, Toleration, instance_type_named
 from controller.api import notation
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService

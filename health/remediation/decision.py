@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from health.remediation import breakers, folding, lifecycle
-from health.remediation import incidents as remediation_incidents
+from health.remediation import breakers, folding, incidents as remediation_incidents, lifecycle
 from health.remediation.breakers import Harm, places
 from health.remediation.facts import FaultEvidence, JobFacts, RemedyPolicy, Situation, is_relevant
 

@@ -1,6 +1,6 @@
 """Daily power profile of each service: the draw of its GPUs by hour of the day (UTC), learnt from readings.
 
-Placement uses these profiles to keep peaks apart (placement/engine/power_headroom.py). Only nodes where every pod with
+Placement uses these profiles to keep peaks apart (placement/engine/packer.py). Only nodes where every pod with
 GPUs belongs to one service contribute. Readings name devices by UUID and pods have only a number of GPUs, so on mixed
 nodes a draw cannot be attributed to a service.
 """

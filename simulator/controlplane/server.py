@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from cluster.errors import ControlPlaneError
-from simulator.controlplane import commands as controlplane_commands
-from simulator.controlplane import processes
+from simulator.controlplane import commands as controlplane_commands, processes
 from simulator.controlplane.binaries import Programs
 from simulator.controlplane.processes import Process, ended_within, locked
 

@@ -12,13 +12,13 @@ from tests.agents.health_fleet import (
     PER_NODE,
     SPAWN,
     agent_of,
+    clients as run_clients,
     introductions,
     pod_of,
     record_job,
     send_reports,
     write_reports,
 )
-from tests.agents.health_fleet import clients as run_clients
 from tests.controlplane.processes import cpu_s
 
 

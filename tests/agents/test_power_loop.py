@@ -16,10 +16,16 @@ from controller.kube.cache import Cache
 from controller.kube.sender import Applier
 from controller.kube_world.observer import NODES
 from controller.loops.loop import LoopClocks, repeat
-from controller.loops.power.control import POWER_DOMAINS, PowerWatcher
+from controller.loops.power.control import (
+    EVERY_S,
+    POWER_DOMAINS,
+    PowerLoopMetrics,
+    PowerReporter,
+    PowerWatcher,
+    samples_of,
+)
 from controller.loops.power.domain_facts import facts_of, held_of
 from controller.loops.power.loop import LOOK_S, PowerLoop
-from controller.loops.power.reporter import EVERY_S, PowerLoopMetrics, PowerReporter, samples_of
 from controller.metrics.registry import Meter, Sample
 from controller.report.events import ReportedDecision
 from nodeagent.bmc import MeterReading

@@ -5,8 +5,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Untaint
-from cluster.actions import Taint as SetTaint
+from cluster.actions import (
+    Action,
+    Bind,
+    Evict,
+    Move,
+    ReleaseClaim,
+    RestartGang,
+    Scale,
+    SetReplicas,
+    Taint as SetTaint,
+    Untaint,
+)
 from cluster.arrays import column
 from cluster.autoscaling import Scaler, ScaleTarget
 from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT

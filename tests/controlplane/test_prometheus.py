@@ -15,7 +15,7 @@ from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query,
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.collector import Collector, CollectorPace
+from controller.loops.autoscaler.loop import Collector, CollectorPace
 from controller.loops.autoscaler.measured import Measured, Sample
 from controller.loops.autoscaler.prometheus import PrometheusAccess, PrometheusClient, Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading

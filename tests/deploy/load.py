@@ -18,10 +18,9 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
-from controller.loops.isolation.policy_status import PolicyFacts
-from controller.loops.isolation.policy_status import samples_of as sandbox_samples
+from controller.loops.isolation.policy_status import PolicyFacts, samples_of as sandbox_samples
+from controller.loops.power.control import samples_of
 from controller.loops.power.domain_facts import DomainFacts
-from controller.loops.power.reporter import samples_of
 from controller.metrics.registry import Meter, Sample, count_request
 from controller.ports import Brain
 from controller.report.cycle_reporter import CycleReporter

@@ -3,8 +3,7 @@
 import math
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from autoscaler.concurrency.safe_bandit import STEP, SafeBandit
 from autoscaler.concurrency.tuner import Rules

@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, cycle
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cluster.errors import ConfigError, Mistake
 from controller.objects.manifests import read_manifests

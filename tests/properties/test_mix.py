@@ -4,8 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cluster.plans import Reason
 from cluster.workloads import InstanceType, ModelService, Requirement

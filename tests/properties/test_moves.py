@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cluster.snapshot import PENDING, Snapshot
 from controller.deciders.decisions import Decisions

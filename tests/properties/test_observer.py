@@ -4,8 +4,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.builders.arbitrary_objects import clusters
 from tests.builders.live_cluster import LiveCluster

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from nodeagent.out_of_band import BmcPacing, OutOfBand
 from power.devices.backend import SILENT, DeviceError, DeviceFacts, DeviceReading

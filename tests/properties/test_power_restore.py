@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from nodeagent.agent import NodeAgent
 from nodeagent.recovery import AgentRules

@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cluster.nodes import NodeTaint, meets_terms
 from cluster.plans import Reason

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from health.remediation.decision import HealthDecision
 from health.remediation.facts import FaultEvidence, NodeKey, Origin, PodFacts, RemedyPolicy

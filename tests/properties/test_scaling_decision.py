@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from autoscaler.decision.decide import decide, within_steps
 from autoscaler.decision.outcome import ScalingDecision

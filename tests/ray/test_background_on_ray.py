@@ -12,7 +12,7 @@ import pytest
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
 from controller.brain.frames import SlotOutcome, plan_from_frame, proposal_from_frame, snapshot_frame
-from controller.brain.on_ray.pools import BackgroundPool, PlannerPool
+from controller.brain.on_ray.process import BackgroundPool, PlannerPool
 from controller.brain.on_ray.ray_start import EMBEDDED, joined
 from controller.deciders.decider import PROPOSE_S
 from controller.deciders.decisions import Decisions

@@ -15,7 +15,7 @@ def run_hidden(code: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    "module", ["controller.process.main", "controller.brain.remote", "controller.brain.on_ray.pools", "cli.main"]
+    "module", ["controller.process.main", "controller.brain.remote", "controller.brain.on_ray.process", "cli.main"]
 )
 def test_it_can_be_imported_without_ray(module: str) -> None:
     run = run_hidden(f"import {module}")

@@ -13,16 +13,20 @@ from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.fault_incident import KIND as INCIDENT
-from controller.api.health_policy import KIND as POLICY
-from controller.api.health_policy import HealthPolicySpec
+from controller.api.health_policy import KIND as POLICY, HealthPolicySpec
 from controller.api.structs import Node, OwnObject
 from controller.deciders.remediation import HealthFacts, HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import KubeReadError
 from controller.loops.health import situation as health_situation
 from controller.loops.health.analyser_process import BySize
-from controller.loops.health.members import EVERY_S as BUDGETS_EVERY_S
-from controller.loops.health.members import Members, allowed_disruptions, gangs_of_others, members_from
+from controller.loops.health.members import (
+    EVERY_S as BUDGETS_EVERY_S,
+    Members,
+    allowed_disruptions,
+    gangs_of_others,
+    members_from,
+)
 from controller.loops.health.reporter import HealthReporter, Reported, incident_in, samples_of
 from controller.loops.health.stream import HealthStream
 from controller.loops.loop import ControlLoop, LoopContext, repeat, specs_in

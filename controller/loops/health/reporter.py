@@ -14,10 +14,8 @@ from pydantic import ValidationError
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError
 from controller.api.conditions import ACCEPTED, READY, set_condition
-from controller.api.fault_incident import KIND as INCIDENT
-from controller.api.fault_incident import AlternativeStatus, FaultIncidentStatus
-from controller.api.health_policy import KIND as POLICY
-from controller.api.health_policy import HealthPolicyStatus
+from controller.api.fault_incident import KIND as INCIDENT, AlternativeStatus, FaultIncidentStatus
+from controller.api.health_policy import KIND as POLICY, HealthPolicyStatus
 from controller.api.kind import Kind
 from controller.api.labels import HEALTHY_CONDITION
 from controller.api.notation import rfc3339

@@ -16,8 +16,7 @@ from controller.loops.isolation.coverage import Coverage, Covered
 from controller.metrics.registry import Sample
 from controller.report.events import ReportedDecision
 from isolation.orders import IsolationReport, SandboxReport
-from isolation.state import ADVICE
-from isolation.state import Reason as IsolationReason
+from isolation.state import ADVICE, Reason as IsolationReason
 
 WORDS: Mapping[str, str] = {
     "ToolCallKilled": "a tool call was killed",

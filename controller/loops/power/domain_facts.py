@@ -12,9 +12,7 @@ from controller.loops.power.loop import PowerLoopState
 from power.control.admission import held_back, objections_to_floors, speed_at, tightest
 from power.control.state import Allocator, AllocatorState
 from power.safety.estimator import FAULTS, FINE, STALE
-from power.watching import AGREES, Meters
-from power.watching import FAULTS as METER_FAULTS
-from power.watching import STALE as METER_STALE
+from power.watching import AGREES, FAULTS as METER_FAULTS, STALE as METER_STALE, Meters
 
 SHOWN_CULPRITS = 16
 SHOWN_HELD = 128

@@ -16,7 +16,7 @@ from cluster.plans import Phase, Plan, Reason, Step
 from controller.cycle import Cycle, run_cycle, stopped
 from controller.guard import Limits
 from controller.ports import Outcome
-from controller.process.probes import probes_endpoint, recorder_of
+from controller.process.main import probes_endpoint, recorder_of
 from controller.recording.bundle import settings_from
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world

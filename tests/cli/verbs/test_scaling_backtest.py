@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.inputs.load_history import MOST_POINTS, from_prometheus
 from cli.main import tonnage
+from cli.verbs.scaling import MOST_POINTS, from_prometheus
 from cluster.errors import ConfigError
 from simulator.scaling.traces import generated_trace
 

@@ -3,8 +3,7 @@
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cluster.nodes import LabelMatches, NodeFilter, NodeTaint, meets, meets_terms
 from cluster.workloads import Operator, PodShape, Requirement, Toleration

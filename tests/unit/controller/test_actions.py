@@ -12,8 +12,7 @@ from structlog.testing import capture_logs
 
 import cluster.actions
 from cli.inputs.planning import Planned
-from cli.printing.differences import document as diff_document
-from cli.printing.differences import plan_lines, summary
+from cli.printing.differences import document as diff_document, plan_lines, summary
 from cli.printing.plan_output import document, tables
 from cluster.actions import ACTIONS, Action
 from cluster.errors import ActionError
@@ -24,7 +23,7 @@ from controller.brain.frames import plan_frame, plan_from_frame
 from controller.cycle import Cycle, carry_out
 from controller.guard import OBJECTIONS, Guarded, Limits, Objection, guard
 from controller.kube.sender import Write
-from controller.kube_world.handlers import HANDLERS, CapacityAccount, Handler, WriteContext
+from controller.kube_world.world import HANDLERS, CapacityAccount, Handler, WriteContext
 from controller.ports import Outcome
 from controller.queries.plan_diff import plan_diff
 from controller.report.events import EventSeries, decisions_of, event_write

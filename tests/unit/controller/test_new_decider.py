@@ -11,8 +11,7 @@ from controller.report.own_statuses import reports_on
 from controller.report.service_status import status_jobs
 from controller.settings import OperatorSettings
 from placement.budget import stopped
-from tests.builders.fleet import node as node_row
-from tests.builders.fleet import world
+from tests.builders.fleet import node as node_row, world
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node
 from tests.builders.mix import service

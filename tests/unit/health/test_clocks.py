@@ -1,8 +1,7 @@
 """Rules of clock alignment: true to causality, with a bound that holds."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from health.clocks import Bounds, Clocks, refitted, started
 

@@ -1,8 +1,7 @@
 """Rules of matching, windows and wait-for graphs."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cluster.arrays import FloatArray
 from health.analysis import waits

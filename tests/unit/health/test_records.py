@@ -3,8 +3,7 @@
 import tracemalloc
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from health.records.frames import decoded
 from health.records.layout import MOST_PAIRS, SMALL_GROUP, Layout, layout_from

@@ -1,8 +1,7 @@
 """Rules of the record format."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tonnage import records
 from tonnage.records import FIELDS, RECORD_BYTES, Kind

@@ -1,13 +1,6 @@
 """Conditions: status, reason and transition time, as `kubectl wait` reads them."""
 
-from controller.api.conditions import (
-    LONGEST_MESSAGE,
-    READY,
-    Condition,
-    condition_of,
-    holds,
-    set_condition,
-)
+from controller.api.conditions import LONGEST_MESSAGE, READY, Condition, condition_of, holds, set_condition
 
 NOON_S = 1_772_366_400.0  # 2026-03-01T12:00:00Z
 

@@ -4,8 +4,7 @@ from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cluster.actions import Bind, Evict, Move, Scale, SetReplicas
 from cluster.arrays import column

@@ -5,8 +5,7 @@ from contextlib import suppress
 from threading import Thread
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from controller.brain.wire import (
     LARGEST_BODY,

@@ -11,15 +11,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.deciders.decisions import Decisions
-from controller.deciders.load_fits import (
-    FIT_S,
-    MOST_SLOTS,
-    LoadFits,
-    ShardFits,
-    fitted,
-    load_fits_of,
-    slot_of,
-)
+from controller.deciders.load_fits import FIT_S, MOST_SLOTS, LoadFits, ShardFits, fitted, load_fits_of, slot_of
 from controller.deciders.pipeline import proposers_of
 from simulator.scaling.traces import generated_trace
 from tests.builders.fleet import world

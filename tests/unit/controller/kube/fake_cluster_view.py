@@ -18,9 +18,8 @@ from controller.kube.cluster_view import (
     SeenService,
 )
 from controller.kube.sender import Applier
-from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.planning_view import PlanningView
-from controller.kube_world.world import KubernetesWorld
+from controller.kube_world.world import HANDLERS, Handler, KubernetesWorld
 from controller.placers import NO_CLAIMS, ClaimAllocator, NodePool
 from tests.builders.leading import Leading, Unreported
 from tests.clock import HandClock

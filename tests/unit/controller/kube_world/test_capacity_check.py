@@ -4,7 +4,7 @@ import pytest
 
 from cluster.actions import Action, Bind, Evict, Scale
 from cluster.errors import ActionError
-from controller.kube_world.handlers import HANDLERS, CapacityAccount
+from controller.kube_world.world import HANDLERS, CapacityAccount
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import of_types
 

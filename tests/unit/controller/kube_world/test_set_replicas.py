@@ -9,8 +9,8 @@ from cluster.autoscaling import Replicas, ScaleTarget
 from cluster.errors import ActionError
 from cluster.snapshot import Snapshot
 from controller.kube.request import JSON_PATCH
-from controller.kube_world.handlers import resize
 from controller.kube_world.planning_view import with_resized
+from controller.kube_world.world import resize
 from tests.builders.fleet import node, world
 from tests.builders.scalers import NOW_S, scaler
 from tests.unit.controller.kube.fake_cluster_view import fake_view, kubernetes

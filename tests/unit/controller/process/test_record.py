@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from cluster.plans import Plan
 from controller.cycle import Cycle
 from controller.ports import Outcome
-from controller.process.probes import recorder_of
+from controller.process.main import recorder_of
 from controller.recording.bundle import read_bundle, settings_from
 from tests.builders.fleet import node, world
 

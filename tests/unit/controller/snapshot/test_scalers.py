@@ -24,8 +24,7 @@ from controller.snapshot.scalers import (
     scaler_of,
 )
 from tests.builders.crd_cases import OTHERS, Object
-from tests.builders.fleet import node as seen_node
-from tests.builders.fleet import world
+from tests.builders.fleet import node as seen_node, world
 from tests.builders.manifests import OURS, gpu_type, having, node, observed, profile, service
 from tests.builders.scalers import NOW_S
 

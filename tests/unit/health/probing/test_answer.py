@@ -3,8 +3,7 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from health.probing import AnswerKind, PairSpeed, Question, answer, bad_pairs, pairs_of, question_of, rounds_of
 from health.verdicts.verdict import JobVerdict, Part, Syndrome

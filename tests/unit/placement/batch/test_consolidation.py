@@ -1,7 +1,6 @@
 """Emptying nodes where that pays."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cluster.actions import Move
 from cluster.plans import Plan

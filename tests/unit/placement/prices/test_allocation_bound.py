@@ -4,8 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cluster.arrays import IntArray
 from placement.prices.allocation_bound import allocation_bound, best_patterns, single_size_patterns

@@ -2,8 +2,7 @@
 
 from itertools import permutations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from placement.network_tree import LEVELS, Path, crossings, levels_of, natural, path_of
 

@@ -2,13 +2,7 @@
 
 import pytest
 
-from cluster.power import (
-    PHASE_COMPUTE_BOUND,
-    PHASE_IDLE,
-    PHASE_MEMORY_BOUND,
-    PHASE_UNKNOWN,
-    SpeedUnderCap,
-)
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, SpeedUnderCap
 from power.control.admission import PUBLISHED, speed_of
 
 OURS = SpeedUnderCap("NVIDIA A40", PHASE_COMPUTE_BOUND, (0.5, 1.0), (0.8, 1.0), "made up")

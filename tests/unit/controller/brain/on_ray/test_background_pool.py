@@ -2,7 +2,7 @@
 
 from controller.brain.frames import SlotOutcome, plan_from_frame, proposal_from_frame, snapshot_frame
 from controller.brain.on_ray.actors import SILENT_S, STALLED_S
-from controller.brain.on_ray.pools import BackgroundPool, PlannerPool, SnapshotHolder
+from controller.brain.on_ray.process import BackgroundPool, PlannerPool, SnapshotHolder
 from controller.deciders.decider import LARGEST_MEMORY, PROPOSE_S, Proposal
 from controller.deciders.decisions import Decisions
 from tests.builders.fake_ray import FakeActor, FakeRay

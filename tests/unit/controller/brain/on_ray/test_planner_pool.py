@@ -7,7 +7,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.on_ray.actors import BIRTH_S, SILENT_S, STALLED_S
-from controller.brain.on_ray.pools import NoPlan, PlannerPool
+from controller.brain.on_ray.process import NoPlan, PlannerPool
 from controller.deciders.decisions import Decisions
 from tests.builders.fake_ray import FakeRay, Mood
 from tests.builders.fleet import node, pod, world

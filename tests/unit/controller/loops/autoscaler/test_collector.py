@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.notation import rfc3339
 from controller.api.scaling_policy import ScalingPolicy
-from controller.loops.autoscaler.collector import Collector, CollectorPace
+from controller.loops.autoscaler.loop import Collector, CollectorPace
 from controller.loops.autoscaler.measured import Measured, Sample
 from controller.loops.autoscaler.prometheus import Series, SourceError
 from controller.loops.autoscaler.readings import Allowed, CustomReading

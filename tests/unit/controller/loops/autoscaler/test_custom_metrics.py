@@ -5,7 +5,7 @@ import pytest
 from controller.api.scaling_policy import Target
 from controller.kube.discovery import ApiResource, Discovered
 from controller.kube.request import KubeReadError, Query, Refusal
-from controller.loops.autoscaler.collector import CustomMetrics, sample_in
+from controller.loops.autoscaler.loop import CustomMetrics, sample_in
 from controller.loops.autoscaler.prometheus import SourceError
 from controller.loops.autoscaler.readings import CustomReading
 from tests.clock import HandClock

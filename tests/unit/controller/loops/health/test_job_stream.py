@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from controller.loops.health.job_stream import JobStream
 from tonnage import records

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from controller.loops.health.stream import SHARE, WITHOUT_LIMIT_BYTES, analysis_bytes, left_out
 

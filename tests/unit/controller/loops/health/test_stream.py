@@ -12,9 +12,7 @@ from controller.loops.health.analyser_process import AnalyserProcess, AnalysisOf
 from controller.loops.health.job_stream import JobStream, frames_in
 from controller.loops.health.members import JobMember, Members
 from controller.loops.health.stream import HealthStream, OwnLimit
-from health.records.frames import Evidence as Found
-from health.records.frames import HealthReport, ProbeAddress, packed
-from health.records.frames import Source as FoundBy
+from health.records.frames import Evidence as Found, HealthReport, ProbeAddress, Source as FoundBy, packed
 from health.records.layout import Layout
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.stream import Analyser

@@ -10,14 +10,7 @@ from cluster.power import UNLIMITED_W, PowerTable
 from cluster.workloads import MAX_GPUS_PER_NODE
 from controller.api.power_domain import PowerDomainSpec
 from controller.loops.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
-from controller.loops.power.power_table import (
-    COUNT_LABEL,
-    PRODUCT_LABELS,
-    UNHEARD_GPU_W,
-    power_table,
-    sound,
-    unheard,
-)
+from controller.loops.power.power_table import COUNT_LABEL, PRODUCT_LABELS, UNHEARD_GPU_W, power_table, sound, unheard
 from power.leases.messages import DeviceInventory, Inventory
 from power.tree import reach_of
 

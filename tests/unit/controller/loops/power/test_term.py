@@ -8,8 +8,7 @@ import pytest
 from cluster.errors import ConfigError, Mistake
 from cluster.power import PowerTable
 from controller.loops.power.term import LISTEN_MOST_S, LISTEN_S, RECALL_S, PowerTerm, TableOf
-from power.control.state import Fleet as LearnedFleet
-from power.control.state import LearnedSpikes, learned_spikes
+from power.control.state import Fleet as LearnedFleet, LearnedSpikes, learned_spikes
 from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Lease, Report
 from power.rules import PowerRules
 from tests.builders.power import Device, row_of
