@@ -6,10 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaler.forecast.fits import fit
-from autoscaler.forecast.grid import LEVELS
-from autoscaler.forecast.linear import Course, course, fit_linear
-from autoscaler.forecast.online import OnlineForecaster
+from autoscaler.forecast import fits, grid, linear, online
 from autoscaler.series import regular
 from benchmarks.cases import DATA, Row, Rows, case
 from benchmarks.forecast_scores import PEERS, peer_quantiles, scores, taken_out
@@ -96,14 +93,14 @@ def forecast_rows(
     quantiles, came, cost = _rolled(trace, first, end, leads, refit_hours)
     for lead in leads:
         by_model = {
-            model: scores(LEVELS, np.array(rows), np.array(came[model, at]), unit, per_day)
+            model: scores(grid.LEVELS, np.array(rows), np.array(came[model, at]), unit, per_day)
             for (model, at), rows in quantiles.items()
             if at == lead
         }
         for name, weight in PEERS.items():
             rows = peer_quantiles(values, weight, lead, _WINDOW, first + lead)
             known = ~np.isnan(values) & ~np.isnan(rows).any(-1)
-            by_model[name] = scores(LEVELS, rows[known], values[known], unit, per_day)
+            by_model[name] = scores(grid.LEVELS, rows[known], values[known], unit, per_day)
         yield from (row | cost for row in _beside_peers(trace, lead, by_model))
 
 
@@ -123,7 +120,7 @@ def _rolled(
     came: dict[tuple[str, int], list[float]] = {}
     history = regular(trace.start_s, trace.step_s, trace.values[:first])
     began_s = time.process_time()
-    forecaster = OnlineForecaster.of(history, fit(history))
+    forecaster = online.OnlineForecaster.of(history, fits.fit(history))
     fit_cpu_s = time.process_time() - began_s
     refit_every = round(refit_hours * 3600 / trace.step_s)
     given: dict[int, Mapping[str, Forecast]] = {}
@@ -131,7 +128,7 @@ def _rolled(
     for now in range(first, end):
         value, at_s = float(trace.values[now]), trace.start_s + now * trace.step_s
         if refit_every and now > first and (now - first) % refit_every == 0:
-            forecaster.adopt(fit(forecaster.history.whole()))
+            forecaster.adopt(fits.fit(forecaster.history.whole()))
         forecaster.observe(at_s, value)
         if not np.isnan(value):
             for lead in leads:
@@ -144,7 +141,7 @@ def _rolled(
     return quantiles, came, {"fit_cpu_s": fit_cpu_s, "observe_cpu_ms": observe_cpu_ms}
 
 
-def _all_forecasts(forecaster: OnlineForecaster, now_s: float) -> Mapping[str, Forecast]:
+def _all_forecasts(forecaster: online.OnlineForecaster, now_s: float) -> Mapping[str, Forecast]:
     """Of each model, and of the one that is trusted."""
     made, trusted = forecaster.rivals(now_s), forecaster.forecast(now_s)
     return made if trusted is None else {**made, TRUSTED: trusted}
@@ -171,17 +168,19 @@ def fisher_rows(trace: LoadTrace) -> Iterator[Row]:
     span = float(np.nanmax(trace.values[:trained]) - np.nanmin(trace.values[:trained])) or 1.0
     made = {name: peer_quantiles(trace.values, weight, 1, 1000, first) for name, weight in PEERS.items()}
     history = regular(trace.start_s, trace.step_s, trace.values[:trained])
-    forecaster = OnlineForecaster.of(history, fit(history))
+    forecaster = online.OnlineForecaster.of(history, fits.fit(history))
     for row in range(trained, len(trace.values) - 1):
         at_s = trace.start_s + row * trace.step_s
         forecaster.observe(at_s, float(trace.values[row]))
         for name, each in _all_forecasts(forecaster, at_s).items():
-            made.setdefault(name, np.full((len(trace.values), len(LEVELS)), np.nan))[row + 1] = each.at(trace.step_s)
+            made.setdefault(name, np.full((len(trace.values), len(grid.LEVELS)), np.nan))[row + 1] = each.at(
+                trace.step_s
+            )
     known = ~np.isnan(trace.values) & (np.arange(len(trace.values)) >= first)
     for quantiles in made.values():
         known &= ~np.isnan(quantiles).any(-1)
     judged = {
-        name: scores(LEVELS, rows[known], trace.values[known], span, trace.points_per_day)
+        name: scores(grid.LEVELS, rows[known], trace.values[known], span, trace.points_per_day)
         for name, rows in made.items()
     }
     yield from _beside_peers(trace, 1, judged)
@@ -213,13 +212,13 @@ def forecast_indicators(
     files: list[Mapping[str, LoadTrace]] = [{name: read_trace(p, name) for name in value_columns(p)} for p in traces]
     for columns in files or [made]:
         for names in services_of(tuple(columns)):
-            fitted: dict[str, Course] = {}
+            fitted: dict[str, linear.Course] = {}
             for name in names:
                 trace = columns[name]
                 series = regular(trace.start_s, trace.step_s, trace.values)
                 first = regular(trace.start_s, trace.step_s, trace.values[: round(train_share * len(trace.values))])
-                if (found := fit_linear(first)) is not None:
-                    fitted[name] = course(found, series)
+                if (found := linear.fit_linear(first)) is not None:
+                    fitted[name] = linear.course(found, series)
             for name, own in fitted.items():
                 others = [each for other, each in fitted.items() if other != name]
                 if others:
@@ -227,7 +226,7 @@ def forecast_indicators(
 
 
 def _explained_rows(
-    trace: LoadTrace, of_load: Course, others: Sequence[Course], train_share: float, steps: int
+    trace: LoadTrace, of_load: linear.Course, others: Sequence[linear.Course], train_share: float, steps: int
 ) -> Iterator[Row]:
     own = last_errors(of_load)
     both = np.concatenate([own, *(last_errors(other) for other in others)], axis=1)
@@ -254,7 +253,7 @@ def services_of(columns: Sequence[str]) -> list[list[str]]:
     return list(by_service.values()) if all(len(each) > 1 for each in by_service.values()) else [list(columns)]
 
 
-def last_errors(past: Course) -> FloatArray:
+def last_errors(past: linear.Course) -> FloatArray:
     """Smoothed errors of one step that are known at each point, in units of their scale; shape (points, smoothings)."""
     error = np.full(len(past.roots), np.nan)
     error[1:] = (past.roots[1:] - past.centre[:-1, 0]) / past.scale[:-1, 0]

@@ -16,16 +16,10 @@ import numpy as np
 
 from benchmarks.cases import DATA, Row, case, numbers, say
 from cli.inputs.planning import decider
-from cluster.demand import ThroughputProfile
-from cluster.errors import ConfigError, Mistake
-from cluster.plans import Reason
+from cluster import demand, errors, plans
 from controller.settings import settings_from
 from placement.budget import Budget
-from placement.mix.feasibility import violations
-from placement.mix.heuristics import best_single_type
-from placement.mix.optimizer import answer_mix, work_of
-from placement.mix.problem import IDLE_SHARE, MixAnswer, MixQuestion, Need, in_flight_at_slo, mix_cost
-from placement.mix.problem_builder import offer_of
+from placement.mix import feasibility, heuristics, optimizer, problem, problem_builder
 from tests.builders.many_services import fleet_manifests, tight_manifests
 from tests.mix_exact.comparison import GAP, compare, observed
 from tests.mix_exact.fleets import Switches
@@ -46,8 +40,8 @@ class Solved:
     """One workload at one SLO and rate, with its mix."""
 
     about: Row
-    question: MixQuestion
-    answer: MixAnswer | Reason
+    question: problem.MixQuestion
+    answer: problem.MixAnswer | plans.Reason
     seconds: float
     """From the profile's tables to the verified answer."""
 
@@ -78,7 +72,9 @@ def _solved(
     """
     for chosen, known in ((workloads, profiles.workloads), (slos, profiles.tables)):
         if unknown := [name for name in chosen if name not in known]:
-            raise ConfigError(Mistake(", ".join(unknown), "is not in the profiles", f"they have {', '.join(known)}"))
+            raise errors.ConfigError(
+                errors.Mistake(", ".join(unknown), "is not in the profiles", f"they have {', '.join(known)}")
+            )
     cases = (
         (workload, slo, rate)
         for workload in workloads or profiles.workloads
@@ -91,19 +87,19 @@ def _solved(
         cells = tuple((int(i), int(j)) for i, j in np.argwhere(share > 0))
         rate_per_s = np.array([share[cell] * rate for cell in cells])
         offers = tuple(
-            offer_of(
-                ThroughputProfile(workload, name, limit, profiles.grid, profiles.tables[slo][name]),
+            problem_builder.offer_of(
+                demand.ThroughputProfile(workload, name, limit, profiles.grid, profiles.tables[slo][name]),
                 *(price, profiles.grid, cells, rate_per_s),
             )
             for name, price in profiles.prices.items()
         )
         factor = slice_factor or profiles.slice_factor
-        need = Need(workload, limit, profiles.grid, cells, rate_per_s, offers, factor, headroom)
-        question = MixQuestion((need,), {}, per_instance=per_instance)
-        answer = answer_mix(question, Budget(work_of(deadline_s), time.perf_counter), gap=gap)
+        need = problem.Need(workload, limit, profiles.grid, cells, rate_per_s, offers, factor, headroom)
+        question = problem.MixQuestion((need,), {}, per_instance=per_instance)
+        answer = optimizer.answer_mix(question, Budget(optimizer.work_of(deadline_s), time.perf_counter), gap=gap)
         seconds = time.perf_counter() - began_s
         about = {"workload": workload, "slo": slo, "rate": rate}
-        if isinstance(answer, MixAnswer) and (wrong := violations(question, answer.mixes)):
+        if isinstance(answer, problem.MixAnswer) and (wrong := feasibility.violations(question, answer.mixes)):
             raise AssertionError(f"{about}: {'; '.join(wrong)}")
         yield Solved(about, question, answer, seconds)
 
@@ -155,12 +151,12 @@ def mix(
     times: list[tuple[float, float]] = []
     for each in _solved(said, workloads, slos, rates, **terms, gap=gap):
         row, answer = dict(each.about), each.answer
-        if isinstance(answer, Reason):
+        if isinstance(answer, plans.Reason):
             row |= {"infeasible": answer.words, "code": answer.code, "figures": dict(answer.figures)}
             row["seconds"] = round(each.seconds, 4)
         else:
             (need,), (found,) = each.question.needs, answer.mixes
-            single = best_single_type(need, each.question.stock)
+            single = heuristics.best_single_type(need, each.question.stock)
             counts = zip(need.offers, found.instances.tolist(), strict=True)
             row |= {
                 "cost_per_hour": round(answer.cost_per_hour, 6),
@@ -174,7 +170,7 @@ def mix(
                 if single is None
                 else {
                     "gpu_type": need.offers[int(single.instances.argmax())].gpu_type,
-                    "cost_per_hour": round(mix_cost(need, single), 6),
+                    "cost_per_hour": round(problem.mix_cost(need, single), 6),
                 },
                 "slice_factor": need.slice_factor,
             }
@@ -222,9 +218,9 @@ def mix_replay(
         strict=True,
     )
     for roomy, bare in both:
-        if isinstance(roomy.answer, Reason) or isinstance(bare.answer, Reason):
-            refused = roomy.answer if isinstance(roomy.answer, Reason) else bare.answer
-            yield {**roomy.about, "infeasible": refused.words if isinstance(refused, Reason) else ""}
+        if isinstance(roomy.answer, plans.Reason) or isinstance(bare.answer, plans.Reason):
+            refused = roomy.answer if isinstance(roomy.answer, plans.Reason) else bare.answer
+            yield {**roomy.about, "infeasible": refused.words if isinstance(refused, plans.Reason) else ""}
             continue
         cost, least = roomy.answer.cost_per_hour, bare.answer.cost_per_hour
         for seed in seeds:
@@ -238,7 +234,7 @@ def mix_replay(
             ways = (("weights", roomy, "weights"), ("random", roomy, "random"))
             for name, solved, router in (*ways, ("weights_without_headroom", bare, "weights")):
                 service = _service(solved, said)
-                met = replay_serving(service, router=router, seed=seed, for_s=for_s, idle_share=IDLE_SHARE)  # type: ignore[arg-type]
+                met = replay_serving(service, router=router, seed=seed, for_s=for_s, idle_share=problem.IDLE_SHARE)  # type: ignore[arg-type]
                 row[name] = {
                     "requests": met.requests,
                     "met_share": met.met_share,
@@ -251,7 +247,7 @@ def mix_replay(
 
 def _service(solved: Solved, profiles: ProfileSet) -> ReplayedService:
     """Simulated service with the GPU mix of a solved case."""
-    assert isinstance(solved.answer, MixAnswer)  # noqa: S101 - asked before
+    assert isinstance(solved.answer, problem.MixAnswer)  # noqa: S101 - asked before
     (need,), (found,) = solved.question.needs, solved.answer.mixes
     rows, columns = (np.array(places) for places in zip(*need.cells, strict=True))
     tokens = np.array(profiles.grid.output_tokens, dtype=np.float64)[columns]
@@ -260,7 +256,7 @@ def _service(solved: Solved, profiles: ProfileSet) -> ReplayedService:
         ServingPool(
             offer.gpu_type,
             int(found.instances[g]),
-            in_flight_at_slo(tables[offer.gpu_type][rows, columns], need.slo.tpot_s, tokens),
+            problem.in_flight_at_slo(tables[offer.gpu_type][rows, columns], need.slo.tpot_s, tokens),
             found.share[:, g],
         )
         for g, offer in enumerate(need.offers)

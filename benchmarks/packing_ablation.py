@@ -11,9 +11,7 @@ import numpy as np
 from benchmarks.cases import Row, Rows, case, numbers, spread
 from benchmarks.packing import NODES, PODS, SMALL, traces_of
 from benchmarks.tables import grouped, with_error
-from cluster.arrays import Names
-from cluster.errors import ConfigError, Mistake
-from cluster.snapshot import Snapshot
+from cluster import arrays, errors, snapshot
 from placement.engine.device_options import StateMemo
 from placement.engine.packer import Packer, content_rank
 from placement.policies.bid_price import BidPrice
@@ -107,7 +105,7 @@ def packing_ablation(
     loads: offered loads; 0: pods arrive and stay until they request the whole fleet. every: keep every so many nodes.
     """
     if unknown := [name for name in without if name not in SETTINGS]:
-        raise ConfigError(tuple(Mistake(f"mechanism {name}", "is unknown") for name in unknown))
+        raise errors.ConfigError(tuple(errors.Mistake(f"mechanism {name}", "is unknown") for name in unknown))
     traces = {name: thinned(trace, every) for name, trace in traces_of(nodes, pods).items()}
     variants = tuple(dict.fromkeys((WHOLE, *without)))
     runs = [AblationRun(*parts) for parts in product(traces, loads, seeds, variants)]
@@ -116,7 +114,7 @@ def packing_ablation(
         yield {**about, "nodes": len(traces[run.trace].nodes), "allocation_pct": round(allocation, 4)}
 
 
-def play(run: AblationRun, traces: Mapping[str, Snapshot]) -> float:
+def play(run: AblationRun, traces: Mapping[str, snapshot.Snapshot]) -> float:
     """Mean allocation of one replay, percent. Arrivals and stays depend on list, load and seed alone."""
     trace = traces[run.trace]
     made = _WithoutPrices if run.without == "value by prices" else BidPrice
@@ -134,13 +132,13 @@ def play(run: AblationRun, traces: Mapping[str, Snapshot]) -> float:
     return mean_allocation_pct(played, churned)
 
 
-def thinned(trace: Snapshot, every: int) -> Snapshot:
+def thinned(trace: snapshot.Snapshot, every: int) -> snapshot.Snapshot:
     """The trace on every so many of its nodes, of all kinds alike."""
     table = trace.nodes
     rows = np.sort(np.lexsort((table.cpu_milli, table.gpus, table.gpu_type))[::every])
     kept = replace(
         table,
-        names=Names(table.names[row] for row in rows),
+        names=arrays.Names(table.names[row] for row in rows),
         cpu_milli=table.cpu_milli[rows],
         memory_bytes=table.memory_bytes[rows],
         gpus=table.gpus[rows],

@@ -11,10 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.cases import DATA, Row, case, numbers
-from cluster.actions import Bind
+from cluster import actions, errors, snapshot
 from cluster.clock import Clock
-from cluster.errors import ConfigError, Mistake
-from cluster.snapshot import Snapshot
 from controller.brain.remote import LATE_POLICY, LATE_S, late_decisions
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
@@ -28,7 +26,7 @@ from tests.rigs.plan_rivals import Outcome, best_fit_decreasing, direct_model
 
 CHURN_SHARE = 0.02
 """Fraction of the pods that are others before each warm plan."""
-RIVALS: Mapping[str, Callable[[Snapshot, float], Outcome]] = {
+RIVALS: Mapping[str, Callable[[snapshot.Snapshot, float], Outcome]] = {
     "bfd": lambda seen, _: best_fit_decreasing(batch_of(seen)),
     "cbc": lambda seen, limit_s: direct_model(batch_of(seen), "CBC", limit_s),
     "highs": lambda seen, limit_s: direct_model(batch_of(seen), "HiGHS", limit_s),
@@ -43,7 +41,7 @@ def timed(work: Callable[[], T], clock: Clock = time.process_time) -> tuple[floa
     return clock() - began, done
 
 
-def verified(seen: Snapshot, plan: BatchPlan) -> BatchPlan:
+def verified(seen: snapshot.Snapshot, plan: BatchPlan) -> BatchPlan:
     """The plan. Raises AssertionError for one that is not feasible, which would be a bug of the planner."""
     columns = (plan.seats.row.tolist(), plan.seats.node.tolist(), plan.seats.devices.tolist())
     seats: list[Seat] = list(zip(*columns, strict=True))
@@ -89,7 +87,7 @@ def plan(
     Solvers may run in processes of their own, so the seconds of rivals are elapsed time.
     """
     if unknown := {*mixes} - {"even", "odd"} | {*rivals} - {*RIVALS}:
-        raise ConfigError(tuple(Mistake(name, "is no mix and no rival") for name in sorted(unknown)))
+        raise errors.ConfigError(tuple(errors.Mistake(name, "is no mix and no rival") for name in sorted(unknown)))
     for mix in mixes:
         for count in pods:
             for seed in seeds:
@@ -132,11 +130,11 @@ def plan(
                 yield row
 
 
-def _planned(seen: Snapshot, memory: Memory, rung: Rung) -> BatchPlan:
+def _planned(seen: snapshot.Snapshot, memory: Memory, rung: Rung) -> BatchPlan:
     return plan_batch(seen, memory, BatchSettings(), rung=rung)
 
 
-def _warm(seen: Snapshot, memory: Memory, seeds: Sequence[int], asks: Sequence[Any]) -> Row:
+def _warm(seen: snapshot.Snapshot, memory: Memory, seeds: Sequence[int], asks: Sequence[Any]) -> Row:
     """Times and gaps of warm plans, one after another."""
     warm_s, gaps = [], []
     for seed in seeds:
@@ -194,7 +192,7 @@ def plan_unseen(
                     plan_fleets.fleet(1000, plan_fleets.odd_asks(seed)), 10_000, seed, plan_fleets.odd_asks(seed)
                 )
             else:
-                raise ConfigError(Mistake(f"batch {name}", "is unknown or has no data"))
+                raise errors.ConfigError(errors.Mistake(f"batch {name}", "is unknown or has no data"))
             for limit_s in within_s:
                 settings = BatchSettings(within_s=limit_s)
                 cold_s, cold = timed(lambda by=settings, now=seen: plan_batch(now, Memory(), by))  # type: ignore[misc]
@@ -258,7 +256,7 @@ def plan_late(
                     "nodes": len(seen.nodes),
                     "waiting": len(seen.pods.pending),
                     "planner": name,
-                    "placed": sum(isinstance(action, Bind) for action in found.actions),
+                    "placed": sum(isinstance(action, actions.Bind) for action in found.actions),
                     "cpu_s": round(took_s, 3),
                     "cut_short": [reason.code for reason in found.cut_short],
                 }

@@ -26,7 +26,7 @@ MODEL = "m"
 SINGLE = "hpa-single"
 
 
-NAMES = ("tonnage", SINGLE, "hpa-static-mix", "fixed-mix", "mixed_policies.foresight")
+NAMES = ("tonnage", SINGLE, "hpa-static-mix", "fixed-mix", "foresight")
 """tonnage: the operator. hpa-single: HPA at 70 % on the cheapest type that meets the SLO alone. hpa-static-mix: HPA at
 70 % on multiples of the mix for the peak. fixed-mix: the mix for the highest load of the training days. foresight: a
 bound that none may reach. Besides: tonnage-foreseen, the operator with forecasts that know the load, and
@@ -93,7 +93,7 @@ def scaling_fleet(
         began_s = time.process_time()
         if name in runs:
             found = account_of(scenario, runs[name](), MixCapacity(fleet))
-        elif name.startswith("mixed_policies.foresight"):
+        elif name.startswith("foresight"):
             found = mixed_policies.foresight(scenario, fleet, lead_s, whole=name == "foresight-whole")
         else:
             raise ConfigError(Mistake(f"policy {name}", "is not known", f"one of {', '.join((*runs, 'foresight'))}"))

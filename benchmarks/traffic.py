@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.cases import Row, case, numbers
-from cluster.actions import Bind
-from cluster.arrays import IntArray
-from cluster.plans import Plan
-from cluster.snapshot import Snapshot
+from cluster import actions, arrays, plans, snapshot
 from controller.deciders import edits
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import PlanRequest, planned
@@ -75,9 +72,9 @@ def traffic(
             }
 
 
-def rings_of(plan: Plan) -> dict[str, Order]:
+def rings_of(plan: plans.Plan) -> dict[str, Order]:
     """Rings of the gangs that a plan starts: the nodes of their ranks in order."""
-    node_of = {action.pod: action.node for action in plan.actions if isinstance(action, Bind)}
+    node_of = {action.pod: action.node for action in plan.actions if isinstance(action, actions.Bind)}
     rings: dict[str, Order] = {}
     for pod in sorted(node_of, key=natural):
         rings.setdefault(pod.rpartition("-")[0], []).append(node_of[pod])
@@ -131,10 +128,10 @@ def traffic_churn(
             yield {"seed": seed, "load": load, **figures_of(played(nodes, arrivals_of(rng, gangs, load, gpus)))}
 
 
-def played(fleet: Snapshot, coming: Arrivals) -> Tally:
+def played(fleet: snapshot.Snapshot, coming: Arrivals) -> Tally:
     """Plans after each arrival and each end, until the last of them before the last arrival."""
     leaf, tally = fleet.nodes.domain(LEAF), Tally()
-    running: dict[int, tuple[IntArray, IntArray]] = {}  # nodes and devices of the members
+    running: dict[int, tuple[arrays.IntArray, arrays.IntArray]] = {}  # nodes and devices of the members
     waiting: list[int] = []
     events = [(at, "comes", gang) for gang, at in enumerate(coming.at.tolist())]
     now = measured_from = float(coming.at[int(WARM_UP_SHARE * len(coming.at))])
@@ -159,7 +156,7 @@ def played(fleet: Snapshot, coming: Arrivals) -> Tally:
     return tally
 
 
-def _count(tally: Tally, coming: Arrivals, leaves: dict[int, IntArray], for_time: float) -> None:
+def _count(tally: Tally, coming: Arrivals, leaves: dict[int, arrays.IntArray], for_time: float) -> None:
     """Adds what the running gangs did in this time. leaves: of each member."""
     parts = {gang: set(own.tolist()) for gang, own in leaves.items()}
     spanning = {gang: own for gang, own in parts.items() if len(own) > 1}

@@ -5,10 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar
 
-from cluster.autoscaling import ScaleTarget
-from cluster.changes import released, resized, scaled, tainted
-from cluster.snapshot import Draft
-from cluster.workloads import InstanceType
+from cluster import autoscaling, changes, snapshot, workloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Action(ABC):
         """Where or how it changes the subject, to be printed after its verb: `on node-7, devices [0, 1]`."""
 
     @abstractmethod
-    def after(self, draft: Draft) -> None:
+    def after(self, draft: snapshot.Draft) -> None:
         """Applies itself to a draft of a snapshot. Raises ActionError when the draft has no such object."""
 
     def verb(self, code: str) -> str:  # noqa: ARG002 - most actions have one word for every reason
@@ -87,7 +84,7 @@ class Scale(Action):
     """Sets the number of a service's instances of each type; types not listed stay unchanged."""
 
     service: str
-    instances: Mapping[InstanceType, int]
+    instances: Mapping[workloads.InstanceType, int]
 
     attempt: ClassVar[str] = "Scaling"
     done: ClassVar[str] = "Scaled"
@@ -104,8 +101,8 @@ class Scale(Action):
     def sentence(self) -> str:
         return f"to {', '.join(f'{count} × {name}' for name, count in sorted(self.instances.items()))}"
 
-    def after(self, draft: Draft) -> None:
-        draft.rewrite(scaled(draft.now(), self.service, self.instances))
+    def after(self, draft: snapshot.Draft) -> None:
+        draft.rewrite(changes.scaled(draft.now(), self.service, self.instances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ class Evict(Action):
     def verb(self, code: str) -> str:
         return PREEMPTED if code == PREEMPTED else self.done
 
-    def after(self, draft: Draft) -> None:
+    def after(self, draft: snapshot.Draft) -> None:
         draft.stop(self.pod)
 
     @property
@@ -165,7 +162,7 @@ class Move(Action):
     def sentence(self) -> str:
         return f"from {self.from_node} to {_seat(self.node, self.devices)}"
 
-    def after(self, draft: Draft) -> None:
+    def after(self, draft: snapshot.Draft) -> None:
         draft.place(self.pod, self.node, self.devices)
 
     @property
@@ -198,7 +195,7 @@ class Bind(Action):
     def sentence(self) -> str:
         return f"on {_seat(self.node, self.devices)}"
 
-    def after(self, draft: Draft) -> None:
+    def after(self, draft: snapshot.Draft) -> None:
         draft.place(self.pod, self.node, self.devices)
 
     @property
@@ -229,8 +226,8 @@ class ReleaseClaim(Action):
     def sentence(self) -> str:
         return "from its devices"
 
-    def after(self, draft: Draft) -> None:
-        draft.rewrite(released(draft.now(), self.claim))
+    def after(self, draft: snapshot.Draft) -> None:
+        draft.rewrite(changes.released(draft.now(), self.claim))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -243,7 +240,7 @@ class SetReplicas(Action):
 
     policy: str
     """`namespace/name` of the ScalingPolicy."""
-    target: ScaleTarget
+    target: autoscaling.ScaleTarget
     replicas: int
     was: int
     """Replicas that the decision was made for: with any other number, nothing is written."""
@@ -261,8 +258,8 @@ class SetReplicas(Action):
     def sentence(self) -> str:
         return f"{self.target} from {self.was} to {self.replicas} replicas"
 
-    def after(self, draft: Draft) -> None:
-        draft.rewrite(resized(draft.now(), self.policy, self.replicas))
+    def after(self, draft: snapshot.Draft) -> None:
+        draft.rewrite(changes.resized(draft.now(), self.policy, self.replicas))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -296,8 +293,8 @@ class Taint(Action):
     def sentence(self) -> str:
         return f"with {self.key}={self.value}"
 
-    def after(self, draft: Draft) -> None:
-        draft.rewrite(tainted(draft.now(), self.node, self.key, self.value))
+    def after(self, draft: snapshot.Draft) -> None:
+        draft.rewrite(changes.tainted(draft.now(), self.node, self.key, self.value))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -326,8 +323,8 @@ class Untaint(Action):
     def sentence(self) -> str:
         return f"from {self.key}={self.value}"
 
-    def after(self, draft: Draft) -> None:
-        draft.rewrite(tainted(draft.now(), self.node, self.key, None))
+    def after(self, draft: snapshot.Draft) -> None:
+        draft.rewrite(changes.tainted(draft.now(), self.node, self.key, None))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -355,7 +352,7 @@ class RestartGang(Action):
     def sentence(self) -> str:
         return f"with {len(self.pods)} members"
 
-    def after(self, draft: Draft) -> None:
+    def after(self, draft: snapshot.Draft) -> None:
         for pod, _, _ in self.pods:
             draft.stop(pod)
 

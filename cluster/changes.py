@@ -6,16 +6,11 @@ from itertools import compress
 
 import numpy as np
 
-from cluster.arrays import Names
-from cluster.autoscaling import MOST_ORDERED
-from cluster.demand import ExpectedDemand
-from cluster.errors import ActionError
-from cluster.nodes import NodeTaint
+from cluster import arrays, autoscaling, demand, errors, nodes, workloads
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import IdleClaim, InstanceType, ModelService, PodShape, requires_spot
 
 
-def scaled(snapshot: Snapshot, name: str, instances: Mapping[InstanceType, int]) -> Snapshot:
+def scaled(snapshot: Snapshot, name: str, instances: Mapping[workloads.InstanceType, int]) -> Snapshot:
     """The snapshot with the wanted instances of a service: new ones are pending, the last in table order are removed.
 
     Pending instances are removed before running ones, so that scaling down disturbs as little as possible.
@@ -23,7 +18,7 @@ def scaled(snapshot: Snapshot, name: str, instances: Mapping[InstanceType, int])
     """
     service = next((s for s in snapshot.services if s.name == name), None)
     if service is None:
-        raise ActionError(f"scaling {name}: there is no such service; observe again")
+        raise errors.ActionError(f"scaling {name}: there is no such service; observe again")
     for instance_type, wanted in instances.items():
         snapshot = _with_instances(snapshot, service, instance_type, wanted)
     replicas = {**(service.replicas or {}), **instances}
@@ -31,7 +26,9 @@ def scaled(snapshot: Snapshot, name: str, instances: Mapping[InstanceType, int])
     return replace(snapshot, services=tuple(now if s.name == name else s for s in snapshot.services))
 
 
-def _with_instances(snapshot: Snapshot, service: ModelService, instance_type: InstanceType, wanted: int) -> Snapshot:
+def _with_instances(
+    snapshot: Snapshot, service: workloads.ModelService, instance_type: workloads.InstanceType, wanted: int
+) -> Snapshot:
     pods = snapshot.pods
     prefix = f"{service.name}-{instance_type.name.lower()}-"
     mine = service_pods(pods, service.name, instance_type)
@@ -42,7 +39,7 @@ def _with_instances(snapshot: Snapshot, service: ModelService, instance_type: In
     new = [next(free_names) for _ in range(wanted - len(mine))]
     count = len(new)
     fresh_pods = PodTable(
-        names=Names(new),
+        names=arrays.Names(new),
         shape=np.zeros(count, dtype=np.int64),
         shapes=(service.instance_shape(instance_type),),
         node=np.full(count, PENDING),
@@ -55,17 +52,17 @@ def _with_instances(snapshot: Snapshot, service: ModelService, instance_type: In
     return replace(snapshot, pods=pods.plus(fresh_pods))
 
 
-def service_pods(pods: PodTable, service: str, instance_type: InstanceType) -> list[int]:
+def service_pods(pods: PodTable, service: str, instance_type: workloads.InstanceType) -> list[int]:
     """Rows of a service's instances of one type, pending or running, in table order."""
     types = [instance_type_of(shape) for shape in pods.shapes]
     return [row for row, owner in enumerate(pods.owner) if owner == service and types[pods.shape[row]] == instance_type]
 
 
-def instance_type_of(shape: PodShape) -> InstanceType | None:
+def instance_type_of(shape: workloads.PodShape) -> workloads.InstanceType | None:
     """Type of an instance whose pod has this shape; None for a pod that may run on several GPU types, or needs none."""
     if len(shape.gpu_types) != 1:
         return None
-    return InstanceType(shape.gpu_types[0], shape.gpus, requires_spot(shape.node_terms))
+    return workloads.InstanceType(shape.gpu_types[0], shape.gpus, workloads.requires_spot(shape.node_terms))
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
@@ -74,7 +71,7 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
     stays[list(rows)] = False
     keep, kept = np.flatnonzero(stays), stays.tolist()
     return PodTable(
-        names=Names(compress(pods.names, kept)),
+        names=arrays.Names(compress(pods.names, kept)),
         shape=pods.shape[keep],
         shapes=pods.shapes,
         node=pods.node[keep],
@@ -87,7 +84,7 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
     )
 
 
-def with_expected(snapshot: Snapshot, expected: Iterable[ExpectedDemand]) -> Snapshot:
+def with_expected(snapshot: Snapshot, expected: Iterable[demand.ExpectedDemand]) -> Snapshot:
     """The snapshot with these demands in place of those in the services' specs; unknown services are ignored."""
     known = {each.service: each for each in expected}
     if not known:
@@ -106,14 +103,14 @@ def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None =
     """
     scaler = next((each for each in snapshot.scalers if each.name == policy), None)
     if scaler is None or scaler.replicas is None:
-        raise ActionError(f"scaling by {policy}: there is no such policy, or its target was not observed")
+        raise errors.ActionError(f"scaling by {policy}: there is no such policy, or its target was not observed")
     at_s, before = snapshot.at_s if at_s is None else at_s, scaler.replicas
     added = replicas - before.wanted
     if added == 0:
         return snapshot
     # Kubernetes removes replicas that are not ready first.
     ready = min(before.ready, replicas)
-    more = [at_s] * min(added, MOST_ORDERED)
+    more = [at_s] * min(added, autoscaling.MOST_ORDERED)
     ordered = (*before.ordered_at_s, *more)[: max(0, replicas - ready)]
     now = replace(before, wanted=replicas, ready=ready, ordered_at_s=ordered)
     # To the second, as a status keeps it: a change that is known from there already counts once.
@@ -123,7 +120,7 @@ def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None =
     return replace(snapshot, scalers=tuple(changed if each is scaler else each for each in snapshot.scalers))
 
 
-def idle_claim(snapshot: Snapshot, name: str) -> IdleClaim | None:
+def idle_claim(snapshot: Snapshot, name: str) -> workloads.IdleClaim | None:
     return next((each for each in snapshot.idle_claims if each.name == name), None)
 
 
@@ -134,7 +131,7 @@ def released(snapshot: Snapshot, name: str) -> Snapshot:
     """
     claim = idle_claim(snapshot, name)
     if claim is None:
-        raise ActionError(f"releasing claim {name}: there is no such idle claim; observe again")
+        raise errors.ActionError(f"releasing claim {name}: there is no such idle claim; observe again")
     holder = snapshot.pods.names.row(claim.holder)
     pods = snapshot.pods if holder is None else without_pods(snapshot.pods, [holder])
     return replace(snapshot, pods=pods, idle_claims=tuple(each for each in snapshot.idle_claims if each is not claim))
@@ -144,7 +141,7 @@ def cordoned(snapshot: Snapshot, node: str) -> Snapshot:
     """Snapshot with this node unschedulable. Raises ActionError when there is no such node."""
     row = snapshot.nodes.names.row(node)
     if row is None:
-        raise ActionError(f"cordoning {node}: there is no such node; observe again")
+        raise errors.ActionError(f"cordoning {node}: there is no such node; observe again")
     schedulable = snapshot.nodes.schedulable.copy()
     schedulable[row] = False
     return replace(snapshot, nodes=replace(snapshot.nodes, schedulable=schedulable))
@@ -157,7 +154,7 @@ PROBATION_TAINT = "tonnage.dev/probation"
 OUR_TAINTS = (UNHEALTHY_TAINT, PROBATION_TAINT)
 
 
-def taint_on(snapshot: Snapshot, node: str, key: str) -> NodeTaint | None:
+def taint_on(snapshot: Snapshot, node: str, key: str) -> nodes.NodeTaint | None:
     """The taint of this key on a node; None where it has none, or is not there."""
     row = snapshot.nodes.names.row(node)
     return None if row is None else next((each for each in snapshot.nodes.taints[row] if each.key == key), None)
@@ -170,9 +167,9 @@ def tainted(snapshot: Snapshot, node: str, key: str, value: str | None) -> Snaps
     """
     row = snapshot.nodes.names.row(node)
     if row is None:
-        raise ActionError(f"tainting {node}: there is no such node; observe again")
+        raise errors.ActionError(f"tainting {node}: there is no such node; observe again")
     taints = list(snapshot.nodes.taints)
     gone = OUR_TAINTS if value is not None and key in OUR_TAINTS else (key,)
     kept = tuple(each for each in taints[row] if each.key not in gone)
-    taints[row] = kept if value is None else (*kept, NodeTaint(key, value))
+    taints[row] = kept if value is None else (*kept, nodes.NodeTaint(key, value))
     return replace(snapshot, nodes=replace(snapshot.nodes, taints=tuple(taints)))

@@ -3,12 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cluster.arrays import BoolArray
-from cluster.changes import idle_claim
-from cluster.nodes import NodeFilter
-from cluster.plans import Reason
+from cluster import arrays, changes, nodes, plans, workloads
 from cluster.snapshot import PENDING, Snapshot, device_mask, device_numbers
-from cluster.workloads import PodShape, is_pinned, without_pin
 
 
 class Occupancy:
@@ -21,68 +17,72 @@ class Occupancy:
         """Shape (pods,): row of each pod's node, PENDING for none."""
         self.devices = snapshot.pods.devices.copy()
         """Shape (pods,): device masks."""
-        self._filter = NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
-        self._eligible: dict[PodShape, BoolArray] = {}
+        self._filter = nodes.NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
+        self._eligible: dict[workloads.PodShape, arrays.BoolArray] = {}
 
     def now(self) -> Snapshot:
         """The snapshot with the counted nodes and devices of pods."""
         return replace(self.snapshot, pods=replace(self.snapshot.pods, node=self.node, devices=self.devices))
 
-    def objection_to_bind(self, pod: str, node: str, devices: Sequence[int]) -> Reason | None:
+    def objection_to_bind(self, pod: str, node: str, devices: Sequence[int]) -> plans.Reason | None:
         """Reason why this pending pod cannot start on these devices of the node; None if it can."""
         row, where = self.snapshot.pods.names.row(pod), self.snapshot.nodes.names.row(node)
         if row is None or where is None:
-            return Reason(
+            return plans.Reason(
                 "NotFound", f"pod {pod} does not exist (yet)" if row is None else f"node {node} does not exist"
             )
         if self.node[row] != PENDING:
-            return Reason("AlreadyBound", f"{pod} already runs on {self.snapshot.nodes.names[int(self.node[row])]}")
+            return plans.Reason(
+                "AlreadyBound", f"{pod} already runs on {self.snapshot.nodes.names[int(self.node[row])]}"
+            )
         shape, free = self.snapshot.pods.shapes[self.snapshot.pods.shape[row]], self.free
         allowed = shape
-        if is_pinned(shape.node_terms) and self.snapshot.pods.node[row] == where:
+        if workloads.is_pinned(shape.node_terms) and self.snapshot.pods.node[row] == where:
             # Pinned to its own node, it may return to where it ran in the snapshot.
-            allowed = replace(shape, node_terms=without_pin(shape.node_terms))
+            allowed = replace(shape, node_terms=workloads.without_pin(shape.node_terms))
         if allowed not in self._eligible:
             self._eligible[allowed] = self._filter.eligible(allowed)
         if not self._eligible[allowed][where]:
-            return Reason("NotEligible", f"{node} is cordoned, or its GPU type, labels or taints exclude {pod}")
+            return plans.Reason("NotEligible", f"{node} is cordoned, or its GPU type, labels or taints exclude {pod}")
         if len(set(devices)) != shape.gpus:
-            return Reason("WrongDevices", f"it requests {shape.gpus} devices, but was assigned {list(devices)}")
+            return plans.Reason("WrongDevices", f"it requests {shape.gpus} devices, but was assigned {list(devices)}")
         if free.cpu_milli[where] < shape.cpu_milli or free.memory_bytes[where] < shape.memory_bytes:
-            return Reason("OverCapacity", "CPU or memory of the node would be over-committed: other pods still hold it")
+            return plans.Reason(
+                "OverCapacity", "CPU or memory of the node would be over-committed: other pods still hold it"
+            )
         for device in devices:
             if not 0 <= device < self.snapshot.nodes.gpus[where]:
-                return Reason("OverCapacity", f"the node has no device {device}")
+                return plans.Reason("OverCapacity", f"the node has no device {device}")
             if free.gpu_milli[where, device] < shape.gpu_milli:
                 words = f"device {device} is still held by other pods: less than {shape.gpu_milli} thousandths are free"
-                return Reason("OverCapacity", words)
+                return plans.Reason("OverCapacity", words)
         return None
 
-    def objection_to_stop(self, pod: str, node: str) -> Reason | None:
+    def objection_to_stop(self, pod: str, node: str) -> plans.Reason | None:
         """Reason why this pod cannot be stopped on the node; None if it runs there."""
         row = self.snapshot.pods.names.row(pod)
         if row is None:
-            return Reason("NotFound", f"pod {pod} does not exist (yet)")
+            return plans.Reason("NotFound", f"pod {pod} does not exist (yet)")
         runs_on = None if self.node[row] == PENDING else self.snapshot.nodes.names[int(self.node[row])]
         if runs_on != node:
-            return Reason("NotThere", f"{pod} does not run on {node}, but on {runs_on or 'no node'}")
+            return plans.Reason("NotThere", f"{pod} does not run on {node}, but on {runs_on or 'no node'}")
         return None
 
-    def objection_to_scale(self, service: str) -> Reason | None:
+    def objection_to_scale(self, service: str) -> plans.Reason | None:
         """Reason why this service cannot be scaled; None if it exists."""
         if all(each.name != service for each in self.snapshot.services):
-            return Reason("NotFound", f"service {service} does not exist")
+            return plans.Reason("NotFound", f"service {service} does not exist")
         return None
 
-    def objection_to_release(self, claim: str) -> Reason | None:
+    def objection_to_release(self, claim: str) -> plans.Reason | None:
         """Reason why this claim cannot be released; None if none of its pods has a node."""
-        known = idle_claim(self.snapshot, claim)
+        known = changes.idle_claim(self.snapshot, claim)
         if known is None:
-            return Reason("NotFound", f"no claim {claim} was allocated by Tonnage for pods that all wait")
+            return plans.Reason("NotFound", f"no claim {claim} was allocated by Tonnage for pods that all wait")
         for pod in known.pods:
             row = self.snapshot.pods.names.row(pod)
             if row is not None and self.node[row] != PENDING:
-                return Reason("ClaimInUse", f"its pod {pod} has a node")
+                return plans.Reason("ClaimInUse", f"its pod {pod} has a node")
         return None
 
     def place(self, pod: str, node: str, devices: Sequence[int]) -> None:

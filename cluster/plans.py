@@ -4,11 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from cluster import arrays, autoscaling, demand, workloads
 from cluster.actions import Action
-from cluster.arrays import FloatArray
-from cluster.autoscaling import ConcurrencyLimit
-from cluster.demand import ExpectedDemand, LengthGrid
-from cluster.workloads import InstanceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +113,9 @@ def worse_cut(*cuts: CutShort) -> CutShort:
 class Routing:
     """Fraction of each bucket's requests for each instance type. The mix meets its SLO only with this routing."""
 
-    grid: LengthGrid
-    instance_types: tuple[InstanceType, ...]
-    weight: FloatArray
+    grid: demand.LengthGrid
+    instance_types: tuple[workloads.InstanceType, ...]
+    weight: arrays.FloatArray
     """Shape (inputs, outputs, instance types), 0 to 1; sums to 1 over types where the bucket has demand, else 0."""
 
 
@@ -127,7 +124,7 @@ class ServicePlan:
     """Mix of a service: instances per instance type, their cost, and the routing of requests to them."""
 
     service: str
-    instances: Mapping[InstanceType, int]
+    instances: Mapping[workloads.InstanceType, int]
     """Empty when refused."""
     cost_per_hour: float
     routing: Routing | None
@@ -174,9 +171,9 @@ class Plan:
     """Certificates of the whole plan, by the part that they certify: `mix`, `gpu_packing`."""
     findings: tuple[Finding, ...] = ()
     """Findings of all deciders, in the deciders' order; they change nothing."""
-    expected: tuple[ExpectedDemand, ...] = ()
+    expected: tuple[demand.ExpectedDemand, ...] = ()
     """Demands that later deciders plan services for, instead of those in their specs."""
-    limits: tuple[ConcurrencyLimit, ...] = ()
+    limits: tuple[autoscaling.ConcurrencyLimit, ...] = ()
     """Concurrency limits of scaled targets, for their policies' statuses; clients read them there."""
     health: HealthResult | None = None
     """Next state of all incidents, for the loop that observes health; None: nothing was decided on."""

@@ -26,9 +26,7 @@ from cluster.errors import ActionError
 from cluster.nodes import HOSTNAME_LABEL, NodeTable, meets_terms
 from cluster.snapshot import Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME
-from controller.kube.cluster_view import SeenPod
-from controller.kube.request import MERGE_PATCH
-from controller.kube.sender import Stamp, Write
+from controller.kube import cluster_view, request, sender
 
 MODES = ("bind", "dra", "gate")
 
@@ -61,14 +59,14 @@ not see."""
 class ClaimAllocator(Protocol):
     """Writes that allocate the devices of ResourceClaims, from the last observation."""
 
-    def allocate(self, pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:
+    def allocate(self, pod: cluster_view.SeenPod, action: Bind, stamp: sender.Stamp) -> list[sender.Write]:
         """Stamped writes that allocate the devices of a bind to the pod's claims.
 
         Raises ActionError when that is impossible.
         """
         ...
 
-    def deallocate(self, claim: str, epoch: int) -> list[Write]:
+    def deallocate(self, claim: str, epoch: int) -> list[sender.Write]:
         """Writes, with the Lease epoch, that deallocate a claim (`namespace/name`).
 
         Raises ActionError when a pod uses it, or Tonnage did not allocate it.
@@ -79,10 +77,10 @@ class ClaimAllocator(Protocol):
 class NoClaims:
     """The allocator of an installation in which no pool has the placement mode `dra`: it always raises ActionError."""
 
-    def allocate(self, pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:  # noqa: ARG002 - ClaimAllocator's
+    def allocate(self, pod: cluster_view.SeenPod, action: Bind, stamp: sender.Stamp) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
         raise ActionError(f"allocating for {pod.name}: no pool has placer 'dra', so no claims are watched")
 
-    def deallocate(self, claim: str, epoch: int) -> list[Write]:  # noqa: ARG002 - ClaimAllocator's
+    def deallocate(self, claim: str, epoch: int) -> list[sender.Write]:  # noqa: ARG002 - ClaimAllocator's
         raise ActionError(f"releasing claim {claim}: no pool has placer 'dra', so no claims are watched")
 
 
@@ -95,7 +93,7 @@ def pool_mode(pools: Sequence[NodePool], labels: Mapping[str, str]) -> str | Non
     return next((pool.placer for pool in pools if pool.has(labels)), None)
 
 
-def requested_mode(pod: SeenPod) -> str | None:
+def requested_mode(pod: cluster_view.SeenPod) -> str | None:
     """Placement mode that a pod requests; None when Tonnage is not to place it, or not now.
 
     With other gates, another controller still holds the pod back; it must not hold devices meanwhile. A pod with
@@ -110,13 +108,13 @@ def requested_mode(pod: SeenPod) -> str | None:
 
 
 def placing_writes(
-    pod: SeenPod,
+    pod: cluster_view.SeenPod,
     action: Bind,
     labels: Mapping[str, str],
     pools: Sequence[NodePool],
-    stamp: Stamp,
+    stamp: sender.Stamp,
     claims: ClaimAllocator = NO_CLAIMS,
-) -> list[Write]:
+) -> list[sender.Write]:
     """The writes that place a pod, in order: those of its claims first, since on a node it would wait for them.
 
     labels: of the node. Preconditions of the last write: the same pod (uid) in the version observed (resourceVersion);
@@ -146,12 +144,12 @@ def placing_writes(
             "metadata": {"name": name, "namespace": namespace, **seen},
             "target": {"apiVersion": "v1", "kind": "Node", "name": action.node},
         }
-        return [*writes, Write("POST", f"{path}/binding", binding)]
+        return [*writes, sender.Write("POST", f"{path}/binding", binding)]
     hostname = labels.get(HOSTNAME_LABEL)
     if hostname is None:
         raise ActionError(f"releasing {pod.name} to {action.node}: the node has no label {HOSTNAME_LABEL}")
     released = {"metadata": seen, "spec": {"schedulingGates": [], "nodeSelector": {HOSTNAME_LABEL: hostname}}}
-    return [*writes, Write("PATCH", path, released, MERGE_PATCH)]
+    return [*writes, sender.Write("PATCH", path, released, request.MERGE_PATCH)]
 
 
 class PlacementModes:

@@ -17,14 +17,11 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from cluster.errors import ConfigError, Mistake
-from cluster.field_errors import setting_mistakes
-from cluster.plans import PlanLimits
-from cluster.workloads import HOLD_S
+from cluster import errors, field_errors, plans, workloads
 from placement.policies import POLICIES
 
 PREFIX = "TONNAGE_"
-SHIPPED = PlanLimits()
+SHIPPED = plans.PlanLimits()
 
 
 class Part(BaseModel):
@@ -274,7 +271,7 @@ class OperatorSettings(BaseSettings):
     change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)
     """Dollars per hour that each started or stopped instance must save. Chosen: a twentieth of a small GPU's price, so
     that rounding in measured demand causes no change."""
-    hold_s: float = Field(default=HOLD_S, ge=0, le=86_400)
+    hold_s: float = Field(default=workloads.HOLD_S, ge=0, le=86_400)
     """Minimum time between two changes of a service that can still serve its demand. Chosen: starting an instance takes
     minutes, and demand is measured over a similar time."""
     interval_s: float = Field(default=1.0, ge=0.05, le=60)
@@ -333,28 +330,28 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
     try:
         settings = FromFile(**given) if path else OperatorSettings(**given)
     except (ValidationError, TypeError) as error:
-        raise ConfigError(tuple(_wrong(where, error, _variables()))) from error
+        raise errors.ConfigError(tuple(_wrong(where, error, _variables()))) from error
     except SettingsError as error:  # of a variable that is to hold a whole group
         field = str(error).partition('field "')[2].partition('"')[0]
-        raise ConfigError(
-            Mistake(f"{PREFIX}{field.upper()}", "is not JSON", "write the whole group as JSON")
+        raise errors.ConfigError(
+            errors.Mistake(f"{PREFIX}{field.upper()}", "is not JSON", "write the whole group as JSON")
         ) from error
     mistakes = tuple(_mistakes(settings))
     if mistakes:
-        raise ConfigError(mistakes)
+        raise errors.ConfigError(mistakes)
     return settings
 
 
 def _content_of(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise ConfigError(Mistake(str(path), "there is no such file"))
+        raise errors.ConfigError(errors.Mistake(str(path), "there is no such file"))
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(Mistake(str(path), f"cannot be read: {why}")) from error
+        raise errors.ConfigError(errors.Mistake(str(path), f"cannot be read: {why}")) from error
     if not isinstance(content, dict):
-        raise ConfigError(Mistake(str(path), "is not a mapping", "write `name: value` lines"))
+        raise errors.ConfigError(errors.Mistake(str(path), "is not a mapping", "write `name: value` lines"))
     return content
 
 
@@ -382,10 +379,10 @@ def settings_from(content: Mapping[str, Any], where: str = "settings") -> Operat
     try:
         settings = GivenSettings(**content)
     except (ValidationError, TypeError) as error:
-        raise ConfigError(tuple(_wrong(where, error))) from error
+        raise errors.ConfigError(tuple(_wrong(where, error))) from error
     mistakes = tuple(_mistakes(settings))
     if mistakes:
-        raise ConfigError(mistakes)
+        raise errors.ConfigError(mistakes)
     return settings
 
 
@@ -396,7 +393,7 @@ def with_changes(settings: OperatorSettings, **changes: Any) -> OperatorSettings
     """
     changed = settings.model_copy(update={name: value for name, value in changes.items() if value is not None})
     if mistakes := tuple(_mistakes(changed)):
-        raise ConfigError(mistakes)
+        raise errors.ConfigError(mistakes)
     return changed
 
 
@@ -408,26 +405,30 @@ def _variables() -> dict[tuple[str | int, ...], str]:
 
 def _wrong(
     where: str, error: ValidationError | TypeError, variables: Mapping[tuple[str | int, ...], str] | None = None
-) -> Iterator[Mistake]:
+) -> Iterator[errors.Mistake]:
     if isinstance(error, TypeError):
-        yield Mistake(where, f"cannot be read: {error}")
+        yield errors.Mistake(where, f"cannot be read: {error}")
         return
-    yield from setting_mistakes(error, where, OperatorSettings, variables)
+    yield from field_errors.setting_mistakes(error, where, OperatorSettings, variables)
 
 
-def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:
+def _mistakes(settings: OperatorSettings) -> Iterator[errors.Mistake]:
     """Conflicts between fields, and values that the field types cannot check."""
     if settings.policy not in POLICIES:
         remedy = f"choose one of {', '.join(POLICIES)}"
-        yield Mistake("policy", f"unknown policy {settings.policy!r}", remedy)
+        yield errors.Mistake("policy", f"unknown policy {settings.policy!r}", remedy)
     if settings.isolation.enabled and not settings.power.enabled:
-        yield Mistake("isolation.enabled", "needs power.enabled", "its orders travel on the link of power control")
+        yield errors.Mistake(
+            "isolation.enabled", "needs power.enabled", "its orders travel on the link of power control"
+        )
     brain = settings.brain
     for name in ("address", "token_file"):
         if brain.mode == "cluster" and not getattr(brain, name):
-            yield Mistake(f"brain.{name}", "is missing", "mode cluster needs the brain server's address and token")
+            yield errors.Mistake(
+                f"brain.{name}", "is missing", "mode cluster needs the brain server's address and token"
+            )
         if brain.mode != "cluster" and getattr(brain, name):
-            yield Mistake(
+            yield errors.Mistake(
                 f"brain.{name}", f"has no effect in mode {brain.mode}", "set brain.mode: cluster, or leave it out"
             )
 

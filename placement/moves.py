@@ -13,11 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.actions import Move
-from cluster.arrays import FloatArray
-from cluster.plans import Phase, Reason, Step
+from cluster import actions, arrays, plans, workloads
 from cluster.snapshot import PENDING, Free, Snapshot, device_numbers
-from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
 
@@ -26,7 +23,7 @@ from placement.engine.packer import Choice, Packer
 class Placed:
     """Pod that holds resources."""
 
-    shape: PodShape
+    shape: workloads.PodShape
     node: int
     devices: int
     """Bit mask of the node's devices."""
@@ -39,7 +36,7 @@ class RunningPods(Mapping[int, Placed]):
         self._pods: dict[int, Placed] = {}
         self._on: dict[int, dict[int, None]] = {}
 
-    def start(self, pod: int, shape: PodShape, choice: Choice) -> None:
+    def start(self, pod: int, shape: workloads.PodShape, choice: Choice) -> None:
         """Records that a pod was placed, or placed elsewhere after `stop`."""
         self._pods[pod] = Placed(shape, choice.node, choice.devices)
         self._on.setdefault(choice.node, {})[pod] = None
@@ -91,7 +88,7 @@ class MovePrice:
     """Time for which freed resources are expected to stay useful: about the stay of the pods around them. Chosen: a
     shift."""
 
-    def of(self, shape: PodShape) -> float:
+    def of(self, shape: workloads.PodShape) -> float:
         """Price of moving one pod of this shape, in dollars."""
         return self.per_pod_usd + self.per_gpu_usd * shape.total_gpu_milli / 1000
 
@@ -108,7 +105,12 @@ class PricedMove:
 
 
 def moves_worth_their_price(
-    packer: Packer, running: RunningPods, movable: Iterable[int], usd_per_gpu_h: FloatArray, price: MovePrice, most: int
+    packer: Packer,
+    running: RunningPods,
+    movable: Iterable[int],
+    usd_per_gpu_h: arrays.FloatArray,
+    price: MovePrice,
+    most: int,
 ) -> tuple[PricedMove, ...]:
     """Moves that pay, the best first; each is weighed in the fleet as the earlier moves leave it.
 
@@ -138,7 +140,7 @@ def moves_worth_their_price(
 
 
 def _weighed(
-    packer: Packer, running: RunningPods, pods: Sequence[int], usd: FloatArray, price: MovePrice
+    packer: Packer, running: RunningPods, pods: Sequence[int], usd: arrays.FloatArray, price: MovePrice
 ) -> list[PricedMove | None]:
     """Best move of each pod if it pays, else None."""
     placed = [running[pod] for pod in pods]
@@ -150,7 +152,7 @@ def _weighed(
         return [None] * len(pods)
     freed_usd = (after - before) * usd[node] * price.stay_h
     # By shape, the two places that cost fewest dollars an hour, with their cost in GPUs; one may be the pod's own node.
-    places: dict[PodShape, list[Choice]] = {}
+    places: dict[workloads.PodShape, list[Choice]] = {}
     moves: list[PricedMove | None] = []
     for pod, was, gain in zip(pods, placed, freed_usd.tolist(), strict=True):
         if was.shape not in places:
@@ -189,7 +191,7 @@ def movable_rows(snapshot: Snapshot) -> tuple[int, ...]:
     return tuple(rows)
 
 
-def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_share: float) -> tuple[Phase, ...]:
+def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_share: float) -> tuple[plans.Phase, ...]:
     """Moves that pay in a snapshot, as phases of a plan. At most `most_share` of the bound pods are moved.
 
     A move onto a node is in a later phase than the moves that leave it: until those are done, its place may be taken.
@@ -199,7 +201,7 @@ def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_shar
     running, names = running_pods_of(snapshot), snapshot.nodes.names
     usd = np.array([kind.price_per_hour for kind in snapshot.gpu_types], dtype=np.float64)
     most = int(most_share * len(running))
-    phases: list[list[Step]] = []
+    phases: list[list[plans.Step]] = []
     left: set[int] = set()
     for move in moves_worth_their_price(packer, running, movable_rows(snapshot), usd, price, most):
         if not phases or move.choice.node in left:
@@ -207,8 +209,8 @@ def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_shar
             left = set()
         left.add(move.was.node)
         from_node, to_node = names[move.was.node], names[move.choice.node]
-        action = Move(snapshot.pods.names[move.pod], from_node, to_node, device_numbers(move.choice.devices))
+        action = actions.Move(snapshot.pods.names[move.pod], from_node, to_node, device_numbers(move.choice.devices))
         words = f"frees resources worth ${move.saving_usd:.2f} on {from_node}; moving it costs ${move.price_usd:.2f}"
         figures = {"saving_usd": move.saving_usd, "price_usd": move.price_usd}
-        phases[-1].append(Step(action, Reason("WorthMoving", words, figures)))
-    return tuple(Phase(f"defragment-{number}", tuple(steps)) for number, steps in enumerate(phases, start=1))
+        phases[-1].append(plans.Step(action, plans.Reason("WorthMoving", words, figures)))
+    return tuple(plans.Phase(f"defragment-{number}", tuple(steps)) for number, steps in enumerate(phases, start=1))

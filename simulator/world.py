@@ -5,13 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from cluster import changes, errors, nodes, plans, workloads
 from cluster.actions import Action, SeatChange
-from cluster.changes import without_pods
-from cluster.errors import ActionError, ConfigError, Mistake
-from cluster.nodes import eligible_nodes
-from cluster.plans import Plan
 from cluster.snapshot import PENDING, PodTable, Snapshot, device_numbers
-from cluster.workloads import Gang
 from controller.deciders.closing import with_half_started_noted
 from controller.ports import Outcome
 
@@ -29,50 +25,50 @@ class SimulatedWorld:
     def __init__(self, snapshot: Snapshot, fault: Fault = lambda _: None) -> None:
         self._now = snapshot
         self._fault = fault
-        self.reports: list[tuple[Plan, Outcome]] = []
+        self.reports: list[tuple[plans.Plan, Outcome]] = []
 
     def observe(self) -> Snapshot:
         self._now = with_half_started_noted(self._now)
         return self._now
 
-    def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
+    def apply(self, actions: Sequence[Action]) -> list[errors.ActionError | None]:
         return [self._error_of(action) for action in actions]
 
-    def _error_of(self, action: Action) -> ActionError | None:
+    def _error_of(self, action: Action) -> errors.ActionError | None:
         try:
             if why := self._fault(action):
-                raise ActionError(f"{action}: {why}")
+                raise errors.ActionError(f"{action}: {why}")
             for change in action.seat_changes:
                 row = self._now.pods.names.row(change.pod)
                 if row is None:
-                    raise ActionError(f"{action}: there is no such pod")
+                    raise errors.ActionError(f"{action}: there is no such pod")
                 node = int(self._now.pods.node[row])
                 runs_on = None if node == PENDING else self._now.nodes.names[node]
                 if runs_on != change.node_before:
-                    raise ActionError(f"{action}: the pod runs on {runs_on}")
+                    raise errors.ActionError(f"{action}: the pod runs on {runs_on}")
             after = self._now.after([action])
             for change in action.seat_changes:
                 if change.node_after is not None:
                     self._check_node(after, action, change, change.node_after)
             self._now = after
-        except ActionError as error:
+        except errors.ActionError as error:
             return error
         return None
 
-    def report(self, plan: Plan, outcome: Outcome) -> None:
+    def report(self, plan: plans.Plan, outcome: Outcome) -> None:
         self.reports.append((plan, outcome))
 
     def pass_time(self, for_s: float) -> None:
         self._now = replace(self._now, at_s=self._now.at_s + for_s)
 
-    def arrive(self, pods: PodTable, gangs: Sequence[Gang] = ()) -> None:
+    def arrive(self, pods: PodTable, gangs: Sequence[workloads.Gang] = ()) -> None:
         """Adds new pending pods. gangs: new ones; the pods' gang numbers continue those that exist."""
         self._now = replace(self._now, pods=self._now.pods.plus(pods), gangs=(*self._now.gangs, *gangs))
 
     def depart(self, names: Iterable[str]) -> None:
         """Ends pods and frees what they held."""
         rows = [row for name in names if (row := self._now.pods.names.row(name)) is not None]
-        self._now = replace(self._now, pods=without_pods(self._now.pods, rows))
+        self._now = replace(self._now, pods=changes.without_pods(self._now.pods, rows))
 
     def lose(self, node: str) -> tuple[str, ...]:
         """Loses a node: no pod starts there, and its pods wait for a place. Returns those pods' names."""
@@ -100,7 +96,7 @@ class SimulatedWorld:
     def _node(self, name: str) -> int:
         row = self._now.nodes.names.row(name)
         if row is None:
-            raise ConfigError(Mistake(f"node {name}", "there is no such node", "name one of the fleet"))
+            raise errors.ConfigError(errors.Mistake(f"node {name}", "there is no such node", "name one of the fleet"))
         return row
 
     def _set_schedulable(self, row: int, *, to: bool) -> None:
@@ -111,13 +107,13 @@ class SimulatedWorld:
     def _check_node(self, after: Snapshot, action: Action, change: SeatChange, node: str) -> None:
         where, row = after.nodes.names.row(node), after.pods.names.row(change.pod)
         if where is None or row is None:
-            raise ActionError(f"{action}: there is no such node or pod")
+            raise errors.ActionError(f"{action}: there is no such node or pod")
         shape = after.pods.shapes[after.pods.shape[row]]
-        if not eligible_nodes(shape, after.nodes, after.gpu_type_names)[where]:
-            raise ActionError(f"{action}: the node refuses this pod")
+        if not nodes.eligible_nodes(shape, after.nodes, after.gpu_type_names)[where]:
+            raise errors.ActionError(f"{action}: the node refuses this pod")
         held = device_numbers(int(after.pods.devices[row]))
         if len(held) != shape.gpus or any(device >= after.nodes.gpus[where] for device in held):
-            raise ActionError(f"{action}: it needs {shape.gpus} existing devices")
+            raise errors.ActionError(f"{action}: it needs {shape.gpus} existing devices")
         free = after.free()
         if free.cpu_milli[where] < 0 or free.memory_bytes[where] < 0 or (free.gpu_milli[where] < 0).any():
-            raise ActionError(f"{action}: the node would be over-committed")
+            raise errors.ActionError(f"{action}: the node would be over-committed")

@@ -18,9 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cluster.arrays import FloatArray
-from cluster.autoscaling import Scaler
-from cluster.demand import Forecast
+from cluster import arrays, autoscaling, demand
 
 _MOST = 20_000
 """Most replicas that are weighed; no target has more."""
@@ -52,9 +50,9 @@ class Weighing:
 class CostCurve:
     """Expected cost by number of replicas."""
 
-    per_hour: FloatArray
+    per_hour: arrays.FloatArray
     """Shape (candidates,): dollars per hour of 0, 1, 2, ... replicas."""
-    served: FloatArray
+    served: arrays.FloatArray
     """Shape (candidates,): probability that the load after the lead time is within their capacity."""
 
     @property
@@ -62,7 +60,9 @@ class CostCurve:
         return int(self.per_hour.argmin())
 
 
-def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, weighing: Weighing) -> CostCurve:
+def cost_curve(
+    scaler: autoscaling.Scaler, forecast: demand.Forecast, current: int, at_s: float, weighing: Weighing
+) -> CostCurve:
     """Expected cost of every number of replicas that could be the cheapest, and one beyond."""
     after, leads_s = _leads(scaler.lead_time.points_s, weighing)
     values, weights = widened_points(forecast, leads_s + max(0.0, at_s - forecast.made_at_s))
@@ -76,7 +76,7 @@ def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, we
     stopped = np.maximum(until_back, ready * max(0.0, 1 - stop) / (1 + start))
     missing = np.where(np.arange(most + 1) < current, stopped, ready)
     missing[most] = ready[most]  # of all beyond the candidates, which are never stopped
-    replicas: FloatArray = np.arange(most + 1, dtype=np.float64)
+    replicas: arrays.FloatArray = np.arange(most + 1, dtype=np.float64)
     change = replicas - current
     miss = missing[::-1].cumsum()[::-1]
     costs = replicas + scaler.objective.miss_cost * miss + np.where(change > 0, start * change, -stop * change)
@@ -84,7 +84,7 @@ def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, we
 
 
 @lru_cache(maxsize=4096)
-def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, FloatArray]:
+def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, arrays.FloatArray]:
     """Leads that are looked at, seconds, and how many of them are lead times: those come first, then the instants at
     which the need for present replicas is looked at. The lead times of a target change with its starts alone."""
     leads_s = np.asarray(points_s, dtype=np.float64)
@@ -96,7 +96,9 @@ def _leads(points_s: tuple[float, ...], weighing: Weighing) -> tuple[int, FloatA
     return len(leads_s), np.concatenate([leads_s, soon_s])
 
 
-def _loads(values: FloatArray, weights: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+def _loads(
+    values: arrays.FloatArray, weights: arrays.FloatArray, most: int
+) -> tuple[arrays.FloatArray, arrays.FloatArray]:
     """Load X of the mixture of several distributions of equal weight, by replica.
 
     First E[clip(X - i, 0, 1)] for each i below `most`, and E[(X - most)+] as the last one; then P(X ≤ n) for each n up
@@ -112,12 +114,14 @@ def _loads(values: FloatArray, weights: FloatArray, most: int) -> tuple[FloatArr
     return begun + beyond, np.minimum(full.cumsum()[: most + 1], 1.0)
 
 
-def start_cost(scaler: Scaler, weighing: Weighing) -> float:
+def start_cost(scaler: autoscaling.Scaler, weighing: Weighing) -> float:
     """Cost of a start in the price of a replica and hour: θ of the objective."""
     return (scaler.objective.switch_s + weighing.start_s) / weighing.spread_s
 
 
-def widened_points(forecast: Forecast, leads_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+def widened_points(
+    forecast: demand.Forecast, leads_s: arrays.FloatArray
+) -> tuple[arrays.FloatArray, arrays.FloatArray]:
     """Points of the forecast at these leads; beyond its last lead they spread from the median.
 
     The spread grows with the square root of the lead, as that of a random walk, and at most doubles: a forecast that

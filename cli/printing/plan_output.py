@@ -103,7 +103,7 @@ def _service(service: ServicePlan, *, timings: bool) -> plan_figures.Document:  
     certificate = service.certificate
     return {
         "name": service.service,
-        "plan_figures.instances": plan_figures.named(service.instances),
+        "instances": plan_figures.named(service.instances),
         "cost_per_hour": plan_figures.figure(service.cost_per_hour),
         **(_certificate(certificate, timings=timings) if certificate else NO_CERTIFICATE),
         "routing": list(plan_figures.routes(service)),
@@ -183,7 +183,7 @@ def _service_row(service: plan_figures.Document, *, timings: bool) -> Row:
     refusal, seconds = service["refusal"], service.get("seconds")
     return (
         service["name"],
-        "-" if refusal else plan_figures.instances(service["plan_figures.instances"]),
+        "-" if refusal else plan_figures.instances(service["instances"]),
         "-" if refusal else plan_figures.money(service["cost_per_hour"]),
         plan_figures.money(service["bound"]),
         "-" if service["gap"] is None else f"{service['gap']:.2%}",

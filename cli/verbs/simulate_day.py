@@ -15,9 +15,7 @@ import structlog
 
 from cli.inputs.planning import print_notes, read
 from cli.inputs.runs import check_report, report_facts, save_report
-from cli.printing.progress import watching
-from cli.printing.tables import table
-from cli.printing.terminal import INTERRUPTED
+from cli.printing import progress, tables, terminal
 from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
 from controller.brain.from_settings import brain_from, decisions_from
@@ -72,7 +70,7 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     pace_s = options.seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[DayMoment] = []
     stopped = ""
-    with _ready(brain_from(operators, decisions)) as mind, watching(sys.stderr, options.brain, pace_s) as show:
+    with _ready(brain_from(operators, decisions)) as mind, progress.watching(sys.stderr, options.brain, pace_s) as show:
         try:
             for moment in live(observed.snapshot, mind, settings, time.perf_counter):
                 moments.append(moment)
@@ -90,7 +88,7 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
         text = json.dumps(record, indent=2) + "\n"
     else:
         columns = ("SIMULATED DAY", "TONNAGE", "BASELINE") if beside else ("SIMULATED DAY", "TONNAGE")
-        text = table(columns, summary_of(moments, beside))
+        text = tables.table(columns, summary_of(moments, beside))
     click.echo(planning_words(moments), err=True)
     click.echo(text, nl=False)
     if options.report is not None:
@@ -99,7 +97,7 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
         save_report(options.report, as_html(moments, facts, beside, stopped))
     if stopped:
         click.echo(f"stopped: {stopped}", err=True)
-        click.get_current_context().exit(INTERRUPTED)
+        click.get_current_context().exit(terminal.INTERRUPTED)
 
 
 @contextmanager

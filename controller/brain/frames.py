@@ -14,14 +14,9 @@ from typing import Any
 
 import msgspec
 
-from cluster import plans
-from cluster.actions import ACTIONS, Action
-from cluster.autoscaling import ConcurrencyLimit
-from cluster.demand import ExpectedDemand
-from cluster.errors import UNREADABLE
+from cluster import actions, autoscaling, demand, errors, plans, workloads
 from cluster.frame import Buffer, FrameError, framed, no_columns, unframed
 from cluster.snapshot import HealthInput, Snapshot
-from cluster.workloads import InstanceType
 from controller.deciders.decider import LARGEST_MEMORY, Proposal, Proposer
 from controller.deciders.load_fits import ShardFits
 from controller.deciders.remediation import HealthFacts, HealthOutcome
@@ -55,8 +50,8 @@ class _PlanHead:
     services: tuple[plans.ServicePlan, ...]
     findings: tuple[plans.Finding, ...] = ()
     cut_short: tuple[plans.Reason, ...] = ()
-    expected: tuple[ExpectedDemand, ...] = ()
-    limits: tuple[ConcurrencyLimit, ...] = ()
+    expected: tuple[demand.ExpectedDemand, ...] = ()
+    limits: tuple[autoscaling.ConcurrencyLimit, ...] = ()
     health: plans.HealthResult | None = None
     fits: tuple[plans.FitsResult, ...] = ()
 
@@ -88,7 +83,7 @@ def plan_frame(plan: plans.Plan) -> bytes:
     return framed(_PlanHead(phases, refused, dict(plan.certificates), **same))
 
 
-def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> plans.Plan:
+def plan_from_frame(frame: Buffer, kinds: Sequence[type[actions.Action]] = actions.ACTIONS) -> plans.Plan:
     """The plan in a frame, whose actions are of these kinds. Raises FrameError."""
     read = unframed(_PlanHead, frame, _upgraded, KINDS)
     decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in kinds}
@@ -106,7 +101,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> p
         return plans.Plan(phases=phases, refused=refused, certificates=read.certificates, **same)
     except FrameError:
         raise
-    except UNREADABLE as error:
+    except errors.UNREADABLE as error:
         raise FrameError(f"the plan cannot be read: {error}") from error
 
 
@@ -123,9 +118,9 @@ def _with_instance_types(head: Buffer) -> bytes:
         if not isinstance(value, dict):
             return value
         if name in ("instances", "replicas"):
-            return {InstanceType(gpu_type): count for gpu_type, count in value.items()}
+            return {workloads.InstanceType(gpu_type): count for gpu_type, count in value.items()}
         if name == "routing":
-            value["instance_types"] = [InstanceType(gpu_type) for gpu_type in value.pop("gpu_types")]
+            value["instance_types"] = [workloads.InstanceType(gpu_type) for gpu_type in value.pop("gpu_types")]
         return {key: upgraded(each, key) for key, each in value.items()}
 
     return msgspec.msgpack.encode(upgraded(msgspec.msgpack.decode(head)))

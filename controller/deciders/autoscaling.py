@@ -15,15 +15,13 @@ from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from placement.budget import Budget
 from placement.engine.explanation import room_for
-from placement.mix.corrections import held, with_parts
-from placement.mix.optimizer import work_of
-from placement.mix.planner import plan_mix
+from placement.mix import corrections, optimizer, planner
 
 AGAIN_S = 300.0
 """Seconds after which an unchanged recommendation is priced again: prices and stock may have changed."""
 MOST_IN_A_PLAN = 2
 """Policies whose costs one plan computes, those first that have waited longest. Three mixes of a service take 0.2 s."""
-WORK = work_of(0.5)
+WORK = optimizer.work_of(0.5)
 """Solver work for one mix. Chosen: mixes of single services are proven with less (docs/benchmarks.md#mix)."""
 
 
@@ -128,7 +126,7 @@ def costs_of(
             else:
                 alone = replace(snapshot, services=(replace(service, demand=demand),))
                 budget = Budget(WORK, turn.budget.clock, turn.budget.over_at_s)
-                (mix,) = plan_mix(alone, budget, replace(turn.decisions.mix, explain=False)).services
+                (mix,) = planner.plan_mix(alone, budget, replace(turn.decisions.mix, explain=False)).services
                 figures |= {} if mix.refusal else {name: mix.cost_per_hour}
         found[scaler.name] = figures
     return found
@@ -144,9 +142,9 @@ def decide_mix(snapshot: Snapshot, turn: Turn) -> Plan:
     for_parts = Budget(PARTS_SHARE * budget.work, budget.clock, budget.over_at_s)
     observed = {each.name: each.demand for each in turn.observed.services}
     expected = {each.name for each in snapshot.services if each.demand is not observed.get(each.name)}
-    mix = plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
-    mix = with_parts(snapshot, mix, expected, for_parts, decisions.mix)
-    plan = held(snapshot, mix, for_holding, hold_s=decisions.hold_s)
+    mix = planner.plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
+    mix = corrections.with_parts(snapshot, mix, expected, for_parts, decisions.mix)
+    plan = corrections.held(snapshot, mix, for_holding, hold_s=decisions.hold_s)
     return without_planned_only(snapshot, plan) if decisions.awaits_pods else plan
 
 

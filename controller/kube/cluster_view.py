@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cluster.nodes import HeldBack
-from cluster.plans import Reason
+from cluster import nodes, plans, workloads
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class SeenDeployment:
 
     service: str
     """`namespace/name` of the ModelService."""
-    instance_type: InstanceType
+    instance_type: workloads.InstanceType
     replicas: int
     content: str
     """Content hash from `kube_world.deployments.content_of` at the time of writing."""
@@ -141,7 +139,7 @@ class ClusterView(Protocol):
         """Quota of the pods of a namespace, thousandths of GPUs; of namespaces that have one."""
         ...
 
-    def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
+    def held_back(self, at_s: float) -> tuple[nodes.HeldBack, ...]:
         """Nodes that take no new pods now, because their kubelet refused some."""
         ...
 
@@ -149,6 +147,6 @@ class ClusterView(Protocol):
         """Claims that Tonnage allocated and that only pods without a node use."""
         ...
 
-    def unallocated(self) -> Mapping[str, Reason]:
+    def unallocated(self) -> Mapping[str, plans.Reason]:
         """Reasons why pods (`namespace/name`) are not in the snapshot: their ResourceClaims cannot be allocated yet."""
         ...

@@ -6,11 +6,9 @@ from typing import Any
 
 import msgspec
 
+from cluster import nodes, plans, workloads
 from cluster.clock import Clock
-from cluster.nodes import HeldBack
-from cluster.plans import Reason
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
 from controller.api.core_v1 import POD
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
@@ -72,9 +70,9 @@ class _DeploymentLabels(Slim, frozen=True, rename=None):
     capacity: str = msgspec.field(default="", name=CAPACITY_LABEL)
 
     @property
-    def instance_type(self) -> InstanceType:
+    def instance_type(self) -> workloads.InstanceType:
         """Instance type in the labels; one device where the number is unreadable, as anyone may write labels."""
-        return InstanceType(
+        return workloads.InstanceType(
             self.gpu_type, int(self.gpus) if is_device_number(self.gpus) else 1, self.capacity == "spot"
         )
 
@@ -154,10 +152,10 @@ class CachedView:
     def half_made_claims(self) -> Iterable[SeenClaim]:
         return self._observer.half_made_claims
 
-    def unallocated(self) -> Mapping[str, Reason]:
+    def unallocated(self) -> Mapping[str, plans.Reason]:
         return self._observer.unallocated
 
-    def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
+    def held_back(self, at_s: float) -> tuple[nodes.HeldBack, ...]:
         if self._failed is None:
             return ()
         self._refusals.take(self._failed.drain(), self._reservations)

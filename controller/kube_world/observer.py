@@ -10,19 +10,13 @@ from typing import Any
 import structlog
 from msgspec.structs import replace as replace_struct
 
-from cluster.actions import Bind
+from cluster import actions, errors, plans
 from cluster.clock import Clock
-from cluster.errors import Mistake, ObservationError
-from cluster.plans import Reason
 from cluster.snapshot import Snapshot
-from controller.api.core_v1 import NODE, POD
-from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
+from controller.api import core_v1, foreign_kinds, notation, structs, validation
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.model_service import KIND as SERVICE
-from controller.api.notation import instant_or_none
-from controller.api.structs import Node, OwnObject, Pod, plain
-from controller.api.validation import without_nulls
 from controller.dra.objects import API as RESOURCE_API, DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import ClaimTranslation, holder_of
 from controller.kube.api_server import ApiServer
@@ -39,8 +33,13 @@ from controller.snapshot.scalers import Fact
 
 log = structlog.get_logger("devices")
 
-NODES = Resource(NODE.part, NODE.path, Node, is_namespaced=False)
-PODS = Resource(POD.part, POD.path, Pod, selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
+NODES = Resource(core_v1.NODE.part, core_v1.NODE.path, structs.Node, is_namespaced=False)
+PODS = Resource(
+    core_v1.POD.part,
+    core_v1.POD.path,
+    structs.Pod,
+    selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
+)
 """Pods except finished ones: a pod that ends leaves the watch as if deleted; a cluster keeps thousands of those."""
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
@@ -68,12 +67,12 @@ class DeviceCaches:
 class Caches:
     """Caches of all objects that planning reads."""
 
-    nodes: Cache[Node]
-    pods: Cache[Pod]
-    own: Mapping[Kind, Cache[OwnObject]]
+    nodes: Cache[structs.Node]
+    pods: Cache[structs.Pod]
+    own: Mapping[Kind, Cache[structs.OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
     devices: DeviceCaches | None = None
-    groups: Mapping[ForeignKind, Cache[OwnObject]] = field(default_factory=dict)
+    groups: Mapping[foreign_kinds.ForeignKind, Cache[structs.OwnObject]] = field(default_factory=dict)
     """Caches of other projects' kinds that say how many pods start together."""
 
     @property
@@ -87,7 +86,7 @@ def empty_caches(
     *,
     with_devices: bool = False,
     kinds: Iterable[Kind] = KINDS,
-    groups: Iterable[ForeignKind] = FOREIGN_KINDS,
+    groups: Iterable[foreign_kinds.ForeignKind] = foreign_kinds.FOREIGN_KINDS,
 ) -> Caches:
     """Empty caches.
 
@@ -105,9 +104,9 @@ def empty_caches(
     )
 
 
-def foreign_resource(kind: ForeignKind) -> Resource[OwnObject]:
+def foreign_resource(kind: foreign_kinds.ForeignKind) -> Resource[structs.OwnObject]:
     first, *others = kind.paths
-    return Resource(kind.called, first, OwnObject, is_optional=True, other_paths=tuple(others))
+    return Resource(kind.called, first, structs.OwnObject, is_optional=True, other_paths=tuple(others))
 
 
 async def follow(
@@ -128,7 +127,7 @@ class Observer:
         caches: Caches,
         clock: Clock,
         *,
-        is_ours: Callable[[Pod], bool] = lambda _: True,
+        is_ours: Callable[[structs.Pod], bool] = lambda _: True,
         translation: ClaimTranslation | None = None,
         freezes_heap: bool = True,
         facts: tuple[Fact, ...] = FACTS,
@@ -151,8 +150,8 @@ class Observer:
         self._reservations = reservations or Reservations()
         self._builder = self._new_builder()
         self._last: BuiltSnapshot | None = None
-        self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
-        self._logged: frozenset[Mistake] = frozenset()
+        self._unreadable: dict[tuple[str, str], tuple[errors.Mistake, ...]] = {}
+        self._logged: frozenset[errors.Mistake] = frozenset()
         self._lock = Lock()
 
     def _new_builder(self) -> SnapshotBuilder:
@@ -173,7 +172,7 @@ class Observer:
             missing = [cache for cache in self.caches.each if not cache.is_synced]
             if missing:
                 words = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
-                raise ObservationError(f"observing the cluster: not seen yet: {words}")
+                raise errors.ObservationError(f"observing the cluster: not seen yet: {words}")
             needed = [cache for cache in self.caches.each if not cache.resource.is_optional]
             ages_s = {cache: at_s - cache.seen_at_s for cache in needed}
             stale = "; ".join(
@@ -182,7 +181,7 @@ class Observer:
                 if age_s > STALE_AFTER_S
             )
             if stale:
-                raise ObservationError(f"observing the cluster: nothing was heard of {stale}")
+                raise errors.ObservationError(f"observing the cluster: nothing was heard of {stale}")
             observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
             if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
                 return self._last
@@ -216,7 +215,7 @@ class Observer:
 
     # ResourceClaims, as of the last snapshot.
 
-    def allocate(self, pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:
+    def allocate(self, pod: SeenPod, action: actions.Bind, stamp: Stamp) -> list[Write]:
         """Writes that allocate the devices of a bind to the pod's claims. Raises ActionError if impossible."""
         with self._lock:
             return self._translation.writes(pod, action.node, action.devices, stamp)
@@ -236,7 +235,7 @@ class Observer:
             log.info("devices of a node can be used again", node=each.place, was=each.problem)
 
     @property
-    def unallocated(self) -> Mapping[str, Reason]:
+    def unallocated(self) -> Mapping[str, plans.Reason]:
         """Why pods (`namespace/name`) are not in the snapshot: their claims cannot be allocated yet."""
         with self._lock:
             return self._translation.reasons
@@ -253,7 +252,7 @@ class Observer:
                     claim.metadata.uid,
                     known.users_of(name),
                     holder_of(name),
-                    instant_or_none(claim.metadata.annotations.placed_at),
+                    notation.instant_or_none(claim.metadata.annotations.placed_at),
                 )
                 for name, claim in claims
             )
@@ -302,21 +301,21 @@ class Observer:
             if node is None:
                 builder.remove_node(name)
             else:
-                builder.put_node(Read(node, NODE))
+                builder.put_node(Read(node, core_v1.NODE))
         for name, pod in pods.items():
             if pod is None:
                 builder.remove_pod(name)
             else:
-                builder.put_pod(Read(pod, POD))
+                builder.put_pod(Read(pod, core_v1.POD))
 
 
-def owner_of(obj: OwnObject) -> GroupOwner:
+def owner_of(obj: structs.OwnObject) -> GroupOwner:
     """Object of another project's kind: plain data, whatever stands in it."""
-    spec, status = (without_nulls(plain(raw)) for raw in (obj.spec, obj.status))
+    spec, status = (validation.without_nulls(structs.plain(raw)) for raw in (obj.spec, obj.status))
     return GroupOwner(spec if isinstance(spec, dict) else {}, status if isinstance(status, dict) else {})
 
 
-def as_first_seen(pod: Pod, before: Pod | None) -> Pod:
+def as_first_seen(pod: structs.Pod, before: structs.Pod | None) -> structs.Pod:
     """A running pod with what its annotations said of its GPUs when it was seen before; anybody may change them.
 
     before: the same pod, or another of its name, as it was last taken. A pod with claims has its devices from them.

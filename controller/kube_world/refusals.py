@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cluster.nodes import HeldBack
-from controller.api.core_v1 import POD
-from controller.api.labels import CHOSEN_NODE_ANNOTATION
-from controller.api.notation import instant
-from controller.api.structs import Container, Meta, Resources, Slim
+from controller.api import core_v1, labels, notation, structs
 from controller.kube.cache import Resource
 from controller.kube_world.reservations import Reservations
 from controller.snapshot.nodes import GPU_RESOURCES
@@ -30,28 +27,28 @@ CAUSES = frozenset({"UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutO
 sysctl, and would let a tenant close nodes."""
 
 
-class _Annotations(Slim, rename=None, frozen=True):
-    node: str = msgspec.field(default="", name=CHOSEN_NODE_ANNOTATION)
+class _Annotations(structs.Slim, rename=None, frozen=True):
+    node: str = msgspec.field(default="", name=labels.CHOSEN_NODE_ANNOTATION)
 
 
-class _RefusedMeta(Meta, frozen=True):
+class _RefusedMeta(structs.Meta, frozen=True):
     creation_timestamp: str | None = None
     annotations: _Annotations = _Annotations()
 
 
-class _RefusedSpec(Slim, frozen=True):
+class _RefusedSpec(structs.Slim, frozen=True):
     node_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-    resources: Resources = Resources()
+    containers: tuple[structs.Container, ...] = ()
+    init_containers: tuple[structs.Container, ...] = ()
+    resources: structs.Resources = structs.Resources()
 
 
-class _RefusedStatus(Slim, frozen=True):
+class _RefusedStatus(structs.Slim, frozen=True):
     reason: str = ""
     start_time: str | None = None
 
 
-class FailedPod(Slim, frozen=True):
+class FailedPod(structs.Slim, frozen=True):
     """v1 Pod that failed, as far as it tells of its node."""
 
     metadata: _RefusedMeta
@@ -59,7 +56,7 @@ class FailedPod(Slim, frozen=True):
     status: _RefusedStatus = _RefusedStatus()
 
 
-FAILED_PODS = Resource("failed", POD.path, FailedPod, selectors={"fieldSelector": "status.phase=Failed"})
+FAILED_PODS = Resource("failed", core_v1.POD.path, FailedPod, selectors={"fieldSelector": "status.phase=Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ def refusal_of(pod: FailedPod) -> PodRefusal | None:
     if any(name not in HEEDED for name in _asked(pod.spec)):
         return None  # for what no plan counts: the node may well have none of it
     try:
-        return PodRefusal(node, reason, instant(pod.status.start_time or meta.creation_timestamp))
+        return PodRefusal(node, reason, notation.instant(pod.status.start_time or meta.creation_timestamp))
     except ValueError:
         return None
 

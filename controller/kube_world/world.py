@@ -7,11 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from cluster import changes, occupancy, plans
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
-from cluster.changes import OUR_TAINTS
 from cluster.errors import ActionError
-from cluster.occupancy import Occupancy
-from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
 from controller.api.notation import rfc3339
@@ -42,7 +40,7 @@ class CapacityAccount:
 
     def __init__(self, snapshot: Snapshot, handlers: Mapping[type[Action], "Handler"]) -> None:
         self.snapshot = snapshot
-        self.occupancy = Occupancy(snapshot)
+        self.occupancy = occupancy.Occupancy(snapshot)
         self._handlers = handlers
 
     def check(self, action: Action) -> None:
@@ -286,10 +284,10 @@ class _TaintHandler(Handler):
 
     def writes(self, context: WriteContext, action: Taint | Untaint, snapshot: Snapshot) -> list[Write]:
         node = context.view.node(action.node)
-        if node is None or node.uid != action.uid or action.key not in OUR_TAINTS:
+        if node is None or node.uid != action.uid or action.key not in changes.OUR_TAINTS:
             raise ActionError(f"tainting {action.node}: it was replaced since it was decided; decide again")
         # Quarantine and probation replace each other.
-        gone = OUR_TAINTS if isinstance(action, Taint) else (action.key,)
+        gone = changes.OUR_TAINTS if isinstance(action, Taint) else (action.key,)
         taints = [taint for taint in node.taints if taint["key"] not in gone]
         if isinstance(action, Taint):
             added_at = rfc3339(snapshot.at_s)
@@ -318,7 +316,7 @@ HANDLERS: Mapping[type[Action], Handler] = {
 """Handler of each action. Actions without one are refused before anything is written."""
 
 
-def _refuse(doing: str, why: Reason | None) -> None:
+def _refuse(doing: str, why: plans.Reason | None) -> None:
     if why is not None:
         raise ActionError(f"{doing}: {why.words}")
 
@@ -373,7 +371,7 @@ class Runner(Protocol):
 class Reporter(Term, Protocol):
     """Leader that reports on its plans."""
 
-    def report(self, snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
+    def report(self, snapshot: Snapshot, plan: plans.Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
         """Reports what a plan did, in the loop's thread.
 
         snapshot: after the plan. generations: of each service when the plan was made.
@@ -444,5 +442,5 @@ class KubernetesWorld:
             begun.add(number)
         return errors
 
-    def report(self, plan: Plan, outcome: Outcome) -> None:
+    def report(self, plan: plans.Plan, outcome: Outcome) -> None:
         self._reporter.report(self._planning.snapshot(anew=False), plan, outcome, self._generations)

@@ -11,17 +11,12 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from cluster.clock import Clock
-from cluster.errors import Mistake
-from cluster.plans import Plan
+from cluster import clock, errors, plans
 from cluster.snapshot import Snapshot
 from controller.api.kind import Kind
 from controller.api.structs import OwnObject
-from controller.kube.cache import Cache
+from controller.kube import cache, leader_election, loop_thread, sender
 from controller.kube.connection import Connection
-from controller.kube.leader_election import Leadership
-from controller.kube.loop_thread import LoopThread
-from controller.kube.sender import Applier
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
 from controller.objects.own_objects import own_from
@@ -68,9 +63,9 @@ class AgentChannel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoopClocks:
-    monotonic: Clock
+    monotonic: clock.Clock
     """Clock of fast loops and their leases; it also counts while the machine is suspended."""
-    wall: Clock
+    wall: clock.Clock
     """Seconds since the epoch, for people."""
 
 
@@ -108,13 +103,13 @@ class CycleTrigger:
 class LoopContext:
     """What the operator process offers to a loop at its start."""
 
-    thread: LoopThread
+    thread: loop_thread.LoopThread
     """Event loop of the connection to the API server."""
     connection: Connection
     """Connection to the API server; it belongs to `thread`."""
-    applier: Applier
+    applier: sender.Applier
     """Sends writes while this replica leads."""
-    leadership: Leadership
+    leadership: leader_election.Leadership
     caches: Caches
     """Watched objects that planning reads."""
     meter: Meter
@@ -128,7 +123,7 @@ class LoopContext:
     """What travels on the agents' connections besides power; any loop may add one at its start."""
 
     @property
-    def reports_applier(self) -> Applier:
+    def reports_applier(self) -> sender.Applier:
         """Sender of reports, with fewer writes at a time than that of plans."""
         return replace(self.applier, concurrency=AT_A_TIME)
 
@@ -136,7 +131,7 @@ class LoopContext:
         """Runs this in the connection's event loop until the operator ends."""
         self.stack.callback(self.thread.begin(work).cancel)
 
-    def events_about(self, kind: str, objects: Cache[Any]) -> Events:
+    def events_about(self, kind: str, objects: cache.Cache[Any]) -> Events:
         """Events about objects of this kind, which are written until the operator ends."""
 
         def uid(of_kind: str, name: str) -> str | None:
@@ -152,7 +147,7 @@ class ControlLoop(ABC):
     """A loop that the settings enable. Its facts join each snapshot; what plans learned for it comes back."""
 
     @property
-    def caches(self) -> tuple[Cache[Any], ...]:
+    def caches(self) -> tuple[cache.Cache[Any], ...]:
         """Watches of its own, run with all others; the operator is ready when they are synced."""
         return ()
 
@@ -164,7 +159,7 @@ class ControlLoop(ABC):
         """The snapshot with its facts; unchanged where there are none."""
         return snapshot
 
-    def learn(self, plan: Plan) -> None:  # noqa: B027 - most loops learn nothing from plans
+    def learn(self, plan: plans.Plan) -> None:  # noqa: B027 - most loops learn nothing from plans
         """Takes what deciders decided for it (`Plan.health`, `Plan.fits`), after each cycle. Must be quick."""
 
     def probe(self) -> str | None:
@@ -207,10 +202,12 @@ async def repeat(turn: Callable[[], Awaitable[None]], every_s: float, failed: st
         await asyncio.sleep(every_s)
 
 
-def specs_in(kind: Kind, objects: Mapping[str, OwnObject]) -> tuple[dict[str, Any], dict[str, tuple[Mistake, ...]]]:
+def specs_in(
+    kind: Kind, objects: Mapping[str, OwnObject]
+) -> tuple[dict[str, Any], dict[str, tuple[errors.Mistake, ...]]]:
     """Specs that can be used, by the objects' names, and the errors of the others."""
     specs: dict[str, Any] = {}
-    mistakes: dict[str, tuple[Mistake, ...]] = {}
+    mistakes: dict[str, tuple[errors.Mistake, ...]] = {}
     for name, obj in objects.items():
         read = own_from(name, kind, obj)
         if isinstance(read, Read):

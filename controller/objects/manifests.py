@@ -7,18 +7,24 @@ from typing import Any, TextIO
 
 from cluster.errors import ConfigError, Mistake, meant
 from cluster.plans import Reason
-from controller.api import core_v1, gang, gpu_type, model_profile, model_service
-from controller.api.foreign_kinds import foreign_kind_of
+from controller.api import (
+    core_v1,
+    foreign_kinds,
+    gang,
+    gpu_type,
+    labels,
+    model_profile,
+    model_service,
+    rule,
+    structs,
+    validation,
+)
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, kind_of, own_kinds
-from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.api.rule import Path
-from controller.api.structs import Node, Pod, object_from
-from controller.api.validation import pruned, without_nulls
 from controller.objects import pod_templates
 from controller.objects.documents import Document, read_documents
 from controller.objects.read import Note, Read, checked
@@ -30,7 +36,7 @@ CONCERN_NO_PLAN = frozenset({"Sandbox (agents.x-k8s.io/v1beta1)"})
 it, unless they ask for GPUs."""
 
 
-_STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: Node, core_v1.POD.model: Pod}
+_STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: structs.Node, core_v1.POD.model: structs.Pod}
 """Structs of the core/v1 kinds: the models only validate a manifest, which is then decoded as the API server's data."""
 
 
@@ -73,11 +79,11 @@ class Manifests:
         return self.by_kind.get(gang.KIND, ())
 
     @property
-    def nodes(self) -> tuple[Read[Node], ...]:
+    def nodes(self) -> tuple[Read[structs.Node], ...]:
         return self.by_kind.get(core_v1.NODE, ())
 
     @property
-    def pods(self) -> tuple[Read[Pod], ...]:
+    def pods(self) -> tuple[Read[structs.Pod], ...]:
         return self.by_kind.get(core_v1.POD, ())
 
     @property
@@ -148,10 +154,10 @@ def _group_objects(content: object) -> Iterator[GroupObject]:
     """The object if it is one, or that which a controller makes of it."""
     if not isinstance(content, Mapping):
         return
-    plain = without_nulls(dict(content))
+    plain = validation.without_nulls(dict(content))
     derived = pod_templates.derived_from(plain)
     version, name = (derived.api_version, derived.kind) if derived else (content.get("apiVersion"), content.get("kind"))
-    kind = foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
+    kind = foreign_kinds.foreign_kind_of(version, name) if isinstance(version, str) and isinstance(name, str) else None
     metadata = plain.get("metadata")
     if kind is None or not isinstance(metadata, Mapping):
         return
@@ -173,7 +179,9 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
     version, name = content.get("apiVersion"), content.get("kind")
     if not isinstance(version, str) or not isinstance(name, str):
         missing = "apiVersion" if not isinstance(version, str) else "kind"
-        yield Mistake(document.place(path=(missing,)), "is missing", f"Tonnage's kinds have apiVersion: {API_VERSION}")
+        yield Mistake(
+            document.place(path=(missing,)), "is missing", f"Tonnage's kinds have apiVersion: {labels.API_VERSION}"
+        )
         return
     kind = kind_of(version, name, kinds)
     if (version, name) in SILENTLY_IGNORED:
@@ -182,7 +190,7 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         yield from _validated(document, kind)
     elif pod_templates.has_templates(version, name):
         yield from _made_pods(document, makes_pods=makes_pods)
-    elif foreign_kind_of(version, name) is None:
+    elif foreign_kinds.foreign_kind_of(version, name) is None:
         wrong = _misnamed(version, name, document, kinds)
         code = "AsksForGpus" if pod_templates.asks_for_gpus(content) else "KindNotRead"
         yield wrong or Ignored(f"{name} ({version})", code)
@@ -190,7 +198,7 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
 
 def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | Mistake | Ignored]:
     """Pods that a controller would make of an object. One from a cluster has its pods there."""
-    content = without_nulls(document.content)
+    content = validation.without_nulls(document.content)
     called = f"{content['kind']} ({content['apiVersion']})"
     metadata = content.get("metadata")
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
@@ -200,7 +208,7 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | 
         yield Ignored(called, "PodsReadInstead" if "uid" in metadata else "NoNodes")
         return
     subject = f"{content['kind']}/{_name_in(content, core_v1.POD)}"
-    wrong: set[Path] = set()
+    wrong: set[rule.Path] = set()
     try:
         for number, member in enumerate(pod_templates.members_of(content)):
             if number == pod_templates.MOST_PODS:
@@ -221,9 +229,9 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | 
 
 def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]) -> Mistake | None:
     """Error in a misspelt kind or apiVersion that resembles one that is read; None for kinds of other projects."""
-    if version.startswith(API_VERSION.partition("/")[0]) and version != API_VERSION:
-        return Mistake(document.place(path=("apiVersion",)), f"is {version}", f"write {API_VERSION}")
-    if version == API_VERSION:
+    if version.startswith(labels.API_VERSION.partition("/")[0]) and version != labels.API_VERSION:
+        return Mistake(document.place(path=("apiVersion",)), f"is {version}", f"write {labels.API_VERSION}")
+    if version == labels.API_VERSION:
         words = meant(name, (k.name for k in own_kinds(kinds)))
         return Mistake(document.place(path=("kind",)), f"there is no kind {name}", words)
     lower = {k.name.lower(): k for k in kinds}
@@ -237,7 +245,7 @@ def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]
 
 
 def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
-    content = pruned(document.content, kind.model)
+    content = validation.pruned(document.content, kind.model)
     subject = f"{kind.name}/{_name_in(content, kind)}"
     made: Any = None
     for each in checked(content, kind, lambda path: document.place(subject, path)):
@@ -248,7 +256,7 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
     if made is None:
         return
     struct = _STRUCTS.get(kind.model)
-    read: Read[Any] = Read(object_from(content, struct) if struct else made, kind, document)
+    read: Read[Any] = Read(structs.object_from(content, struct) if struct else made, kind, document)
     if not kind.is_namespaced and "namespace" in made.metadata.model_fields_set:
         yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")
     yield read

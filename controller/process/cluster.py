@@ -11,20 +11,10 @@ from uuid import uuid4
 from cluster.errors import ActionError, Mistake, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.kube.api_server import RequestListener
+from controller.kube import api_server, connection, credentials, leader_election, loop_thread, sender
 from controller.kube.cache import Cache, WatchSurroundings as Watching
-from controller.kube.connection import connect
-from controller.kube.credentials import ApiAccess
-from controller.kube.leader_election import Leadership
-from controller.kube.loop_thread import LoopThread
 from controller.kube.request import ApiRequest
-from controller.kube.sender import Applier, Fence
-from controller.kube_world import cached_view
-from controller.kube_world.observer import empty_caches, follow
-from controller.kube_world.planning_view import PlanningView
-from controller.kube_world.refusals import FAILED_PODS
-from controller.kube_world.reservations import Reservations
-from controller.kube_world.world import KubernetesWorld
+from controller.kube_world import cached_view, observer, planning_view, refusals, reservations, world
 from controller.loops.loop import ControlLoop, CycleTrigger, LoopClocks, LoopContext
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Outcome
@@ -53,7 +43,7 @@ def boot_time_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class WatchedCluster(RequestListener):
+class WatchedCluster(api_server.RequestListener):
     """Connection to the API server, the Lease, and all watches, in an event loop of their own."""
 
     def __init__(
@@ -67,13 +57,13 @@ class WatchedCluster(RequestListener):
         """loops: their watches and facts join the others. stack: ends the watches, then releases the Lease."""
         self._loops, self._meter = loops, meter
         self.trigger = CycleTrigger()
-        self.thread = LoopThread("kubernetes")
+        self.thread = loop_thread.LoopThread("kubernetes")
         stack.callback(self.thread.close)
         foresee_requests(meter)
-        access = ApiAccess(kubeconfig=settings.kubeconfig, context=settings.context)
-        self.connection = self.thread.run(connect(access, time.monotonic, self))
+        access = credentials.ApiAccess(kubeconfig=settings.kubeconfig, context=settings.context)
+        self.connection = self.thread.run(connection.connect(access, time.monotonic, self))
         stack.callback(lambda: self.thread.run_within(self.connection.close(), 1.0))
-        self.leadership = Leadership(
+        self.leadership = leader_election.Leadership(
             self.connection,
             namespace=settings.lease.namespace,
             name=settings.lease.name,
@@ -82,7 +72,7 @@ class WatchedCluster(RequestListener):
             wall_clock=time.time,
         )
         changed = self.trigger.changed
-        self.caches = empty_caches(
+        self.caches = observer.empty_caches(
             changed,
             with_devices=cached_view.allocates_claims(settings),
             kinds=registries.kinds,
@@ -90,16 +80,16 @@ class WatchedCluster(RequestListener):
         )
         deployments, failed, quotas = (
             Cache(cached_view.DEPLOYMENTS, changed),
-            Cache(FAILED_PODS, changed),
+            Cache(refusals.FAILED_PODS, changed),
             Cache(cached_view.QUOTAS, changed),
         )
         of_loops = (cache for each in loops for cache in each.caches)
         self._watched = (*self.caches.each, deployments, failed, quotas, *of_loops)
         around = Watching(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
-        stack.callback(self.thread.begin(follow(self._watched, self.connection, around)).cancel)
+        stack.callback(self.thread.begin(observer.follow(self._watched, self.connection, around)).cancel)
         stack.callback(lambda: self.thread.run_within(self.leadership.release(), SHUTDOWN_S))
         stack.callback(self.thread.begin(self.leadership.campaign()).cancel)
-        self.reservations = Reservations(time.monotonic, settings.release_deadline_s)
+        self.reservations = reservations.Reservations(time.monotonic, settings.release_deadline_s)
         self.observer = cached_view.observer_from(
             settings,
             self.caches,
@@ -164,21 +154,21 @@ class ClusterWriter:
     def __init__(self, settings: OperatorSettings, cluster: WatchedCluster, meter: Meter, stack: ExitStack) -> None:
         """stack: ends the writing of Events."""
         self._settings, self._cluster, self._meter, self._stack = settings, cluster, meter, stack
-        self._applier = Applier(cluster.connection, cluster)
+        self._applier = sender.Applier(cluster.connection, cluster)
         self._reports = replace(self._applier, concurrency=AT_A_TIME)
         self._events = Events(self._reports, cluster.view.uid, time.time, self.epoch, settings.identity)
         stack.callback(cluster.thread.begin(self._events.write()).cancel)
-        self._fence = Fence(cluster.connection, settings.lease.namespace, time.monotonic)
+        self._fence = sender.Fence(cluster.connection, settings.lease.namespace, time.monotonic)
         published = PublishedLimits() if settings.autoscaler.config_maps else None
         self._own_jobs = reports_on(cluster.observer, cluster.caches, cluster.is_running, published)
-        planning = PlanningView(
+        planning = planning_view.PlanningView(
             cluster.view,
             cached_view.pools_from(settings),
             clock=time.monotonic,
             device_classes=cached_view.device_classes_from(settings),
             reservations=cluster.reservations,
         )
-        self.world = KubernetesWorld(
+        self.world = world.KubernetesWorld(
             planning,
             self._applier,
             cluster.thread.run,

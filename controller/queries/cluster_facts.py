@@ -12,10 +12,7 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.model_service import KIND as SERVICE
 from controller.api.rbac import Permission, needed
 from controller.api.scaling_policy import KIND as SCALING_POLICY
-from controller.kube import crud
-from controller.kube.api_server import ApiServer
-from controller.kube.discovery import discover
-from controller.kube.request import KubeReadError, KubeWriteError
+from controller.kube import api_server, crud, discovery, request
 from controller.queries.doctor import InstallationFacts
 from controller.queries.doctor_scaling import ScalingFacts
 from controller.queries.installation import Installation, find_installation
@@ -30,14 +27,14 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 METRICS_PORT = 8080
 
 
-async def gather_facts(connection: ApiServer, clock: Clock = time.time) -> InstallationFacts:
+async def gather_facts(connection: api_server.ApiServer, clock: Clock = time.time) -> InstallationFacts:
     """All facts that the checks need. Raises KubeReadError when the server does not respond at all."""
     unread: dict[str, str] = {}
 
     async def read_or(check: str, work: Awaitable[T], otherwise: T) -> T:
         try:
             return await work
-        except (KubeReadError, KubeWriteError) as error:
+        except (request.KubeReadError, request.KubeWriteError) as error:
             if error.refusal.status == 0:
                 raise
             unread[check] = error.refusal.words
@@ -95,7 +92,7 @@ def skew_s(date: str | None, at_s: float) -> float | None:
     return at_s - server_s if at_s < server_s else max(0.0, at_s - server_s - 1.0)
 
 
-async def _crds(connection: ApiServer) -> dict[str, Object]:
+async def _crds(connection: api_server.ApiServer) -> dict[str, Object]:
     found: dict[str, Object] = {}
     for kind in OWN_KINDS:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.definition}"
@@ -104,10 +101,10 @@ async def _crds(connection: ApiServer) -> dict[str, Object]:
     return found
 
 
-async def _scaling(connection: ApiServer, installation: Installation) -> ScalingFacts:
+async def _scaling(connection: api_server.ApiServer, installation: Installation) -> ScalingFacts:
     """ScalingPolicies, with the operator's permissions on their targets."""
     policies = tuple(await crud.list_all(connection, SCALING_POLICY.path))
-    discovered = await discover(connection) if policies else None
+    discovered = await discovery.discover(connection) if policies else None
     wanted: list[tuple[str, Permission]] = []
     unknown: dict[str, str] = {}
     for policy in policies:
@@ -133,16 +130,16 @@ async def _scaling(connection: ApiServer, installation: Installation) -> Scaling
     )
 
 
-async def _slices(connection: ApiServer) -> int | None:
+async def _slices(connection: api_server.ApiServer) -> int | None:
     try:
         return len(await crud.list_all(connection, "/apis/resource.k8s.io/v1/resourceslices"))
-    except KubeReadError as error:
+    except request.KubeReadError as error:
         if error.refusal.status == NOT_FOUND:
             return None
         raise
 
 
-async def _allowed(connection: ApiServer, installation: Installation) -> dict[tuple[str, Permission], bool]:
+async def _allowed(connection: api_server.ApiServer, installation: Installation) -> dict[tuple[str, Permission], bool]:
     """Permissions of the operator's service account; without an operator, those of the caller, who would run it."""
     wanted = list(
         needed(
@@ -159,7 +156,7 @@ async def _allowed(connection: ApiServer, installation: Installation) -> dict[tu
     return dict(zip(wanted, answers, strict=True))
 
 
-async def _may(connection: ApiServer, permission: Permission, account: str) -> bool:
+async def _may(connection: api_server.ApiServer, permission: Permission, account: str) -> bool:
     resource, _, subresource = permission.resource.partition("/")
     attributes = {
         "verb": permission.verb,
@@ -180,7 +177,7 @@ async def _may(connection: ApiServer, permission: Permission, account: str) -> b
     return bool(crud.decoded(REVIEWS, answer).get("status", {}).get("allowed"))
 
 
-async def _metrics(connection: ApiServer, installation: Installation) -> dict[str, str]:
+async def _metrics(connection: api_server.ApiServer, installation: Installation) -> dict[str, str]:
     """Error of reading the metrics of each running operator pod through the API server; "" when it succeeded."""
     port = (installation.settings or {}).get("metrics_port") or METRICS_PORT
     found: dict[str, str] = {}
@@ -192,6 +189,6 @@ async def _metrics(connection: ApiServer, installation: Installation) -> dict[st
         try:
             body = await connection.read(path)
             found[f"{namespace}/{name}"] = "" if b"tonnage_" in body else "it does not serve Tonnage's metrics"
-        except KubeReadError as error:
+        except request.KubeReadError as error:
             found[f"{namespace}/{name}"] = f"its metrics cannot be read: {error.refusal.words}"
     return found

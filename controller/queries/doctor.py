@@ -7,11 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from cluster.snapshot import Snapshot
+from controller.api import kinds, rbac, structs
 from controller.api.crds import crd
-from controller.api.kinds import OWN_KINDS
 from controller.api.labels import VERSION
-from controller.api.rbac import Permission
-from controller.api.structs import Pod
 from controller.kube.request import NOT_INSTALLED
 from controller.kube_world.cached_view import seen_pod
 from controller.placers import pool_mode, requested_mode
@@ -43,7 +41,7 @@ class InstallationFacts:
     crds: Mapping[str, Object] = field(default_factory=dict)
     """CustomResourceDefinitions by name."""
     installation: Installation = field(default_factory=Installation)
-    allowed: Mapping[tuple[str, Permission], bool] = field(default_factory=dict)
+    allowed: Mapping[tuple[str, rbac.Permission], bool] = field(default_factory=dict)
     """Whether the account `allowed_to` has a permission, by (feature, permission)."""
     allowed_to: str = ""
     """Account whose permissions were checked; empty: none were."""
@@ -51,7 +49,7 @@ class InstallationFacts:
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Error of reading the metrics, or "", by operator pod."""
     snapshot: Snapshot | None = None
-    pods: Mapping[str, Pod] = field(default_factory=dict)
+    pods: Mapping[str, structs.Pod] = field(default_factory=dict)
     """Pods that have not ended, by `namespace/name`."""
     scaling: ScalingFacts = field(default_factory=ScalingFacts)
     dra_slices: int | None = None
@@ -115,10 +113,10 @@ def _clock(facts: InstallationFacts) -> Iterator[CheckResult]:
 
 
 def _crds(facts: InstallationFacts) -> Iterator[CheckResult]:
-    if missing := [kind.definition for kind in OWN_KINDS if kind.definition not in facts.crds]:
+    if missing := [kind.definition for kind in kinds.OWN_KINDS if kind.definition not in facts.crds]:
         words = f"{few(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
         yield CheckResult("crds", "failure", words, INSTALL)
-    for kind in OWN_KINDS:
+    for kind in kinds.OWN_KINDS:
         name = kind.definition
         stored = facts.crds.get(name)
         if stored is None:

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cluster.actions import Bind, Evict
-from cluster.changes import cordoned
-from cluster.nodes import HOSTNAME_LABEL
-from cluster.snapshot import PENDING, Snapshot
+from cluster import actions, changes, nodes, snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.kube import crud
 from controller.kube.api_server import ApiServer
@@ -119,7 +116,7 @@ def _fate(pod: Object, consent: Consent) -> tuple[Fate, str]:
     return "leaves", "" if owner else "no controller recreates it"
 
 
-def drain_preview(now: Snapshot, node: str, leaving: Sequence[NodePod], packer_of: PackerOf) -> DrainPreview:
+def drain_preview(now: snapshot.Snapshot, node: str, leaving: Sequence[NodePod], packer_of: PackerOf) -> DrainPreview:
     """Where the packer would place the evicted pods, with the node cordoned and without preemption.
 
     packer_of: creates the packing engine for a snapshot. Pods that are not in the snapshot, because they have ended,
@@ -127,9 +124,9 @@ def drain_preview(now: Snapshot, node: str, leaving: Sequence[NodePod], packer_o
     """
     known = {pod.full_name for pod in leaving if pod.full_name in now.pods.names}
     pinned = [pod.full_name for pod in leaving if pod.is_pinned and pod.full_name in known]
-    after = _unpinned(cordoned(now, node), pinned).after(Evict(name, node) for name in sorted(known))
+    after = _unpinned(changes.cordoned(now, node), pinned).after(actions.Evict(name, node) for name in sorted(known))
     plan = pack(after, packer_of(after), preempt=False)
-    binds = {step.action.pod: step.action for step in plan.steps() if isinstance(step.action, Bind)}
+    binds = {step.action.pod: step.action for step in plan.steps() if isinstance(step.action, actions.Bind)}
     reasons = {each.workload: each.reason.words for each in plan.unplaced}
     seats = []
     for pod in leaving:
@@ -141,29 +138,29 @@ def drain_preview(now: Snapshot, node: str, leaving: Sequence[NodePod], packer_o
     return DrainPreview(tuple(seats), tuple(_concerned(now, leaving, seats)))
 
 
-def _unpinned(now: Snapshot, names: Sequence[str]) -> Snapshot:
+def _unpinned(now: snapshot.Snapshot, names: Sequence[str]) -> snapshot.Snapshot:
     """The snapshot with these pods free to run on any node that their original specs allow."""
     pods = now.pods
     shapes, shape = list(pods.shapes), pods.shape.copy()
     for name in names:
         row = pods.names.row(name)
         assert row is not None  # noqa: S101  # the caller has checked
-        terms = tuple(tuple(r for r in term if r.key != HOSTNAME_LABEL) for term in shapes[shape[row]].node_terms)
+        terms = tuple(tuple(r for r in term if r.key != nodes.HOSTNAME_LABEL) for term in shapes[shape[row]].node_terms)
         shapes.append(replace(shapes[shape[row]], node_terms=terms if all(terms) else ()))
         shape[row] = len(shapes) - 1
     return replace(now, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
 
 
-def _concerned(now: Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPlace]) -> Iterator[str]:
+def _concerned(now: snapshot.Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPlace]) -> Iterator[str]:
     placed = {seat.pod for seat in seats if seat.node}
     for gang, count in sorted(Counter(pod.gang for pod in leaving if pod.gang).items()):
         again = sum(1 for pod in leaving if pod.gang == gang and pod.full_name in placed)
         row, present = next((n for n, each in enumerate(now.gangs) if each.name == gang), None), ""
         if row is not None:
-            running = int(((now.pods.gang == row) & (now.pods.node != PENDING)).sum())
+            running = int(((now.pods.gang == row) & (now.pods.node != snapshot.PENDING)).sum())
             present = f" of {running} that run, {now.gangs[row].min_members} must run together"
         yield f"Gang/{gang} loses {count} members{present}; {again} of them can start elsewhere"
-    runs = now.pods.node != PENDING
+    runs = now.pods.node != snapshot.PENDING
     for service, count in sorted(Counter(pod.service for pod in leaving if pod.service).items()):
         running = sum(1 for owner, is_there in zip(now.pods.owner, runs, strict=True) if is_there and owner == service)
         again = sum(1 for pod in leaving if pod.service == service and pod.full_name in placed)

@@ -18,11 +18,8 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 from pydantic import ValidationError
 
-from cluster.actions import Action
-from cluster.errors import UNREADABLE, ConfigError, Mistake
-from cluster.field_errors import setting_mistakes
+from cluster import actions, errors, field_errors, plans
 from cluster.frame import FrameError
-from cluster.plans import Plan, Step
 from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.brain.frames import plan_from_frame, snapshot_from_frame
@@ -64,8 +61,8 @@ class RecordedCycle:
 
     entry: CycleEntry
     snapshot: Snapshot
-    wanted: Plan
-    guarded: Plan
+    wanted: plans.Plan
+    guarded: plans.Plan
     outcome: Outcome
 
 
@@ -98,16 +95,20 @@ class Bundle:
         except FrameError as error:
             place = f"{self.name}, cycle {entry.number}"
             remedy = f"use Tonnage {self.about.version}, which wrote it; this is {VERSION}"
-            raise ConfigError(Mistake(place, str(error), remedy)) from error
+            raise errors.ConfigError(errors.Mistake(place, str(error), remedy)) from error
 
     def _frame(self, name: str) -> bytes:
         try:
             frame = gzip.decompress(self.files[f"{FRAMES}{name}.gz"])
         except (OSError, EOFError, zlib.error) as error:
-            raise ConfigError(Mistake(f"{self.name}, {FRAMES}{name}.gz", f"is not a gzip file: {error}")) from error
+            raise errors.ConfigError(
+                errors.Mistake(f"{self.name}, {FRAMES}{name}.gz", f"is not a gzip file: {error}")
+            ) from error
         if digest(frame) != name:
-            raise ConfigError(
-                Mistake(f"{self.name}, {FRAMES}{name}.gz", "does not match the digest in its name", "copy it again")
+            raise errors.ConfigError(
+                errors.Mistake(
+                    f"{self.name}, {FRAMES}{name}.gz", "does not match the digest in its name", "copy it again"
+                )
             )
         return frame
 
@@ -147,20 +148,22 @@ def read_bundle(content: bytes, name: str = "bundle") -> Bundle:
     """Bundle from these bytes, compressed or not. Raises ConfigError if invalid, truncated or of another format."""
     files = _files(content, name)
     if ABOUT not in files or CYCLES not in files:
-        raise ConfigError(
-            Mistake(name, f"has no {ABOUT if ABOUT not in files else CYCLES}", "check that it is a support bundle")
+        raise errors.ConfigError(
+            errors.Mistake(
+                name, f"has no {ABOUT if ABOUT not in files else CYCLES}", "check that it is a support bundle"
+            )
         )
     form = _decoded(files[ABOUT], dict[str, Any], f"{name}, {ABOUT}").get("form")
     if form != FORM:
         problem = f"has format {form!r}, this version of Tonnage reads {FORM}"
-        raise ConfigError(Mistake(name, problem, "use the version of Tonnage that wrote it"))
+        raise errors.ConfigError(errors.Mistake(name, problem, "use the version of Tonnage that wrote it"))
     made = _decoded(files[ABOUT], About, f"{name}, {ABOUT}")
     entries = _decoded(files[CYCLES], tuple[CycleEntry, ...], f"{name}, {CYCLES}")
     for entry in entries:
         for each in entry.frames:
             if f"{FRAMES}{each}.gz" not in files:
-                raise ConfigError(
-                    Mistake(f"{name}, cycle {entry.number}", "its frames are missing", "download it again")
+                raise errors.ConfigError(
+                    errors.Mistake(f"{name}, cycle {entry.number}", "its frames are missing", "download it again")
                 )
     return Bundle(made, entries, files, name)
 
@@ -179,7 +182,9 @@ def _files(content: bytes, name: str) -> dict[str, bytes]:
             files = {each.name: tar.extractfile(each) for each in tar if each.isfile()}
             return {each: b"" if file is None else file.read() for each, file in files.items()}
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise ConfigError(Mistake(name, f"is not a tar file: {error}", "check that it is a support bundle")) from error
+        raise errors.ConfigError(
+            errors.Mistake(name, f"is not a tar file: {error}", "check that it is a support bundle")
+        ) from error
 
 
 def _json(value: Any) -> bytes:
@@ -189,9 +194,9 @@ def _json(value: Any) -> bytes:
 def _decoded(content: bytes, kind: Any, place: str) -> Any:
     try:
         return msgspec.json.decode(content, type=kind)
-    except UNREADABLE as error:
-        raise ConfigError(
-            Mistake(place, f"cannot be read: {error}", "use the version of Tonnage that wrote it")
+    except errors.UNREADABLE as error:
+        raise errors.ConfigError(
+            errors.Mistake(place, f"cannot be read: {error}", "use the version of Tonnage that wrote it")
         ) from error
 
 
@@ -231,7 +236,9 @@ def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[
     try:
         return GivenSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
     except ValidationError as error:
-        raise ConfigError(tuple(setting_mistakes(error, "settings of the bundle", OperatorSettings))) from error
+        raise errors.ConfigError(
+            tuple(field_errors.setting_mistakes(error, "settings of the bundle", OperatorSettings))
+        ) from error
 
 
 def _remove(document: dict[str, Any], path: tuple[Any, ...]) -> None:
@@ -252,8 +259,8 @@ Key = tuple[str, str]
 class Changed:
     """Action of both plans on the same object, with different values."""
 
-    before: Step
-    after: Step
+    before: plans.Step
+    after: plans.Step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,10 +268,10 @@ class Replayed:
     """One recorded cycle, with the decisions that would be made now."""
 
     entry: CycleEntry
-    before: Plan
-    after: Plan
-    added: tuple[Step, ...]
-    removed: tuple[Step, ...]
+    before: plans.Plan
+    after: plans.Plan
+    added: tuple[plans.Step, ...]
+    removed: tuple[plans.Step, ...]
     changed: tuple[Changed, ...]
 
     @property
@@ -289,7 +296,7 @@ def replayed(cycles: Iterable[RecordedCycle], brain: Brain, limits: Limits, dead
         yield compared(cycle, guard(cycle.snapshot, brain.plan(cycle.snapshot, deadline_s), limits))
 
 
-def compared(cycle: RecordedCycle, after: Plan) -> Replayed:
+def compared(cycle: RecordedCycle, after: plans.Plan) -> Replayed:
     """Comparison of the recorded, guarded plan with another one for the same snapshot."""
     old, new = _by_key(cycle.guarded), _by_key(after)
     return Replayed(
@@ -304,16 +311,16 @@ def compared(cycle: RecordedCycle, after: Plan) -> Replayed:
     )
 
 
-def unplaced_of(plan: Plan) -> Mapping[str, str]:
+def unplaced_of(plan: plans.Plan) -> Mapping[str, str]:
     """Reason code, by workload."""
     return {each.workload: each.reason.code for each in plan.unplaced}
 
 
-def _by_key(plan: Plan) -> dict[Key, Step]:
+def _by_key(plan: plans.Plan) -> dict[Key, plans.Step]:
     return {key_of(step.action): step for step in plan.steps()}
 
 
-def key_of(action: Action) -> Key:
+def key_of(action: actions.Action) -> Key:
     """Key of an action, whose first field names the object that it changes."""
     about: Any = getattr(action, fields(action)[0].name)
     return type(action).__name__, str(about)

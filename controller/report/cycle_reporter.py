@@ -4,10 +4,7 @@ from collections import Counter
 
 from structlog.typing import FilteringBoundLogger
 
-from cluster.actions import ACTIONS
-from cluster.clock import Clock
-from cluster.errors import ObservationError
-from cluster.plans import Certificate, Finding
+from cluster import actions, clock, errors, plans
 from controller.cycle import STAGES, Cycle
 from controller.deciders.pipeline import DECIDER_FAILED, ORDER
 from controller.guard import REASONS
@@ -26,7 +23,7 @@ RESULT_OF = {
 STUCK = "stuck"
 """Result label of a failed rollback."""
 ROLLBACKS = ("GangTakenBack", "MemberLost", "NotBound")
-"""Codes of the reasons for rollbacks (controller/deciders/closing.py, controller/deciders/closing.py)."""
+"""Codes of the reasons for rollbacks (controller/deciders/closing.py)."""
 
 PLANNERS = ("ray", "local")
 FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost", "garbled", "infeasible")
@@ -47,14 +44,14 @@ class CycleReporter:
     now_s: clock for the time of the last cycle, seconds since the epoch.
     """
 
-    def __init__(self, meter: Meter, log: FilteringBoundLogger, now_s: Clock) -> None:
+    def __init__(self, meter: Meter, log: FilteringBoundLogger, now_s: clock.Clock) -> None:
         self._meter, self._log, self._now_s = meter, log, now_s
         self._cycles = 0
         self._since_s: dict[str, float] = {}
-        self._batch: Certificate | None = None
-        self._findings: tuple[Finding, ...] = ()
+        self._batch: plans.Certificate | None = None
+        self._findings: tuple[plans.Finding, ...] = ()
         self._undone: tuple[Undone, ...] = ()
-        kinds = [kind.__name__ for kind in ACTIONS]
+        kinds = [kind.__name__ for kind in actions.ACTIONS]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
         meter.foresee("tonnage_plans_out_of_time_total", OUT_OF_TIME)
@@ -113,7 +110,7 @@ class CycleReporter:
         self._meter.publish(samples_of(cycle, self._since_s, self._batch))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
 
-    def report_blind(self, error: ObservationError) -> None:
+    def report_blind(self, error: errors.ObservationError) -> None:
         """Report a cycle that could not observe the cluster and decided nothing."""
         self._cycles += 1
         self._log.warning("the cluster could not be observed", cycle=self._cycles, why=str(error))

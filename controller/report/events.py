@@ -16,11 +16,7 @@ from cluster.clock import Clock
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.api.conditions import BAD_INPUT
-from controller.api.foreign_kinds import FOREIGN_KINDS, gang_object
-from controller.api.kinds import KINDS
-from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
-from controller.api.validation import words_of
+from controller.api import conditions, foreign_kinds, kinds, labels, validation
 from controller.deciders.closing import PODS_REFUSED
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier, Write
@@ -100,7 +96,7 @@ def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -
             yield ReportedDecision(kind, name, "HoldingBack", finding.reason, is_warning=True, event="HeldBack")
     for unplaced in plan.unplaced:
         kind, _, name = unplaced.workload.partition("/")
-        kind, name = gang_object(name) if kind == "Gang" else (kind, name)
+        kind, name = foreign_kinds.gang_object(name) if kind == "Gang" else (kind, name)
         if unplaced.reason.code not in NO_EVENT:
             yield ReportedDecision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
 
@@ -110,15 +106,15 @@ def refusals_of(snapshot: Snapshot, mistakes: Iterable[Mistake], plan: Plan) -> 
 
     mistakes: of the whole cluster. plan: refuses services for what only planning finds.
     """
-    found = {about: words_of(wrong) for about, wrong in by_object(mistakes).items()}
+    found = {about: validation.words_of(wrong) for about, wrong in by_object(mistakes).items()}
     for service in plan.services:
-        if service.refusal is not None and service.refusal.code == BAD_INPUT:
+        if service.refusal is not None and service.refusal.code == conditions.BAD_INPUT:
             found.setdefault(f"ModelService/{service.service}", service.refusal.words)
     for about, words in sorted(found.items()):
         kind, _, name = about.partition("/")
         if kind == "Pod" and snapshot.pods.names.row(name) is not None:
             continue
-        yield ReportedDecision(kind, name, "Accepting", Reason(BAD_INPUT, words), is_warning=True)
+        yield ReportedDecision(kind, name, "Accepting", Reason(conditions.BAD_INPUT, words), is_warning=True)
 
 
 def _of_gang(action: Action, gang_of: GangOf) -> tuple[str, str] | None:
@@ -139,14 +135,20 @@ def _gang_decision(gang: str, action: str, done: Sequence[Step], undone: Sequenc
         first = undone[0].reason
         words = f"{len(undone)} of {len(done) + len(undone)} members failed; the first: {first.words}"
         return ReportedDecision(
-            *gang_object(gang), action, Reason(first.code, words), is_warning=True, event=f"Failed{action}"
+            *foreign_kinds.gang_object(gang),
+            action,
+            Reason(first.code, words),
+            is_warning=True,
+            event=f"Failed{action}",
         )
     seats = (change for step in done for change in step.action.seat_changes)
     nodes = Counter(seat.node_after or seat.node_before for seat in seats)
     where = ", ".join(f"{node} ({count})" for node, count in sorted(nodes.items()))
     why = done[0].reason
     event = "Started" if action == "Starting" else PREEMPTED if why.code == PREEMPTED else "Stopped"
-    return ReportedDecision(*gang_object(gang), action, why, event=event, where=f"{len(done)} members on {where}")
+    return ReportedDecision(
+        *foreign_kinds.gang_object(gang), action, why, event=event, where=f"{len(done)} members on {where}"
+    )
 
 
 def _step_decision(action: Action, reason: Reason, *, is_warning: bool) -> ReportedDecision:
@@ -185,8 +187,8 @@ KUEUE_GROUP = ("kueue.x-k8s.io/v1beta1", "Workload")
 _REGARDED: Mapping[str, tuple[str, str]] = {
     NAMESPACE: ("v1", NAMESPACE),
     "KueuePodGroup": KUEUE_GROUP,
-    **{kind.called: (kind.api_versions[0], kind.name) for kind in FOREIGN_KINDS},
-    **{kind.name: (kind.api_version, kind.name) for kind in KINDS},
+    **{kind.called: (kind.api_versions[0], kind.name) for kind in foreign_kinds.FOREIGN_KINDS},
+    **{kind.name: (kind.api_version, kind.name) for kind in kinds.KINDS},
 }
 """apiVersion and kind of the objects of Events, by the kind of a decision."""
 
@@ -263,7 +265,7 @@ class Events:
         at_s = self._wall_clock()
         waiting: list[ReportedDecision] = []
         for decision in several:
-            if decision.event == UNPLACED or decision.happened == BAD_INPUT:
+            if decision.event == UNPLACED or decision.happened == conditions.BAD_INPUT:
                 waiting.append(decision)
             else:
                 self._say(decision, at_s)
@@ -368,11 +370,15 @@ def event_write(series: EventSeries, epoch: int, instance: str) -> Write:
     inside, _, name = decision.name.rpartition("/")
     namespace = event_namespace(decision)
     inside = namespace if decision.kind == NAMESPACE else inside
-    version, kind = _REGARDED.get(decision.kind, (API_VERSION, decision.kind))
+    version, kind = _REGARDED.get(decision.kind, (labels.API_VERSION, decision.kind))
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": event_name(series), "namespace": namespace, "annotations": {EPOCH_ANNOTATION: str(epoch)}},
+        "metadata": {
+            "name": event_name(series),
+            "namespace": namespace,
+            "annotations": {labels.EPOCH_ANNOTATION: str(epoch)},
+        },
         "eventTime": _instant(series.began_at_s),
         "type": "Warning" if decision.is_warning else "Normal",
         "reason": decision.happened[:128],
@@ -395,7 +401,7 @@ def series_write(series: EventSeries, epoch: int) -> Write:
     """Write that counts up an existing Event. All its other fields are immutable."""
     namespace = event_namespace(series.decision)
     body = {
-        "metadata": {"annotations": {EPOCH_ANNOTATION: str(epoch)}},
+        "metadata": {"annotations": {labels.EPOCH_ANNOTATION: str(epoch)}},
         "series": {"count": series.count, "lastObservedTime": _instant(series.last_at_s)},
     }
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{event_name(series)}"

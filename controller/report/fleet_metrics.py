@@ -5,12 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from cluster.arrays import FloatArray
-from cluster.autoscaling import ConcurrencyLimit, Scaler
-from cluster.changes import instance_type_of
-from cluster.plans import Certificate, Finding
-from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import WHOLE_GPU_MILLI, InstanceType
+from cluster import arrays, autoscaling, changes, plans, snapshot, workloads
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
 from controller.report.scaling_status import NO_LIMITS, limit_of
@@ -23,7 +18,7 @@ COSTS = {"cost_per_hour": "chosen", "cost_one_fewer": "one_fewer", "cost_one_mor
 
 
 def samples_of_scaling(
-    now: Snapshot, findings: Iterable[Finding], limits: Iterable[ConcurrencyLimit] = ()
+    now: snapshot.Snapshot, findings: Iterable[plans.Finding], limits: Iterable[autoscaling.ConcurrencyLimit] = ()
 ) -> Iterator[Sample]:
     """Gauges of every policy that is not off. findings, limits: of the plan."""
     found = {each.about: each.reason for each in findings}
@@ -68,7 +63,7 @@ def samples_of_scaling(
                     yield Sample("tonnage_scaling_limited", (policy, limit), 1)
 
 
-def _concurrency(scaler: Scaler, decided: int | None) -> Iterator[Sample]:
+def _concurrency(scaler: autoscaling.Scaler, decided: int | None) -> Iterator[Sample]:
     tuning = scaler.concurrency
     if tuning is None:
         return
@@ -86,15 +81,17 @@ IsRunning = Callable[[str], bool]
 """Whether a pod is running, not only bound."""
 
 
-def running_instances(now: Snapshot, is_running: IsRunning | None = None) -> Mapping[str, Counter[InstanceType]]:
+def running_instances(
+    now: snapshot.Snapshot, is_running: IsRunning | None = None
+) -> Mapping[str, Counter[workloads.InstanceType]]:
     """Number of instances on nodes by service, which need not exist, and instance type. is_running: the others do not
     count."""
-    found: dict[str, Counter[InstanceType]] = {}
-    types = [instance_type_of(shape) for shape in now.pods.shapes]
+    found: dict[str, Counter[workloads.InstanceType]] = {}
+    types = [changes.instance_type_of(shape) for shape in now.pods.shapes]
     pods = zip(now.pods.owner, now.pods.shape.tolist(), now.pods.node.tolist(), strict=True)
     for row, (owner, shape, node) in enumerate(pods):
         kind = types[shape]
-        if owner and kind and node != PENDING and (is_running is None or is_running(now.pods.names[row])):
+        if owner and kind and node != snapshot.PENDING and (is_running is None or is_running(now.pods.names[row])):
             found.setdefault(owner, Counter())[kind] += 1
     return found
 
@@ -105,7 +102,9 @@ MOST_SHOWN = 256
 and each has several series, which Prometheus keeps for hours. Chosen: as many as ScalingPolicies."""
 
 
-def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | None = None) -> tuple[Sample, ...]:
+def samples_of(
+    cycle: Cycle, since_s: Mapping[str, float], batch: plans.Certificate | None = None
+) -> tuple[Sample, ...]:
     """Gauges after a cycle: the cluster after its completed actions.
 
     since_s: time since which each workload is pending; keys `Pod/...` and `Gang/...` (see `pending_since`).
@@ -114,7 +113,7 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
     return tuple(_samples(cycle, since_s, batch))
 
 
-def _samples(cycle: Cycle, since_s: Mapping[str, float], proof: Certificate | None) -> Iterator[Sample]:
+def _samples(cycle: Cycle, since_s: Mapping[str, float], proof: plans.Certificate | None) -> Iterator[Sample]:
     now = left_behind(cycle)
     yield from _devices(now)
     open_nodes, pending = int(now.nodes.schedulable.sum()), len(now.pods.pending)
@@ -146,12 +145,12 @@ def _samples(cycle: Cycle, since_s: Mapping[str, float], proof: Certificate | No
     yield from samples_of_scaling(now, cycle.plan.findings, cycle.plan.limits)
 
 
-def left_behind(cycle: Cycle) -> Snapshot:
+def left_behind(cycle: Cycle) -> snapshot.Snapshot:
     """Snapshot after the cycle's completed actions, before it is observed again."""
     return cycle.snapshot.after(step.action for step in cycle.outcome.done)
 
 
-def pending_since(now: Snapshot, before: Mapping[str, float]) -> dict[str, float]:
+def pending_since(now: snapshot.Snapshot, before: Mapping[str, float]) -> dict[str, float]:
     """Time since which each pending pod and gang waits: from `before`, or that of this snapshot."""
     waiting = [f"Pod/{now.pods.names[row]}" for row in now.pods.pending.tolist()]
     waiting += [
@@ -160,9 +159,9 @@ def pending_since(now: Snapshot, before: Mapping[str, float]) -> dict[str, float
     return {workload: before.get(workload, now.at_s) for workload in waiting}
 
 
-def _devices(now: Snapshot) -> Iterator[Sample]:
+def _devices(now: snapshot.Snapshot) -> Iterator[Sample]:
     nodes = now.nodes
-    idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
+    idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) / workloads.WHOLE_GPU_MILLI
     stranded = stranded_devices(now)
     for number, gpu_type in enumerate(now.gpu_types):
         mine = nodes.gpu_type == number
@@ -180,7 +179,7 @@ def _devices(now: Snapshot) -> Iterator[Sample]:
             yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), cost)
 
 
-def stranded_devices(now: Snapshot) -> FloatArray:
+def stranded_devices(now: snapshot.Snapshot) -> arrays.FloatArray:
     """Expected number of idle devices of each node that typical pods cannot use. Shape (nodes,).
 
     Typical pods are the current pods with GPUs, running or pending; without any, no device is stranded.
@@ -190,19 +189,19 @@ def stranded_devices(now: Snapshot) -> FloatArray:
         return np.zeros(len(now.nodes))
     free = now.free()
     fragment = Fragmentation(usual, now.gpu_type_names).of_states(now.nodes.gpu_type, free.cpu_milli, free.gpu_milli)
-    return np.asarray(fragment, dtype=np.float64) / WHOLE_GPU_MILLI
+    return np.asarray(fragment, dtype=np.float64) / workloads.WHOLE_GPU_MILLI
 
 
-def _gang_states(now: Snapshot) -> list[str]:
+def _gang_states(now: snapshot.Snapshot) -> list[str]:
     pods, states = now.pods, []
     for number, gang in enumerate(now.gangs):
         mine = pods.node[pods.gang == number]
-        running = int((mine != PENDING).sum())
+        running = int((mine != snapshot.PENDING).sum())
         states.append("running" if running >= gang.min_members else "pending" if len(mine) else "empty")
     return states
 
 
-def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
+def _services(cycle: Cycle, now: snapshot.Snapshot) -> Iterator[Sample]:
     found = running_instances(now).items()
     running = {(owner, kind.name): count for owner, kinds in found for kind, count in kinds.items()}
     shown = first_by_name({each.service for each in cycle.plan.services}.union(name for name, _ in running), MOST_SHOWN)

@@ -8,9 +8,7 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import ExcInfo, FilteringBoundLogger, Processor
 
-from cluster.actions import Action
-from cluster.errors import TonnageError
-from cluster.plans import Finding, Reason
+from cluster import actions, errors, plans
 from controller.cycle import Cycle
 from controller.ports import Undone
 
@@ -27,7 +25,7 @@ def told_of(exc_info: ExcInfo) -> list[dict[str, Any]]:
     The text of any other error may quote what a tenant wrote, as that of a KeyError does, and locals would hold it.
     """
     stacks = _STACKS(exc_info)
-    _leave_out_texts(stacks, _names_of(TonnageError))
+    _leave_out_texts(stacks, _names_of(errors.TonnageError))
     return stacks
 
 
@@ -137,7 +135,7 @@ def _failure_of(undone: Undone) -> tuple[str, str, str]:
     return type(undone.step.action).__name__, undone.step.action.subject, undone.reason.words
 
 
-def log_findings(log: FilteringBoundLogger, before: Sequence[Finding], now: Sequence[Finding]) -> None:
+def log_findings(log: FilteringBoundLogger, before: Sequence[plans.Finding], now: Sequence[plans.Finding]) -> None:
     """Log one line for each finding that is new since the preceding cycle, and one for each that has ended."""
     known, found = ({(each.about, each.reason.code) for each in findings} for findings in (before, now))
     for each in now:
@@ -147,7 +145,7 @@ def log_findings(log: FilteringBoundLogger, before: Sequence[Finding], now: Sequ
         log.info("found no longer", about=about, finding=code)
 
 
-def _about(action: Action, reason: Reason) -> dict[str, object]:
+def _about(action: actions.Action, reason: plans.Reason) -> dict[str, object]:
     """Fields of an action and its reason, without the reason's figures, which `tonnage explain` shows."""
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in action.values().items()}
     return {"action": type(action).__name__, **plain, "reason": reason.code}

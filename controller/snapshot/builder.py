@@ -15,12 +15,9 @@ from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
-from controller.api import gang, gpu_type, model_profile, model_service
-from controller.api.foreign_kinds import gang_object
+from controller.api import foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
-from controller.api.labels import SCHEDULER_NAME
-from controller.api.structs import Node, Pod
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups
@@ -65,7 +62,7 @@ class SnapshotBuilder:
 
     def __init__(
         self,
-        is_ours: Callable[[Pod], bool] = lambda _: True,
+        is_ours: Callable[[structs.Pod], bool] = lambda _: True,
         facts: tuple[Fact, ...] = FACTS,
         *,
         groups_others: bool = True,
@@ -79,18 +76,18 @@ class SnapshotBuilder:
         self._groups = Groups()
         self._groups_others = groups_others
         self._pods = PodColumns()
-        self._nodes: dict[str, Read[Node]] = {}
+        self._nodes: dict[str, Read[structs.Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
         self._node_table: tuple[bool, NodeTable] | None = None
         self._own: defaultdict[Kind, dict[str, Read[Any]]] = defaultdict(dict)
         self._types = TypeIndex((), (), {})
         self._own_kinds: _OwnKinds | None = None
 
-    def put_pod(self, read: Read[Pod]) -> None:
+    def put_pod(self, read: Read[structs.Pod]) -> None:
         self._current_own_kinds()
         self._read_pod(read)
 
-    def _read_pod(self, read: Read[Pod]) -> None:
+    def _read_pod(self, read: Read[structs.Pod]) -> None:
         pod, name = read.object, read.name
         if pod.holds_nothing:
             self.remove_pod(name)
@@ -100,7 +97,7 @@ class SnapshotBuilder:
             self._groups.remove_pod(name)
         else:
             # It is a member of its group where that is a gang that Tonnage places, or did.
-            was_placed = pod.metadata.annotations.node is not None or pod.spec.scheduler_name == SCHEDULER_NAME
+            was_placed = pod.metadata.annotations.node is not None or pod.spec.scheduler_name == labels.SCHEDULER_NAME
             is_member = self._groups_others and (was_placed if pod.spec.node_name else self._is_ours(pod))
             self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
             row = row if is_member else replace(row, gang="", group=None)
@@ -117,7 +114,7 @@ class SnapshotBuilder:
         """Kinds of other projects whose objects have all been put."""
         self._groups.read(words)
 
-    def known_pod(self, name: str) -> Pod | None:
+    def known_pod(self, name: str) -> structs.Pod | None:
         """The pod as it was last put; None where there is none."""
         read = self._pods.reads.get(name)
         return read.object if read else None
@@ -126,11 +123,11 @@ class SnapshotBuilder:
         self._pods.remove(name)
         self._groups.remove_pod(name)
 
-    def put_node(self, read: Read[Node]) -> None:
+    def put_node(self, read: Read[structs.Node]) -> None:
         self._current_own_kinds()
         self._read_node(read)
 
-    def _read_node(self, read: Read[Node]) -> None:
+    def _read_node(self, read: Read[structs.Node]) -> None:
         row = node_row(read, self._types)
         if row != self._node_rows.get(read.name):
             self._node_table = None
@@ -173,7 +170,7 @@ class SnapshotBuilder:
         left_out = []
         for each in view.dangling:
             if each.kind == "Gang" and not each.read.object.spec.node_name:
-                kind, name = gang_object(each.name)
+                kind, name = foreign_kinds.gang_object(each.name)
                 code, words = "GangMissing", f"there is no {kind} {name}, which says how many pods start together"
                 if each.name in groups.unreadable:
                     code = "GangUnreadable"

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cluster.arrays import IntArray
-from cluster.changes import without_pods
+from cluster import arrays, changes, workloads
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import LeftOut, PodShape
 
 EXCEEDED = "NamespaceBoundExceeded"
 QUOTA_EXCEEDED = "QuotaExceeded"
@@ -50,8 +48,8 @@ def _without(snapshot: Snapshot, left_out: Sequence[tuple[int, str, str]]) -> Sn
     """The snapshot without these pods. left_out: row, code and words of each."""
     if not left_out:
         return snapshot
-    more = (LeftOut(snapshot.pods.names[row], code, words) for row, code, words in left_out)
-    pods = without_pods(snapshot.pods, [row for row, _, _ in left_out])
+    more = (workloads.LeftOut(snapshot.pods.names[row], code, words) for row, code, words in left_out)
+    pods = changes.without_pods(snapshot.pods, [row for row, _, _ in left_out])
     return replace(snapshot, pods=pods, left_out=(*snapshot.left_out, *more))
 
 
@@ -61,7 +59,7 @@ class NamespaceBounds:
 
     most_constraints: int = MOST_CONSTRAINTS
     most_shapes: int = MOST_SHAPES
-    _weights: dict[int, tuple[PodShape, int]] = field(default_factory=dict)
+    _weights: dict[int, tuple[workloads.PodShape, int]] = field(default_factory=dict)
     """(shape, its constraints) by the shape's id."""
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
@@ -99,7 +97,7 @@ class NamespaceBounds:
         )
         return _without(snapshot, [(row, EXCEEDED, words) for row in past])
 
-    def _is_within(self, pods: PodTable, weights: IntArray, rows: list[int]) -> bool:
+    def _is_within(self, pods: PodTable, weights: arrays.IntArray, rows: list[int]) -> bool:
         """Whether these pods are within the bounds of one namespace together."""
         shapes = pods.shape[rows]
         return int(weights[shapes].sum()) <= self.most_constraints and len(np.unique(shapes)) <= self.most_shapes

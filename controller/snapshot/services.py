@@ -8,11 +8,8 @@ import numpy as np
 from msgspec import ValidationError
 
 from autoscaler.demand.lengths import demand_from
-from cluster.arrays import column
-from cluster.changes import instance_type_of
+from cluster import arrays, changes, errors, plans
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
-from cluster.errors import meant
-from cluster.plans import Reason
 from cluster.snapshot import PodTable, Snapshot
 from cluster.workloads import InstanceType, ModelService as Service, Terms, Toleration, instance_type_named
 from controller.api import notation
@@ -48,7 +45,7 @@ def _profiles_of(
     spec = each.object.spec
     if types.named(spec.gpu_type) is None:
         problem = f"there is no GPUType {spec.gpu_type!r}"
-        findings.mistake(each.mistake(("spec", "gpuType"), problem, meant(spec.gpu_type, types.names)))
+        findings.mistake(each.mistake(("spec", "gpuType"), problem, errors.meant(spec.gpu_type, types.names)))
         return []
     instance_type = InstanceType(spec.gpu_type, spec.gpus_per_instance)
     names = {instance_type.name, replace(instance_type, spot=True).name} - {spec.gpu_type}
@@ -68,7 +65,7 @@ def _profiles_of(
             gpu_type=spec.gpu_type,
             slo=Slo(table.slo.tpot),
             grid=LengthGrid(spec.grid.input_tokens, spec.grid.output_tokens),
-            requests_per_s=column(np.array(table.requests_per_second, dtype=np.float64), np.float64),
+            requests_per_s=arrays.column(np.array(table.requests_per_second, dtype=np.float64), np.float64),
             gpus_per_instance=spec.gpus_per_instance,
         )
         made.append(profile)
@@ -126,7 +123,7 @@ def _service(
     for n, name in enumerate(spec.gpu_types):
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
-            findings.mistake(read.mistake(("spec", "gpuTypes", n), problem, meant(name, types.names)))
+            findings.mistake(read.mistake(("spec", "gpuTypes", n), problem, errors.meant(name, types.names)))
     usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
         words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
@@ -140,7 +137,7 @@ def _service(
         # The histogram is scaled to a sum of exactly 1.
         share = np.array(spec.demand.histogram, dtype=np.float64)
         grid = LengthGrid(spec.demand.input_tokens, spec.demand.output_tokens)
-        demand = Demand(spec.demand.requests_per_second, grid, column(share / share.sum(), np.float64))
+        demand = Demand(spec.demand.requests_per_second, grid, arrays.column(share / share.sum(), np.float64))
     replicas = status.mix if template is None and status.replicas is None else status.replicas
     by_type = {instance_type_named(name, types.names): count for name, count in sorted((replicas or {}).items())}
     return Service(
@@ -195,7 +192,7 @@ def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple
     """Services with existing instances as `replicas` where the status has none; None when there are no instances."""
     uncounted = {service.name for service in services if service.replicas is None}
     counted = Counter[tuple[str, InstanceType]]()
-    types = [instance_type_of(shape) for shape in pods.shapes]
+    types = [changes.instance_type_of(shape) for shape in pods.shapes]
     for row, owner in enumerate(pods.owner) if uncounted else ():
         instance_type = types[pods.shape[row]]
         if owner in uncounted and instance_type:
@@ -231,14 +228,14 @@ def on_profiles(service: Service, demand: Demand, snapshot: Snapshot) -> Demand:
     return demand_from(demand.rate_per_s, demand.grid, demand.share, target)
 
 
-def replica_unit(service: Service, demand: Demand, snapshot: Snapshot) -> ReplicaUnit | Reason:
+def replica_unit(service: Service, demand: Demand, snapshot: Snapshot) -> ReplicaUnit | plans.Reason:
     """The replica of a service under these request lengths, or the reason why there is none.
 
     Each bucket of lengths counts with the type that serves it for the fewest dollars; where one type is the cheapest
     for all, that is an instance of this type. The mix then decides which types serve the load.
     """
     need = need_of(replace(service, demand=replace(demand, rate_per_s=1.0)), snapshot)
-    if isinstance(need, Reason):
+    if isinstance(need, plans.Reason):
         return need
     loads = np.array([offer.load for offer in need.offers])  # (types, buckets): busy instances at 1 request per second
     prices = np.array([offer.price_per_hour for offer in need.offers])
@@ -246,6 +243,8 @@ def replica_unit(service: Service, demand: Demand, snapshot: Snapshot) -> Replic
     best = cost.argmin(axis=0)
     busy = float(loads[best, np.arange(loads.shape[1])].sum())
     if not np.isfinite(busy) or busy <= 0:
-        return Reason("NoTypeServes", f"{service.name}: no GPU type serves all of its request lengths within the SLO")
+        return plans.Reason(
+            "NoTypeServes", f"{service.name}: no GPU type serves all of its request lengths within the SLO"
+        )
     price = float((loads * prices[:, None])[best, np.arange(loads.shape[1])].sum())
     return ReplicaUnit(1 / busy, price / busy)

@@ -7,9 +7,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from cluster.arrays import Array, IntArray
-from cluster.errors import UNREADABLE
-from cluster.frame import Buffer
+from cluster import arrays, errors, frame
 from tonnage.records import FIELDS, FRAME_RECORDS, LAST_KIND, MAGIC
 
 RECORD = np.dtype(list(FIELDS))
@@ -31,11 +29,11 @@ HEADER = np.dtype(
 class Records:
     """Records of several frames in the order of their arrival, and the frames' headers."""
 
-    rows: Array
+    rows: arrays.Array
     """Shape (records,), dtype RECORD."""
-    rank: IntArray
+    rank: arrays.IntArray
     """Shape (records,), the rank whose frame each came in."""
-    headers: Array
+    headers: arrays.Array
     """Shape (frames,), dtype HEADER."""
 
     def of_kind(self, *kinds: int) -> "Records":
@@ -43,7 +41,7 @@ class Records:
         return Records(self.rows[chosen], self.rank[chosen], self.headers)
 
 
-def frame_starts(frames: bytes, starts: IntArray) -> IntArray | None:
+def frame_starts(frames: bytes, starts: arrays.IntArray) -> arrays.IntArray | None:
     """Rows at which frames begin, rising; None unless the chunks that begin at these rows hold whole frames alone.
 
     starts: shape (chunks,), rising, from 0.
@@ -62,7 +60,7 @@ def frame_starts(frames: bytes, starts: IntArray) -> IntArray | None:
     return at if whole else None
 
 
-def decoded(frames: Buffer) -> Records:
+def decoded(frames: frame.Buffer) -> Records:
     """Records of whole frames, one after another; each was accepted by `tonnage.records.checked`.
 
     25 million records a second on one core.
@@ -223,5 +221,5 @@ def unpacked(body: bytes) -> HealthReport:
     """A report that was received. Raises msgspec.MsgspecError for anything else."""
     try:
         return msgspec.msgpack.decode(body, type=HealthReport)
-    except UNREADABLE as error:
+    except errors.UNREADABLE as error:
         raise msgspec.DecodeError(str(error)) from error

@@ -19,9 +19,7 @@ from cluster.clock import Clock
 from health.records import frames as records_frames
 from nodeagent.agent import NodeAgent
 from nodeagent.controller_link import ControllerLink
-from nodeagent.health.host_evidence import HostEvidence
-from nodeagent.health.pod_sockets import Deliver, PodSockets
-from nodeagent.health.processes import Ranks
+from nodeagent.health import host_evidence, pod_sockets, processes
 from power.leases.messages import Keys, sealed_text
 
 log = structlog.get_logger(__name__)
@@ -116,9 +114,9 @@ class HealthFeed:
         self,
         node: str,
         life: str,
-        sockets_of: Callable[[Deliver], PodSockets],
-        ranks: Ranks,
-        sources: Sequence[HostEvidence],
+        sockets_of: Callable[[pod_sockets.Deliver], pod_sockets.PodSockets],
+        ranks: processes.Ranks,
+        sources: Sequence[host_evidence.HostEvidence],
         clock: Clock,
         outbox: Outbox | None = None,
     ) -> None:

@@ -14,12 +14,8 @@ from pathlib import Path
 
 import structlog
 
-from isolation import state as act
-from isolation.arbiter import next_timer_s, step
-from isolation.cgroupfs import CgroupFs
-from isolation.ledger import MemoryLedger, Sandbox
+from isolation import arbiter, cgroupfs, ledger, state as act, tree
 from isolation.settings import Settings
-from isolation.tree import Limits, MemoryEvents, SandboxTree
 from nodeagent.process_files import PipeEnds, feeding, pipe_ends
 
 log = structlog.get_logger(__name__)
@@ -60,17 +56,23 @@ class CallEnd:
     call: str
     peak_bytes: int
     limit_bytes: int | None
-    events: MemoryEvents
+    events: tree.MemoryEvents
 
 
 class Enforcer:
     """Isolation of one node. Not for several threads."""
 
     def __init__(
-        self, files: CgroupFs, budget_bytes: int, settings: Settings, clock: Callable[[], float], *, tick_s: float = 1.0
+        self,
+        files: cgroupfs.CgroupFs,
+        budget_bytes: int,
+        settings: Settings,
+        clock: Callable[[], float],
+        *,
+        tick_s: float = 1.0,
     ) -> None:
-        self.tree = SandboxTree(files)
-        self.state = act.ArbiterState(MemoryLedger(budget_bytes))
+        self.tree = tree.SandboxTree(files)
+        self.state = act.ArbiterState(ledger.MemoryLedger(budget_bytes))
         self.settings = settings
         self._files = files
         self._clock = clock
@@ -95,13 +97,13 @@ class Enforcer:
         self.reactions_s: list[float] = []
         """Seconds from waking up with a braking event to its action being written."""
 
-    def add_sandbox(self, sandbox: Sandbox) -> None:
+    def add_sandbox(self, sandbox: ledger.Sandbox) -> None:
         self.tree.add_sandbox(sandbox.name)
         self._step([act.SandboxStarted(sandbox)])
         self.tree.set_agent_lease(sandbox.name, self.state.ledger.sandboxes[sandbox.name].agent_bytes)
         self._watch_agent(sandbox.name)
 
-    def adopt(self, sandbox: Sandbox, home: str) -> None:
+    def adopt(self, sandbox: ledger.Sandbox, home: str) -> None:
         """Takes over a running container, with the calls that an earlier process left in it; what was frozen goes on.
 
         Raises OSError where the container is gone, or its group cannot be divided.
@@ -127,7 +129,7 @@ class Enforcer:
         self._watch_agent(name)
         self._step([act.Used({}, {name: self._agent_bytes(name)}, complete=False)])
 
-    def change(self, sandbox: Sandbox) -> None:
+    def change(self, sandbox: ledger.Sandbox) -> None:
         """Another budget or priority of a sandbox that is there; its running calls keep theirs."""
         self._step([act.SandboxStarted(sandbox)])
 
@@ -231,11 +233,11 @@ class Enforcer:
         return others, self.take_notices()
 
     def _timer_s(self) -> float:
-        return next_timer_s(self.state, self.settings, self._stepped_at_s)
+        return arbiter.next_timer_s(self.state, self.settings, self._stepped_at_s)
 
     def _step(self, events: list[act.Event]) -> None:
         self._stepped_at_s = self._clock()
-        self.state, actions = step(self.state, events, self._stepped_at_s, self.settings)
+        self.state, actions = arbiter.step(self.state, events, self._stepped_at_s, self.settings)
         for action in actions:
             name = getattr(action, "call", "")
             if name in self._leafless:
@@ -271,7 +273,7 @@ class Enforcer:
     def _apply(self, action: act.Action) -> None:
         match action:
             case act.Admit(call, sandbox, lease_bytes):
-                limits = Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
+                limits = tree.Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
                 try:
                     self.tree.add_call(sandbox, call, lease_bytes, limits)
                 except OSError as error:

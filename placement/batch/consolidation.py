@@ -8,18 +8,16 @@ from cluster.actions import Move
 from cluster.arrays import IntArray
 from cluster.plans import Phase, Reason, Step
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from placement.batch.assignment_table import Table
-from placement.batch.ladder import seated
-from placement.batch.pod_assignment import Seats, seat_pods
-from placement.batch.problem import SYSTEM_PRIORITY, HostPrice, batch_of
-from placement.batch.proposal import within_headroom
+from placement.batch import assignment_table, ladder, pod_assignment, problem, proposal
 from placement.moves import MovePrice
 
 MOST_TRIED = 100
 """Nodes that are examined in one plan, the most expensive first: half a second at 1,000 nodes."""
 
 
-def consolidated(snapshot: Snapshot, price: MovePrice, host: HostPrice, *, most_moves: int) -> tuple[Phase, ...]:
+def consolidated(
+    snapshot: Snapshot, price: MovePrice, host: problem.HostPrice, *, most_moves: int
+) -> tuple[Phase, ...]:
     """One phase of moves for each node that is worth emptying, up to `most_moves` moves in total.
 
     A node is emptied where its price for as long as that is expected to last exceeds the price of moving its pods; no
@@ -33,17 +31,17 @@ def emptying(
     snapshot: Snapshot,
     nodes: Iterable[int],
     price: MovePrice,
-    host: HostPrice,
+    host: problem.HostPrice,
     *,
     most_moves: int,
 ) -> tuple[Phase, ...]:
     """Same phases for these nodes, which are `candidates`, in this order."""
-    names, usd = snapshot.nodes.names, batch_of(snapshot, host).node_usd
+    names, usd = snapshot.nodes.names, problem.batch_of(snapshot, host).node_usd
     phases: list[Phase] = []
     now, moves = snapshot, 0
     for node in nodes:
         pods = now.pods
-        rows = np.flatnonzero((pods.node == node) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0)))
+        rows = np.flatnonzero((pods.node == node) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0)))
         cost = sum(price.of(pods.shapes[pods.shape[row]]) for row in rows.tolist())
         saving = float(usd[node]) * price.stay_h
         seats = _elsewhere(now, node, rows, host) if len(rows) and saving > cost else None
@@ -63,10 +61,10 @@ def emptying(
     return tuple(phases)
 
 
-def candidates(snapshot: Snapshot, host: HostPrice) -> Sequence[int]:
+def candidates(snapshot: Snapshot, host: problem.HostPrice) -> Sequence[int]:
     """Nodes whose pods may all be moved, the most expensive first, then those with fewest pods."""
-    pods, usd = snapshot.pods, batch_of(snapshot, host).node_usd
-    runs = (pods.node != PENDING) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0))
+    pods, usd = snapshot.pods, problem.batch_of(snapshot, host).node_usd
+    runs = (pods.node != PENDING) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0))
     fixed = runs & (~pods.movable | (pods.gang >= 0))
     count = np.bincount(pods.node[runs], minlength=len(snapshot.nodes))
     held = np.bincount(pods.node[fixed], minlength=len(snapshot.nodes))
@@ -75,17 +73,17 @@ def candidates(snapshot: Snapshot, host: HostPrice) -> Sequence[int]:
     return order
 
 
-def _elsewhere(snapshot: Snapshot, node: int, rows: IntArray, host: HostPrice) -> Seats | None:
+def _elsewhere(snapshot: Snapshot, node: int, rows: IntArray, host: problem.HostPrice) -> pod_assignment.Seats | None:
     """Placements of these pods of a node, if they fit on other active nodes."""
-    nowhere = Seats(rows, np.full(len(rows), PENDING), np.zeros(len(rows), dtype=np.int64))
-    pending = seated(snapshot, nowhere)
+    nowhere = pod_assignment.Seats(rows, np.full(len(rows), PENDING), np.zeros(len(rows), dtype=np.int64))
+    pending = ladder.seated(snapshot, nowhere)
     among = np.zeros(len(snapshot.pods), dtype=np.bool_)
     among[rows] = True
-    table = Table(batch_of(pending, host, among), pending.free())
+    table = assignment_table.Table(problem.batch_of(pending, host, among), pending.free())
     elsewhere = table.batch.in_use.copy()
     elsewhere[node] = False
     table.fit_all(elsewhere)
     if table.left.any():
         return None
-    seats, _ = seat_pods(pending, table, among)
-    return None if len(within_headroom(pending, seats)[1]) else seats
+    seats, _ = pod_assignment.seat_pods(pending, table, among)
+    return None if len(proposal.within_headroom(pending, seats)[1]) else seats

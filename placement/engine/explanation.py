@@ -6,12 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray
+from cluster import arrays, plans, power_floors, workloads
 from cluster.nodes import eligible_nodes
-from cluster.plans import Reason
-from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import Free, Snapshot
-from cluster.workloads import PLACEMENT_MODE_LABEL, SHARES_LABEL, PodShape
 from placement.engine.ledger import Ledger, copies_at_most
 from placement.engine.packer import Packer
 
@@ -36,10 +33,10 @@ class Explanation:
 
     candidates: tuple[Candidate, ...]
     """The first is the result of `Packer.choose`."""
-    shortage: Reason | None = None
+    shortage: plans.Reason | None = None
 
 
-def explain(packer: Packer, shape: PodShape, runners_up: int = 3, owner: str = "") -> Explanation:
+def explain(packer: Packer, shape: workloads.PodShape, runners_up: int = 3, owner: str = "") -> Explanation:
     """Explains why a pod of this shape would now go where it goes. Changes nothing.
 
     owner: the pod's service. Where its power profile prefers some power domains, their nodes come first, whatever they
@@ -85,7 +82,7 @@ WORDS = {
 class Scope:
     """Nodes that a pod is limited to by its gang."""
 
-    nodes: BoolArray
+    nodes: arrays.BoolArray
     """Shape (nodes,)."""
     words: str
     """Description of a node outside: `outside rack=r1`."""
@@ -101,7 +98,7 @@ class Obstacles:
     short.
     """
 
-    nodes: Mapping[str, BoolArray]
+    nodes: Mapping[str, arrays.BoolArray]
     scope: Scope | None
 
     @property
@@ -120,16 +117,16 @@ class Obstacles:
         return ", ".join(parts)
 
 
-def obstacles(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Obstacles:
+def obstacles(packer: Packer, shape: workloads.PodShape, scope: Scope | None = None) -> Obstacles:
     """Obstacles of a pod of this shape on every node, as resources are now."""
     # 4,000 nodes: 1 ms.
     checks, ledger = packer.filter, packer.ledger
     meets_terms = checks.meets_terms(shape.node_terms)
-    modes = (PLACEMENT_MODE_LABEL, SHARES_LABEL)
+    modes = (workloads.PLACEMENT_MODE_LABEL, workloads.SHARES_LABEL)
     any_mode = tuple(tuple(r for r in term if r.key not in modes) for term in shape.node_terms)
     meets_others = meets_terms if any_mode == shape.node_terms else checks.meets_terms(any_mode)
     allowed = np.ones(len(packer.nodes), dtype=np.bool_)
-    found: dict[str, BoolArray] = {}
+    found: dict[str, arrays.BoolArray] = {}
     for kind, passes in (
         *((("within", scope.nodes),) if scope is not None else ()),
         ("cordoned", packer.nodes.schedulable),
@@ -153,7 +150,7 @@ def obstacles(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Ob
     return Obstacles(found, scope)
 
 
-def shortage(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Reason:
+def shortage(packer: Packer, shape: workloads.PodShape, scope: Scope | None = None) -> plans.Reason:
     """Reason why a pod fits nowhere, with the number of nodes that each obstacle rules out.
 
     The reason is NoPowerHeadroom where power is short on some node and nothing else is: the pod waits for power, not
@@ -164,15 +161,15 @@ def shortage(packer: Packer, shape: PodShape, scope: Scope | None = None) -> Rea
     without_headroom = np.flatnonzero(found.nodes["power"]).tolist()
     floors = packer.floors
     if floors is None or not without_headroom:
-        return Reason("NoNodeFits", words, found.figures)
+        return plans.Reason("NoNodeFits", words, found.figures)
     nearest = min(without_headroom, key=lambda node: floors.need_w(node, shape.gpus) - floors.left_w(node))
     need_w, left_w = floors.need_w(nearest, shape.gpus), floors.left_w(nearest)
     words += f"; it needs {need_w:.0f} W to run at its floor, and power domain {floors.tightest(nearest)}"
     words += f" leaves {left_w:.0f} W" if left_w >= 0 else f" is {-left_w:.0f} W short already"
-    return Reason("NoPowerHeadroom", words, {**found.figures, "need_w": need_w, "headroom_w": left_w})
+    return plans.Reason("NoPowerHeadroom", words, {**found.figures, "need_w": need_w, "headroom_w": left_w})
 
 
-def copies_now(packer: Packer, shape: PodShape) -> IntArray:
+def copies_now(packer: Packer, shape: workloads.PodShape) -> arrays.IntArray:
     """Number of pods of one shape that each node has resources for now; 0 where none can start. Shape (nodes,).
 
     An upper bound where power is limited.
@@ -192,7 +189,7 @@ class Room:
     """What there is too little of for more. health: nodes that accept no pods would hold more. power: headroom."""
 
 
-def room_for(snapshot: Snapshot, shape: PodShape, most: int) -> Room:
+def room_for(snapshot: Snapshot, shape: workloads.PodShape, most: int) -> Room:
     """Room for at most so many further pods of a shape, as packing would find it with nothing else waiting.
 
     Pods that wait for a node are not counted: which of them comes first is for packing to decide.
@@ -202,7 +199,7 @@ def room_for(snapshot: Snapshot, shape: PodShape, most: int) -> Room:
     free = int(_fitting(ledger, shape, open_nodes).sum())
     powered = min(most, free)
     # A full fleet, where every cycle asks again, needs no floors: they take 0.2 s for 20,000 nodes.
-    floors = PowerFloors.of(snapshot) if shape.gpus and powered else None
+    floors = power_floors.PowerFloors.of(snapshot) if shape.gpus and powered else None
     for placed in range(powered):
         if floors is None:
             break
@@ -212,7 +209,7 @@ def room_for(snapshot: Snapshot, shape: PodShape, most: int) -> Room:
             break
         node = int(able[0])
         ledger.take(shape, node, np.flatnonzero(ledger.gpu_milli[node] >= shape.gpu_milli)[: shape.gpus].tolist())
-        floors.follow((node,), held_devices(ledger.gpu_milli[[node]], ledger.gpus[[node]]))
+        floors.follow((node,), power_floors.held_devices(ledger.gpu_milli[[node]], ledger.gpus[[node]]))
     if powered >= most:
         return Room(most, "stock")
     if powered < free:
@@ -222,7 +219,7 @@ def room_for(snapshot: Snapshot, shape: PodShape, most: int) -> Room:
     return Room(free, "health" if _fitting(ledger, shape, closed).any() else "stock")
 
 
-def _fitting(ledger: Ledger, shape: PodShape, nodes: BoolArray) -> IntArray:
+def _fitting(ledger: Ledger, shape: workloads.PodShape, nodes: arrays.BoolArray) -> arrays.IntArray:
     """Further pods that the free resources of each node hold; shape (nodes,)."""
     # Of pods on several devices each needs as many distinct ones; counted so, rarely one too many fits.
     free = Free(ledger.cpu_milli, ledger.memory_bytes, np.maximum(ledger.gpu_milli, 0))

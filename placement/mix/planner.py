@@ -7,11 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from cluster.actions import Scale
-from cluster.demand import ThroughputProfile
+from cluster import actions, demand, workloads
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType
 from placement.budget import Budget
 from placement.mix import problem_builder
 from placement.mix.admission import Answered, answer_shared
@@ -251,9 +249,9 @@ def _plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: 
         plan = plans[service.name]
         if plan.refusal is not None:
             continue
-        now: Mapping[InstanceType, int] = service.replicas or {}
+        now: Mapping[workloads.InstanceType, int] = service.replicas or {}
         profiled = {
-            InstanceType(profile.gpu_type, profile.gpus_per_instance)
+            workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance)
             for profile in snapshot.profiles
             if profile.model == service.model and profile.gpu_type in names
         }
@@ -269,7 +267,7 @@ def _plan_of(snapshot: Snapshot, plans: Mapping[str, ServicePlan], certificate: 
             words = f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h"
             bound = plan.certificate.bound if plan.certificate else 0.0
             reason = Reason("CheapestMix", words, {"cost_per_hour": plan.cost_per_hour, "bound": bound})
-            steps.append(Step(Scale(service.name, changed), reason))
+            steps.append(Step(actions.Scale(service.name, changed), reason))
     return Plan(
         phases=(Phase("scale", tuple(steps)),) if steps else (),
         services=tuple(plans[name] for name in services),
@@ -288,7 +286,7 @@ def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     shared = tuple(problem_builder.gpu_type_mistakes(snapshot.gpu_types))
     refusals: dict[str, Reason] = {}
     needs: dict[str, Need] = {}
-    of_model: dict[str, list[ThroughputProfile]] = {service.model: [] for service in snapshot.services}
+    of_model: dict[str, list[demand.ThroughputProfile]] = {service.model: [] for service in snapshot.services}
     for profile in snapshot.profiles:
         # A profile for a type that the fleet does not have does no harm here: it is never used.
         if profile.model in of_model and profile.gpu_type in names:

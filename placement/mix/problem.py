@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
-from cluster.demand import LengthGrid, Slo
-from cluster.plans import Certificate
-from cluster.workloads import InstanceType
+from cluster import arrays, demand, plans, workloads
 from placement.stock import Footprint, InstanceGroup, Stock
 
 
@@ -23,13 +20,13 @@ from placement.stock import Footprint, InstanceGroup, Stock
 class Offer:
     """One way to serve a need: instances of one type."""
 
-    instance_type: InstanceType
+    instance_type: workloads.InstanceType
     price_per_hour: float
     """Price of one instance and hour in dollars, all its devices included."""
-    load: FloatArray
+    load: arrays.FloatArray
     """Shape (buckets,): instances that the bucket keeps busy if all of it is routed here; inf: cannot be served
     here."""
-    variance: FloatArray
+    variance: arrays.FloatArray
     """Shape (buckets,): variance of those busy instances (`placement.mix.problem`); 0 where the load is inf."""
     cpu_milli: int = 0
     """CPU of one instance on its node, thousandths of a core."""
@@ -67,11 +64,11 @@ class Need:
     """Requirement of one service on the mix. Contains only buckets with demand."""
 
     service: str
-    slo: Slo
-    grid: LengthGrid
+    slo: demand.Slo
+    grid: demand.LengthGrid
     cells: tuple[tuple[int, int], ...]
     """Grid cell of each bucket."""
-    rate_per_s: FloatArray
+    rate_per_s: arrays.FloatArray
     """Shape (buckets,), all above 0."""
     offers: tuple[Offer, ...]
     slice_factor: int | None = 8
@@ -79,7 +76,7 @@ class Need:
     headroom_share: float | None = None
     """As in `ModelService`."""
     priority: int = 0
-    running: Mapping[InstanceType, int] | None = None
+    running: Mapping[workloads.InstanceType, int] | None = None
     """Instances per instance type now; None: never planned."""
     start_share: float = 0.0
     """As in `ModelService`."""
@@ -88,7 +85,7 @@ class Need:
         return (self.running or {}).get(offer.instance_type, 0)
 
     @property
-    def running_counts(self) -> IntArray:
+    def running_counts(self) -> arrays.IntArray:
         """Running instances of each offer, shape (offers,)."""
         return np.array([self.running_count(offer) for offer in self.offers], dtype=np.int64)
 
@@ -128,9 +125,9 @@ class MixQuestion:
 class Mix:
     """Solution for one need."""
 
-    instances: IntArray
+    instances: arrays.IntArray
     """Shape (offers,)."""
-    share: FloatArray
+    share: arrays.FloatArray
     """Shape (buckets, offers): fraction of each bucket that is routed to each offer; rows add up to 1."""
 
 
@@ -140,7 +137,7 @@ class MixAnswer:
 
     mixes: tuple[Mix, ...]
     cost_per_hour: float
-    certificate: Certificate
+    certificate: plans.Certificate
     """Objective and bound, with the price of changes where there is one."""
     fluid_cost_per_hour: float
     """Cost if slices could be cut at the borders of instances; at most `cost_per_hour`."""
@@ -167,12 +164,12 @@ def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
     return total_cost(question, mixes) + changes
 
 
-def serves_any(offer: Offer, share: FloatArray) -> bool:
+def serves_any(offer: Offer, share: arrays.FloatArray) -> bool:
     """Whether requests are routed to an offer's pool by these bucket fractions, shape (buckets,)."""
     return bool((offer.load[share > 0] > 0).any())
 
 
-def pool_load(offer: Offer, share: FloatArray) -> tuple[float, float]:
+def pool_load(offer: Offer, share: arrays.FloatArray) -> tuple[float, float]:
     """Load and variance of an offer's pool under these bucket fractions, shape (buckets,).
 
     Infinite where the offer cannot serve them.
@@ -235,7 +232,9 @@ def room_needed(load: float, variance: float, headroom_share: float | None) -> f
     return load / (1 - headroom_share)
 
 
-def in_flight_at_slo(requests_per_s: FloatArray, tpot_s: float, output_tokens: FloatArray) -> FloatArray:
+def in_flight_at_slo(
+    requests_per_s: arrays.FloatArray, tpot_s: float, output_tokens: arrays.FloatArray
+) -> arrays.FloatArray:
     """Requests that one instance holds at its profiled throughput; at least 1 where it serves at all.
 
     Little's law: throughput × time in the instance, and a request stays output tokens × time per token.

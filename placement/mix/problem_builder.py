@@ -8,39 +8,36 @@ from itertools import pairwise
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray
-from cluster.changes import instance_type_of
+from cluster import arrays, changes, errors, nodes, plans, workloads
 from cluster.demand import Demand, LengthGrid, ThroughputProfile
-from cluster.errors import Mistake
-from cluster.nodes import eligible_nodes
-from cluster.plans import Reason
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from cluster.workloads import WHOLE_GPU_MILLI, GpuType, InstanceType, ModelService, PodShape, is_spot
 from placement.mix.problem import Need, Offer, in_flight_at_slo
 from placement.stock import Footprint, Stock, footprint_of, stock_of_nodes
 
 
-def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = None) -> Need | Reason:
+def need_of(service: workloads.ModelService, snapshot: Snapshot, *, slo_s: float | None = None) -> Need | plans.Reason:
     """Need of a service with valid input, or the reason why there is none.
 
     slo_s: an SLO other than the service's own.
     """
     if service.demand is None:
-        return Reason("DemandUnknown", f"{service.name}: no demand was measured; the running instances stay")
+        return plans.Reason("DemandUnknown", f"{service.name}: no demand was measured; the running instances stay")
     promise = service.slo.tpot_s if slo_s is None else slo_s
     profiles = usable_profiles(service, snapshot, promise)
     if not profiles:
-        return Reason("NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter")
+        return plans.Reason(
+            "NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter"
+        )
     demand = service.demand
     cells = tuple((int(i), int(j)) for i, j in np.argwhere(demand.share * demand.rate_per_s > 0))
     rate = np.array([demand.share[cell] * demand.rate_per_s for cell in cells])
     # Instances on demand and, where the service may use spot nodes and there are some, on spot. Looked at only for
     # services that may use them: thousands of nodes have labels.
-    with_spot = service.spot and any(map(is_spot, snapshot.nodes.labels))
+    with_spot = service.spot and any(map(workloads.is_spot, snapshot.nodes.labels))
     offers = []
     for profile in profiles:
         for on_spot in (False, True) if with_spot else (False,):
-            each = InstanceType(profile.gpu_type, profile.gpus_per_instance, on_spot)
+            each = workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance, on_spot)
             offer = offer_of(profile, snapshot.price_per_hour(service, each) / each.gpus, demand.grid, cells, rate)
             cpu, memory = service.instance_cpu_milli, service.instance_memory_bytes
             offers.append(replace(offer, instance_type=each, cpu_milli=cpu, memory_bytes=memory))
@@ -59,16 +56,16 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
     )
 
 
-def usable_profiles(service: ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
+def usable_profiles(service: workloads.ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
     """Loosest profile per allowed GPU type and width that still meets the SLO: a tighter one meets it as well.
 
     Widths are offers side by side, so cost chooses the degree of tensor parallelism.
     """
-    best: dict[InstanceType, ThroughputProfile] = {}
+    best: dict[workloads.InstanceType, ThroughputProfile] = {}
     for profile in snapshot.profiles:
         allowed = not service.gpu_types or profile.gpu_type in service.gpu_types
         if profile.model == service.model and allowed and profile.slo.tpot_s <= promise_s * (1 + 1e-9):
-            instance_type = InstanceType(profile.gpu_type, profile.gpus_per_instance)
+            instance_type = workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance)
             known = best.get(instance_type)
             if known is None or known.slo.tpot_s < profile.slo.tpot_s:
                 best[instance_type] = profile
@@ -82,7 +79,7 @@ def offer_of(
     price_per_hour: float,
     grid: LengthGrid,
     cells: Sequence[tuple[int, int]],
-    rate_per_s: FloatArray,
+    rate_per_s: arrays.FloatArray,
 ) -> Offer:
     """Offer of a profile for demand on `grid`. price_per_hour: of one device.
 
@@ -102,95 +99,101 @@ def offer_of(
     load = np.divide(rate_per_s, requests_per_s, out=np.full(len(cells), np.inf), where=can)
     variance = np.divide(load, held, out=np.zeros(len(cells)), where=can)
     width = profile.gpus_per_instance
-    return Offer(InstanceType(profile.gpu_type, width), price_per_hour * width, load, variance)
+    return Offer(workloads.InstanceType(profile.gpu_type, width), price_per_hour * width, load, variance)
 
 
 HISTOGRAM_TOLERANCE = 1e-4
 """Tolerance of a length histogram's sum around 1: ten times the rounding error of 100 buckets with 6 digits."""
 
 
-def gpu_type_mistakes(gpu_types: Sequence[GpuType]) -> Iterator[Mistake]:
+def gpu_type_mistakes(gpu_types: Sequence[workloads.GpuType]) -> Iterator[errors.Mistake]:
     yield from duplicates("gpu types", (gpu_type.name for gpu_type in gpu_types))
     for gpu_type in gpu_types:
         place = f"gpu type {gpu_type.name}"
         for price in (gpu_type.price_per_hour, gpu_type.spot_price_per_hour):
             if price is not None and not (math.isfinite(price) and price > 0):
-                yield Mistake(place, f"price {price} $/h", "give dollars per device and hour, above 0")
+                yield errors.Mistake(place, f"price {price} $/h", "give dollars per device and hour, above 0")
         if gpu_type.inventory is not None and gpu_type.inventory < 0:
-            yield Mistake(place, f"inventory {gpu_type.inventory}", "give the number of devices, 0 or more")
+            yield errors.Mistake(place, f"inventory {gpu_type.inventory}", "give the number of devices, 0 or more")
 
 
-def profile_mistakes(profiles: Sequence[ThroughputProfile], gpu_types: Sequence[str]) -> Iterator[Mistake]:
+def profile_mistakes(profiles: Sequence[ThroughputProfile], gpu_types: Sequence[str]) -> Iterator[errors.Mistake]:
     yield from duplicates("profiles", (_profile_place(profile) for profile in profiles))
     for profile in profiles:
         place = _profile_place(profile)
         if profile.gpu_type not in gpu_types:
-            yield Mistake(place, f"unknown GPU type {profile.gpu_type}", f"known are {', '.join(gpu_types) or 'none'}")
+            yield errors.Mistake(
+                place, f"unknown GPU type {profile.gpu_type}", f"known are {', '.join(gpu_types) or 'none'}"
+            )
         if profile.gpus_per_instance < 1:
-            yield Mistake(place, f"{profile.gpus_per_instance} GPUs per instance", "an instance holds 1 or more")
+            yield errors.Mistake(place, f"{profile.gpus_per_instance} GPUs per instance", "an instance holds 1 or more")
         yield from _slo_mistakes(place, profile.slo.tpot_s)
         yield from _grid_mistakes(place, profile.grid)
         yield from _table_mistakes(place, "throughput", profile.requests_per_s, profile.grid)
 
 
-def service_mistakes(service: ModelService, gpu_types: Sequence[str]) -> Iterator[Mistake]:
+def service_mistakes(service: workloads.ModelService, gpu_types: Sequence[str]) -> Iterator[errors.Mistake]:
     place = f"service {service.name}"
     for name in service.gpu_types:
         if name not in gpu_types:
-            yield Mistake(place, f"unknown GPU type {name}", f"known are {', '.join(gpu_types) or 'none'}")
+            yield errors.Mistake(place, f"unknown GPU type {name}", f"known are {', '.join(gpu_types) or 'none'}")
     if service.headroom_share is not None and not 0 <= service.headroom_share < 1:
-        yield Mistake(place, f"headroom share {service.headroom_share}", "give 0 ≤ fraction < 1, or none")
+        yield errors.Mistake(place, f"headroom share {service.headroom_share}", "give 0 ≤ fraction < 1, or none")
     if service.slice_factor < 1:
-        yield Mistake(place, f"slice factor {service.slice_factor}", "give 1 or more")
+        yield errors.Mistake(place, f"slice factor {service.slice_factor}", "give 1 or more")
     if any(count < 0 for count in (service.replicas or {}).values()):
-        yield Mistake(place, "a negative number of replicas")
+        yield errors.Mistake(place, "a negative number of replicas")
     yield from _slo_mistakes(place, service.slo.tpot_s)
     if service.demand is not None:
         yield from demand_mistakes(place, service.demand)
 
 
-def demand_mistakes(place: str, demand: Demand) -> Iterator[Mistake]:
+def demand_mistakes(place: str, demand: Demand) -> Iterator[errors.Mistake]:
     if not (math.isfinite(demand.rate_per_s) and demand.rate_per_s >= 0):
-        yield Mistake(place, f"request rate {demand.rate_per_s} per second", "give a number, 0 or more")
+        yield errors.Mistake(place, f"request rate {demand.rate_per_s} per second", "give a number, 0 or more")
     yield from _grid_mistakes(place, demand.grid)
     faults = list(_table_mistakes(place, "histogram", demand.share, demand.grid))
     yield from faults
     total = float(demand.share.sum())
     if not faults and abs(total - 1) > HISTOGRAM_TOLERANCE:
-        yield Mistake(place, f"the histogram adds up to {total:g}", "fractions of the buckets must add up to 1")
+        yield errors.Mistake(place, f"the histogram adds up to {total:g}", "fractions of the buckets must add up to 1")
 
 
-def _slo_mistakes(place: str, tpot_s: float) -> Iterator[Mistake]:
+def _slo_mistakes(place: str, tpot_s: float) -> Iterator[errors.Mistake]:
     if not (math.isfinite(tpot_s) and tpot_s > 0):
-        yield Mistake(place, f"SLO of {tpot_s} s per token", "give seconds, above 0")
+        yield errors.Mistake(place, f"SLO of {tpot_s} s per token", "give seconds, above 0")
 
 
-def _grid_mistakes(place: str, grid: LengthGrid) -> Iterator[Mistake]:
+def _grid_mistakes(place: str, grid: LengthGrid) -> Iterator[errors.Mistake]:
     for what, edges in (("input", grid.input_tokens), ("output", grid.output_tokens)):
         if not edges or edges[0] <= 0 or any(b <= a for a, b in pairwise(edges)):
-            yield Mistake(place, f"{what} bucket edges {list(edges)}", "give edges above 0 that increase strictly")
+            yield errors.Mistake(
+                place, f"{what} bucket edges {list(edges)}", "give edges above 0 that increase strictly"
+            )
 
 
-def _table_mistakes(place: str, what: str, table: FloatArray, grid: LengthGrid) -> Iterator[Mistake]:
+def _table_mistakes(place: str, what: str, table: arrays.FloatArray, grid: LengthGrid) -> Iterator[errors.Mistake]:
     if table.shape != grid.shape:
-        yield Mistake(place, f"{what} has shape {table.shape} and its grid {grid.shape}", "fill in every bucket")
+        yield errors.Mistake(place, f"{what} has shape {table.shape} and its grid {grid.shape}", "fill in every bucket")
         return
     for i, j in np.argwhere(~np.isfinite(table) | (table < 0)):
-        yield Mistake(place, f"{what} at {grid.label(int(i), int(j))} is {table[i, j]}", "give a number, 0 or more")
+        yield errors.Mistake(
+            place, f"{what} at {grid.label(int(i), int(j))} is {table[i, j]}", "give a number, 0 or more"
+        )
 
 
-def duplicates(place: str, names: Iterable[str]) -> Iterator[Mistake]:
+def duplicates(place: str, names: Iterable[str]) -> Iterator[errors.Mistake]:
     for name, count in Counter(names).items():
         if count > 1:
-            yield Mistake(place, f"{count} are called {name}", "give each its own name")
+            yield errors.Mistake(place, f"{count} are called {name}", "give each its own name")
 
 
 def _profile_place(profile: ThroughputProfile) -> str:
-    instance_type = InstanceType(profile.gpu_type, profile.gpus_per_instance)
+    instance_type = workloads.InstanceType(profile.gpu_type, profile.gpus_per_instance)
     return f"profile of {profile.model} on {instance_type} at {profile.slo.label}"
 
 
-Claimant = tuple[str, InstanceType]
+Claimant = tuple[str, workloads.InstanceType]
 """Service and instance type."""
 
 
@@ -256,12 +259,12 @@ def _rooms(
     cordoned node, and where they stay, it is a room for the same instance alone.
     """
     services = {service.name: service for service in snapshot.services}
-    of_shapes: dict[PodShape, BoolArray] = {}
-    allowed: dict[Claimant, BoolArray] = {}
+    of_shapes: dict[workloads.PodShape, arrays.BoolArray] = {}
+    allowed: dict[Claimant, arrays.BoolArray] = {}
     for name, instance_type in offers:
         shape = replace(services[name].instance_shape(instance_type), cpu_milli=0, memory_bytes=0, gpus=1)
         if shape not in of_shapes:
-            of_shapes[shape] = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
+            of_shapes[shape] = nodes.eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
         allowed[name, instance_type] = of_shapes[shape]
     asked = {service for service, _ in offers}
     free, pods = snapshot.free(), snapshot.pods
@@ -273,14 +276,14 @@ def _rooms(
         shape, node = pods.shapes[pods.shape[row]], int(pods.node[row])
         on_type = int(snapshot.nodes.gpu_type[node])
         known = snapshot.gpu_type_names[on_type] if on_type >= 0 else ""
-        claimant = pods.owner[row], instance_type_of(shape) or InstanceType(known, shape.gpus)
+        claimant = pods.owner[row], changes.instance_type_of(shape) or workloads.InstanceType(known, shape.gpus)
         if claimant in allowed and (claimant in stay or not allowed[claimant][node]):
             rooms.setdefault(frozenset((claimant,)), []).append(footprint_of(shape))
         elif usable[node]:
             free.cpu_milli[node] += shape.cpu_milli
             free.memory_bytes[node] += shape.memory_bytes
             free.gpu_milli[node, list(device_numbers(int(pods.devices[row])))] += shape.gpu_milli
-    whole = (free.gpu_milli >= WHOLE_GPU_MILLI).sum(axis=1)
+    whole = (free.gpu_milli >= workloads.WHOLE_GPU_MILLI).sum(axis=1)
     claimants = list(allowed)
     may = np.array([allowed[each] for each in claimants])
     sets: dict[bytes, frozenset[Claimant]] = {}

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.actions import PREEMPTED, Bind, Evict
-from cluster.arrays import IntArray
-from cluster.plans import Phase, Reason, Step
+from cluster import actions, arrays, plans, workloads
 from cluster.snapshot import PENDING, device_numbers
-from cluster.workloads import PodShape
 from placement.engine.explanation import Scope, copies_now, obstacles, shortage
 from placement.engine.ledger import Ledger
 from placement.packing.draft import PackingDraft, members_running
@@ -18,7 +15,7 @@ from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service
 
 
-def phases_of(draft: PackingDraft) -> tuple[Phase, ...]:
+def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
     """Phases of the plan: units that others make room for, in the order of service; then gangs; then single pods.
 
     An eviction belongs to the first unit that cannot start without it, and the phase of such a unit is whole. Where it
@@ -39,7 +36,7 @@ def phases_of(draft: PackingDraft) -> tuple[Phase, ...]:
     room = _Room(draft, leave) if leave else None
     if room:
         units.sort(key=lambda unit: order_of_service(draft, unit))
-    making_room, gangs, singles = list[Phase](), list[tuple[int, Phase]](), list[int]()
+    making_room, gangs, singles = list[plans.Phase](), list[tuple[int, plans.Phase]](), list[int]()
     for unit in units:
         free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
         if bought and free.rows:
@@ -52,7 +49,7 @@ def phases_of(draft: PackingDraft) -> tuple[Phase, ...]:
     left = tuple(_evict(draft, row, "its gang") for row in leave if room and row not in room.stopped)
     binds = tuple(_bind(draft, row) for row in sorted(singles))
     starts = [phase for _, phase in sorted(gangs, key=lambda each: each[0])]
-    phases = (*making_room, Phase("make room", left), *starts, Phase("start pods", binds))
+    phases = (*making_room, plans.Phase("make room", left), *starts, plans.Phase("start pods", binds))
     return tuple(phase for phase in phases if phase.steps)
 
 
@@ -141,34 +138,40 @@ class _Room:
             yield part
 
 
-def _start(draft: PackingDraft, unit: Unit, part: _Part) -> Phase:
+def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
     label = unit.label(draft.snapshot)
     evictions = tuple(_evict(draft, row, label) for row in sorted(part.stops))
     name = f"make room for {label}" if evictions else f"start {label.partition('/')[2]}"
-    return Phase(name, evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
+    return plans.Phase(name, evictions + tuple(_bind(draft, row) for row in sorted(part.rows)), whole=True)
 
 
-def _evict(draft: PackingDraft, row: int, beneficiary: str) -> Step:
+def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
     snapshot = draft.snapshot
-    action = Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])])
+    action = actions.Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])])
     words = f"makes room for {beneficiary}, which has higher priority"
-    return Step(action, Reason(PREEMPTED, words, {"priority": int(draft.priority[row])}))
+    return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 
 
-def _bind(draft: PackingDraft, row: int) -> Step:
+def _bind(draft: PackingDraft, row: int) -> plans.Step:
     snapshot = draft.snapshot
     node = snapshot.nodes.names[int(draft.node[row])]
-    action = Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))
+    action = actions.Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))
     policy = draft.packer.policy.name
     if row not in draft.choices:
-        return Step(action, Reason("SameSeat", "restarts in the same place, because its gang restarts as a whole"))
-    return Step(action, Reason("LeastCost", f"least cost under {policy}", {"cost": draft.choices[row].cost}))
+        return plans.Step(
+            action, plans.Reason("SameSeat", "restarts in the same place, because its gang restarts as a whole")
+        )
+    return plans.Step(
+        action, plans.Reason("LeastCost", f"least cost under {policy}", {"cost": draft.choices[row].cost})
+    )
 
 
 MOST_EXPLAINED = 256
 """Largest number of different asks that a plan explains. Each takes a pass over the nodes; a tenant can make thousands
 that differ."""
-UNEXPLAINED = Reason("NoNodeFits", f"no node can take it now; a plan says why for {MOST_EXPLAINED} kinds of pods only")
+UNEXPLAINED = plans.Reason(
+    "NoNodeFits", f"no node can take it now; a plan says why for {MOST_EXPLAINED} kinds of pods only"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +194,10 @@ class Reasons:
 
     def __init__(self, draft: PackingDraft) -> None:
         self._draft = draft
-        self._known: dict[_Ask, Reason] = {}
-        self._copies: dict[int, IntArray] = {}
+        self._known: dict[_Ask, plans.Reason] = {}
+        self._copies: dict[int, arrays.IntArray] = {}
 
-    def of(self, unit: Unit) -> Reason:
+    def of(self, unit: Unit) -> plans.Reason:
         """What keeps a unit from starting that had its turn."""
         draft, label, need, domain = self._draft, None, unit.need, -1
         if unit.gang < 0:
@@ -216,7 +219,7 @@ class Reasons:
                 self._known[ask] = shortage(draft.packer, self._shape(ask.count[0][0]), scope)
         return self._known[ask]
 
-    def _held_back(self, ask: _Ask) -> Reason:
+    def _held_back(self, ask: _Ask) -> plans.Reason:
         """Reason of a gang of which too few members fit: what is short where most of them fit."""
         near = f" within one {ask.within}" if ask.within else ""
         words = f"{ask.need} members must start together{near} and do not all fit, so none was started; "
@@ -237,7 +240,7 @@ class Reasons:
             of_nodes.insert(0, f"{has_room.sum()} with room")
         most = f"at most {room} of them fit{where}" if room < ask.need else "they do not fit together"
         words += f"{most}; of {len(has_room)} nodes: {', '.join(of_nodes) or 'no nodes'}"
-        return Reason("GangHeldBack", words, figures)
+        return plans.Reason("GangHeldBack", words, figures)
 
     def _best(self, ask: _Ask) -> tuple[int, str, Scope | None]:
         """The nodes where most members of a gang fit: how many (at most, for unequal pods), ` in rack=r1`, and which.
@@ -258,10 +261,10 @@ class Reasons:
         best = ask.domain if ask.domain >= 0 else int(room.argmax())
         return int(room[best]), f" in {self._name(ask.within, best)}", self._inside(ask.within, best)
 
-    def _shape(self, number: int) -> PodShape:
+    def _shape(self, number: int) -> workloads.PodShape:
         return self._draft.snapshot.pods.shapes[number]
 
-    def _copies_of(self, shape: int) -> IntArray:
+    def _copies_of(self, shape: int) -> arrays.IntArray:
         if shape not in self._copies:
             self._copies[shape] = copies_now(self._draft.packer, self._shape(shape))
         return self._copies[shape]

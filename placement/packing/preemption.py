@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray
-from cluster.power_floors import held_devices
-from cluster.snapshot import PENDING, device_numbers
-from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from cluster import arrays, power_floors, snapshot, workloads
 from placement.packing.draft import PackingDraft, members_running
 
 CANDIDATES = 16
@@ -38,7 +35,7 @@ class Clearing:
         return (self.losses, self.node)
 
 
-def seat_by_preemption(draft: PackingDraft, row: int, priority: int, within: BoolArray | None) -> bool:
+def seat_by_preemption(draft: PackingDraft, row: int, priority: int, within: arrays.BoolArray | None) -> bool:
     """Places a pod by preempting pods of strictly lower priority where that costs least. Changes nothing on failure."""
     clearing = cheapest_clearing(draft, row, priority, within)
     if clearing is None:
@@ -54,7 +51,7 @@ def seat_by_preemption(draft: PackingDraft, row: int, priority: int, within: Boo
     return False
 
 
-def cheapest_clearing(draft: PackingDraft, row: int, priority: int, within: BoolArray | None) -> Clearing | None:
+def cheapest_clearing(draft: PackingDraft, row: int, priority: int, within: arrays.BoolArray | None) -> Clearing | None:
     """Cheapest preemption that frees a node for this pod; None when no victims suffice anywhere."""
     nodes = _candidates(draft, draft.shape(row), priority, within)
     draft.work += PLACES_PER_SEARCH
@@ -84,7 +81,9 @@ def cheapest_clearing(draft: PackingDraft, row: int, priority: int, within: Bool
     return min(clearings, key=lambda one: one.price, default=None)
 
 
-def _candidates(draft: PackingDraft, shape: PodShape, priority: int, within: BoolArray | None) -> list[int]:
+def _candidates(
+    draft: PackingDraft, shape: workloads.PodShape, priority: int, within: arrays.BoolArray | None
+) -> list[int]:
     """Nodes where the pod would fit without the pods of lower priority; those that lose least first."""
     lower, found = draft.reclaimable(priority), list[int]()
     allowed = draft.packer.eligible(shape)
@@ -102,7 +101,7 @@ def _candidates(draft: PackingDraft, shape: PodShape, priority: int, within: Boo
     return found[:CANDIDATES]
 
 
-def _victims_on(draft: PackingDraft, shape: PodShape, node: int, priority: int) -> tuple[int, ...]:
+def _victims_on(draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> tuple[int, ...]:
     """Least important pods of a node that suffice: all lower pods at first, then the most important are spared."""
     ledger, floors = draft.packer.ledger, draft.packer.floors
     cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].tolist()
@@ -114,7 +113,7 @@ def _victims_on(draft: PackingDraft, shape: PodShape, node: int, priority: int) 
         own = draft.shape(row)
         cpu -= sign * own.cpu_milli
         memory -= sign * own.memory_bytes
-        for device in device_numbers(int(draft.devices[row])):
+        for device in snapshot.device_numbers(int(draft.devices[row])):
             gpu[device] -= sign * own.gpu_milli
 
     def fits() -> bool:
@@ -125,7 +124,7 @@ def _victims_on(draft: PackingDraft, shape: PodShape, node: int, priority: int) 
         if sum(free >= shape.gpu_milli for free in gpu) < shape.gpus:
             return False
         # The pod shares allocated devices as far as it can.
-        in_use = [free for free in gpu[:width] if free < WHOLE_GPU_MILLI]
+        in_use = [free for free in gpu[:width] if free < workloads.WHOLE_GPU_MILLI]
         shared = sum(free >= shape.gpu_milli for free in in_use)
         return floors is None or floors.bears(node, len(in_use) + max(0, shape.gpus - shared))
 
@@ -164,7 +163,7 @@ def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[
         else:
             gangs.setdefault(int(pods.gang[row]), []).append(row)
     for gang, rows in gangs.items():
-        ran = sum(bool(pods.node[row] != PENDING) for row in draft.members(gang))
+        ran = sum(bool(pods.node[row] != snapshot.PENDING) for row in draft.members(gang))
         if ran - len(rows) >= draft.snapshot.gangs[gang].min_members:
             alone += [(row,) for row in rows]
         else:
@@ -177,14 +176,18 @@ def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
     pods, packer, gang = draft.snapshot.pods, draft.packer, int(draft.snapshot.pods.gang[rows[0]])
     # Not if these are all of a gang that ran, and a member of it now starts elsewhere.
     mates = draft.members(gang) if len(rows) > 1 and gang >= 0 else []
-    if any(draft.node[row] != PENDING and pods.node[row] == PENDING for row in mates):
+    if any(draft.node[row] != snapshot.PENDING and pods.node[row] == snapshot.PENDING for row in mates):
         return False
     mark = draft.mark
     for row in rows:
-        if draft.node[row] != PENDING:
+        if draft.node[row] != snapshot.PENDING:
             draft.unseat(row)
     for row in rows:
-        shape, node, devices = draft.shape(row), int(pods.node[row]), list(device_numbers(int(pods.devices[row])))
+        shape, node, devices = (
+            draft.shape(row),
+            int(pods.node[row]),
+            list(snapshot.device_numbers(int(pods.devices[row]))),
+        )
         here = slice(node, node + 1)
         gpu_milli = packer.ledger.gpu_milli[here].copy()
         fits = (
@@ -192,7 +195,7 @@ def _return(draft: PackingDraft, rows: Sequence[int]) -> bool:
         )
         fits = fits and not (gpu_milli[0, devices] < shape.gpu_milli).any()
         gpu_milli[0, devices] -= shape.gpu_milli
-        held = int(held_devices(gpu_milli, packer.ledger.gpus[here])[0])
+        held = int(power_floors.held_devices(gpu_milli, packer.ledger.gpus[here])[0])
         if not fits or not (packer.floors is None or packer.floors.bears(node, held)):
             draft.roll_back(mark)
             return False

@@ -8,16 +8,9 @@ from math import cos, pi
 
 import numpy as np
 
-from cluster.actions import Scale
-from cluster.arrays import IntArray, Names
-from cluster.errors import ConfigError, Mistake
+from cluster import actions, arrays, errors, plans, snapshot, workloads
 from cluster.nodes import eligible_nodes
-from cluster.plans import Plan
-from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import Gang, requires_spot
-from controller.cycle import Cycle, run_cycle
-from controller.guard import Limits
-from controller.ports import Brain
+from controller import cycle, guard, ports
 from simulator.world import SimulatedWorld
 
 HOUR_S = 3600.0
@@ -72,37 +65,39 @@ def clock_words(at_s: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def services_per_hour(seen: Snapshot) -> float:
+def services_per_hour(seen: snapshot.Snapshot) -> float:
     """Price per hour of the services' running instances, in dollars."""
-    rows = (row for row, owner in enumerate(seen.pods.owner) if owner and seen.pods.node[row] != PENDING)
+    rows = (row for row, owner in enumerate(seen.pods.owner) if owner and seen.pods.node[row] != snapshot.PENDING)
     running = ((seen.pods.shapes[seen.pods.shape[row]], seen.nodes.gpu_type[seen.pods.node[row]]) for row in rows)
     return float(
         sum(
-            shape.total_gpu_milli / 1000 * seen.gpu_types[gpu_type].price(spot=requires_spot(shape.node_terms))
+            shape.total_gpu_milli
+            / 1000
+            * seen.gpu_types[gpu_type].price(spot=workloads.requires_spot(shape.node_terms))
             for shape, gpu_type in running
             if gpu_type >= 0
         )
     )
 
 
-def jobs_gpus(seen: Snapshot) -> float:
+def jobs_gpus(seen: snapshot.Snapshot) -> float:
     """GPUs that pods of no service hold."""
     pods = seen.pods
-    rows = (row for row, owner in enumerate(pods.owner) if not owner and pods.node[row] != PENDING)
+    rows = (row for row, owner in enumerate(pods.owner) if not owner and pods.node[row] != snapshot.PENDING)
     return float(sum(pods.shapes[pods.shape[row]].total_gpu_milli for row in rows) / 1000)
 
 
-def whole_services(seen: Snapshot, plan: Plan) -> tuple[str, ...]:
+def whole_services(seen: snapshot.Snapshot, plan: plans.Plan) -> tuple[str, ...]:
     """Services that have a mix, all of whose instances run."""
-    short = {owner for row, owner in enumerate(seen.pods.owner) if owner and seen.pods.node[row] == PENDING}
+    short = {owner for row, owner in enumerate(seen.pods.owner) if owner and seen.pods.node[row] == snapshot.PENDING}
     return tuple(each.service for each in plan.services if each.refusal is None and each.service not in short)
 
 
-def waits(seen: Snapshot, plan: Plan) -> Mapping[str, int]:
+def waits(seen: snapshot.Snapshot, plan: plans.Plan) -> Mapping[str, int]:
     """Pods that wait, by the code of the plan's reason for them or for their gang."""
     reasons = {each.workload: each.reason.code for each in plan.unplaced}
     counts = Counter[str]()
-    for row in np.flatnonzero(seen.pods.node == PENDING).tolist():
+    for row in np.flatnonzero(seen.pods.node == snapshot.PENDING).tolist():
         gang = int(seen.pods.gang[row])
         of_gang = reasons.get(f"Gang/{seen.gangs[gang].name}") if gang >= 0 else None
         counts[of_gang or reasons.get(f"Pod/{seen.pods.names[row]}", STARTING)] += 1
@@ -150,22 +145,22 @@ def tide(hour: float) -> float:
     return NIGHT_SHARE + (1 - NIGHT_SHARE) * wave
 
 
-def check_day(fleet: Snapshot, settings: DaySettings) -> None:
+def check_day(fleet: snapshot.Snapshot, settings: DaySettings) -> None:
     """Raises ConfigError when such a day would have nothing to simulate."""
     mistakes = []
     if not fleet.nodes.gpus.sum():
-        mistakes.append(Mistake("fleet", "it has no GPU", "add nodes that have some"))
+        mistakes.append(errors.Mistake("fleet", "it has no GPU", "add nodes that have some"))
     if not len(_job_rows(fleet)):
-        mistakes.append(Mistake("fleet", "it has no pod that a job could copy", "add pods that request GPUs"))
+        mistakes.append(errors.Mistake("fleet", "it has no pod that a job could copy", "add pods that request GPUs"))
     if settings.lose and settings.lose not in fleet.nodes.names:
-        mistakes.append(Mistake(f"--lose {settings.lose}", "there is no such node", "name one, or leave it out"))
+        mistakes.append(errors.Mistake(f"--lose {settings.lose}", "there is no such node", "name one, or leave it out"))
     if mistakes:
-        raise ConfigError(tuple(mistakes))
+        raise errors.ConfigError(tuple(mistakes))
 
 
 def live(
-    fleet: Snapshot,
-    brain: Brain,
+    fleet: snapshot.Snapshot,
+    brain: ports.Brain,
     settings: DaySettings,
     clock: Callable[[], float],
     world: SimulatedWorld | None = None,
@@ -183,7 +178,12 @@ def live(
 
 class _Day:
     def __init__(
-        self, world: SimulatedWorld, fleet: Snapshot, brain: Brain, settings: DaySettings, clock: Callable[[], float]
+        self,
+        world: SimulatedWorld,
+        fleet: snapshot.Snapshot,
+        brain: ports.Brain,
+        settings: DaySettings,
+        clock: Callable[[], float],
     ) -> None:
         self._world, self._fleet, self._brain, self._settings, self._clock = world, fleet, brain, settings, clock
         self._rng = np.random.default_rng(settings.seed)
@@ -206,14 +206,14 @@ class _Day:
             share = tide(at_s / HOUR_S)
             world.demand({name: rate * share for name, rate in self._peak.items()})
             world.pass_time(at_s - world.observe().at_s)
-            done = run_cycle(world, self._brain, Limits(), PATIENCE_S, self._clock)
+            done = cycle.run_cycle(world, self._brain, guard.Limits(), PATIENCE_S, self._clock)
             # Sets the end of every newly bound job; one that was stopped starts from its beginning.
             pods = self._world.observe().pods
             for change in (change for step in done.outcome.done for change in step.action.seat_changes):
                 if change.node_after is None:
                     self._ends_at_s.pop(change.pod, None)
                 row = pods.names.row(change.pod) if change.node_before is None else None
-                if row is not None and change.pod.startswith(JOBS) and pods.node[row] != PENDING:
+                if row is not None and change.pod.startswith(JOBS) and pods.node[row] != snapshot.PENDING:
                     # The seed and the job's number alone decide how long it lasts: the same in every day of the seed.
                     number = int(change.pod.removeprefix(JOBS).partition("-")[0])
                     drawn = np.random.default_rng((self._settings.seed, number)).lognormal(0.0, JOB_SPREAD)
@@ -226,8 +226,8 @@ class _Day:
                 at_s=at_s,
                 gpus=int(seen.nodes.gpus[up].sum()),
                 gpus_used=float(seen.nodes.gpus[up].sum() - free_milli[up].sum() / 1000),
-                running=int((seen.pods.node != PENDING).sum()),
-                waiting=int((seen.pods.node == PENDING).sum()),
+                running=int((seen.pods.node != snapshot.PENDING).sum()),
+                waiting=int((seen.pods.node == snapshot.PENDING).sum()),
                 waits=waits(seen, done.plan),
                 why={each.reason.code: f"{each.workload}: {each.reason.words}" for each in done.plan.unplaced},
                 services_per_hour=services_per_hour(seen),
@@ -236,7 +236,7 @@ class _Day:
                 demand_share=tide(at_s / HOUR_S),
                 bound=sum(change.node_before is None for change in changes),
                 evicted=sum(change.node_before is not None for change in changes),
-                scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
+                scaled=sum(isinstance(step.action, actions.Scale) for step in done.outcome.done),
                 failed=len(done.outcome.undone),
                 plan_s=done.stage_s["plan"],
                 gap=max((each.certificate.gap for each in done.plan.services if each.certificate), default=0.0),
@@ -274,11 +274,11 @@ class _Day:
             job, number = self._jobs[int(self._rng.integers(len(self._jobs)))], next(self._numbers)
             size, pods = len(job.rows), self._fleet.pods
             gangs = (replace(job.gang, name=f"{JOBS}{number}"),) if job.gang else ()
-            fresh = PodTable(
-                names=Names([f"{JOBS}{number}-{member}" for member in range(size)]),
+            fresh = snapshot.PodTable(
+                names=arrays.Names([f"{JOBS}{number}-{member}" for member in range(size)]),
                 shape=np.arange(size, dtype=np.int64),
                 shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
-                node=np.full(size, PENDING),
+                node=np.full(size, snapshot.PENDING),
                 devices=np.zeros(size, dtype=np.int64),
                 priority=pods.priority[job.rows],
                 gang=np.full(size, len(self._world.observe().gangs) if gangs else -1),
@@ -292,13 +292,13 @@ class _Day:
 class _Job:
     """Pods that arrive together: one pod, or a whole gang."""
 
-    rows: IntArray
+    rows: arrays.IntArray
     """Rows of the fleet's pods that the job copies."""
-    gang: Gang | None
+    gang: workloads.Gang | None
     gpus: float
 
 
-def _job_rows(fleet: Snapshot) -> IntArray:
+def _job_rows(fleet: snapshot.Snapshot) -> arrays.IntArray:
     """Pods that jobs may copy: no instances of services, and with GPUs that some node has."""
     pods = fleet.pods
     fits = np.array(
@@ -312,10 +312,10 @@ def _job_rows(fleet: Snapshot) -> IntArray:
     return np.flatnonzero(fits[pods.shape] & ~owned) if len(pods) else np.array([], dtype=np.int64)
 
 
-def _jobs(fleet: Snapshot) -> list[_Job]:
+def _jobs(fleet: snapshot.Snapshot) -> list[_Job]:
     pods, rows = fleet.pods, _job_rows(fleet)
 
-    def gpus(of: IntArray) -> float:
+    def gpus(of: arrays.IntArray) -> float:
         return float(sum(fleet.pods.shapes[index].total_gpu_milli for index in pods.shape[of]) / 1000)
 
     single = [
@@ -330,10 +330,10 @@ def _jobs(fleet: Snapshot) -> list[_Job]:
     return single + whole
 
 
-def _news(done: Cycle, after: Snapshot) -> Iterator[str]:
+def _news(done: cycle.Cycle, after: snapshot.Snapshot) -> Iterator[str]:
     replicas = {service.name: service.replicas or {} for service in after.services}
     for action in (step.action for step in done.outcome.done):
-        if isinstance(action, Scale):
+        if isinstance(action, actions.Scale):
             now = sorted(replicas[action.service].items())
             yield f"{action.service}: {' + '.join(f'{n} × {name}' for name, n in now if n) or 'none'}"
         elif action.columns and not action.seat_changes:

@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from cluster import errors, snapshot, workloads
 from cluster.arrays import FloatArray, IntArray
-from cluster.errors import ConfigError, Mistake
-from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape
 from placement.engine.packer import Packer, content_rank
 from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
@@ -138,7 +136,7 @@ def _at_points(arrived_pct: FloatArray, values: FloatArray, points: FloatArray) 
     return np.asarray(values[first])
 
 
-def bound_pct(trace: Snapshot, stream: IntArray, arrived_pct: float = 100.0) -> float:
+def bound_pct(trace: snapshot.Snapshot, stream: IntArray, arrived_pct: float = 100.0) -> float:
     """Proven bound on allocation for the arrivals up to a point, in percent of the fleet's GPUs.
 
     stream: indices into `trace.pods.shapes`. The bound also holds for policies that know the arrivals beforehand and
@@ -164,7 +162,7 @@ class ReplayRules:
     """Maximum fraction of running pods that may be moved, one at a time, when a pod fits nowhere."""
 
 
-def play(run: PolicyRun, traces: Mapping[str, Snapshot], rules: ReplayRules) -> one.Replay:
+def play(run: PolicyRun, traces: Mapping[str, snapshot.Snapshot], rules: ReplayRules) -> one.Replay:
     """One replay. It depends on its arguments alone, except for the measured times."""
     trace = traces[run.trace]
     if rules.rename_nodes:
@@ -179,7 +177,7 @@ def play(run: PolicyRun, traces: Mapping[str, Snapshot], rules: ReplayRules) -> 
     return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
 
 
-def bounds_of(runs: Sequence[PolicyRun], traces: Mapping[str, Snapshot]) -> Mapping[str, float]:
+def bounds_of(runs: Sequence[PolicyRun], traces: Mapping[str, snapshot.Snapshot]) -> Mapping[str, float]:
     """Upper bounds on allocation at 100 % arrived, % of the GPUs, by trace, mean over seeds."""
     # openb, 1,213 nodes: 0.3 s a seed.
     arrivals = {(run.trace, run.seed) for run in runs}
@@ -189,22 +187,22 @@ def bounds_of(runs: Sequence[PolicyRun], traces: Mapping[str, Snapshot]) -> Mapp
     return {name: sum(found) / len(found) for name, found in by_trace.items()}
 
 
-def check_contest(traces: Mapping[str, Snapshot], policies: tuple[str, ...]) -> None:
+def check_contest(traces: Mapping[str, snapshot.Snapshot], policies: tuple[str, ...]) -> None:
     """Raises ConfigError with everything that would make a replay meaningless, before any time is spent on it."""
     mistakes = [
-        Mistake(f"policy {name!r}", "there is no such policy", f"choose from {', '.join(POLICIES)}")
+        errors.Mistake(f"policy {name!r}", "there is no such policy", f"choose from {', '.join(POLICIES)}")
         for name in policies
         if name not in POLICIES
     ]
     for name, trace in traces.items():
         if not trace.nodes.gpus.sum():
-            mistakes.append(Mistake(f"trace {name}", "the fleet has no GPU", "add nodes that have some"))
+            mistakes.append(errors.Mistake(f"trace {name}", "the fleet has no GPU", "add nodes that have some"))
         if not any(trace.pods.shapes[index].gpus for index in trace.pods.shape):
             mistakes.append(
-                Mistake(f"trace {name}", "no pod requests a GPU", "demand is counted in GPUs: add such pods")
+                errors.Mistake(f"trace {name}", "no pod requests a GPU", "demand is counted in GPUs: add such pods")
             )
     if mistakes:
-        raise ConfigError(tuple(mistakes))
+        raise errors.ConfigError(tuple(mistakes))
 
 
 COLUMNS = tuple(field.name for field in fields(Curve))
@@ -215,7 +213,7 @@ class _Rest(msgspec.Struct):
 
     policy: str
     seed: int
-    unplaced: list[tuple[PodShape, int]]
+    unplaced: list[tuple[workloads.PodShape, int]]
     shortages: dict[str, int]
     moved: int
     upkeep_s: float

@@ -7,9 +7,7 @@ import numpy as np
 from cluster.arrays import FloatArray
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
-from simulator.scaling.replay import LoadScenario, missed_load
-from simulator.scaling.study import Compared
-from simulator.scaling.traces import DAY_S
+from simulator.scaling import replay, study, traces
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +27,7 @@ TERMS = {
 }
 
 
-def rows_of(compared: Compared) -> tuple[tuple[str, ...], ...]:
+def rows_of(compared: study.Compared) -> tuple[tuple[str, ...], ...]:
     """Figures of each policy: name, dollars, dollars more than the first, ratio, J, violations, changes."""
     first = compared.dollars(compared.results[0]).total
     rows = []
@@ -54,12 +52,12 @@ def rows_of(compared: Compared) -> tuple[tuple[str, ...], ...]:
 COLUMNS = ("policy", "replicas $", "missed $", "total $", "difference $", "ratio", "J", "violations", "changes/day")
 
 
-def as_html(compared: Compared, facts: tuple[tuple[str, str], ...], made_by: str) -> str:
+def as_html(compared: study.Compared, facts: tuple[tuple[str, str], ...], made_by: str) -> str:
     """Report as one HTML document."""
     scenario = compared.scenario
     days, trained = _days(scenario.load, scenario), _days(scenario.trained, scenario)
     first = compared.results[0]
-    per_day = min(round(DAY_S / compared.scenario.step_s), len(compared.scenario.load))
+    per_day = min(round(traces.DAY_S / compared.scenario.step_s), len(compared.scenario.load))
     busiest = int(np.argmax(compared.scenario.demand)) // per_day * per_day
     start = min(busiest, len(compared.scenario.load) - per_day)
     day = slice(start, start + per_day)
@@ -104,11 +102,11 @@ def as_html(compared: Compared, facts: tuple[tuple[str, str], ...], made_by: str
     )
 
 
-def _days(load: FloatArray, scenario: LoadScenario) -> float:
-    return len(load) * scenario.step_s / DAY_S
+def _days(load: FloatArray, scenario: replay.LoadScenario) -> float:
+    return len(load) * scenario.step_s / traces.DAY_S
 
 
-def _headline(compared: Compared) -> str:
+def _headline(compared: study.Compared) -> str:
     first = compared.results[0]
     others = [result for result in compared.results[1:] if result.policy != "oracle"]
     cost = compared.dollars(first).total
@@ -123,7 +121,7 @@ def _headline(compared: Compared) -> str:
     )
 
 
-def _draw_day(axes: "Axes", compared: Compared, day: slice) -> None:
+def _draw_day(axes: "Axes", compared: study.Compared, day: slice) -> None:
     scenario = compared.scenario
     hours = np.arange(day.stop - day.start) * scenario.step_s / 3600.0
     steps = np.arange(day.start, day.stop)
@@ -137,7 +135,7 @@ def _draw_day(axes: "Axes", compared: Compared, day: slice) -> None:
     axes.set_ylabel("replicas")
 
 
-def _forecast_before(compared: Compared, steps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> FloatArray:
+def _forecast_before(compared: study.Compared, steps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> FloatArray:
     """Quantiles for each step as forecast one lead time before it, shape (levels, steps); NaN where there was none."""
     scenario = compared.scenario
     found = np.full((len(_LEVELS), len(steps)), np.nan)
@@ -150,11 +148,11 @@ def _forecast_before(compared: Compared, steps: np.ndarray[tuple[int, ...], np.d
     return found
 
 
-def _draw_replicas(axes: "Axes", compared: Compared) -> None:
+def _draw_replicas(axes: "Axes", compared: study.Compared) -> None:
     scenario = compared.scenario
     per_hour = max(1, round(3600.0 / scenario.step_s))
     whole = len(scenario.load) // per_hour * per_hour
-    days = np.arange(whole // per_hour) * per_hour * scenario.step_s / DAY_S
+    days = np.arange(whole // per_hour) * per_hour * scenario.step_s / traces.DAY_S
     for number, result in enumerate(compared.results):
         highest = result.run.wanted[:whole].reshape(-1, per_hour).max(axis=1)
         axes.plot(days, highest, color=colour(number), linestyle=dash(number), linewidth=1.0)
@@ -163,19 +161,19 @@ def _draw_replicas(axes: "Axes", compared: Compared) -> None:
     axes.set_ylabel("replicas")
 
 
-def _draw_missed(axes: "Axes", compared: Compared) -> None:
+def _draw_missed(axes: "Axes", compared: study.Compared) -> None:
     scenario = compared.scenario
-    days = np.arange(len(scenario.load)) * scenario.step_s / DAY_S
+    days = np.arange(len(scenario.load)) * scenario.step_s / traces.DAY_S
     points = np.unique(np.linspace(0, len(days) - 1, 500).astype(np.int64))
     for number, result in enumerate(compared.results):
-        missed = missed_load(scenario, result.run).cumsum() * scenario.step_s / 3600.0
+        missed = replay.missed_load(scenario, result.run).cumsum() * scenario.step_s / 3600.0
         axes.plot(days[points], missed[points], color=colour(number), linestyle=dash(number))
     axes.set_ylim(bottom=0)
     axes.set_xlabel("day")
     axes.set_ylabel("missed, replica-hours")
 
 
-def _draw_dollars(axes: "Axes", compared: Compared) -> None:
+def _draw_dollars(axes: "Axes", compared: study.Compared) -> None:
     names = [result.policy for result in compared.results]
     for number, result in enumerate(compared.results):
         dollars = compared.dollars(result)

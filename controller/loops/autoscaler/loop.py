@@ -23,10 +23,8 @@ from controller.api.notation import quantity
 from controller.api.scaling_policy import KIND, ScalingPolicy, Target
 from controller.brain.from_settings import fit_slots_of
 from controller.deciders.load_fits import ShardFits
-from controller.kube.api_server import ApiServer
-from controller.kube.cache import Cache
+from controller.kube import api_server, cache, request
 from controller.kube.discovery import Discovered, discover
-from controller.kube.request import KubeReadError
 from controller.loops.autoscaler import readings
 from controller.loops.autoscaler.endpoints import open_endpoints
 from controller.loops.autoscaler.forecasting import Forecasts, LoadSeries
@@ -56,7 +54,7 @@ class _Values(msgspec.Struct):
 class CustomMetrics:
     """Reads metrics of objects, with the plural of each kind from API discovery."""
 
-    def __init__(self, connection: ApiServer, discover: Discover, clock: Clock) -> None:
+    def __init__(self, connection: api_server.ApiServer, discover: Discover, clock: Clock) -> None:
         """clock: seconds since the epoch."""
         self._connection, self._discover, self._clock = connection, discover, clock
         self._known: Discovered | None = None
@@ -68,7 +66,7 @@ class CustomMetrics:
         selector = ",".join(f"{name}={value}" for name, value in reading.selector)
         try:
             body = await self._connection.read(path, {"metricLabelSelector": selector} if selector else {})
-        except KubeReadError as error:
+        except request.KubeReadError as error:
             code = "MetricNotFound" if error.refusal.status == 404 else "CustomMetricsUnreachable"
             raise SourceError(code, error.refusal.words[:200]) from error
         return sample_in(body, reading.role, self._clock())
@@ -337,14 +335,14 @@ class AutoscalerLoop(ControlLoop):
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings, self._host = settings.autoscaler, settings.host
         self._namespace = settings.lease.namespace
-        self._hpas = Cache(HPAS)
+        self._hpas = cache.Cache(HPAS)
         self._measured = Measured(time.time)
         self._forecasts = Forecasts(self._measured, time.time, fit_slots_of(settings))
         self._running: tuple[PolicyReader, Targets] | None = None
         """None before the start."""
 
     @property
-    def caches(self) -> tuple[Cache[Any], ...]:
+    def caches(self) -> tuple[cache.Cache[Any], ...]:
         return (self._hpas,)
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:

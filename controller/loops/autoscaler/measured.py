@@ -11,10 +11,8 @@ from threading import Lock
 
 from autoscaler.demand.presets import Role
 from autoscaler.demand.promql import Serving
-from cluster.arrays import FloatArray
-from cluster.autoscaling import ForecastSkill
+from cluster import arrays, autoscaling, demand
 from cluster.clock import Clock
-from cluster.demand import Forecast, LengthGrid
 
 MOST_WAITING = 50_000
 """Samples of one role that wait to be taken, at most: a month in steps of a minute, as a history has. The oldest are
@@ -48,8 +46,8 @@ class LengthShares:
     """Measured distribution of request lengths."""
 
     at_s: float
-    grid: LengthGrid
-    share: FloatArray
+    grid: demand.LengthGrid
+    share: arrays.FloatArray
     """Fraction of the requests in each bucket, shape (inputs, outputs), adds up to 1."""
 
 
@@ -63,9 +61,9 @@ class PolicyMeasurement:
     """Failure of the last reading, by role; a role whose last reading succeeded has none."""
     lengths: LengthShares | None = None
     """Request lengths, for a ModelService; None: not measured."""
-    forecast: Forecast | None = None
+    forecast: demand.Forecast | None = None
     """Newest predictive distribution of the load; None: too little history."""
-    skill: ForecastSkill | None = None
+    skill: autoscaling.ForecastSkill | None = None
     serving: Serving | None = None
     """Figures of the replicas over the last interval; None: not measured, or not asked for."""
     serving_problem: str = ""
@@ -135,7 +133,9 @@ class Measured:
         with self._lock:
             self._of[policy] = replace(self._of.get(policy, _NOTHING), serving_problem=f"{code}: {words}")
 
-    def put_forecast(self, policy: str, forecast: Forecast | None, skill: ForecastSkill | None) -> None:
+    def put_forecast(
+        self, policy: str, forecast: demand.Forecast | None, skill: autoscaling.ForecastSkill | None
+    ) -> None:
         """Replaces the forecast of the load, and what is known of its quality."""
         with self._lock:
             self._of[policy] = replace(self._of.get(policy, _NOTHING), forecast=forecast, skill=skill)

@@ -11,41 +11,36 @@ import msgspec
 from cluster.autoscaling import MOST_ORDERED, Replicas
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ObservationError
-from controller.api.labels import SERVICE_LABEL
+from controller.api import labels, notation, scaling_policy, structs
 from controller.api.model_service import KIND as SERVICE
-from controller.api.notation import instant
-from controller.api.scaling_policy import MOST_REPLICAS, ScalingPolicy
-from controller.api.structs import ListPage, Meta, Slim
-from controller.kube.api_server import ApiServer
-from controller.kube.discovery import ApiResource, Discovered
-from controller.kube.request import KubeReadError
+from controller.kube import api_server, discovery, request
 from controller.loops.autoscaler.prometheus import FairTurns
 
 MOST_STARTS = 200
 """Observed starts that are remembered."""
 
 
-class _Condition(Slim, frozen=True):
+class _Condition(structs.Slim, frozen=True):
     type: str
     status: str
     last_transition_time: str | None = None
 
 
-class _ContainerStatus(Slim, frozen=True):
+class _ContainerStatus(structs.Slim, frozen=True):
     restart_count: int = 0
 
 
-class _PodMeta(Meta, frozen=True):
+class _PodMeta(structs.Meta, frozen=True):
     creation_timestamp: str | None = None
 
 
-class _PodStatus(Slim, frozen=True):
+class _PodStatus(structs.Slim, frozen=True):
     phase: str = ""
     conditions: tuple[_Condition, ...] = ()
     container_statuses: tuple[_ContainerStatus, ...] = ()
 
 
-class TargetPod(Slim, frozen=True):
+class TargetPod(structs.Slim, frozen=True):
     """Pod of a target, as far as its readiness is concerned.
 
     It is read when needed, not watched: labels and conditions of all pods of a fleet would take more memory than all
@@ -62,13 +57,13 @@ class TargetPod(Slim, frozen=True):
 
     @property
     def created_at_s(self) -> float:
-        return instant(self.metadata.creation_timestamp)
+        return notation.instant(self.metadata.creation_timestamp)
 
     @property
     def ready_at_s(self) -> float | None:
         """When it became ready; None: it is not."""
         ready = next((each for each in self.status.conditions if each.type == "Ready"), None)
-        return instant(ready.last_transition_time) if ready is not None and ready.status == "True" else None
+        return notation.instant(ready.last_transition_time) if ready is not None and ready.status == "True" else None
 
     @property
     def was_restarted(self) -> bool:
@@ -127,20 +122,20 @@ UNREAD_AFTER_S = 120.0
 """Age from which the last reading of a target counts no more."""
 
 
-Discover = Callable[[], Awaitable[Discovered]]
+Discover = Callable[[], Awaitable[discovery.Discovered]]
 """Reads which kinds the API server has. Raises ObservationError."""
 
 
-class _ScaleSpec(Slim, frozen=True):
+class _ScaleSpec(structs.Slim, frozen=True):
     replicas: int = 0
 
 
-class _ScaleStatus(Slim, frozen=True):
+class _ScaleStatus(structs.Slim, frozen=True):
     replicas: int = 0
     selector: str = ""
 
 
-class _Scale(Slim, frozen=True):
+class _Scale(structs.Slim, frozen=True):
     """Scale (autoscaling/v1)."""
 
     spec: _ScaleSpec = _ScaleSpec()
@@ -175,10 +170,10 @@ class _Known:
 class Targets:
     """States of all targets. It reads in the connection's event loop; any thread may ask for a state."""
 
-    def __init__(self, connection: ApiServer, discover: Discover, clock: Clock) -> None:
+    def __init__(self, connection: api_server.ApiServer, discover: Discover, clock: Clock) -> None:
         """clock: seconds since the epoch."""
         self._connection, self._discover, self._clock = connection, discover, clock
-        self._resources: Discovered | None = None
+        self._resources: discovery.Discovered | None = None
         self._discovered_at_s = 0.0
         self._turns = FairTurns(AT_ONCE)
         self._known: dict[str, _Known] = {}
@@ -188,14 +183,14 @@ class Targets:
         """State of the target of a policy (`namespace/name`); empty before it was read."""
         return self._states.get(policy, TargetState())
 
-    async def turn(self, policies: Mapping[str, ScalingPolicy]) -> None:
+    async def turn(self, policies: Mapping[str, scaling_policy.ScalingPolicy]) -> None:
         """Reads every target once. One that cannot be read keeps its last reading, until that is too old."""
         wanted = {name: policy for name, policy in policies.items() if policy.spec.mode != "Off"}
         self._known = {name: known for name, known in self._known.items() if name in wanted}
         states = await asyncio.gather(*(self._state(name, policy) for name, policy in wanted.items()))
         self._states = dict(zip(wanted, states, strict=True))
 
-    async def _state(self, name: str, policy: ScalingPolicy) -> TargetState:
+    async def _state(self, name: str, policy: scaling_policy.ScalingPolicy) -> TargetState:
         known = self._known.get(name)
         if known is None:
             learned = policy.status.lead_time.learned if policy.status.lead_time else ()
@@ -206,19 +201,21 @@ class Targets:
         except (ObservationError, *UNREADABLE) as error:
             return self._unread(name, policy, error)
 
-    async def _read(self, policy: ScalingPolicy, known: _Known) -> TargetState:
+    async def _read(self, policy: scaling_policy.ScalingPolicy, known: _Known) -> TargetState:
         namespace, target, at_s = policy.metadata.namespace, policy.spec.target, self._clock()
         if (target.api_version, target.kind) == (SERVICE.api_version, SERVICE.name):
-            pods = await self._pods(namespace, f"{SERVICE_LABEL}={target.name}")
+            pods = await self._pods(namespace, f"{labels.SERVICE_LABEL}={target.name}")
             wanted = sum(pod.counts for pod in pods)
             seen = known.starts.see(wanted, pods, at_s)
             return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s)
         resource = await self._resource(policy)
         body = await self._connection.read(f"{resource.path(namespace, target.name)}/scale")
         scale = msgspec.json.decode(body, type=_Scale)
-        if scale.spec.replicas > MOST_REPLICAS:
+        if scale.spec.replicas > scaling_policy.MOST_REPLICAS:
             words = f"{target.kind}/{namespace}/{target.name} asks for {scale.spec.replicas} replicas"
-            return TargetState(problem=f"TargetTooLarge: {words}; a policy scales {MOST_REPLICAS} at most")
+            return TargetState(
+                problem=f"TargetTooLarge: {words}; a policy scales {scaling_policy.MOST_REPLICAS} at most"
+            )
         if not scale.status.selector:
             ready = min(scale.spec.replicas, scale.status.replicas)
             awaited = (at_s,) * min(scale.spec.replicas - ready, MOST_ORDERED)
@@ -235,9 +232,9 @@ class Targets:
         # From the API server's cache (resourceVersion 0): a second's delay costs nothing here.
         query = {"labelSelector": selector, "resourceVersion": "0"}
         body = await self._connection.read(f"/api/v1/namespaces/{namespace}/pods", query)
-        return tuple(msgspec.json.decode(body, type=ListPage[TargetPod]).items or ())
+        return tuple(msgspec.json.decode(body, type=structs.ListPage[TargetPod]).items or ())
 
-    async def _resource(self, policy: ScalingPolicy) -> ApiResource:
+    async def _resource(self, policy: scaling_policy.ScalingPolicy) -> discovery.ApiResource:
         """Resource of the target's kind. Raises ObservationError."""
         target, at_s = policy.spec.target, self._clock()
         found = self._resources.of_kind(target.api_version, target.kind) if self._resources else None
@@ -249,8 +246,8 @@ class Targets:
             raise ObservationError(f"the API server has no {target.kind} in {target.api_version}")
         return found
 
-    def _unread(self, name: str, policy: ScalingPolicy, error: Exception) -> TargetState:
-        status = error.refusal.status if isinstance(error, KubeReadError) else 0
+    def _unread(self, name: str, policy: scaling_policy.ScalingPolicy, error: Exception) -> TargetState:
+        status = error.refusal.status if isinstance(error, request.KubeReadError) else 0
         target = f"{policy.spec.target.kind}/{policy.metadata.namespace}/{policy.spec.target.name}"
         if status == 404:
             return TargetState(problem=f"TargetNotFound: there is no {target} with a scale subresource")

@@ -13,13 +13,11 @@ from pydantic import ValidationError
 
 from cluster.clock import Clock
 from cluster.errors import UNREADABLE, ActionError
+from controller.api import labels, notation, structs
 from controller.api.conditions import ACCEPTED, READY, set_condition
 from controller.api.fault_incident import KIND as INCIDENT, AlternativeStatus, FaultIncidentStatus
 from controller.api.health_policy import KIND as POLICY, HealthPolicyStatus
 from controller.api.kind import Kind
-from controller.api.labels import HEALTHY_CONDITION
-from controller.api.notation import rfc3339
-from controller.api.structs import Node, OwnObject
 from controller.deciders.remediation import HealthOutcome, HealthRules
 from controller.kube.cache import Cache
 from controller.kube.request import STRATEGIC_PATCH
@@ -44,7 +42,7 @@ def record_of(incident: Incident) -> str:
     return json.dumps(kept, separators=(",", ":"), allow_nan=False)
 
 
-def incident_in(obj: OwnObject) -> Incident | None:
+def incident_in(obj: structs.OwnObject) -> Incident | None:
     """The incident in an object's status; None without a readable one, or under another's name."""
     try:
         status = msgspec.json.decode(obj.status)
@@ -142,9 +140,9 @@ class HealthReporter:
 
     def __init__(
         self,
-        incidents: Cache[OwnObject],
-        policies: Cache[OwnObject],
-        nodes: Cache[Node],
+        incidents: Cache[structs.OwnObject],
+        policies: Cache[structs.OwnObject],
+        nodes: Cache[structs.Node],
         applier: Applier,
         wall_clock: Clock,
     ) -> None:
@@ -192,7 +190,7 @@ class HealthReporter:
                 yield WriteJob(f"{INCIDENT.name}/{name}", Write("DELETE", INCIDENT.path_of(name), body))
 
     def _incident_status(
-        self, incident: Incident, obj: OwnObject, reported: Reported, at_s: float
+        self, incident: Incident, obj: structs.OwnObject, reported: Reported, at_s: float
     ) -> Iterator[WriteJob]:
         before = self._written.before(f"{INCIDENT.name}/{incident.id}", obj)
         after = status_after(
@@ -213,7 +211,7 @@ class HealthReporter:
             yield from self._status(POLICY, name, obj, before, after)
 
     def _status(
-        self, kind: Kind, name: str, obj: OwnObject, before: dict[str, Any], after: dict[str, Any]
+        self, kind: Kind, name: str, obj: structs.OwnObject, before: dict[str, Any], after: dict[str, Any]
     ) -> Iterator[WriteJob]:
         if after != before:
             self._written.put(f"{kind.name}/{name}", obj, after)
@@ -228,7 +226,9 @@ class HealthReporter:
                 suspected.update((key.name, incident) for key in incident.nodes if key.name in governed)
         for name, node in self._nodes.all().items():
             suspect, uid = suspected.get(name), node.metadata.uid
-            shown = next((each.status for each in node.status.conditions if each.type == HEALTHY_CONDITION), None)
+            shown = next(
+                (each.status for each in node.status.conditions if each.type == labels.HEALTHY_CONDITION), None
+            )
             written = self._conditions.get(name)
             known = written[1] if written is not None and written[0] == uid else shown
             wanted = "False" if suspect is not None else "True"
@@ -244,12 +244,12 @@ def node_condition_write(name: str, uid: str, incident: Incident | None, at_s: f
     if incident is not None:
         reason, words = str(incident.phase), f"FaultIncident {incident.id}: {'; '.join(incident.shown)}"[:1024]
     condition = {
-        "type": HEALTHY_CONDITION,
+        "type": labels.HEALTHY_CONDITION,
         "status": "True" if incident is None else "False",
         "reason": reason,
         "message": words,
-        "lastHeartbeatTime": rfc3339(at_s),
-        "lastTransitionTime": rfc3339(at_s),
+        "lastHeartbeatTime": notation.rfc3339(at_s),
+        "lastTransitionTime": notation.rfc3339(at_s),
     }
     body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
     return Write("PATCH", f"/api/v1/nodes/{name}/status", body, STRATEGIC_PATCH)

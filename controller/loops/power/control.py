@@ -19,9 +19,7 @@ from cluster.snapshot import PENDING, Snapshot
 from controller.api import notation
 from controller.api.power_domain import KIND, LearnedStatus, PowerDomainSpec
 from controller.api.structs import Node, OwnObject
-from controller.kube.cache import Cache
-from controller.kube.loop_thread import LoopThread
-from controller.kube.sender import WriteJob
+from controller.kube import cache, loop_thread, sender
 from controller.loops.loop import ControlLoop, LoopContext, WrittenStatuses, repeat
 from controller.loops.power import domain_status
 from controller.loops.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
@@ -104,7 +102,7 @@ class PowerReporter:
 
     def __init__(
         self,
-        domains: Cache[OwnObject],
+        domains: cache.Cache[OwnObject],
         loop: PowerLoop,
         context: LoopContext,
         events: Events,
@@ -154,7 +152,7 @@ class PowerReporter:
 
     def _changes(
         self, loop_state: PowerLoopState, facts: Mapping[str, DomainFacts]
-    ) -> Iterator[tuple[WriteJob, OwnObject, dict[str, Any], dict[str, Any]]]:
+    ) -> Iterator[tuple[sender.WriteJob, OwnObject, dict[str, Any], dict[str, Any]]]:
         """Writes of the statuses that change: each with its object, and its status before and after."""
         clocks, domains = self._context.clocks, loop_state.view.domains
         now_s, at_s = clocks.monotonic(), clocks.wall()
@@ -189,7 +187,7 @@ class PowerReporter:
             after = domain_status.status_after(before, inputs, at_s, may_refresh=may_refresh)
             if after != before:
                 yield (
-                    WriteJob(f"PowerDomain/{name}", status_write(KIND, name, obj.metadata.uid, after)),
+                    sender.WriteJob(f"PowerDomain/{name}", status_write(KIND, name, obj.metadata.uid, after)),
                     obj,
                     before,
                     after,
@@ -230,7 +228,7 @@ class PowerWatcher:
     """Reader of the caches, for one thread; it remembers what it read of unchanged objects."""
 
     def __init__(
-        self, domains: Cache[OwnObject], nodes: Cache[Node], resources: frozenset[str], wall_clock: Clock
+        self, domains: cache.Cache[OwnObject], nodes: cache.Cache[Node], resources: frozenset[str], wall_clock: Clock
     ) -> None:
         """resources: names of the resources that count GPUs."""
         self._domains, self._nodes, self._resources, self._wall_clock = domains, nodes, resources, wall_clock
@@ -301,7 +299,7 @@ def _count(written: object) -> int:
         return 0
 
 
-def learned_in(domains: Cache[OwnObject]) -> Mapping[str, LearnedStatus]:
+def learned_in(domains: cache.Cache[OwnObject]) -> Mapping[str, LearnedStatus]:
     """Domain → what its status says that an earlier controller learnt."""
     found = {name: read(msgspec.json.decode(obj.status)).learned for name, obj in domains.all().items()}
     return {name: learned for name, learned in found.items() if learned is not None}
@@ -369,13 +367,13 @@ class PowerControl(ControlLoop):
 
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
-        self._domains = Cache(POWER_DOMAINS)
+        self._domains = cache.Cache(POWER_DOMAINS)
         self._profiles = ServiceProfiles(partial(learned_in, self._domains), learns=settings.power.learn_hours)
         self._running: tuple[PowerWatcher, PowerLoop] | None = None
         """None before the start."""
 
     @property
-    def caches(self) -> tuple[Cache[Any], ...]:
+    def caches(self) -> tuple[cache.Cache[Any], ...]:
         return (self._domains,)
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
@@ -412,7 +410,7 @@ class PowerControl(ControlLoop):
         )
         loop = PowerLoop(watcher, context.leadership, keys, clock, rules, context.channels)
         upkeep = LoopUpkeep(loop, PowerLoopMetrics(context.meter, wall_clock() - clock()), keys, tls)
-        thread = LoopThread("power")
+        thread = loop_thread.LoopThread("power")
         context.stack.callback(thread.close)
         port = thread.run(loop.listen(self._settings.host, power.port, tls.context if tls else None))
         thread.begin(loop.run())

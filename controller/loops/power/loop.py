@@ -14,10 +14,8 @@ from typing import Protocol
 import numpy as np
 import structlog
 
-from cluster.arrays import FloatArray
+from cluster import arrays, errors, power
 from cluster.clock import Clock
-from cluster.errors import ConfigError, Mistake
-from cluster.power import PowerTable
 from controller.loops.loop import AgentChannel, Leader
 from controller.loops.power.agent_server import AgentServer, LoopCounts
 from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
@@ -47,7 +45,7 @@ class PowerView:
     nodes: Mapping[str, PoweredNode]
     generations: Mapping[str, int] = field(default_factory=dict)
     """metadata.generation of every PowerDomain, readable or not."""
-    unreadable: tuple[Mistake, ...] = ()
+    unreadable: tuple[errors.Mistake, ...] = ()
     """Errors of PowerDomains that are omitted."""
 
 
@@ -79,9 +77,9 @@ class PowerLoopState:
     """Whether the newest domains, nodes or devices are in no table yet; the next turn includes them."""
     mistake: str = ""
     """Reason why the newest domains cannot be used; `table` is then of the previous ones, if there were any."""
-    table: PowerTable | None = None
+    table: power.PowerTable | None = None
     """Table with the last readings; None before the first turn that granted."""
-    reach: FloatArray | None = None
+    reach: arrays.FloatArray | None = None
     """`power.tree.reach_of` the table. It takes longer to compute than everything else, and depends only on
     domains and feeds."""
     allocator: Allocator | None = None
@@ -109,7 +107,7 @@ class PowerLoopState:
             return {}
         return learned_spikes(self.allocator, self.state)
 
-    def wanted_w(self) -> FloatArray | None:
+    def wanted_w(self) -> arrays.FloatArray | None:
         """Draw of each device of the table, or what it would draw where its cap holds it back; NaN where it is not
         believed.
 
@@ -122,7 +120,7 @@ class PowerLoopState:
         wanted_w = np.where(held_back, np.maximum(seen.draw_w, self.state.need_w), seen.draw_w)
         return np.where(seen.believed, wanted_w, np.nan)
 
-    def power_table(self) -> PowerTable | None:
+    def power_table(self) -> power.PowerTable | None:
         """Table for the deciders: with the present leases, and the headroom."""
         if self.table is None or self.state is None:
             return None
@@ -180,7 +178,9 @@ class PowerLoop:
         try:
             server = await self._server.serve(host, port, tls)
         except OSError as error:
-            raise ConfigError(Mistake(f"power.port, {host}:{port}", f"cannot be opened: {error}")) from error
+            raise errors.ConfigError(
+                errors.Mistake(f"power.port, {host}:{port}", f"cannot be opened: {error}")
+            ) from error
         self._listening = server
         return int(server.sockets[0].getsockname()[1])
 

@@ -5,10 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster import power
-from cluster.arrays import Names, column
-from cluster.errors import ConfigError
-from cluster.workloads import MAX_GPUS_PER_NODE
+from cluster import arrays, errors, power, workloads
 from controller.loops.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
 from power.leases.messages import DeviceInventory, Inventory
 
@@ -42,7 +39,7 @@ def power_table(
     """
     tree = power_tree(domains, nodes)
     if tree.fatal:
-        raise ConfigError(tree.fatal)
+        raise errors.ConfigError(tree.fatal)
     usable = sound(inventories, nodes)
     classes, class_rows = _classes(tree)
     names, powered = sorted(domains), sorted(tree.feeds_of_node)
@@ -68,16 +65,16 @@ def power_table(
     limited = [(domains[name].budget_watts or power.UNLIMITED_W) for name in names]
     return power.PowerTable(
         domains=power.DomainTable(
-            names=Names(row_of),
+            names=arrays.Names(row_of),
             kind=(*(domains[name].type for name in names), *["node"] * len(powered)),
-            budget_w=column([*limited, *[power.UNLIMITED_W] * len(powered)], np.float64),
-            other_w=column(other_w, np.float64),
-            curve=column([*(curve_of.get(name, -1) for name in names), *[-1] * len(powered)], np.int64),
+            budget_w=arrays.column([*limited, *[power.UNLIMITED_W] * len(powered)], np.float64),
+            other_w=arrays.column(other_w, np.float64),
+            curve=arrays.column([*(curve_of.get(name, -1) for name in names), *[-1] * len(powered)], np.int64),
         ),
         feeds=power.FeedTable(
-            child=column([child for child, *_ in edges], np.int64),
-            parent=column([parent for _, parent, _ in edges], np.int64),
-            share=column([share for *_, share in edges], np.float64),
+            child=arrays.column([child for child, *_ in edges], np.int64),
+            parent=arrays.column([parent for _, parent, _ in edges], np.int64),
+            share=arrays.column([share for *_, share in edges], np.float64),
         ),
         classes=classes,
         gpu_types=tuple(sorted({found.model for *_, found in devices})),
@@ -151,7 +148,7 @@ def _missing_w(
     else:
         # A kubelet writes both, so no more count than nodes have.
         count = known.labels.get(COUNT_LABEL, "")
-        gpus = min(int(count) if count.isdecimal() else known.gpus, MAX_GPUS_PER_NODE)
+        gpus = min(int(count) if count.isdecimal() else known.gpus, workloads.MAX_GPUS_PER_NODE)
     missing = max(gpus, reported) - (len(usable[node].devices) if node in usable else 0)
     if missing <= 0:
         return 0.0
@@ -190,17 +187,17 @@ def _devices(
     low, high = (np.array([getattr(found, name) for found in each], dtype=np.float64) for name in ("min_w", "max_w"))
     floor_share = np.array([tree.class_of_node[node].floor for node, *_ in devices], dtype=np.float64)
     return power.PowerDeviceTable(
-        names=Names(uuid for _, uuid, _ in devices),
-        domain=column([row_of[node] for node, *_ in devices], np.int64),
-        gpu_type=column([models.index(found.model) for found in each], np.int64),
-        power_class=column([class_rows[node] for node, *_ in devices], np.int64),
-        min_w=column(low, np.float64),
-        max_w=column(high, np.float64),
-        default_w=column([found.default_w for found in each], np.float64),
-        previous_w=column([found.previous_w for found in each], np.float64),
-        floor_w=column(np.clip(floor_share * high, low, high), np.float64),
-        idle_w=column(IDLE_SHARE * high, np.float64),
-        overshoot_share=column(np.full(len(each), OVERSHOOT_SHARE), np.float64),
-        overhead_share=column([overhead_share[node] for node, *_ in devices], np.float64),
-        managed=column([found.managed and node not in tree.observed for node, _, found in devices], np.bool_),
+        names=arrays.Names(uuid for _, uuid, _ in devices),
+        domain=arrays.column([row_of[node] for node, *_ in devices], np.int64),
+        gpu_type=arrays.column([models.index(found.model) for found in each], np.int64),
+        power_class=arrays.column([class_rows[node] for node, *_ in devices], np.int64),
+        min_w=arrays.column(low, np.float64),
+        max_w=arrays.column(high, np.float64),
+        default_w=arrays.column([found.default_w for found in each], np.float64),
+        previous_w=arrays.column([found.previous_w for found in each], np.float64),
+        floor_w=arrays.column(np.clip(floor_share * high, low, high), np.float64),
+        idle_w=arrays.column(IDLE_SHARE * high, np.float64),
+        overshoot_share=arrays.column(np.full(len(each), OVERSHOOT_SHARE), np.float64),
+        overhead_share=arrays.column([overhead_share[node] for node, *_ in devices], np.float64),
+        managed=arrays.column([found.managed and node not in tree.observed for node, _, found in devices], np.bool_),
     )

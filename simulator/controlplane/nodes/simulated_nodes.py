@@ -281,7 +281,7 @@ class Heartbeats:
         answer = await self._client.insist("PATCH", f"{LEASES}/{name}", {"spec": spec}, MERGE_PATCH)
         if answer.status == HTTPStatus.NOT_FOUND:
             # With its owner, so that the garbage collector removes the lease when the node is deleted.
-            owner = {"apiVersion": "v1", "kind": "node_objects.Node", "name": name, "uid": self._uid[name]}
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid[name]}
             metadata = {"name": name, "ownerReferences": [owner]}
             await self._client.insist("POST", LEASES, {"metadata": metadata, "spec": spec})
 
