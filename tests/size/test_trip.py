@@ -2,8 +2,8 @@
 
 from tests.size.trip import entered_by_one_pod
 
-FILES = 128
-FUNCTIONS = 515
+FILES = 60
+FUNCTIONS = 375
 
 
 def test_a_pods_trip_through_the_operator_is_short() -> None:

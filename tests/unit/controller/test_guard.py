@@ -190,9 +190,11 @@ def test_an_unknown_service_is_not_scaled() -> None:
 def test_every_code_of_the_guard_is_foreseen() -> None:
     """A code that is not has no counter before its first occurrence, which alerts on an increase then miss."""
     trees = (ast.walk(ast.parse(inspect.getsource(each))) for each in (guard_module, occupancy))
-    calls = [each for each in chain(*trees) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    calls = [each for each in chain(*trees) if isinstance(each, ast.Call) and each.args]
     codes = {
-        call.args[0].value for call in calls if call.func.id == "Reason" and isinstance(call.args[0], ast.Constant)
+        call.args[0].value
+        for call in calls
+        if ast.unparse(call.func).rpartition(".")[2] == "Reason" and isinstance(call.args[0], ast.Constant)
     }
 
     assert codes == set(guard_module.REASONS)
