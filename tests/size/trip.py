@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 BESIDE = ("lease.py", "leader_election.py")
 """Files of the Lease, which is renewed beside the trip whenever its time comes."""
 PATIENCE_S = 60.0
+TRIPS = 3
 QUIET_S = 1.0
 """How long the operator must not write before it counts as resting."""
 COMPREHENSIONS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
@@ -137,18 +138,27 @@ class Trace:
 
 
 def entered_by_one_pod() -> Counter[tuple[str, str]]:
-    """How often each function of ours is entered from a pod's watch event to its Binding, by (file, qualified name)."""
+    """How often each function of ours is entered from a pod's watch event to its Binding, by (file, qualified name).
+
+    Several pods travel one after the other, and what not all of them enter is left out: it ran beside them.
+    """
     server = ApiServer({"nodes": [_node(n) for n in range(4)], "gputypes": [_gpu_type()]})
     trace, stop = Trace(), Event()
     failures: list[str] = []
+    trips: list[Counter[tuple[str, str]]] = []
 
     def travel() -> None:
         try:
-            _rest(server)
-            trace.is_on = True
-            server.send("pods", {"type": "ADDED", "object": _pod()})
-            if not server.bound.wait(PATIENCE_S):
-                failures.append(f"the pod was not bound within {PATIENCE_S:g} s")
+            for number in range(TRIPS):
+                _rest(server)
+                trace.entered, trace.is_on = Counter(), True
+                server.send("pods", {"type": "ADDED", "object": _pod(number)})
+                if not server.bound.wait(PATIENCE_S):
+                    failures.append(f"the pod was not bound within {PATIENCE_S:g} s")
+                    return
+                trace.is_on = False
+                server.bound.clear()
+                trips.append(trace.entered)
         finally:
             trace.is_on = False
             stop.set()
@@ -171,9 +181,10 @@ def entered_by_one_pod() -> Counter[tuple[str, str]]:
             operate(settings, stop, lambda _: traveller.start())
             traveller.join()
     assert not failures, failures[0]
+    always = set.intersection(*(set(trip) for trip in trips))
     ours = {
-        place: count
-        for place, count in trace.entered.items()
+        place: trips[0][place]
+        for place in always
         if not place[0].startswith(("tests/", ".venv/")) and Path(place[0]).name not in BESIDE
     }
     return Counter(ours)
@@ -224,14 +235,14 @@ def _gpu_type() -> dict[str, Any]:
     }
 
 
-def _pod() -> dict[str, Any]:
+def _pod(number: int) -> dict[str, Any]:
     resources = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
     return {
         "metadata": {
-            "name": "notebook",
+            "name": f"notebook-{number}",
             "namespace": "default",
-            "uid": "pod-uid",
-            "resourceVersion": "2",
+            "uid": f"pod-uid-{number}",
+            "resourceVersion": str(number + 2),
             "creationTimestamp": "2026-01-01T00:00:00Z",
         },
         "spec": {
