@@ -83,7 +83,7 @@ def test_the_demo_says_what_it_installs_before_it_is_silent_for_minutes() -> Non
     recipe = subprocess.run(dry, capture_output=True, text=True, check=True, cwd=ROOT).stdout  # noqa: S603
 
     assert re.search(
-        r"^echo \"installing .*: about 1.2 GB, some minutes\"$", recipe.partition("pip install")[0], re.MULTILINE
+        r"^echo \"installing .*: about 1 GB, some minutes\"$", recipe.partition("pip install")[0], re.MULTILINE
     )
 
 
