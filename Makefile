@@ -41,7 +41,7 @@ demo: $(READY) ## Plan the example fleet, then let the controller run it for a d
 
 # Both tiers run, whatever the first one finds; the exit status is that of both.
 .PHONY: test
-test: $(READY) ## Run the fast tests: all units and parts, no Kubernetes, guest kernel or Ray (within 8 minutes)
+test: $(READY) ## Run the fast tests: all units and parts, no Kubernetes, guest kernel or Ray (minutes)
 	@$(MAKE) --no-print-directory --keep-going --jobs=1 test-unit test-parts
 
 .PHONY: test-all
