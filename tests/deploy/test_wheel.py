@@ -84,7 +84,7 @@ def test_what_the_wheel_holds_runs_outside_the_repository(installed: Installed) 
         return done.stdout
 
     assert not (installed.site / "benchmarks").exists()
-    assert (installed.site / "simulator" / "controlplane" / "binaries" / "modules" / "go.sum").exists()
+    assert (installed.site / "simulator" / "controlplane" / "modules" / "go.sum").exists()
     assert text("version").startswith(f"tonnage {VERSION} ")
     assert "name: modelservices.tonnage.dev" in text("crds")
     assert text("examples", "mine").split() == ["mine/examples", "mine/cluster-walk", "mine/chart"]
