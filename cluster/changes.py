@@ -80,7 +80,7 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
         gang=pods.gang[keep],
         owner=tuple(compress(pods.owner, kept)),
         movable=pods.movable[keep],
-        never_preempts=pods.never_preempt_at(keep),
+        **pods.sparse_at(keep),
     )
 
 

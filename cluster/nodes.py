@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,9 +57,32 @@ class NodeTable:
     """False for a cordoned or NotReady node: its pods stay, and no new pod starts there."""
     labels: tuple[Labels, ...]
     taints: tuple[tuple[NodeTaint, ...], ...]
+    others: Mapping[str, IntArray] = field(default_factory=dict)
+    """Allocatable amount of every other resource that some node has, by name. Each pod takes one of `pods`; nodes whose
+    number of pods is not known have no limit."""
+    cordoned: BoolArray | None = None
+    """Nodes that are not schedulable by a cordon alone, which a pod may tolerate; None: no node is cordoned."""
+    volume_limits: Mapping[str, IntArray] = field(default_factory=dict)
+    """Most volumes of a driver that may be attached to each node, by driver."""
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def only(self, rows: IntArray) -> "NodeTable":
+        """The table of these rows, in their order."""
+        return NodeTable(
+            names=Names(self.names[row] for row in rows.tolist()),
+            cpu_milli=self.cpu_milli[rows],
+            memory_bytes=self.memory_bytes[rows],
+            gpus=self.gpus[rows],
+            gpu_type=self.gpu_type[rows],
+            schedulable=self.schedulable[rows],
+            labels=tuple(self.labels[row] for row in rows.tolist()),
+            taints=tuple(self.taints[row] for row in rows.tolist()),
+            others={name: amounts[rows] for name, amounts in self.others.items()},
+            cordoned=None if self.cordoned is None else self.cordoned[rows],
+            volume_limits={driver: most[rows] for driver, most in self.volume_limits.items()},
+        )
 
     def domain(self, label: str) -> IntArray:
         """Topology domain of each node under a label: equal numbers share a value; -1 where the label is not set."""

@@ -41,6 +41,8 @@ class PodTable:
     """Whether the pod may be evicted and started elsewhere: its owner restarts it, and it has no local state."""
     never_preempts: BoolArray | None = None
     """Whether no pod may be stopped for this one, whatever their priorities; None: for none of them."""
+    ending: BoolArray | None = None
+    """Whether the pod is being deleted and holds its node until it is gone; None: none of them."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -65,22 +67,26 @@ class PodTable:
             gang=np.append(self.gang, more.gang),
             owner=self.owner + more.owner,
             movable=np.append(self.movable, more.movable),
-            never_preempts=_joined(self, more),
+            **{name: self._joined(more, name) for name in SPARSE},
         )
 
-    def never_preempt_at(self, rows: IntArray) -> BoolArray | None:
-        """Column `never_preempts` of these rows, for a table of them."""
-        return None if self.never_preempts is None else self.never_preempts[rows]
+    def sparse_at(self, rows: IntArray) -> dict[str, BoolArray | None]:
+        """Columns that most tables lack, of these rows, for a table of them."""
+        mine = {name: getattr(self, name) for name in SPARSE}
+        return {name: None if one is None else one[rows] for name, one in mine.items()}
+
+    def _joined(self, more: "PodTable", name: str) -> BoolArray | None:
+        both = [getattr(self, name), getattr(more, name)]
+        if all(one is None for one in both):
+            return None
+        rows = (len(self), len(more))
+        return np.concatenate(
+            [np.zeros(n, np.bool_) if one is None else one for n, one in zip(rows, both, strict=True)]
+        )
 
 
-def _joined(first: PodTable, second: PodTable) -> BoolArray | None:
-    """Column `never_preempts` of both tables."""
-    if first.never_preempts is None and second.never_preempts is None:
-        return None
-    columns = [
-        np.zeros(len(t), dtype=np.bool_) if t.never_preempts is None else t.never_preempts for t in (first, second)
-    ]
-    return np.concatenate(columns)
+SPARSE = ("never_preempts", "ending")
+"""Columns of a table of pods that are None where they are false for all."""
 
 
 def device_mask(devices: Sequence[int]) -> int:

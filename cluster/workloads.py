@@ -122,6 +122,69 @@ def requires_spot(terms: Terms) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """Pods that a rule between pods counts: by namespace and labels, as core/v1 PodAffinityTerm selects them."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces by name, sorted."""
+    namespace_labels: tuple[Requirement, ...] | None = None
+    """Further namespaces: those whose labels meet all of these; None: no further ones."""
+    labels: tuple[Requirement, ...] | None = ()
+    """Requirements on the labels of its pods, sorted; None: no pod is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRule:
+    """Rule of a pod about the other pods in the topology domain where it starts."""
+
+    kind: Literal["near", "apart", "spread"]
+    """near: some pod of the crowd must be there (required pod affinity); apart: none may be (anti-affinity); spread: no
+    more than `max_skew` above the domain with fewest (a topology spread constraint, DoNotSchedule)."""
+    crowd: Crowd
+    key: str
+    """Node label whose values are the domains. A node without it is in none: only `apart` allows it."""
+    max_skew: int = 1
+    min_domains: int = 1
+    """With fewer domains than this, the domain with fewest counts as empty."""
+    heeds_terms: bool = True
+    """Whether only nodes that the pod's own node terms allow have a say in a spread (`nodeAffinityPolicy`)."""
+    heeds_taints: bool = False
+    """Whether only nodes whose taints the pod tolerates have one (`nodeTaintsPolicy`)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """Port that a pod takes on its node's own addresses."""
+
+    port: int
+    protocol: str = "TCP"
+    address: str = "0.0.0.0"  # noqa: S104 - all addresses, as kubelet reads an empty hostIP
+    """All addresses by default, which conflict with each single one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a pod asks of the other pods and of the node's attachments, and what others ask about it."""
+
+    rules: tuple[PodRule, ...] = ()
+    crowds: tuple[Crowd, ...] = ()
+    """Crowds in use that it belongs to."""
+    ports: tuple[HostPort, ...] = ()
+    claims: tuple[str, ...] = ()
+    """Volume claims, `namespace/name`, that one pod at a time may use (ReadWriteOncePod)."""
+    volumes: tuple[tuple[str, str], ...] = ()
+    """Driver and handle of each volume that is attached to its node, where the driver limits their number."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether other pods decide where it may run, beyond what they hold of the node's resources."""
+        return bool(self.rules or self.ports or self.claims or self.volumes)
+
+
+ALONE = Beside()
+
+
+@dataclass(frozen=True, slots=True)
 class PodShape:
     """Properties of a pod that decide where it may run. Pods of one shape are interchangeable to the packer."""
 
@@ -134,6 +197,11 @@ class PodShape:
     """GPU types it may run on, sorted; empty: any."""
     node_terms: Terms = ()
     tolerations: tuple[Toleration, ...] = ()
+    others: tuple[tuple[str, int], ...] = ()
+    """Every other resource that it asks for, by name, sorted; amounts above 0 that mean nothing to Tonnage."""
+    beside: Beside = ALONE
+    refused_on: tuple[str, ...] = ()
+    """Nodes, sorted, on which kube-scheduler or a kubelet has just refused a pod of this shape."""
 
     @property
     def is_whole_gpu(self) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names
-from cluster.nodes import NodeFilter, NodeTable
+from cluster.nodes import NodeFilter
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import PodShape, is_pinned
@@ -136,16 +136,7 @@ def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snap
     new_gang[gangs] = np.arange(len(gangs))
     return replace(
         snapshot,
-        nodes=NodeTable(
-            names=Names(nodes.names[int(row)] for row in rows),
-            cpu_milli=nodes.cpu_milli[rows],
-            memory_bytes=nodes.memory_bytes[rows],
-            gpus=nodes.gpus[rows],
-            gpu_type=nodes.gpu_type[rows],
-            schedulable=nodes.schedulable[rows],
-            labels=tuple(nodes.labels[int(row)] for row in rows),
-            taints=tuple(nodes.taints[int(row)] for row in rows),
-        ),
+        nodes=nodes.only(rows),
         pods=PodTable(
             names=Names(pods.names[int(row)] for row in kept),
             shape=pods.shape[kept],
@@ -156,7 +147,7 @@ def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snap
             gang=new_gang[pods.gang[kept]],
             owner=tuple(pods.owner[int(row)] for row in kept),
             movable=pods.movable[kept],
-            never_preempts=pods.never_preempt_at(kept),
+            **pods.sparse_at(kept),
         ),
         gangs=tuple(snapshot.gangs[gang] for gang in gangs),
     )

@@ -31,23 +31,6 @@ class Meta(Slim, frozen=True):
     deletion_timestamp: str | None = None
 
 
-class PodLabels(Slim, rename=None, frozen=True):
-    gang: str | None = msgspec.field(default=None, name=api_labels.GANG_LABEL)
-    service: str | None = msgspec.field(default=None, name=api_labels.SERVICE_LABEL)
-    # Of other projects, for the gangs that they are (controller/snapshot/pod_groups.py).
-    job: str | None = msgspec.field(default=None, name="batch.kubernetes.io/job-name")
-    job_set: str | None = msgspec.field(default=None, name="jobset.sigs.k8s.io/jobset-name")
-    replicated_job: str | None = msgspec.field(default=None, name="jobset.sigs.k8s.io/replicatedjob-name")
-    lws: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/name")
-    lws_group: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/group-index")
-    lws_worker: str | None = msgspec.field(default=None, name="leaderworkerset.sigs.k8s.io/worker-index")
-    ray_cluster: str | None = msgspec.field(default=None, name="ray.io/cluster")
-    kubeflow_job: str | None = msgspec.field(default=None, name="training.kubeflow.org/job-name")
-    kubeflow_replica: str | None = msgspec.field(default=None, name="training.kubeflow.org/replica-type")
-    kueue_group: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/pod-group-name")
-    coscheduling_group: str | None = msgspec.field(default=None, name="scheduling.x-k8s.io/pod-group")
-
-
 class PodAnnotations(Slim, rename=None, frozen=True):
     gpu_milli: str | None = msgspec.field(default=None, name=api_labels.GPU_MILLI_ANNOTATION)
     gpu_types: str | None = msgspec.field(default=None, name=api_labels.GPU_TYPES_ANNOTATION)
@@ -65,14 +48,25 @@ class PodAnnotations(Slim, rename=None, frozen=True):
 
 class OwnerReference(Slim, frozen=True):
     kind: str = ""
+    name: str = ""
     controller: bool = False
 
 
 class PodMeta(Meta, frozen=True):
     creation_timestamp: str | None = None
     owner_references: tuple[OwnerReference, ...] = ()
-    labels: PodLabels = PodLabels()
+    labels: dict[str, str] = {}
     annotations: PodAnnotations = PodAnnotations()
+
+    @property
+    def gang(self) -> str | None:
+        """Name of the Gang in its namespace that its label names."""
+        return self.labels.get(api_labels.GANG_LABEL)
+
+    @property
+    def service(self) -> str | None:
+        """Name of the ModelService in its namespace that its label names."""
+        return self.labels.get(api_labels.SERVICE_LABEL)
 
 
 class Resources(Slim, frozen=True):
@@ -80,9 +74,18 @@ class Resources(Slim, frozen=True):
     limits: dict[str, Amount] = {}
 
 
+class ContainerPort(Slim, frozen=True):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
 class Container(Slim, frozen=True):
+    name: str = ""
     resources: Resources = Resources()
     restart_policy: str | None = None
+    ports: tuple[ContainerPort, ...] = ()
 
     @property
     def is_sidecar(self) -> bool:
@@ -109,12 +112,26 @@ class NodeAffinity(Slim, frozen=True):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class Unread(Slim, frozen=True):
-    """Object of which only its presence matters."""
+class LabelSelector(Slim, frozen=True):
+    """meta/v1 LabelSelector; an empty one selects everything, a missing one nothing."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+class PodAffinityTerm(Slim, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class PodAffinity(Slim, frozen=True):
-    required: tuple[Unread, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 class Affinity(Slim, frozen=True):
@@ -132,6 +149,13 @@ class PodToleration(Slim, frozen=True):
 
 class SpreadConstraint(Slim, frozen=True):
     when_unsatisfiable: str = "DoNotSchedule"
+    topology_key: str = ""
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
 
 
 class SchedulingGate(Slim, frozen=True):
@@ -175,12 +199,40 @@ class NodeConstraints(Slim, frozen=True):
     tolerations: tuple[PodToleration, ...] = ()
 
 
+class OperatingSystem(Slim, frozen=True):
+    name: str = ""
+
+
+class VolumeClaim(Slim, frozen=True):
+    claim_name: str = ""
+
+
+class Unread(Slim, frozen=True):
+    """Object of which only its presence matters."""
+
+
+class Volume(Slim, frozen=True):
+    """Volume of a pod, as far as it decides where the pod may run."""
+
+    name: str = ""
+    persistent_volume_claim: VolumeClaim | None = None
+    ephemeral: Unread | None = None
+    """A claim that is made for the pod, named after it and the volume."""
+    gce_persistent_disk: Unread | None = None
+    aws_elastic_block_store: Unread | None = None
+    rbd: Unread | None = None
+    iscsi: Unread | None = None
+
+
 class PodSpec(NodeConstraints, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     resources: Resources = Resources()
     overhead: dict[str, Amount] = {}
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    host_network: bool = False
+    os: OperatingSystem | None = None
+    volumes: tuple[Volume, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
@@ -192,8 +244,28 @@ class PodSpec(NodeConstraints, frozen=True):
     workload_ref: WorkloadReference | None = None
 
 
+class ContainerStatus(Slim, frozen=True):
+    """What the kubelet holds for a container, which differs from its spec while it is resized in place."""
+
+    name: str = ""
+    allocated_resources: dict[str, Amount] = {}
+    resources: Resources = Resources()
+
+
+class PodCondition(Slim, frozen=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
 class PodStatus(Slim, frozen=True):
     phase: str = "Pending"
+    nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[GeneratedClaim, ...] = ()
 
 

@@ -337,7 +337,7 @@ def with_requests(
     """
     containers = pod.spec.containers
     if gpus:
-        containers = (*containers, structs.Container(structs.Resources(requests={resource: str(gpus)})))
+        containers = (*containers, structs.Container(resources=structs.Resources(requests={resource: str(gpus)})))
     spec = replace(
         pod.spec,
         containers=containers,
@@ -364,7 +364,7 @@ def holder_pod(
         return None
     namespace, _, bare = name.partition("/")
     annotations = structs.PodAnnotations(devices=",".join(map(str, numbers)), movable="false")
-    container = structs.Container(structs.Resources(requests={inventory.resource: str(len(numbers))}))
+    container = structs.Container(resources=structs.Resources(requests={inventory.resource: str(len(numbers))}))
     return structs.Pod(
         structs.PodMeta(bare, namespace, annotations=annotations),
         structs.PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),

@@ -194,7 +194,7 @@ def _without_pending(now: Snapshot, *, keep: np.ndarray) -> Snapshot:
         gang=now.pods.gang[rows],
         owner=tuple(now.pods.owner[row] for row in rows.tolist()),
         movable=now.pods.movable[rows],
-        never_preempts=None if now.pods.never_preempts is None else now.pods.never_preempts[rows],
+        **now.pods.sparse_at(rows),
     )
     return replace(now, pods=pods, services=())
 

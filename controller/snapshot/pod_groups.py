@@ -75,29 +75,39 @@ def group_of(pod: Pod) -> GroupRef | None:
     spec, labels, annotations = pod.spec, pod.metadata.labels, pod.metadata.annotations
     owners = [each.kind for each in pod.metadata.owner_references if each.controller]
     scheduling, workload = spec.scheduling_group, spec.workload_ref
-    role = "leader" if labels.lws_worker == "0" else "workers"
+    lws_part = labels.get("leaderworkerset.sigs.k8s.io/group-index") or "0"
+    replicated_job = labels.get("jobset.sigs.k8s.io/replicatedjob-name") or ""
+    role = "leader" if labels.get("leaderworkerset.sigs.k8s.io/worker-index") == "0" else "workers"
     replica = (
         foreign_kinds.FOREIGN_GANG.join(filter(None, (workload.pod_group, workload.pod_group_replica_key)))
         if workload
         else ""
     )
-    is_launcher = (labels.kubeflow_replica or "").lower() == "launcher"
+    is_launcher = (labels.get("training.kubeflow.org/replica-type") or "").lower() == "launcher"
     named = [
-        (KUEUE, labels.kueue_group, ""),
+        (KUEUE, labels.get("kueue.x-k8s.io/pod-group-name"), ""),
         (_POD_GROUP, scheduling.pod_group_name if scheduling else None, ""),
         (_WORKLOAD, workload.name if workload else None, replica),
-        (_COSCHEDULING, labels.coscheduling_group, ""),
+        (_COSCHEDULING, labels.get("scheduling.x-k8s.io/pod-group"), ""),
         (_VOLCANO, annotations.volcano_group, ""),
         (_KAI, annotations.kai_group, ""),
-        (_LEADER_WORKER_SET, labels.lws, f"{labels.lws_group or '0'}{foreign_kinds.FOREIGN_GANG}{role}"),
-        (_JOB_SET, labels.job_set, labels.replicated_job or ""),
-        (_RAY_CLUSTER, labels.ray_cluster if foreign_kinds.RAY_CLUSTER.name in owners else None, ""),
+        (
+            _LEADER_WORKER_SET,
+            labels.get("leaderworkerset.sigs.k8s.io/name"),
+            lws_part + foreign_kinds.FOREIGN_GANG + role,
+        ),
+        (
+            _JOB_SET,
+            labels.get("jobset.sigs.k8s.io/jobset-name"),
+            replicated_job,
+        ),
+        (_RAY_CLUSTER, labels.get("ray.io/cluster") if foreign_kinds.RAY_CLUSTER.name in owners else None, ""),
         *(
-            (kind.called, labels.kubeflow_job, "")
+            (kind.called, labels.get("training.kubeflow.org/job-name"), "")
             for kind in foreign_kinds.KUBEFLOW_JOBS
             if kind.name in owners and not is_launcher
         ),
-        (_JOB, labels.job if foreign_kinds.JOB.name in owners else None, ""),
+        (_JOB, labels.get("batch.kubernetes.io/job-name") if foreign_kinds.JOB.name in owners else None, ""),
     ]
     for word, name, part in named:
         if name:

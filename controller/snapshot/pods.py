@@ -91,7 +91,7 @@ def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
 
 def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     findings, ask, shape = Findings(), dict[str, Decimal](), _EVERY_DEVICE
-    spec, labels, annotations = read.object.spec, read.object.metadata.labels, read.object.metadata.annotations
+    spec, meta, annotations = read.object.spec, read.object.metadata, read.object.metadata.annotations
     try:
         ask = requested(read.object)
     except ValueError as error:
@@ -100,8 +100,8 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     else:
         shape = shape_from(read, ask, types, findings)
     namespace = read.object.metadata.namespace
-    owner = "" if labels.service is None else f"{namespace}/{labels.service}"
-    group = group_of(read.object) if labels.gang is None else None
+    owner = "" if meta.service is None else f"{namespace}/{meta.service}"
+    group = group_of(read.object) if meta.gang is None else None
     if group is not None and len(group.name) > LONGEST_NAME:  # an annotation may hold a name that no object has
         problem = f"name a group with {len(group.name)} characters: {group.name[:LONGEST_SHOWN]!r}"
         findings.mistake(read.mistake(("metadata", "annotations"), problem, "write the name of an object"))
@@ -116,7 +116,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     return PodRow(
         shape=shape,
         node=spec.node_name,
-        gang=f"{namespace}/{labels.gang}" if labels.gang else group.text if group else "",
+        gang=f"{namespace}/{meta.gang}" if meta.gang else group.text if group else "",
         owner=owner,
         priority=priority,
         # An instance may be moved because its service replaces it.
@@ -137,7 +137,7 @@ def _remarks(read: Read[Pod], ask: Amounts, shape: PodShape) -> tuple[tuple[str,
         remarks.append(("ShareNotHeeded", ""))
     if read.document is not None and spec.resource_claims:
         remarks.append(("ClaimNotHeeded", ""))
-    if read.object.metadata.labels.service is not None and len(shape.gpu_types) != 1:
+    if read.object.metadata.service is not None and len(shape.gpu_types) != 1:
         remarks.append(("InstanceTypeUnknown", ""))
     if not spec.node_name:
         if spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required:

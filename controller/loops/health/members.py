@@ -53,7 +53,7 @@ def members_from(
     jobs: dict[str, list[JobMember]] = {}
     for name, pod in sorted(pods.items()):
         meta, node = pod.metadata, nodes.get(pod.spec.node_name)
-        job = f"{meta.namespace}/{meta.labels.gang}" if meta.labels.gang else gang_of.get(name, "")
+        job = f"{meta.namespace}/{meta.gang}" if meta.gang else gang_of.get(name, "")
         if not job or node is None or meta.deletion_timestamp or pod.holds_nothing:
             continue
         created_s = instant(meta.creation_timestamp) if meta.creation_timestamp else None
