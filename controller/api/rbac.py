@@ -89,6 +89,8 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             *_reading("", core),
             *_reading(GROUP, own_kinds(planned)),
             Grant("", ("resourcequotas",), _READ),
+            Grant("", ("persistentvolumeclaims", "persistentvolumes"), _READ),
+            Grant("storage.k8s.io", ("csinodes", "storageclasses"), _READ),
             Grant("apps", ("deployments",), _READ),
             *(
                 Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)
