@@ -98,8 +98,8 @@ POD = {
         "nodes on which it may run; a condition on the label of a GPUType selects that type"
     ),
     "`spec.tolerations`, `spec.priority`": (
-        "as in Kubernetes; a `priorityClassName` without `priority` has that of the PriorityClass in the files, or 0 with "
-        "a note, except for the system's own classes"
+        "as in Kubernetes; a `priorityClassName` without `priority` has that of the PriorityClass in the files, or "
+        "else, except for the system's own classes, 0 with a note"
     ),
     "`spec.preemptionPolicy: Never`": "no pod is stopped for it, whatever their priorities",
     "`spec.nodeName`": "the node on which it runs",
