@@ -19,7 +19,7 @@ def using(name: str = "p", *claims: str, on: str = "") -> Any:
 
 
 def shape(seen: Snapshot, name: str = "default/p") -> PodShape:
-    return seen.pods.shapes[seen.pods.shape[list(seen.pods.names).index(name)]]
+    return seen.pods.shapes[int(seen.pods.shape[list(seen.pods.names).index(name)])]
 
 
 def nodes_for(seen: Snapshot, name: str = "default/p") -> list[str]:
@@ -71,8 +71,8 @@ def test_a_claim_being_made_for_a_node_pins_its_pod_by_the_nodes_name() -> None:
 
 
 def test_nodes_have_the_limits_of_their_drivers_and_pods_the_volumes_that_count() -> None:
-    put = [bound(), volume(phase="Bound", csi=CSI), csi_node("n-a", ebs=2)]
-    live = LiveCluster([zoned("a"), zoned("b"), using(on="n-a"), *map(written, put)])
+    put = (written(bound()), written(volume(phase="Bound", csi=CSI)), written(csi_node("n-a", ebs=2)))
+    live = LiveCluster([zoned("a"), zoned("b"), using(on="n-a"), *put])
     seen = live.observer.observe()
     assert shape(seen).beside.volumes == (("ebs.csi.aws.com", "vol-1"),)
     assert seen.nodes.volume_limits["ebs.csi.aws.com"][0] == 2
@@ -85,7 +85,7 @@ def test_a_running_pod_stays_in_the_plan_whatever_its_claim_says() -> None:
 
 def test_a_pod_that_tonnage_binds_itself_waits_for_its_claims() -> None:
     local = volume("pv", nodes={ZONE: ["a"]}, storageClassName="local")
-    put = [written(each) for each in (storage_class(), claim(storageClassName="local"), local)]
+    put = (written(storage_class()), written(claim(storageClassName="local")), written(local))
     gated, bound_here = using("gated"), having(using("bound"), "spec.schedulerName", "tonnage")
     seen = LiveCluster([zoned("a"), gated, bound_here, *put]).observer.observe()
     assert list(seen.pods.names) == ["default/gated"]
