@@ -333,6 +333,16 @@ class Node(Slim, frozen=True):
         return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)
 
 
+class NamespaceMeta(Meta, frozen=True):
+    labels: dict[str, str] = {}
+
+
+class Namespace(Slim, frozen=True):
+    """v1 Namespace."""
+
+    metadata: NamespaceMeta
+
+
 class OwnObject(Slim, frozen=True):
     """Object of one of Tonnage's kinds with spec and status still encoded; its model in `controller/api` reads them."""
 
