@@ -119,7 +119,7 @@ class Caches:
     @property
     def each(self) -> tuple[Cache[Any], ...]:
         devices = self.devices.each if self.devices else ()
-        seen = (self.nodes, self.pods, self.namespaces, *self.storage.each)
+        seen: tuple[Cache[Any], ...] = (self.nodes, self.pods, self.namespaces, *self.storage.each)
         return (*seen, *self.own.values(), *devices, *self.groups.values())
 
 
