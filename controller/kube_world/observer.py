@@ -189,7 +189,8 @@ class Observer:
             observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
             if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
                 # The same objects at a later instant: what is written from it is of now, however long the plan took.
-                return replace(self._last, snapshot=replace(self._last.snapshot, at_s=at_s, observed_at_s=observed_at_s))
+                now = replace(self._last.snapshot, at_s=at_s, observed_at_s=observed_at_s)
+                return replace(self._last, snapshot=now)
             try:
                 self._take_changes()
                 seen = self._builder.build(at_s, observed_at_s)
