@@ -204,7 +204,7 @@ class Observer:
     def observe(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot. Raises ObservationError while a part was not yet listed, or is too old.
 
-        anew: False: the last one, while no object has changed since; one cycle then builds one.
+        anew: False: the last one with the present instant, while no object has changed; one cycle then builds one.
         """
         return self.see(anew=anew).snapshot
 
@@ -228,7 +228,9 @@ class Observer:
                 raise errors.ObservationError(f"observing the cluster: nothing was heard of {stale}")
             observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
             if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
-                return self._last
+                # The same objects at a later instant: what is written from it is of now, however long the plan took.
+                now = replace(self._last.snapshot, at_s=at_s, observed_at_s=observed_at_s)
+                return replace(self._last, snapshot=now)
             try:
                 self._take_changes()
                 seen = self._builder.build(at_s, observed_at_s)
