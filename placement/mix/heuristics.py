@@ -153,10 +153,10 @@ def in_stock(need: problem.Need, instances: IntArray, stock: Mapping[str, Stock]
 
 def seats_left(offer: problem.Offer, stock: Mapping[str, Stock]) -> float:
     """Instances of an offer that the stock would hold without others; infinite where it has no limit."""
-    quotas = [max(0, stock[name].gpus) // units for name, units in offer.quotas if units and name in stock]
-    if any(name not in stock for name in offer.stocks):
-        return min(quotas, default=math.inf)
-    return min(sum(stock[name].holds(offer.footprint) for name in offer.stocks), *quotas)
+    limits: list[float] = [stock[name].gpus // units for name, units in offer.quotas if units and name in stock]
+    if all(name in stock for name in offer.stocks):
+        limits.append(sum(stock[name].holds(offer.footprint) for name in offer.stocks))
+    return max(0.0, min(limits, default=math.inf))
 
 
 def stock_after(stock: Mapping[str, Stock], need: problem.Need, mix: problem.Mix) -> dict[str, Stock]:
