@@ -105,7 +105,7 @@ class ClusterView(Protocol):
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """The cluster as last observed. Raises ObservationError while any part is not synced.
 
-        anew: False: of the same instant as the last one, while no object has changed since.
+        anew: False: the objects of the last one, while none has changed since.
         """
         ...
 

@@ -151,8 +151,7 @@ class PlanningView:
         profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
         for each in deployments:
             width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
-            is_wanted = each.content == self.instances.content(seen, each.service, each.instance_type)
-            if width not in profiled or is_wanted:
+            if width not in profiled or each.content == self.instances.content(seen, each.service, each.instance_type):
                 found.setdefault(each.service, {})[each.instance_type] = each.replicas
         services = []
         for service in present.services:
