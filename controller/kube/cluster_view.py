@@ -37,8 +37,6 @@ class SeenPod:
     """Whether its owner creates a new pod when this one is deleted."""
     has_share: bool = False
     """Whether it asks for a share of a device by its annotation."""
-    needs_affinity: bool = False
-    """Whether it requires pod affinity or anti-affinity, which no plan heeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class ClusterView(Protocol):
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """The cluster as last observed. Raises ObservationError while any part is not synced.
 
-        anew: False: of the same instant as the last one, while no object has changed since.
+        anew: False: the objects of the last one, while none has changed since.
         """
         ...
 
