@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster import nodes, plans, workloads
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import Snapshot
 
 
@@ -133,8 +134,8 @@ class ClusterView(Protocol):
         """Time since which a Gang is partly started according to its status, which may be out of date."""
         ...
 
-    def most_gpu_milli(self) -> Mapping[str, int]:
-        """Quota of the pods of a namespace, thousandths of GPUs; of namespaces that have one."""
+    def quotas(self) -> Iterable[NamespaceQuota]:
+        """ResourceQuotas of all namespaces."""
         ...
 
     def held_back(self, at_s: float) -> tuple[nodes.HeldBack, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from cluster.errors import Mistake, meant
+from cluster.errors import UNREADABLE, Mistake, meant
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
 from controller.api import model_service, storage
@@ -22,6 +23,7 @@ from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.pod_table import Dangling
+from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
 from controller.snapshot.scalers import Fact
 from controller.snapshot.volumes import VolumeIndex
 
@@ -58,7 +60,13 @@ def snapshot_from(
             alive[0].mistake((), f"there is no Node for {len(alive)} pod(s)", "add the nodes of the fleet")
         )
     findings.stop_on_mistakes()
+    quotas = tuple(_quotas(manifests, findings))
+    findings.stop_on_mistakes()
     snapshot = replace(built.snapshot, left_out=tuple(left_out))
+    if quotas:
+        snapshot, quotas = admitted(snapshot, quotas, {read.name: read for read in manifests.pods})
+        resources = {each.name: each.object.spec.resource_name for each in manifests.gpu_types}
+        snapshot = with_shares(snapshot, quotas, CountedDevices(resources))
     builder.note(snapshot, findings)
     note_snapshot(snapshot, findings)
     return Observed(snapshot, findings.notes)
@@ -129,6 +137,19 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
         if kind == "Node":
             words = "are on a node that the dump leaves out: they hold nothing"
         findings.note_many("Pod", "LeftOut", names, words)
+
+
+def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota]:
+    for each in manifests.beside("ResourceQuota"):
+        try:
+            quota = quota_from(object_from(each.content, ResourceQuota))
+        except UNREADABLE as error:
+            findings.mistake(Mistake(each.document.place(f"ResourceQuota/{each.name}"), f"cannot be read: {error}"))
+            continue
+        if quota.unread:
+            words = f"has scopes that are not understood ({', '.join(quota.unread)}): it bounds nothing"
+            findings.note(f"ResourceQuota/{each.name}", "ScopeNotHeeded", words)
+        yield quota
 
 
 def waits(read: Read[Any]) -> bool:
