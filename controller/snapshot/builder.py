@@ -111,25 +111,26 @@ class SnapshotBuilder:
             row = row if is_member else replace(row, gang="", group=None)
         self._with_volumes.pop(name, None)
         if row.volumes:
-            row = self._placed_by_volumes(read, row)
+            needs = self._needs_of(read, row)
+            self._with_volumes[name] = read, row, needs
+            row = with_needs(row, needs)
         self._pods.put(read, row, is_ours=self._is_ours(pod))
 
-    def _placed_by_volumes(self, read: Read[structs.Pod], row: PodRow) -> PodRow:
-        """The row with what the pod's volumes ask of its node and of other pods."""
-        meta = read.object.metadata
-        binds = read.object.spec.scheduler_name == labels.SCHEDULER_NAME
-        needs = self.volumes.needs(meta.namespace, meta.name, row.volumes, uid=meta.uid, binds=binds)
-        self._with_volumes[read.name] = read, row, needs
-        return with_needs(row, needs)
+    def _needs_of(self, read: Read[structs.Pod], row: PodRow) -> VolumeNeeds:
+        """What the pod's volumes ask of its node and of other pods."""
+        meta, binds = read.object.metadata, read.object.spec.scheduler_name == labels.SCHEDULER_NAME
+        return self.volumes.needs(meta.namespace, meta.name, row.volumes, uid=meta.uid, binds=binds)
 
     def _follow_volumes(self) -> None:
         """Read the pods again whose volumes ask something else than before."""
-        if self._volumes_version != self.volumes.version:
-            self._volumes_version = self.volumes.version
-            for read, row, before in tuple(self._with_volumes.values()):
-                after = self._placed_by_volumes(read, row)
-                if self._with_volumes[read.name][2] != before:
-                    self._pods.put(read, after, is_ours=self._is_ours(read.object))
+        if self._volumes_version == self.volumes.version:
+            return
+        self._volumes_version = self.volumes.version
+        for name, (read, row, before) in self._with_volumes.items():
+            needs = self._needs_of(read, row)
+            if needs is not before and needs != before:
+                self._with_volumes[name] = read, row, needs
+                self._pods.put(read, with_needs(row, needs), is_ours=self._is_ours(read.object))
 
     def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
         """An object of another project's kind that says how many pods start together."""
