@@ -14,7 +14,7 @@ import numpy as np
 from cluster.arrays import BoolArray, IntArray
 from cluster.nodes import NodeFilter, NodeTable
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import Beside, Crowd, HostPort, PodRule, PodShape
+from cluster.workloads import OWN_VOLUME, Beside, Crowd, HostPort, PodRule, PodShape
 
 ANY_ADDRESS = HostPort(0).address
 
@@ -271,7 +271,7 @@ class Neighbours:
             was = node in on
             _put(on, node, pods)
             if (attached := self._of_driver(volume[0])) is not None:
-                attached[node] += (node in on) - was
+                attached[node] += pods if volume[1] == OWN_VOLUME else (node in on) - was
 
     def _taken(self, port: HostPort) -> Iterator[int]:
         """Nodes where a pod has this port, on this address or on all."""
@@ -284,7 +284,8 @@ class Neighbours:
         new: defaultdict[str, IntArray] = defaultdict(lambda: np.zeros(len(self._nodes), dtype=np.int64))
         for driver, handle in volumes:
             new[driver] += 1
-            new[driver][list(self._attached.get((driver, handle), ()))] -= 1
+            if handle != OWN_VOLUME:
+                new[driver][list(self._attached.get((driver, handle), ()))] -= 1
         for driver, count in new.items():
             attached = self._of_driver(driver)
             if attached is not None:

@@ -168,6 +168,9 @@ class HostPort:
     """All addresses by default, which conflict with each single one."""
 
 
+OWN_VOLUME = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What a pod asks of the other pods and of the node's attachments, and what others ask about it."""
@@ -179,7 +182,8 @@ class Beside:
     claims: tuple[str, ...] = ()
     """Volume claims, `namespace/name`, that one pod at a time may use (ReadWriteOncePod)."""
     volumes: tuple[tuple[str, str], ...] = ()
-    """Driver and handle of each volume that is attached to its node, where the driver limits their number."""
+    """Driver and handle of each volume that is attached to its node, where the driver limits their number. Handle
+    `OWN_VOLUME`: one that is not shared, so that pods which differ in such volumes alone are of one shape."""
 
     @property
     def is_bound(self) -> bool:

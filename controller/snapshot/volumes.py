@@ -13,7 +13,7 @@ import numpy as np
 from cluster.arrays import IntArray
 from cluster.nodes import NODE_NAME_FIELD, LabelMatches, Labels
 from cluster.plans import Reason
-from cluster.workloads import Requirement, Terms
+from cluster.workloads import OWN_VOLUME, Requirement, Terms
 from controller.api import storage
 from controller.api.structs import Volume
 from controller.objects.documents import dotted
@@ -56,7 +56,7 @@ class VolumeNeeds:
     claims: tuple[str, ...] = ()
     """What one pod at a time may use: claims (`namespace/name`), and a volume that several claims wait for."""
     volumes: tuple[tuple[str, str], ...] = ()
-    """Driver and handle of each volume whose number on a node is limited, see `VolumeIndex.limits`."""
+    """As `Beside.volumes`; see `VolumeIndex.limits`."""
     problem: Reason | None = None
     """Why it can start nowhere yet, with the field's path."""
 
@@ -338,7 +338,10 @@ class VolumeIndex:
     ) -> tuple[tuple[str, str], ...]:
         """The claim's volume, where its driver has limits. One that is not there yet counts by the claim's name."""
         if volume is not None:
-            found = _csi_of(volume)
+            driver, handle = _csi_of(volume)
+            # One that a single node mounts is not shared but by pods there, each of which it then counts for.
+            is_own = set(claim.spec.access_modes) <= {"ReadWriteOnce", storage.POD_ONLY}
+            found = (driver, OWN_VOLUME if is_own and handle else handle)
         else:
             of = self._objects.get(claim.storage_class or "")
             found = (_MIGRATED.get(of.provisioner, of.provisioner), claim.name) if of is not None else ("", "")
@@ -437,12 +440,14 @@ def _unknown(code: str, words: str) -> _Known:
 def _needs_of(found: Sequence[_OfClaim]) -> VolumeNeeds:
     """What claims ask together, without their problems."""
     terms: Terms | None = _in_zones(found)
+    volumes = [volume for of in {id(of): of for of in found}.values() for volume in of.volumes]
+    shared = {each for each in volumes if each[1] != OWN_VOLUME}
     for of in found:
         terms = None if terms is None else joined(terms, of.terms)
     words = f"spec.volumes: their nodes are given by more than {MOST_ALTERNATIVES} requirements and values"
     return VolumeNeeds(
         terms or (),
         tuple(sorted({claim for of in found for claim in of.claims})),
-        tuple(sorted({volume for of in found for volume in of.volumes})),
+        tuple(sorted((*(each for each in volumes if each[1] == OWN_VOLUME), *shared))),
         Reason("NotUnderstood", words) if terms is None else None,
     )

@@ -9,7 +9,7 @@ import pytest
 from cluster.neighbours import Neighbours
 from cluster.nodes import NodeFilter
 from cluster.snapshot import PENDING, Snapshot
-from cluster.workloads import Beside, Crowd, HostPort, PodRule, PodShape, Requirement
+from cluster.workloads import OWN_VOLUME, Beside, Crowd, HostPort, PodRule, PodShape, Requirement
 from tests.builders.fleet import node, pod, world
 
 CROWDS = tuple(Crowd(("ns",), labels=(Requirement("app", "In", (app,)),)) for app in "abc")
@@ -29,7 +29,7 @@ def shapes(rng: random.Random, count: int) -> list[PodShape]:
         ports = tuple(HostPort(port) for port in (80, 81) if rng.random() < 0.2)
         crowds = tuple(each for each in CROWDS if rng.random() < 0.5)
         rules = tuple(dict.fromkeys(rule() for _ in range(rng.randint(0, 2))))
-        volumes = (("disk", rng.choice("vw")),) if rng.random() < 0.3 else ()
+        volumes = (("disk", rng.choice(("", "v", "w"))),) if rng.random() < 0.4 else ()
         claims = ("ns/one",) if rng.random() < 0.1 else ()
         beside = Beside(rules, crowds, ports, claims, volumes)
         found.append(PodShape(cpu_milli=1, beside=beside))
@@ -105,3 +105,20 @@ def test_one_address_of_a_port_conflicts_with_itself_and_with_all_addresses() ->
     assert both(HostPort(80, address="10.0.0.2"), HostPort(80, address="10.0.0.1"))
     assert both(HostPort(80), HostPort(80, "UDP"))
     assert both(HostPort(80), HostPort(81))
+
+
+def test_a_shared_volume_counts_once_on_a_node_and_each_of_a_pods_own() -> None:
+    nodes = replace(world([node("a")]).nodes, volume_limits={"disk": np.array([3])})
+
+    def room_after(*volumes: tuple[str, str]) -> bool:
+        there = Neighbours(nodes, NodeFilter(nodes, ()))
+        for _ in range(2):
+            there.started(PodShape(beside=Beside(volumes=volumes)), 0)
+        allowed = there.allowed(PodShape(beside=Beside(volumes=(("disk", OWN_VOLUME),))))
+        return bool(allowed is not None and allowed[0])
+
+    assert room_after(("disk", "v"))
+    assert room_after(("disk", OWN_VOLUME))
+    assert room_after(("disk", "v"), ("disk", "w"))
+    assert not room_after(("disk", OWN_VOLUME), ("disk", OWN_VOLUME)), "four of three"
+    assert not room_after(("disk", OWN_VOLUME), ("disk", "v")), "two and one are three"

@@ -4,7 +4,7 @@ from typing import Any
 
 from cluster.nodes import NODE_NAME_FIELD, eligible_nodes
 from cluster.snapshot import Snapshot
-from cluster.workloads import PodShape, Requirement
+from cluster.workloads import OWN_VOLUME, PodShape, Requirement
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import having, node, pod
 from tests.builders.storage import bound, claim, csi_node, storage_class, volume, written
@@ -74,7 +74,7 @@ def test_nodes_have_the_limits_of_their_drivers_and_pods_the_volumes_that_count(
     put = (written(bound()), written(volume(phase="Bound", csi=CSI)), written(csi_node("n-a", ebs=2)))
     live = LiveCluster([zoned("a"), zoned("b"), using(on="n-a"), *put])
     seen = live.observer.observe()
-    assert shape(seen).beside.volumes == (("ebs.csi.aws.com", "vol-1"),)
+    assert shape(seen).beside.volumes == (("ebs.csi.aws.com", OWN_VOLUME),)
     assert seen.nodes.volume_limits["ebs.csi.aws.com"][0] == 2
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.nodes import NODE_NAME_FIELD, meets_terms
-from cluster.workloads import PodShape, Requirement
+from cluster.workloads import OWN_VOLUME, PodShape, Requirement
 from controller.api.structs import Volume, object_from
 from controller.snapshot.node_terms import MOST_ALTERNATIVES, NOWHERE, either, joined
 from controller.snapshot.volumes import NO_LIMIT, NO_NEEDS, VolumeIndex, VolumeNeeds
@@ -339,12 +339,25 @@ def test_a_drivers_volumes_count_where_it_has_a_limit_somewhere() -> None:
     assert needs(index).volumes == ()
     index.put_csi_node(csi_node("n1", ebs=25))
     index.put_csi_node(csi_node("n2", ebs=None))
-    assert needs(index).volumes == (("ebs.csi.aws.com", "vol-1"),)
+    assert needs(index).volumes == (("ebs.csi.aws.com", OWN_VOLUME),)
     limits = index.limits(("n1", "n2", "n3"), ({}, {}, {}))
     assert limits["ebs.csi.aws.com"].tolist() == [25, NO_LIMIT, NO_LIMIT]
     index.remove_csi_node("n1")
     assert needs(index).volumes == ()
     assert index.limits(("n1",), ({},)) == {}
+
+
+def test_volumes_that_nodes_share_are_told_apart_and_others_only_counted() -> None:
+    index = index_of(
+        bound("one", on="pv-1"),
+        bound("two", on="pv-2"),
+        bound("all", on="pv-3", accessModes=["ReadWriteMany"]),
+        *(volume(f"pv-{n}", phase="Bound", csi={**CSI, "volumeHandle": f"vol-{n}"}) for n in (1, 2, 3)),
+        csi_node("n1", ebs=5),
+    )
+    own, shared = ("ebs.csi.aws.com", OWN_VOLUME), ("ebs.csi.aws.com", "vol-3")
+    assert needs(index, "one").volumes == needs(index, "two").volumes == (own,)
+    assert needs(index, "one", "two", "all").volumes == (own, own, shared)
 
 
 def test_two_uses_of_a_volume_count_once() -> None:
@@ -363,14 +376,14 @@ def test_two_uses_of_a_volume_count_once() -> None:
 def test_volumes_to_be_made_and_those_of_migrated_drivers_count_too(put: list[Any]) -> None:
     ((driver, handle),) = needs(index_of(csi_node("n1", ebs=1), *put)).volumes
     assert driver == "ebs.csi.aws.com"
-    assert handle in ("vol-1", "default/data")
+    assert handle in (OWN_VOLUME, "default/data")
 
 
 def test_a_running_pod_holds_its_volumes_whatever_became_of_its_claim() -> None:
     ended = bound(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, accessModes=["ReadWriteOncePod"])
     found = needs(index_of(ended, volume(phase="Bound", csi=CSI), csi_node("n1", ebs=1)))
     assert found.claims == ("default/data",)
-    assert found.volumes == (("ebs.csi.aws.com", "vol-1"),)
+    assert found.volumes == (("ebs.csi.aws.com", OWN_VOLUME),)
 
 
 @pytest.mark.parametrize("kind", ["gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi", "azureDisk", "cinder"])
