@@ -208,6 +208,40 @@ class Bind(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class Release(Action):
+    """Leaves a pending pod to kube-scheduler, which stops pods of its own for it on this node and binds it there."""
+
+    pod: str
+    node: str
+    devices: tuple[int, ...] = ()
+    """Devices that count as its own once they are free."""
+
+    attempt: ClassVar[str] = "Releasing"
+    done: ClassVar[str] = "Released"
+    section: ClassVar[str] = "released"
+    columns: ClassVar[tuple[str, ...]] = ("RELEASED", "NODE", "DEVICES")
+
+    @property
+    def subject(self) -> str:
+        return f"Pod/{self.pod}"
+
+    @property
+    def sentence(self) -> str:
+        return f"to kube-scheduler on {_seat(self.node, self.devices)}"
+
+    def after(self, draft: snapshot.Draft) -> None:
+        draft.place(self.pod, self.node, self.devices)
+
+    @property
+    def seat_changes(self) -> tuple[SeatChange, ...]:
+        return (SeatChange(self.pod, None, self.node, self.devices),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.pod, self.node, ",".join(map(str, self.devices)) or "-"
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseClaim(Action):
     """Releases the devices of a ResourceClaim whose pods have no node; it is allocated again with one of them."""
 
@@ -377,6 +411,7 @@ ACTIONS: tuple[type[Action], ...] = (
     Evict,
     Move,
     Bind,
+    Release,
     ReleaseClaim,
 )
 """All actions, in the order in which `tonnage plan` prints them."""

@@ -5,7 +5,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
+from cluster.actions import (
+    Action,
+    Bind,
+    Evict,
+    Move,
+    Release,
+    ReleaseClaim,
+    RestartGang,
+    Scale,
+    SetReplicas,
+    Taint,
+    Untaint,
+)
 from cluster.autoscaling import Scaler
 from cluster.changes import OUR_TAINTS, taint_on, with_expected
 from cluster.demand import ExpectedDemand
@@ -19,6 +31,7 @@ REASONS = (
     "AlreadyBound",
     "AlreadyTainted",
     "AnotherAutoscaler",
+    "BudgetForbids",
     "ClaimInUse",
     "GangNotWhole",
     "MetricsStale",
@@ -30,7 +43,9 @@ REASONS = (
     "NotEligible",
     "NotFound",
     "NotOurs",
+    "NotOursToStop",
     "NotThere",
+    "NotToBeStopped",
     "NotWhole",
     "OutOfBounds",
     "OverCapacity",
@@ -208,9 +223,8 @@ def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | Non
     if running != {pod for pod, _, _ in action.pods} or not running or len(running) != len(action.pods):
         words = f"{len(action.pods)} pods are named, and {len(running)} members of {action.gang} run: all or none"
         return Reason("NotAllMembers", words)
-    for pod, _, node in action.pods:
-        if why := guarded.seats.objection_to_stop(pod, node):
-            return why
+    if why := guarded.seats.objection_to_stops([(pod, node) for pod, _, node in action.pods]):
+        return why
     if guarded.restarts_left <= 0:
         return Reason("TooManyRestarts", "this plan already restarts the maximum number of gangs")
     guarded.restarts_left -= 1
@@ -304,6 +318,7 @@ OBJECTIONS: Mapping[type[Action], Objection] = {
     Bind: lambda guarded, bind: guarded.objection_to_bind(bind.pod, bind.node, bind.devices),
     Evict: lambda guarded, evict: guarded.objection_to_stop(evict.pod, evict.node),
     Move: Guarded.objection_to_move,
+    Release: lambda guarded, release: guarded.seats.objection_to_leave(release.pod, release.node, release.devices),
     ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
     RestartGang: _objection_to_restart,
     Scale: _objection_to_scale,

@@ -46,6 +46,8 @@ class NodePool:
     """Labels that its nodes carry; empty: every node."""
     shares: bool = False
     """For mode gate: whether shares of a device may be placed there."""
+    is_owned: bool = False
+    """Whether Tonnage may stop every pod there, by whomever it was placed; in mode bind it always may."""
 
     def has(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(key) == value for key, value in self.selector.items())
@@ -161,8 +163,8 @@ class PlacementModes:
     def __init__(self, pools: Sequence[NodePool]) -> None:
         """pools: at least one; a node belongs to the first pool whose selector matches it."""
         self._pools = tuple(pools)
-        self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None
-        """Nodes, the placement mode of each, and the same nodes with the mode as a label."""
+        self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable, list[bool]] | None = None
+        """Nodes, the placement mode of each, the same nodes with the mode as a label, and which of them are owned."""
         self._shapes: dict[tuple[int, str, bool], tuple[workloads.PodShape, workloads.PodShape]] = {}
         """Shapes of the last snapshot's pending pods with their restricted ones, by id of the shape and restriction.
 
@@ -213,6 +215,24 @@ class PlacementModes:
         services = tuple(replace(service, placement_modes=of_services[service.name]) for service in snapshot.services)
         restricted = replace(pods, shape=shape, shapes=tuple(shapes))
         return replace(snapshot, nodes=labelled, pods=restricted, services=services)
+
+    def with_strangers(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot in which no pod on a node that Tonnage owns is a stranger.
+
+        Where Tonnage allocates devices (`dra`), kube-scheduler cannot tell which pods are in the way: strangers stay.
+        """
+        pods = snapshot.pods
+        if pods.strangers is None:
+            return snapshot
+        self._of_nodes(snapshot.nodes)
+        assert self._cached is not None  # noqa: S101 - set by the line before
+        strangers = pods.strangers & ~np.append(self._cached[3], False)[pods.node]
+        stay = strangers & np.append([mode == "dra" for mode in self._cached[1]], False)[pods.node]
+        settled = stay if pods.settled is None else stay | pods.settled
+        for column in (strangers, settled):
+            column.setflags(write=False)
+        columns = {"strangers": strangers if strangers.any() else None, "settled": settled if settled.any() else None}
+        return replace(snapshot, pods=replace(pods, **columns))
 
     def of_services(self, snapshot: Snapshot, deployed: DeployedInstances) -> dict[str, Mapping[str, str]]:
         """One placement mode per service and GPU type; two modes would take two Deployments.
@@ -267,15 +287,16 @@ class PlacementModes:
     def _of_nodes(self, nodes: NodeTable) -> tuple[tuple[str | None, ...], NodeTable]:
         """Placement mode of each node, and the nodes with it as a label."""
         if self._cached is None or self._cached[0] is not nodes:
-            modes, labelled = [], []
+            modes, labelled, owned = [], [], list[bool]()
             for own in nodes.labels:
                 pool = next((pool for pool in self._pools if pool.has(own)), None)
                 modes.append(pool.placer if pool else None)
+                owned.append(pool is not None and (pool.is_owned or pool.placer == "bind"))
                 if pool is None:
                     labelled.append(own)
                     continue
                 # kube-scheduler does not see shares, so where it binds they are placed only if the pool allows them.
                 shares = {workloads.SHARES_LABEL: "true"} if pool.shares or pool.placer != "gate" else {}
                 labelled.append({**own, **shares, workloads.PLACEMENT_MODE_LABEL: pool.placer})
-            self._cached = nodes, tuple(modes), replace(nodes, labels=tuple(labelled))
-        return self._cached[1:]
+            self._cached = nodes, tuple(modes), replace(nodes, labels=tuple(labelled)), owned
+        return self._cached[1:3]

@@ -44,6 +44,10 @@ class PoolSettings(Part):
     """For gate: whether pods with shares of a GPU (`tonnage.dev/gpu-milli`) are placed there. kube-scheduler does not
     see that they hold a device, and gives it to the next pod that asks for a whole one: only for nodes on which all
     pods with GPUs wait for Tonnage. In mode bind they always are."""
+    owned: bool = False
+    """For gate and dra: whether Tonnage owns these nodes, so that it may stop every pod there for one of higher
+    priority, also those that another scheduler placed. Elsewhere it stops pods that it placed itself, and leaves the
+    others to kube-scheduler's own preemption. In mode bind the nodes are always its own."""
 
 
 class LeaseSettings(Part):

@@ -100,7 +100,7 @@ class PlanningView:
 
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot for planning; anew as in `ClusterView`. Raises ObservationError."""
-        seen = self.view.snapshot(anew=anew)
+        seen = self._modes.with_strangers(self.view.snapshot(anew=anew))
         issued = self.assumed.unconfirmed(self.view.pod, self.clock())
         names = (seen.pods.names[int(row)] for row in seen.pods.pending)
         found = {name: self.view.pod(name) for name in names}  # once each: a tenant decides how many wait
@@ -118,7 +118,7 @@ class PlanningView:
         bounded = self._bounds.applied(with_resized(deployed, self.resized))
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
         restricted = self._modes.restricted(bounded, modes, requested, shares)
-        released = [pod for pod in waiting if pod.name in held]
+        released = [pod for pod in waiting if pod.name in held and not pod.is_nominated]
         unheeded = [pod.name for pod in waiting if pod.needs_affinity and requested[pod.name] is not None]
         # Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment.
         claims = {

@@ -8,7 +8,19 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from cluster import changes, occupancy, plans
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, RestartGang, Scale, SetReplicas, Taint, Untaint
+from cluster.actions import (
+    Action,
+    Bind,
+    Evict,
+    Move,
+    Release,
+    ReleaseClaim,
+    RestartGang,
+    Scale,
+    SetReplicas,
+    Taint,
+    Untaint,
+)
 from cluster.errors import ActionError
 from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
@@ -176,6 +188,25 @@ class _BindHandler(Handler):
             context.planning.assumed.drop([action.pod])
 
 
+class _ReleaseHandler(_BindHandler):
+    """Releases a pod as a bind does; the pods in its way are kube-scheduler's, which stops them."""
+
+    def check(self, account: CapacityAccount, action: Release) -> None:  # type: ignore[override] - handlers take Any
+        why = account.occupancy.objection_to_leave(action.pod, action.node, action.devices)
+        _refuse(f"releasing {action.pod} to {action.node}", why)
+
+    def writes(self, context: WriteContext, action: Release, snapshot: Snapshot) -> list[Write]:  # type: ignore[override]
+        return super().writes(context, as_bind(action), snapshot)
+
+    def begin(self, context: WriteContext, account: CapacityAccount, action: Release) -> None:  # type: ignore[override]
+        super().begin(context, account, as_bind(action))
+
+
+def as_bind(release: Release) -> Bind:
+    """The bind that it is, but for the pods in its way."""
+    return Bind(release.pod, release.node, release.devices)
+
+
 class _EvictHandler(Handler):
     def check(self, account: CapacityAccount, action: Evict) -> None:
         _check_stop(account, action.pod, action.node)
@@ -211,8 +242,8 @@ class _ReleaseClaimHandler(Handler):
 
 class _RestartGangHandler(Handler):
     def check(self, account: CapacityAccount, action: RestartGang) -> None:
-        for pod, _, node in action.pods:
-            _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stop(pod, node))
+        seats = [(pod, node) for pod, _, node in action.pods]
+        _refuse(f"restarting {action.gang}", account.occupancy.objection_to_stops(seats))
 
     def writes(self, context: WriteContext, action: RestartGang, snapshot: Snapshot) -> list[Write]:  # noqa: ARG002
         writes = []
@@ -306,6 +337,7 @@ HANDLERS: Mapping[type[Action], Handler] = {
     Bind: _BindHandler(),
     Evict: _EvictHandler(),
     Move: _MoveHandler(),
+    Release: _ReleaseHandler(),
     ReleaseClaim: _ReleaseClaimHandler(),
     RestartGang: _RestartGangHandler(),
     Scale: _ScaleHandler(),

@@ -137,7 +137,7 @@ def _scattered(now: Snapshot, decide: Decide, replaced: frozenset[str]) -> Itera
     # Rows of running pods with GPUs that may be moved, or are made anew elsewhere, and belong to no gang.
     with_gpus = np.array([shape.gpus > 0 for shape in now.pods.shapes], dtype=bool)[now.pods.shape]
     movable = now.pods.movable | np.fromiter((name in replaced for name in now.pods.names), bool, len(now.pods.names))
-    loose: np.ndarray = with_gpus & movable & (now.pods.node != PENDING) & (now.pods.gang < 0)
+    loose: np.ndarray = with_gpus & movable & now.pods.may_be_stopped & (now.pods.node != PENDING) & (now.pods.gang < 0)
     if not loose.any():
         return
     start = _without_pending(now, keep=loose)

@@ -15,7 +15,7 @@ from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
-from controller.api import foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
+from controller.api import foreign_kinds, gang, gpu_type, model_profile, model_service, structs
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
@@ -97,8 +97,7 @@ class SnapshotBuilder:
             self._groups.remove_pod(name)
         else:
             # It is a member of its group where that is a gang that Tonnage places, or did.
-            was_placed = pod.metadata.annotations.node is not None or pod.spec.scheduler_name == labels.SCHEDULER_NAME
-            is_member = self._groups_others and (was_placed if pod.spec.node_name else self._is_ours(pod))
+            is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else self._is_ours(pod))
             self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
             row = row if is_member else replace(row, gang="", group=None)
         self._pods.put(read, row, is_ours=self._is_ours(pod))

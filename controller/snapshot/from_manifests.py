@@ -1,7 +1,7 @@
 """Snapshot from manifests, with all cross-checks between the objects and notes for the reader."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -26,11 +26,17 @@ class Observed:
 
 
 def snapshot_from(
-    manifests: Manifests, *, at_s: float = 0.0, facts: tuple[Fact, ...] = FACTS, is_dump: bool = False
+    manifests: Manifests,
+    *,
+    at_s: float = 0.0,
+    facts: tuple[Fact, ...] = FACTS,
+    is_dump: bool = False,
+    with_strangers: bool = False,
 ) -> Observed:
     """Snapshot of the cluster that these manifests describe.
 
     is_dump: whether they are a part of what a live cluster has, so that pods may refer to what was left out.
+    with_strangers: whether running pods without Tonnage's marks are those of another scheduler; else all are Tonnage's.
 
     Raises ConfigError with every contradiction between them: references to missing objects, pods without any node,
     demand beyond every profile. In files such a contradiction is an error. In a live cluster, where objects come and go
@@ -57,7 +63,10 @@ def snapshot_from(
     findings.stop_on_mistakes()
     builder.note(built.snapshot, findings)
     note_snapshot(built.snapshot, findings)
-    return Observed(built.snapshot, findings.notes)
+    snapshot = built.snapshot
+    if not with_strangers:
+        snapshot = replace(snapshot, pods=replace(snapshot.pods, strangers=None))
+    return Observed(snapshot, findings.notes)
 
 
 def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> SnapshotBuilder:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from cluster.arrays import IntArray, Names, column
+from cluster.arrays import BoolArray, IntArray, Names, column
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, device_mask
@@ -88,9 +88,11 @@ def _named_devices(read: Read[Pod], shape: PodShape, gpus_of_node: int) -> tuple
 
 Key = TypeVar("Key", bound=Hashable)
 
-CELLS = 11
+CELLS = 13
 """Number of rows of the matrix of cells."""
-SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(CELLS)
+(
+    SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS, STRANGER, SETTLED
+) = range(CELLS)  # fmt: skip
 """Rows of the matrix of cells, which has one column per pod."""
 
 SPARE = 1_000
@@ -292,6 +294,8 @@ class PodColumns:
                     name in self._foreign,
                     row.matches_node_names,
                     row.never_preempts,
+                    row.is_stranger,
+                    row.is_settled,
                 )
                 for name, row in ((name, self._rows[name]) for name in alive)
             ]
@@ -346,7 +350,9 @@ class PodColumns:
             gang=column(gang[kept], np.int64),
             owner=tuple([texts[n] for n in cells[OWNER].tolist()]),
             movable=column(cells[MOVABLE] != 0, np.bool_),
-            never_preempts=column(cells[NEVER_PREEMPTS] != 0, np.bool_) if cells[NEVER_PREEMPTS].any() else None,
+            never_preempts=_sparse(cells[NEVER_PREEMPTS]),
+            strangers=_sparse(cells[STRANGER]),
+            settled=_sparse(cells[SETTLED]),
         )
 
     def note(self, table: PodTable, findings: Findings) -> None:
@@ -362,3 +368,8 @@ class PodColumns:
             for (remark_code, text), names in sorted(by_remark.items()):
                 if remark_code == code:
                     findings.note_many("Pod", code, names, words.format(text))
+
+
+def _sparse(cells: IntArray) -> BoolArray | None:
+    """Column that is None where it is false for all pods."""
+    return column(cells != 0, np.bool_) if cells.any() else None

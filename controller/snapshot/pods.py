@@ -7,9 +7,9 @@ from itertools import product
 from operator import add
 
 from cluster.errors import Mistake, meant
-from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms
+from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms, is_pinned
 from controller.api import notation
-from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION, MOVABLE_ANNOTATION
+from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION, MOVABLE_ANNOTATION, SCHEDULER_NAME
 from controller.api.structs import Amount, Pod
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import (
@@ -74,6 +74,10 @@ class PodRow:
     matches_node_names: bool = False
     never_preempts: bool = False
     """Whether no pod may be stopped for this one."""
+    is_stranger: bool = False
+    """Whether it runs by another scheduler's decision."""
+    is_settled: bool = False
+    """Whether it runs, and is not to be stopped: it asks for that, or its replacement would come back to its node."""
     remarks: tuple[tuple[str, str], ...] = ()
     """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
@@ -123,10 +127,22 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         movable=bool(owner) if annotations.movable is None else annotations.movable == "true",
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
+        is_stranger=bool(spec.node_name) and not read.object.was_placed,
+        is_settled=bool(spec.node_name) and is_settled(read.object, shape),
         remarks=_remarks(read, ask, shape),
         mistakes=tuple(findings.mistakes),
         group=group,
     )
+
+
+def is_settled(pod: Pod, shape: PodShape) -> bool:
+    """Whether nothing is gained by a stop of a running pod, or it asks for none.
+
+    A pod that Tonnage released is pinned by Tonnage, so whether it is by its owner, too, is not seen.
+    """
+    is_bound_here = pod.spec.scheduler_name == SCHEDULER_NAME
+    comes_back = pod.belongs_to_its_node or (is_bound_here and is_pinned(shape.node_terms))
+    return comes_back or pod.metadata.annotations.asks_to_stay
 
 
 def _remarks(read: Read[Pod], ask: Amounts, shape: PodShape) -> tuple[tuple[str, str], ...]:

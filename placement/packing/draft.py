@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
+from cluster.disruption import BudgetsLeft
 from cluster.snapshot import PENDING, Free, PodTable, Snapshot, device_numbers
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
@@ -130,6 +131,9 @@ class PackingDraft:
         self.node = snapshot.pods.node.copy()
         self.devices = snapshot.pods.devices.copy()
         self.priority = effective_priority(snapshot)
+        self.budgets = BudgetsLeft(snapshot.budgets, snapshot.pods.names)
+        self.resistance = resistance(snapshot, self.priority, self.budgets)
+        """Priority above which a pod may be stopped for another: its own, NEVER, or ENDING. Shape (pods,)."""
         self.choices: dict[int, Choice] = {}
         """Choice for each pod that this draft placed, as the reason of its placement."""
         self.work = 0
@@ -168,6 +172,10 @@ class PackingDraft:
         never = self.snapshot.pods.never_preempts
         return never is None or not never[row]
 
+    def ends(self, row: int) -> bool:
+        """Whether a pod is being deleted: what it holds is awaited, and it is not placed anew."""
+        return bool(self.resistance[row] == ENDING)
+
     def domain(self, label: str) -> IntArray:
         """Topology domain of each node under a label, as `NodeTable.domain`; do not write to it."""
         if label not in self._domains:
@@ -200,7 +208,7 @@ class PackingDraft:
         """What the pods below this priority hold."""
         if self._reclaimable is None or self._reclaimable.below != below:
             pods, ledger = self.snapshot.pods, self.packer.ledger
-            self._reclaimable = Reclaimable(pods, self.node, self.devices, self.priority, below, ledger)
+            self._reclaimable = Reclaimable(pods, self.node, self.devices, self.resistance, below, ledger)
         return self._reclaimable
 
     def seat(self, row: int, within: BoolArray | None = None) -> bool:
@@ -229,6 +237,10 @@ class PackingDraft:
         pods = self.snapshot.pods
         self._set(row, int(pods.node[row]), int(pods.devices[row]))
 
+    def put_back(self, row: int, node: int, devices: int) -> None:
+        """Places a pod where it was before it was unseated."""
+        self._set(row, node, devices)
+
     def roll_back(self, mark: int) -> None:
         """Restores the state at that mark."""
         while len(self._journal) > mark:
@@ -236,8 +248,8 @@ class PackingDraft:
             self._charge(row, node, devices)
 
     def unseated_since(self, mark: int) -> list[int]:
-        """Rows that lost their placement after that mark and have none now, each once."""
-        lost = {row: None for row, node, _ in self._journal[mark:] if node != PENDING}
+        """Rows that lost their placement after that mark and have none now, each once; none that end."""
+        lost = {row: None for row, node, _ in self._journal[mark:] if node != PENDING and not self.ends(row)}
         return [row for row in lost if self.node[row] == PENDING]
 
     def changed(self) -> tuple[list[int], list[int]]:
@@ -249,8 +261,8 @@ class PackingDraft:
         before = self.snapshot.pods
         differs = (self.node != before.node) | (self.devices != before.devices)
         ran = before.node != PENDING
-        for gang in sorted({int(g) for g in before.gang[ran & differs]} - {-1}):
-            rows = [row for row in self.members(gang) if ran[row]]
+        for gang in sorted({int(g) for g in before.gang[ran & differs & (self.resistance != ENDING)]} - {-1}):
+            rows = [row for row in self.members(gang) if ran[row] and not self.ends(row)]
             if len(rows) - int(differs[rows].sum()) < self.snapshot.gangs[gang].min_members:
                 differs[rows] = True
         leave = np.flatnonzero(differs & ran)
@@ -264,6 +276,9 @@ class PackingDraft:
     def _charge(self, row: int, node: int, devices: int) -> None:
         shape, owner = self.shape(row), self.snapshot.pods.owner[row]
         was, held = int(self.node[row]), int(self.devices[row])
+        if self.budgets.covers(row) and not self.ends(row):
+            here = int(self.snapshot.pods.node[row]), int(self.snapshot.pods.devices[row])
+            self.budgets.count(row, stopped=(node, devices) != here)
         if was != PENDING:
             self.packer.remove(shape, was, held, owner)
         if node != PENDING:
@@ -276,8 +291,25 @@ class PackingDraft:
             if self._on is not None:
                 (self._on[where].add if sign > 0 else self._on[where].discard)(row)
             if self._reclaimable is not None:
-                self._reclaimable.charge(shape, int(self.priority[row]), where, mask, sign)
+                self._reclaimable.charge(shape, int(self.resistance[row]), where, mask, sign)
         self.node[row], self.devices[row] = node, devices
+
+
+NEVER, ENDING = 2**62, -(2**62)
+"""Resistance of a pod that no priority stops, and of one that ends by itself."""
+
+
+def resistance(snapshot: Snapshot, priority: IntArray, budgets: BudgetsLeft) -> IntArray:
+    """Priority above which each pod may be stopped for another. Shape (pods,).
+
+    priority: effective ones, shape (pods,).
+    """
+    pods = snapshot.pods
+    found = np.where(pods.may_be_stopped, priority, NEVER)
+    found[budgets.blocked()] = NEVER
+    if pods.ending is not None:
+        found[pods.ending & (pods.node != PENDING)] = ENDING
+    return found
 
 
 def effective_priority(snapshot: Snapshot) -> IntArray:

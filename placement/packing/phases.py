@@ -15,12 +15,14 @@ from placement.packing.preemption import stopped_together
 from placement.packing.units import Unit, order_of_service
 
 
-def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
+def phases_of(draft: PackingDraft) -> tuple[tuple[plans.Phase, ...], tuple[plans.Unplaced, ...]]:
     """Phases of the plan: units that others make room for, in the order of service; then gangs; then single pods.
 
     An eviction belongs to the first unit that cannot start without it, and the phase of such a unit is whole. Where it
     may not be done, because it would stop too many pods or for another reason, no pod is stopped for nothing, and the
     units that do not need its evictions start.
+
+    Units that need the room of pods that end by themselves wait for them, with that as their reason.
     """
     leave, start = draft.changed()
     pods, gone = draft.snapshot.pods, set(leave)
@@ -37,7 +39,13 @@ def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
     if room:
         units.sort(key=lambda unit: order_of_service(draft, unit))
     making_room, gangs, singles = list[plans.Phase](), list[tuple[int, plans.Phase]](), list[int]()
+    waiting = list[plans.Unplaced]()
     for unit in units:
+        if room and (awaited := room.awaited_by(unit)):
+            stops = tuple(_evict(draft, row, unit.label(draft.snapshot)) for row in sorted(awaited.stops))
+            making_room.append(plans.Phase(f"make room for {unit.label(draft.snapshot)}", stops, whole=True))
+            waiting.append(plans.Unplaced(unit.label(draft.snapshot), awaited.reason(draft)))
+            continue
         free, *bought = room.parts_of(unit) if room else [_Part(unit.rows)]
         if bought and free.rows:
             making_room.append(_start(draft, unit, free))
@@ -46,11 +54,28 @@ def phases_of(draft: PackingDraft) -> tuple[plans.Phase, ...]:
         else:
             singles += free.rows
         making_room += [_start(draft, unit, part) for part in bought]
-    left = tuple(_evict(draft, row, "its gang") for row in leave if room and row not in room.stopped)
+    goers = [row for row in leave if room and not (row in room.stopped or draft.ends(row))]
+    left = tuple(_evict(draft, row, "its gang") for row in goers)
     binds = tuple(_bind(draft, row) for row in sorted(singles))
     starts = [phase for _, phase in sorted(gangs, key=lambda each: each[0])]
     phases = (*making_room, plans.Phase("make room", left), *starts, plans.Phase("start pods", binds))
-    return tuple(phase for phase in phases if phase.steps)
+    return tuple(phase for phase in phases if phase.steps), tuple(waiting)
+
+
+class _Awaited:
+    """What a unit waits for that starts where pods end by themselves."""
+
+    def __init__(self) -> None:
+        self.stops: list[int] = []
+        """Pods that are stopped for it beside those."""
+        self.ending = set[int]()
+        self.nodes = set[int]()
+
+    def reason(self, draft: PackingDraft) -> plans.Reason:
+        names = [draft.snapshot.nodes.names[node] for node in sorted(self.nodes)]
+        where = names[0] if len(names) == 1 else f"{len(names)} nodes"
+        words = f"starts on {where} once {max(1, len(self.ending))} pods that are ending there are gone"
+        return plans.Reason("AwaitsEnding", words, {"ending": float(len(self.ending)), "nodes": float(len(names))})
 
 
 class _Part:
@@ -72,6 +97,26 @@ class _Room:
         for row in sorted(leave, key=lambda row: (draft.priority[row], draft.shape(row).total_gpu_milli, row)):
             self._leaving.setdefault(int(draft.snapshot.pods.node[row]), []).append(row)
         self.stopped = set[int]()
+        self._awaited = set[int]()
+        """Nodes where a unit waits for pods that end."""
+
+    def awaited_by(self, unit: Unit) -> _Awaited | None:
+        """What a unit waits for, where it needs the room of pods that end; None where it needs none of theirs.
+
+        Their room and that of the pods stopped beside them then counts as taken.
+        """
+        found = _Awaited()
+        for row in unit.rows:
+            victims = self.victims_of(row)
+            if any(map(self._draft.ends, victims)) or (int(self._draft.node[row]) in self._awaited and victims):
+                found.nodes.add(int(self._draft.node[row]))
+                found.ending |= set(filter(self._draft.ends, victims))
+                found.stops += [each for each in victims if not self._draft.ends(each) and each not in found.stops]
+        if not found.nodes:
+            return None
+        self.stopped |= set(found.stops)
+        self._awaited |= found.nodes
+        return found
 
     def victims_of(self, row: int) -> list[int]:
         """Pods that must be stopped, beside those that already are, for a pod to start where the draft places it."""

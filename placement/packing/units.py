@@ -10,7 +10,7 @@ import numpy as np
 
 from cluster.snapshot import PENDING, Snapshot
 from placement.budget import Budget
-from placement.packing.draft import PackingDraft, members_running
+from placement.packing.draft import ENDING, PackingDraft, members_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ def pending_units(draft: PackingDraft) -> list[Unit]:
     use it up, and GPUs would stay idle for lack of it (benchmarks/binding.py, overload: 97.4 % of the GPUs allocated,
     against 99.8 %).
     """
-    units = units_of(draft, np.flatnonzero(draft.node == PENDING).tolist())
+    waiting = (draft.node == PENDING) & (draft.resistance != ENDING)
+    units = units_of(draft, np.flatnonzero(waiting).tolist())
     return sorted(units, key=lambda unit: order_of_service(draft, unit))
 
 
@@ -122,7 +123,7 @@ def namespace_of(draft: PackingDraft, unit: Unit) -> str:
 def gang_units(draft: PackingDraft, gang: int) -> list[Unit]:
     """Pending part of a gang: one unit while the gang is below its minimum, pod by pod once it runs."""
     wanted = draft.snapshot.gangs[gang]
-    rows = [row for row in draft.members(gang) if draft.node[row] == PENDING]
+    rows = [row for row in draft.members(gang) if draft.node[row] == PENDING and not draft.ends(row)]
     if not rows:
         return []
     rows.sort(key=lambda row: (-draft.shape(row).total_gpu_milli, -draft.shape(row).cpu_milli, row))
