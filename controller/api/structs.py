@@ -229,6 +229,8 @@ class Volume(Slim, frozen=True):
     """A claim that is made for the pod, named after it and the volume."""
     gce_persistent_disk: Unread | None = None
     aws_elastic_block_store: Unread | None = None
+    azure_disk: Unread | None = None
+    cinder: Unread | None = None
     rbd: Unread | None = None
     iscsi: Unread | None = None
 

@@ -194,7 +194,7 @@ def requested(pod: Pod) -> dict[str, Decimal]:
 
 
 def _amounts(written: Mapping[str, Amount]) -> Amounts:
-    return {name: notation.quantity(amount) for name, amount in written.items()}
+    return {name: notation.amount(each) for name, each in written.items()}
 
 
 def _joined(how: Callable[[Decimal, Decimal], Decimal], a: Amounts, b: Amounts) -> dict[str, Decimal]:

@@ -500,7 +500,7 @@ def test_a_running_pod_holds_what_its_containers_request_whatever_its_annotation
 
 
 def test_a_running_pod_with_unreadable_requests_holds_every_device_of_its_node() -> None:
-    huge = having(pod("p1", gpus=0, on="n1"), "spec.containers.0.resources.requests", {"cpu": "9" * 30 + "Ei"})
+    huge = having(pod("p1", gpus=0, on="n1"), "spec.containers.0.resources.requests", {"cpu": "some"})
     cluster = LiveCluster([gpu_type(), node(gpus=4), huge])
 
     assert device_numbers(int(cluster.observer.observe().pods.devices[0])) == (0, 1, 2, 3)
@@ -513,3 +513,45 @@ def test_a_gang_raises_no_pod_above_its_own_priority(tmp_path: Path) -> None:
         spec = {} if own is None else {"priority": own}
         (seen,) = observed(tmp_path, node(gpus=8), gang(min_members=1, **spec), member).snapshot.gangs
         assert seen.priority == counted
+
+
+def of_cluster(obj: Object) -> Object:
+    """The object as an API server prints it."""
+    return having(obj, "metadata.uid", "1")
+
+
+def test_an_odd_object_of_a_cluster_costs_itself_alone(tmp_path: Path) -> None:
+    """In a file that somebody writes, the same is a mistake that stops the plan, so that it is corrected."""
+    odd = having(pod("odd", 0), "metadata.annotations", {"tonnage.dev/gpu-milli": "half"})
+    terms = [{"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    later = having(pod("later", 1), "spec.affinity", {"nodeAffinity": required})
+    lost = having(pod("lost", 1), "metadata.labels", {"tonnage.dev/gang": "deleted"})
+
+    seen = observed(tmp_path, gpu_type(), node(), pod("well", 1), *map(of_cluster, (odd, later, lost)))
+
+    assert list(seen.snapshot.pods.names) == ["default/well"]
+    assert sorted((each.pod, each.code) for each in seen.snapshot.left_out) == [
+        ("default/later", "NotUnderstood"),
+        ("default/lost", "GangMissing"),
+        ("default/odd", "NotUnderstood"),
+    ]
+    assert {note.reason.code for note in seen.notes} == {"LeftOut"}
+    assert "is 'half'" in mistakes(tmp_path, gpu_type(), node(), odd)[0]
+
+
+def test_a_pod_that_ran_on_a_node_that_is_gone_holds_nothing(tmp_path: Path) -> None:
+    gone = having(pod("r", 8, on="gone"), "status", {"phase": "Running"})
+
+    seen = observed(tmp_path, gpu_type(), node(), gone)
+
+    assert (len(seen.snapshot.pods), [note.reason.code for note in seen.notes]) == (0, ["LeftOut"])
+
+
+def test_a_request_beyond_all_numbers_fits_nowhere_and_stops_no_plan(tmp_path: Path) -> None:
+    """The API server admits it."""
+    absurd = having(pod("absurd"), "spec.containers.0.resources.requests", {"memory": "50E", "cpu": "9" * 30 + "Ei"})
+
+    (shape,) = observed(tmp_path, node(), absurd).snapshot.pods.shapes
+
+    assert (shape.memory_bytes, shape.cpu_milli) == (2**50, 2**50)
