@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar
 
 from cluster import autoscaling, changes, snapshot, workloads
@@ -111,6 +111,8 @@ class Evict(Action):
 
     pod: str
     node: str
+    beneficiary: str = field(default="", compare=False)
+    """Unit that it makes room for, `Kind/namespace/name`; empty for none."""
 
     attempt: ClassVar[str] = "Evicting"
     done: ClassVar[str] = "Evicted"
@@ -124,6 +126,9 @@ class Evict(Action):
     @property
     def sentence(self) -> str:
         return f"from {self.node}"
+
+    def values(self) -> dict[str, Any]:
+        return {"pod": self.pod, "node": self.node}
 
     def verb(self, code: str) -> str:
         return PREEMPTED if code == PREEMPTED else self.done

@@ -40,6 +40,11 @@ class BudgetsLeft:
     def covers(self, row: int) -> bool:
         return row in self._of
 
+    @property
+    def covered(self) -> list[int]:
+        """Rows of all pods that have a budget."""
+        return [*self._of]
+
     def count(self, row: int, *, stopped: bool) -> None:
         """Counts a pod as stopped, or no longer."""
         if stopped != (row in self._stopped):

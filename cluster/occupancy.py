@@ -69,7 +69,8 @@ class Occupancy:
         row, where = self.snapshot.pods.names.row(pod), self.snapshot.nodes.names.row(node)
         if row is None or where is None:
             return self.objection_to_bind(pod, node, devices)
-        others = kube_schedulers(self.snapshot.pods, self.node, where, int(self.snapshot.pods.priority[row]))
+        pods = self.snapshot.pods
+        others = kube_schedulers(pods, self._budgets, self.node, where, int(pods.priority[row]))
         held = [int(self.devices[other]) for other in others]
         for other in others:
             self.put(other, PENDING, 0)
@@ -158,10 +159,12 @@ class Occupancy:
             self.free.gpu_milli[where, device] -= sign * shape.gpu_milli
 
 
-def kube_schedulers(pods: PodTable, node: arrays.IntArray, where: int, below: int) -> list[int]:
+def kube_schedulers(pods: PodTable, budgets: BudgetsLeft, node: arrays.IntArray, where: int, below: int) -> list[int]:
     """Rows of the pods on a node that kube-scheduler stops for one of a higher priority, and that nobody asks it to
-    spare. node: shape (pods,), node of each."""
+    spare; without those of a disruption budget, which it may violate. node: shape (pods,), node of each.
+    """
     if pods.strangers is None:
         return []
     there = (node == where) & pods.strangers & (pods.priority < below)
-    return np.flatnonzero(there if pods.settled is None else there & ~pods.settled).tolist()
+    rows = np.flatnonzero(there if pods.settled is None else there & ~pods.settled)
+    return [row for row in rows.tolist() if not budgets.covers(row)]

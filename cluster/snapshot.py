@@ -171,6 +171,10 @@ class Snapshot:
     """Histories whose forecasts should be fitted again; a few at a time, and none where nothing is due."""
     budgets: tuple[DisruptionBudget, ...] = ()
     """PodDisruptionBudgets that cover running pods."""
+    refused_stops: Mapping[str, str] = field(default_factory=dict)
+    """Why the stop of a pod was refused lately, in the server's words, by pod; `settled` has them."""
+    out_of_stops: tuple[str, ...] = ()
+    """Units (`Pod/namespace/name`) for which so many pods were stopped within the hour that no more may be."""
     left_out: tuple[LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 

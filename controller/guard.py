@@ -56,6 +56,7 @@ REASONS = (
     "TooManyInstancesStopped",
     "TooManyNodesOut",
     "TooManyRestarts",
+    "TooManyStopsForSeat",
     "UnknownAction",
     "WrongDevices",
 )
@@ -73,6 +74,7 @@ class Guarded:
         self.limits = limits
         running = int((snapshot.pods.node != PENDING).sum())
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
+        self._evictions_most = self.evictions_left
         self.restarts_left = limits.max_restarts
         instances = sum(sum((service.replicas or {}).values()) for service in snapshot.services)
         self.stops_left = max(limits.max_evictions_floor, limits.max_stopped_share * instances)
@@ -84,6 +86,7 @@ class Guarded:
         """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
         self.seats = Occupancy(snapshot)
         self.watts = PowerFloors.of(snapshot) if snapshot.power else None
+        self._is_whole, self._evictions_before = False, self.evictions_left
         self._journal: list[tuple[int, int, int]] = []
         """(row, node, devices) of pods before each change of this phase, since the last rewrite."""
 
@@ -107,8 +110,9 @@ class Guarded:
         self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
         self.seats, self.watts, self._journal = Occupancy(snapshot), PowerFloors.of(snapshot), []
 
-    def begin_phase(self) -> None:
+    def begin_phase(self, *, whole: bool) -> None:
         self._journal, self._evictions_before, self._rewritten = [], self.evictions_left, None
+        self._is_whole = whole
 
     def take_phase_back(self) -> None:
         """Restore the snapshot, and the node and devices that every pod had, when the phase began."""
@@ -133,7 +137,9 @@ class Guarded:
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
         if why := self.seats.objection_to_stop(pod, node):
             return why
-        if self.evictions_left <= 0:
+        # The first that is all or nothing may end beyond the limit, or what is larger could never start or be stopped.
+        is_first = self._is_whole and self._evictions_before == self._evictions_most > 0
+        if self.evictions_left <= 0 and not is_first:
             return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
         return None
 
@@ -212,6 +218,13 @@ def _objection_to_untaint(guarded: Guarded, action: Untaint) -> Reason | None:
     if present is None or present.value != action.value:
         return Reason("NotThere", f"{action.node} has no taint {action.key}={action.value}")
     return None
+
+
+def _objection_to_evict(guarded: Guarded, action: Evict) -> Reason | None:
+    if action.beneficiary in guarded.snapshot.out_of_stops:
+        words = f"as many pods as may be were stopped for {action.beneficiary} within the hour, in vain"
+        return Reason("TooManyStopsForSeat", words)
+    return guarded.objection_to_stop(action.pod, action.node)
 
 
 def _objection_to_restart(guarded: Guarded, action: RestartGang) -> Reason | None:
@@ -316,7 +329,7 @@ Objection = Callable[[Guarded, Any], Reason | None]
 
 OBJECTIONS: Mapping[type[Action], Objection] = {
     Bind: lambda guarded, bind: guarded.objection_to_bind(bind.pod, bind.node, bind.devices),
-    Evict: lambda guarded, evict: guarded.objection_to_stop(evict.pod, evict.node),
+    Evict: _objection_to_evict,
     Move: Guarded.objection_to_move,
     Release: lambda guarded, release: guarded.seats.objection_to_leave(release.pod, release.node, release.devices),
     ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
@@ -347,7 +360,7 @@ def guard(
     phases: list[Phase] = []
     refused: list[Refused] = []
     for phase in plan.phases:
-        guarded.begin_phase()
+        guarded.begin_phase(whole=phase.whole)
         kept: list[Step] = []
         struck: list[Refused] = []
         for step in phase.steps:

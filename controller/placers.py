@@ -231,8 +231,8 @@ class PlacementModes:
         settled = stay if pods.settled is None else stay | pods.settled
         for column in (strangers, settled):
             column.setflags(write=False)
-        columns = {"strangers": strangers if strangers.any() else None, "settled": settled if settled.any() else None}
-        return replace(snapshot, pods=replace(pods, **columns))
+        left = strangers if strangers.any() else None
+        return replace(snapshot, pods=replace(pods, strangers=left, settled=settled if settled.any() else None))
 
     def of_services(self, snapshot: Snapshot, deployed: DeployedInstances) -> dict[str, Mapping[str, str]]:
         """One placement mode per service and GPU type; two modes would take two Deployments.

@@ -215,6 +215,10 @@ class LimitSettings(Part):
     """Fraction of the running pods that one plan may stop. Chosen: a wrong plan disturbs 1 pod in 20."""
     max_evictions_floor: int = Field(default=SHIPPED.max_evictions_floor, ge=0)
     """Number of pods that one plan may always stop; otherwise small fleets could never preempt."""
+    max_stops_per_seat: int = Field(default=SHIPPED.max_stops_per_seat, ge=1, le=100_000)
+    """Number of pods that may be stopped in an hour for one pod that waits, and as many for each member of a gang. What
+    was begun is ended. Chosen: the devices of two nodes, for two tries; a pod that others robbed of its room twice
+    would be robbed again, and waits for an hour with that as its reason."""
     max_nodes_out_share: float = Field(default=SHIPPED.max_nodes_out_share, ge=0, le=1)
     """Fraction of the nodes that may carry a taint of Tonnage's; one node always may. HealthPolicies limit it more."""
     max_restarts: int = Field(default=SHIPPED.max_restarts, ge=0)

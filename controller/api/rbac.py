@@ -90,6 +90,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             *_reading(GROUP, own_kinds(planned)),
             Grant("", ("resourcequotas",), _READ),
             Grant("apps", ("deployments",), _READ),
+            Grant("policy", ("poddisruptionbudgets",), _READ),
             *(
                 Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)
                 for group in groups

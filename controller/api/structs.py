@@ -360,6 +360,26 @@ class OwnObject(Slim, frozen=True):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class BudgetSpec(Slim, frozen=True):
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class BudgetStatus(Slim, frozen=True):
+    disruptions_allowed: int = 0
+    observed_generation: int | None = None
+    """None: no controller has seen the budget."""
+
+
+class BudgetObject(Slim, frozen=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
 class LeaseSpec(Slim, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

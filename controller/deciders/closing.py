@@ -73,7 +73,7 @@ def roll_back_gangs(snapshot: Snapshot, turn: Turn) -> Plan:
     phases = []
     for gang, why in stopped.items():
         steps = tuple(Step(Evict(pods.names[row], nodes[int(pods.node[row])]), why) for row in half[gang])
-        phases.append(Phase(f"take back {gang}", steps, whole=False))
+        phases.append(Phase(f"take back {gang}", steps, whole=True))
     return Plan(phases=tuple(phases))
 
 

@@ -41,6 +41,7 @@ PODS = Resource(
     selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
 )
 """Pods except finished ones: a pod that ends leaves the watch as if deleted; a cluster keeps thousands of those."""
+BUDGETS = Resource("budgets", "/apis/policy/v1/poddisruptionbudgets", structs.BudgetObject, is_optional=True)
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
 CLASSES = Resource("classes", f"{RESOURCE_API}/deviceclasses", DeviceClass, is_namespaced=False)
@@ -71,6 +72,7 @@ class Caches:
     pods: Cache[structs.Pod]
     own: Mapping[Kind, Cache[structs.OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
+    budgets: Cache[structs.BudgetObject]
     devices: DeviceCaches | None = None
     groups: Mapping[foreign_kinds.ForeignKind, Cache[structs.OwnObject]] = field(default_factory=dict)
     """Caches of other projects' kinds that say how many pods start together."""
@@ -78,7 +80,7 @@ class Caches:
     @property
     def each(self) -> tuple[Cache[Any], ...]:
         devices = self.devices.each if self.devices else ()
-        return (self.nodes, self.pods, *self.own.values(), *devices, *self.groups.values())
+        return (self.nodes, self.pods, self.budgets, *self.own.values(), *devices, *self.groups.values())
 
 
 def empty_caches(
@@ -98,6 +100,7 @@ def empty_caches(
     return Caches(
         nodes=Cache(NODES, changed),
         pods=Cache(PODS, changed),
+        budgets=Cache(BUDGETS, changed),
         own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
         devices=devices if with_devices else None,
         groups={kind: Cache(foreign_resource(kind), changed) for kind in groups},
@@ -279,6 +282,11 @@ class Observer:
                     builder.remove_owner(group.called, name)
                 else:
                     builder.put_owner(group.called, name, owner_of(obj))
+        for name, budget in caches.budgets.drain().items():
+            if budget is None:
+                builder.remove_budget(name)
+            else:
+                builder.put_budget(name, budget)
         builder.read_groups(group.called for group, cache in caches.groups.items() if not cache.is_absent)
         nodes, pods = caches.nodes.drain(), caches.pods.drain()
         if not self._reservations.is_guarded:

@@ -8,6 +8,7 @@ from cluster.actions import Bind
 from cluster.changes import resized, without_pods
 from cluster.clock import Clock
 from cluster.nodes import HeldBack
+from cluster.plans import PlanLimits
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, InstanceType, LeftOut
 from controller.api.model_service import status_from
@@ -16,6 +17,7 @@ from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod
 from controller.kube.sender import REQUEST_TIMEOUT_S
 from controller.kube_world.deployments import Instances
 from controller.kube_world.reservations import AssumedBinds, Reservations
+from controller.kube_world.stops import StopMemory
 from controller.placers import NodePool, PlacementModes, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
 
@@ -76,11 +78,13 @@ class PlanningView:
         clock: Clock,
         device_classes: Mapping[str, str] | None = None,
         reservations: Reservations | None = None,
+        most_stops_per_seat: int = PlanLimits().max_stops_per_seat,
     ) -> None:
         """clock: monotonic, seconds, for `assumed`.
 
         device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name.
         reservations: which released pods hold what they say; all of them where none are given.
+        most_stops_per_seat: as in the settings' limits.
         """
         self.view = view
         self.pools = tuple(pools)
@@ -89,6 +93,7 @@ class PlanningView:
         self.instances = Instances(view, self._modes, device_classes or {})
         self.assumed = AssumedBinds()
         self.reservations = reservations or Reservations()
+        self.stops = StopMemory(clock, most_stops_per_seat)
         self.scaled: dict[str, float] = {}
         """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
         arrive after the next cycle has begun, which would then change the service again."""
@@ -146,6 +151,7 @@ class PlanningView:
             left_out=(*restricted.left_out, *without, *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
         )
         allowed = within_quotas(planned, self.view.most_gpu_milli())
+        allowed = self.stops.applied(allowed)
         return with_held_back(allowed, self.view.held_back(seen.at_s))
 
     def _deployed(self, present: Snapshot, seen: Snapshot, deployments: Iterable[SeenDeployment]) -> Snapshot:

@@ -167,6 +167,7 @@ class ClusterWriter:
             clock=time.monotonic,
             device_classes=cached_view.device_classes_from(settings),
             reservations=cluster.reservations,
+            most_stops_per_seat=settings.limits.max_stops_per_seat,
         )
         self.world = world.KubernetesWorld(
             planning,

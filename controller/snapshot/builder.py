@@ -19,6 +19,7 @@ from controller.api import foreign_kinds, gang, gpu_type, model_profile, model_s
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
+from controller.snapshot.disruption import Budgets
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups
 from controller.snapshot.pod_table import Dangling, PodColumns
@@ -76,6 +77,7 @@ class SnapshotBuilder:
         self._groups = Groups()
         self._groups_others = groups_others
         self._pods = PodColumns()
+        self._budgets = Budgets()
         self._nodes: dict[str, Read[structs.Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
         self._node_table: tuple[bool, NodeTable] | None = None
@@ -100,6 +102,7 @@ class SnapshotBuilder:
             is_member = self._groups_others and (pod.was_placed if pod.spec.node_name else self._is_ours(pod))
             self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
             row = row if is_member else replace(row, gang="", group=None)
+        self._budgets.put_pod(name, pod)
         self._pods.put(read, row, is_ours=self._is_ours(pod))
 
     def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
@@ -118,7 +121,15 @@ class SnapshotBuilder:
         read = self._pods.reads.get(name)
         return read.object if read else None
 
+    def put_budget(self, name: str, budget: structs.BudgetObject) -> None:
+        """A PodDisruptionBudget; name: `namespace/name`."""
+        self._budgets.put(name, budget)
+
+    def remove_budget(self, name: str) -> None:
+        self._budgets.remove(name)
+
     def remove_pod(self, name: str) -> None:
+        self._budgets.remove_pod(name)
         self._pods.remove(name)
         self._groups.remove_pod(name)
 
@@ -165,6 +176,7 @@ class SnapshotBuilder:
             services=with_instances_counted(own.services, view.table) if own.services else (),
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
+            budgets=self._budgets.known(),
         )
         left_out = []
         for each in view.dangling:

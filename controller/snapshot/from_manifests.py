@@ -11,7 +11,7 @@ import numpy as np
 from cluster.errors import Mistake, meant
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
-from controller.api import model_service
+from controller.api import model_service, structs
 from controller.api.core_v1 import POD
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
@@ -75,6 +75,9 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
         builder.put_own(own)
     for owner in manifests.owners:
         builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
+    for each in manifests.plain:
+        if each.kind == "PodDisruptionBudget":
+            builder.put_budget(each.name, structs.object_from(each.content, structs.BudgetObject))
     for node in manifests.nodes:
         builder.put_node(node)
     for pod in manifests.pods:

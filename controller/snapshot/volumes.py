@@ -457,7 +457,7 @@ class VolumeIndex:
             size=_size(claim.spec.resources.requests),
             mode=claim.spec.volume_mode,
             access_modes=tuple(sorted(claim.spec.access_modes)),
-            labels=_requirements(claim.spec.selector),
+            labels=requirements_of(claim.spec.selector),
         )
 
 
@@ -538,8 +538,8 @@ def _csi_of(volume: storage.VolumeObject) -> tuple[str, str]:
     return "", ""
 
 
-def _requirements(selector: LabelSelector | None) -> tuple[Requirement, ...]:
-    """What a selector of volumes requires of their labels."""
+def requirements_of(selector: LabelSelector | None) -> tuple[Requirement, ...]:
+    """What a selector requires of labels."""
     if selector is None:
         return ()
     listed = [Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]

@@ -192,7 +192,8 @@ def _start(draft: PackingDraft, unit: Unit, part: _Part) -> plans.Phase:
 
 def _evict(draft: PackingDraft, row: int, beneficiary: str) -> plans.Step:
     snapshot = draft.snapshot
-    action = actions.Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])])
+    of_unit = beneficiary if "/" in beneficiary else ""
+    action = actions.Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])], of_unit)
     words = f"makes room for {beneficiary}, which has higher priority"
     return plans.Step(action, plans.Reason(actions.PREEMPTED, words, {"priority": int(draft.priority[row])}))
 

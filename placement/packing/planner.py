@@ -15,6 +15,7 @@ from placement.packing.gangs import Seat, seat_gang, seat_instances_together
 from placement.packing.phases import Reasons, phases_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption, spare_victims
 from placement.packing.releases import left_to_kube_scheduler
+from placement.packing.spared import SparedPods
 from placement.packing.units import FairQueue, Unit, UnitQueue, as_of_now, pending_units, units_of
 
 WORK_PER_S = 2_000_000.0
@@ -72,12 +73,13 @@ def pack(
     if released:
         phases = (*phases, Phase("leave to kube-scheduler", tuple(released.values())))
     if left:
-        reasons = Reasons(draft)
+        reasons, spared = Reasons(draft), SparedPods(draft)
         for unit in left:
             if unit.rows[0] in released:
                 continue
             had_no_turn = turn.ended and not unserved.isdisjoint(unit.rows)
-            unplaced.append(Unplaced(unit.label(snapshot), NO_TURN[turn.ended] if had_no_turn else reasons.of(unit)))
+            why = NO_TURN[turn.ended] if had_no_turn else spared.added_to(reasons.of(unit), unit)
+            unplaced.append(Unplaced(unit.label(snapshot), why))
     return Plan(phases=phases, unplaced=tuple(unplaced), cut_short=(OUT_OF_TIME,) if turn.ended == "time" else ())
 
 
@@ -216,6 +218,8 @@ class Attempt:
         else:
             is_seated = seat_gang(draft, unit, Seat(self._in_free_resources))
         may_stop = preempt and not is_seated and not self.was_cut
+        out_of_stops = draft.snapshot.out_of_stops
+        may_stop = may_stop and not (out_of_stops and unit.label(draft.snapshot) in out_of_stops)
         if may_stop and ((draft.node != PENDING) & (draft.resistance < unit.priority)).any():
             if unit.gang < 0:
                 is_seated = self._by_preemption(row, None)

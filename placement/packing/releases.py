@@ -5,11 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from cluster import actions, plans
-from cluster.arrays import BoolArray, IntArray
+from cluster.arrays import BoolArray
 from cluster.occupancy import kube_schedulers
-from cluster.snapshot import PENDING, Free, device_numbers
+from cluster.snapshot import PENDING, device_numbers
 from cluster.workloads import PodShape
 from placement.packing.draft import PackingDraft
+from placement.packing.spared import fits, without
 from placement.packing.units import Unit
 
 MOST_ASKS = 64
@@ -47,7 +48,7 @@ def _release(draft: PackingDraft, row: int, used: set[int]) -> plans.Step | None
     for node in rows[np.lexsort((rows, -free[rows].sum(axis=1)))][:CANDIDATES].tolist():
         mark, only_there = draft.mark, np.zeros(len(nodes), dtype=np.bool_)
         only_there[node] = True
-        victims = kube_schedulers(snapshot.pods, draft.node, node, priority)
+        victims = kube_schedulers(snapshot.pods, draft.budgets, draft.node, node, priority)
         for each in victims:
             draft.unseat(each)
         choice = draft.packer.choose(shape, only_there, snapshot.pods.owner[row])
@@ -70,23 +71,14 @@ def _candidates(draft: PackingDraft, shape: PodShape, priority: int) -> BoolArra
     now, count = ledger.free, len(ledger.cpu_milli)
     lower = (draft.node != PENDING) & (pods.priority < priority)
     stays = np.zeros(len(pods), dtype=np.bool_) if pods.settled is None else pods.settled
-    rows = np.flatnonzero(lower & pods.strangers & ~stays)
-    ask = np.array([(s.cpu_milli, s.memory_bytes, s.gpu_milli) for s in pods.shapes], dtype=np.int64).reshape(-1, 3)
-
-    def held(of: IntArray) -> IntArray:
-        return np.bincount(draft.node[rows], of, count).astype(np.int64)
-
-    cpu, memory, gpu = ask[pods.shape[rows]].T
-    gpus = [held(gpu * (draft.devices[rows] >> device & 1)) for device in range(ledger.gpu_milli.shape[1])]
-    gpu_milli = ledger.gpu_milli + (np.stack(gpus, axis=1) if gpus else 0)
-    free = Free(ledger.cpu_milli + held(cpu), ledger.memory_bytes + held(memory), gpu_milli)
-    fits = (free.cpu_milli >= shape.cpu_milli) & (free.memory_bytes >= shape.memory_bytes)
-    if shape.gpus:
-        fits &= (free.gpu_milli >= shape.gpu_milli).sum(axis=1) >= shape.gpus
+    leaves = lower & pods.strangers & ~stays
+    leaves[draft.budgets.covered] = False
+    room = fits(shape, without(draft, np.flatnonzero(leaves)))
+    is_wide = np.array([each.gpus > 0 for each in pods.shapes], dtype=np.bool_)
     settled = np.flatnonzero(lower & stays)
-    with_gpus = settled[ask[pods.shape[settled], 2] > 0] if shape.gpus else settled
+    with_gpus = settled[is_wide[pods.shape[settled]]] if shape.gpus else settled
     is_short = (now.cpu_milli < shape.cpu_milli) | (now.memory_bytes < shape.memory_bytes)
     at_risk = np.bincount(draft.node[with_gpus], minlength=count) > 0
     at_risk |= is_short & (np.bincount(draft.node[settled], minlength=count) > 0)
-    found: BoolArray = draft.packer.eligible(shape) & fits & ~at_risk
+    found: BoolArray = draft.packer.eligible(shape) & room & ~at_risk
     return found

@@ -87,6 +87,9 @@ class Process:
     def apply(self, actions: Sequence[Action]) -> Sequence[ActionError | None]:
         return [None for _ in actions]
 
+    def rehearse(self, actions: Sequence[Action]) -> Sequence[ActionError | None]:
+        return [None for _ in actions]
+
     def report(self, plan: Plan, outcome: Outcome) -> None:
         return None
 
