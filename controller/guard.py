@@ -86,7 +86,7 @@ class Guarded:
         """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
         self.seats = Occupancy(snapshot)
         self.watts = PowerFloors.of(snapshot) if snapshot.power else None
-        self._is_whole, self._evictions_before = False, self.evictions_left
+        self._is_taken_back, self._evictions_before = False, self.evictions_left
         self._journal: list[tuple[int, int, int]] = []
         """(row, node, devices) of pods before each change of this phase, since the last rewrite."""
 
@@ -110,9 +110,10 @@ class Guarded:
         self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
         self.seats, self.watts, self._journal = Occupancy(snapshot), PowerFloors.of(snapshot), []
 
-    def begin_phase(self, *, whole: bool) -> None:
+    def begin_phase(self, *, is_taken_back: bool) -> None:
+        """is_taken_back: whether the phase only stops pods, all or none."""
         self._journal, self._evictions_before, self._rewritten = [], self.evictions_left, None
-        self._is_whole = whole
+        self._is_taken_back = is_taken_back
 
     def take_phase_back(self) -> None:
         """Restore the snapshot, and the node and devices that every pod had, when the phase began."""
@@ -137,8 +138,8 @@ class Guarded:
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
         if why := self.seats.objection_to_stop(pod, node):
             return why
-        # The first that is all or nothing may end beyond the limit, or what is larger could never start or be stopped.
-        is_first = self._is_whole and self._evictions_before == self._evictions_most > 0
+        # A gang that is taken back may end beyond the limit, or a larger one would hold its devices for nothing.
+        is_first = self._is_taken_back and self._evictions_before == self._evictions_most > 0
         if self.evictions_left <= 0 and not is_first:
             return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
         return None
@@ -360,7 +361,7 @@ def guard(
     phases: list[Phase] = []
     refused: list[Refused] = []
     for phase in plan.phases:
-        guarded.begin_phase(whole=phase.whole)
+        guarded.begin_phase(is_taken_back=phase.whole and all(isinstance(step.action, Evict) for step in phase.steps))
         kept: list[Step] = []
         struck: list[Refused] = []
         for step in phase.steps:

@@ -117,8 +117,13 @@ class NodeSelector(Slim, frozen=True):
     node_selector_terms: tuple[SelectorTerm, ...] = ()
 
 
+class Unread(Slim, frozen=True):
+    """Object of which only its presence matters."""
+
+
 class NodeAffinity(Slim, frozen=True):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[Unread, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class LabelSelector(Slim, frozen=True):
@@ -141,6 +146,7 @@ class PodAffinity(Slim, frozen=True):
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
     )
+    preferred: tuple[Unread, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(Slim, frozen=True):
@@ -214,10 +220,6 @@ class OperatingSystem(Slim, frozen=True):
 
 class VolumeClaim(Slim, frozen=True):
     claim_name: str = ""
-
-
-class Unread(Slim, frozen=True):
-    """Object of which only its presence matters."""
 
 
 class Volume(Slim, frozen=True):
@@ -350,6 +352,16 @@ class Node(Slim, frozen=True):
         """False when the condition Ready is not True, or is missing while the node has other conditions."""
         conditions = self.status.conditions
         return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)
+
+
+class NamespaceMeta(Meta, frozen=True):
+    labels: dict[str, str] = {}
+
+
+class Namespace(Slim, frozen=True):
+    """v1 Namespace."""
+
+    metadata: NamespaceMeta
 
 
 class OwnObject(Slim, frozen=True):

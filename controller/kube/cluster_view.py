@@ -38,8 +38,6 @@ class SeenPod:
     """Whether its owner creates a new pod when this one is deleted."""
     has_share: bool = False
     """Whether it asks for a share of a device by its annotation."""
-    needs_affinity: bool = False
-    """Whether it requires pod affinity or anti-affinity, which no plan heeds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from controller.api import core_v1, labels, notation, structs
 from controller.kube.cache import Resource
 from controller.kube_world.reservations import Reservations
 from controller.snapshot.nodes import GPU_RESOURCES
-from controller.snapshot.pods import HEEDED
 
 FIRST_S, LONGEST_S = 60.0, 3600.0
 """Pause after a first refusal, and the longest; each further one doubles it. Chosen: a plugin restarts within a minute,
@@ -72,17 +71,10 @@ def refusal_of(pod: FailedPod) -> PodRefusal | None:
     meta, node, reason = pod.metadata, pod.spec.node_name, pod.status.reason
     if not node or meta.annotations.node != node or reason not in CAUSES:
         return None
-    if any(name not in HEEDED for name in _asked(pod.spec)):
-        return None  # for what no plan counts: the node may well have none of it
     try:
         return PodRefusal(node, reason, notation.instant(pod.status.start_time or meta.creation_timestamp))
     except ValueError:
         return None
-
-
-def _asked(spec: _RefusedSpec) -> set[str]:
-    asked = (spec.resources, *(each.resources for each in (*spec.containers, *spec.init_containers)))
-    return {name for each in asked for name in (*each.requests, *each.limits)}
 
 
 @dataclass(slots=True)

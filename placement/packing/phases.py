@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -122,16 +123,20 @@ class _Room:
         """Pods that must be stopped, beside those that already are, for a pod to start where the draft places it."""
         draft, pods = self._draft, self._draft.snapshot.pods
         shape, node, free = draft.shape(row), int(draft.node[row]), self._ledger
-        cpu_milli, memory_bytes = int(free.cpu_milli[node]), int(free.memory_bytes[node])
         gpu_milli, victims = free.gpu_milli[node].tolist(), dict[int, None]()
+        asked = {"cpu": shape.cpu_milli, "memory": shape.memory_bytes}
+        left = {"cpu": int(free.cpu_milli[node]), "memory": int(free.memory_bytes[node])}
+        for name in free.others.keys() & {workloads.PODS, *dict(shape.others)}:
+            asked[name], left[name] = shape.asks(name), int(free.others[name][node])
 
         def stop(rows: Iterable[int]) -> None:
-            nonlocal cpu_milli, memory_bytes
             for each in rows:
                 victims[each] = None
                 if pods.node[each] == node:
-                    cpu_milli += draft.shape(each).cpu_milli
-                    memory_bytes += draft.shape(each).memory_bytes
+                    own = draft.shape(each)
+                    for name in left:
+                        held = {"cpu": own.cpu_milli, "memory": own.memory_bytes}
+                        left[name] += held[name] if name in held else own.asks(name)
                     for device in device_numbers(int(pods.devices[each])):
                         gpu_milli[device] += draft.shape(each).gpu_milli
 
@@ -143,8 +148,10 @@ class _Room:
                     break
                 if pods.devices[each] >> device & 1 and each not in self.stopped and each not in victims:
                     stop(self._group[each])
-        for each in self._leaving.get(node, ()):
-            if cpu_milli >= shape.cpu_milli and memory_bytes >= shape.memory_bytes:
+        # Which of the pods that leave a rule between pods concerns is not told here: all of them go first.
+        is_ruled = shape.beside != workloads.ALONE
+        for each in self._leaving.get(node, ()) if not shape.beside.rules else chain(*self._leaving.values()):
+            if not is_ruled and all(left[name] >= asked[name] for name in asked):
                 break
             if each not in self.stopped and each not in victims:
                 stop(self._group[each])

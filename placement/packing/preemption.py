@@ -133,7 +133,8 @@ class VictimSearch:
     def __init__(self, draft: PackingDraft, shape: workloads.PodShape, node: int, priority: int) -> None:
         self._draft, self._node = draft, node
         there = [row for row in draft.pods_on(node) if draft.resistance[row] < priority]
-        has_others = bool(shape.others) or shape.beside.is_bound
+        slots = draft.packer.ledger.others.get(workloads.PODS)
+        has_others = bool(shape.others) or shape.beside != workloads.ALONE or (slots is not None and slots[node] < 1)
         self._free = DraftWithout(draft, shape, node) if has_others else NodeWithout(draft, shape, node)
         self._steps = self._free.most_steps
         # Those that end cost nothing, so they come last, when pods are spared.

@@ -60,12 +60,6 @@ def test_a_refusal_to_come_counts_when_it_has() -> None:
         (failed("OutOfpods"), True),
         (failed("SysctlForbidden"), False),  # the pod's own fault
         (failed("OutOfexample.com/nic", asks="example.com/nic"), False),  # what no plan counts
-        (failed(asks="example.com/nic"), False),
-        (
-            failed(spec={"nodeName": "a", "initContainers": [{"resources": {"limits": {"example.com/nic": "1"}}}]}),
-            False,
-        ),
-        (failed(spec={"nodeName": "a", "resources": {"requests": {"example.com/nic": "1"}}}), False),
         (failed(metadata={"name": "p", "uid": "1"}), False),  # whose owner named the node
         (failed(spec={"nodeName": "b"}), False),
         (failed(status={"reason": CAUSE, "startTime": "yesterday"}), False),

@@ -427,28 +427,46 @@ def test_a_gang_that_misses_members_is_noted(tmp_path: Path) -> None:
     assert codes(seen) == ["GangIncomplete Gang/default/train"]
 
 
-def test_conditions_that_are_not_heeded_are_noted_for_pending_pods(tmp_path: Path) -> None:
-    term = [{"topologyKey": "kubernetes.io/hostname"}]
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
-    fast = [{"resources": {"limits": {"rdma/hca": 1}}}]
+def test_wishes_that_are_not_weighed_are_noted_for_pending_pods(tmp_path: Path) -> None:
+    wish = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
 
     seen = observed(
         tmp_path,
         node(gpus=0),
-        pod("a", affinity=affinity),
-        pod("b", topologySpreadConstraints=spread),
-        pod("c", containers=fast),
-        pod("d", priorityClassName="gold"),
-        pod("e", affinity=affinity, on="n1"),
+        pod("a", 0, affinity=wish),
+        pod("b", 0, topologySpreadConstraints=spread),
+        pod("d", 0, priorityClassName="gold"),
+        pod("e", 0, affinity=wish, on="n1"),
     )
 
-    assert sorted(codes(seen)) == [
-        "PodAffinityNotHeeded Pod/default/a",
-        "PriorityUnresolved Pod/default/d",
-        "ResourceNotHeeded Pod/default/c",
-        "SpreadNotHeeded Pod/default/b",
-    ]
+    assert sorted(codes(seen)) == ["PreferencesNotHeeded Pod/default/a and 1 more", "PriorityUnresolved Pod/default/d"]
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "said"),
+    [
+        ("SchedulingGated", {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, "kueue.x-k8s.io/admission"),
+        (
+            "NotUnderstood",
+            {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+            "spec.resourceClaims",
+        ),
+        (
+            "NotUnderstood",
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "Sometimes"}]},
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable",
+        ),
+    ],
+)
+def test_a_hard_demand_that_no_rule_knows_is_said_and_the_pod_not_placed(
+    tmp_path: Path, code: str, more: dict[str, Any], said: str
+) -> None:
+    seen = observed(tmp_path, node(gpus=0), pod("a", 0, **more), pod("b", 0)).snapshot
+
+    assert list(seen.pods.names) == ["default/b"]
+    assert [(each.pod, each.code) for each in seen.left_out] == [("default/a", code)]
+    assert said in seen.left_out[0].words
 
 
 @pytest.mark.parametrize(
@@ -456,7 +474,6 @@ def test_conditions_that_are_not_heeded_are_noted_for_pending_pods(tmp_path: Pat
     [
         ("ShareNotHeeded", {"annotations": {"gpu-fraction": "0.5"}}),
         ("ShareNotHeeded", {"annotations": {"gpu-memory": "2000"}}),
-        ("ClaimNotHeeded", {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}),
     ],
 )
 def test_gpus_that_a_pod_asks_for_in_another_way_are_noted(tmp_path: Path, note: str, more: dict[str, Any]) -> None:
