@@ -29,6 +29,7 @@ HEAD = """\
   errors.
 - Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
 - Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does.
+- Of `PodDisruptionBudget`, how many of its pods may be stopped: by its status, or else by its specification.
 - An object with `metadata.generateName` and no name gets a name from its place in the files.
 - Objects of other kinds are skipped with a note on standard error. One that asks for accelerators counts as a workload
   without a place: in the plan, in its JSON, and in the exit status of `--fail-on-unplaced`. So does a suspended one.
@@ -119,6 +120,14 @@ POD = {
     f'annotation `{labels.MOVABLE_ANNOTATION}: "true"`': (
         "whether the pod may be stopped and started elsewhere to make room. Default: `true` for instances of a "
         "service, `false` for other pods"
+    ),
+    f'annotation `{labels.DO_NOT_DISRUPT_ANNOTATION}: "true"`': (
+        "the pod is not stopped while it runs, whatever for; also Karpenter's `karpenter.sh/do-not-disrupt` and, "
+        'with "false", `cluster-autoscaler.kubernetes.io/safe-to-evict`'
+    ),
+    f"annotation `{labels.CHOSEN_NODE_ANNOTATION}`, `spec.schedulerName`": (
+        "that Tonnage placed a running pod. Others are kube-scheduler's, which alone stops them, but on nodes of "
+        "pools that Tonnage owns"
     ),
 }
 FOOT = """\

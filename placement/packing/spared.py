@@ -13,6 +13,8 @@ from placement.packing.units import Unit
 
 MOST_EXPLAINED = 64
 """Largest number of different asks that a plan explains so. Chosen: each takes a pass over the pods."""
+OUT_OF_STOPS = "OutOfStops"
+"""Code of the reason of a unit for which as many pods as may be were stopped in vain. An alert looks for it."""
 MOST_NAMED = 3
 """Largest number of budgets, or words of the API server, that a reason names."""
 
@@ -29,7 +31,7 @@ class SparedPods:
         draft, row = self._draft, unit.rows[0]
         if unit.label(draft.snapshot) in draft.snapshot.out_of_stops:
             words = "as many pods as may be were stopped for it within the hour, in vain, so no more are"
-            return plans.Reason(reason.code, f"{reason.words}; {words}", reason.figures)
+            return plans.Reason(OUT_OF_STOPS, f"{reason.words}; {words}", reason.figures)
         ask = (draft.shape_number(row), unit.priority)
         if ask not in self._known:
             if len(self._known) >= MOST_EXPLAINED or not draft.may_preempt(row):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
+import numpy as np
 import pytest
 
 from cluster.disruption import DisruptionBudget
@@ -146,8 +147,11 @@ def test_the_choice_is_the_same_for_a_pod_with_other_demands() -> None:
     """Its victims are found on the draft itself, within fewer steps."""
     for seed in range(40):
         each = case(seed)
-        pods = each.seen.pods
-        shapes = [replace(shape, others=(("example.com/nic", 0),)) if row == pods.shape[each.row] else shape
-                  for row, shape in enumerate(pods.shapes)]  # fmt: skip
-        other = Case(replace(each.seen, pods=replace(pods, shapes=tuple(shapes))), each.row)
+        pods, nodes = each.seen.pods, each.seen.nodes
+        shapes = [
+            replace(shape, others=(("example.com/nic", 1),)) if number == pods.shape[each.row] else shape
+            for number, shape in enumerate(pods.shapes)
+        ]
+        with_nics = replace(nodes, others={"example.com/nic": np.full(len(nodes), 9)})
+        other = Case(replace(each.seen, nodes=with_nics, pods=replace(pods, shapes=tuple(shapes))), each.row)
         assert chosen(other) == chosen(each), f"seed {seed}"
