@@ -263,6 +263,12 @@ class VolumeIndex:
         self.version += 1
         self._epoch += 1
 
+    @property
+    def limits_state(self) -> object:
+        """Differs once `limits` may answer anew."""
+        waiting = ((name, self._classes[name].epoch) for name in self._static_classes())
+        return self._epoch, tuple(waiting)
+
     def limits(self, names: Sequence[str], labels: tuple[Labels, ...]) -> dict[str, IntArray]:
         """Most volumes of each driver on the nodes of these names and labels, as `NodeTable.volume_limits`.
 
@@ -276,13 +282,17 @@ class VolumeIndex:
                 if driver.allocatable.count is not None:
                     found[driver.name][row] = driver.allocatable.count
         matches = LabelMatches(labels)
-        for name, of in sorted(self._classes.items()):
-            if not self._provisions(name):
-                for want in of.waiting:
-                    each = (self._usable_on(volume) for volume in self._offers(want).volumes)
-                    usable = Counter(terms for terms in each if terms is not None)
-                    found[want.driver] = _reachable(usable, labels, matches)
+        for name in self._static_classes():
+            for want in self._classes[name].waiting:
+                each = (self._usable_on(volume) for volume in self._offers(want).volumes)
+                usable = Counter(terms for terms in each if terms is not None)
+                found[want.driver] = _reachable(usable, labels, matches)
         return found
+
+    def _static_classes(self) -> list[str]:
+        """Classes with claims that only wait for an available volume."""
+        there = (name for name, of in self._classes.items() if of.waiting and (name in self._objects or not name))
+        return sorted(name for name in there if not self._provisions(name))
 
     def needs(
         self, namespace: str, pod: str, volumes: Sequence[Volume], *, uid: str = "", binds: bool = False
