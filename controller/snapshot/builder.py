@@ -15,7 +15,7 @@ from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
 from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
-from controller.api import foreign_kinds, gang, gpu_type, model_profile, model_service, structs
+from controller.api import foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
