@@ -9,13 +9,19 @@ from random import Random
 import numpy as np
 import pytest
 
+from cluster.actions import Action, Bind, Evict
 from cluster.disruption import DisruptionBudget
+from cluster.plans import PlanLimits
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from cluster.workloads import WHOLE_GPU_MILLI, Gang
+from controller.cycle import carry_out
+from controller.guard import guard
 from placement.engine.packer import Packer
 from placement.packing.draft import PackingDraft
+from placement.packing.planner import pack
 from placement.packing.preemption import clearings
 from placement.policies.published import BestFit
+from simulator.world import SimulatedWorld
 from tests.builders.fleet import Node, Pod, node, pod, world
 
 SEEDS = 300
@@ -155,3 +161,28 @@ def test_the_choice_is_the_same_for_a_pod_with_other_demands() -> None:
         with_nics = replace(nodes, others={"example.com/nic": np.full(len(nodes), 9)})
         other = Case(replace(each.seen, nodes=with_nics, pods=replace(pods, shapes=tuple(shapes))), each.row)
         assert chosen(other) == chosen(each), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(1000, 1100))
+def test_no_pod_is_stopped_without_a_start_in_its_place(seed: int) -> None:
+    """Of a whole plan, through the guard, on a fleet whose budgets the server enforces."""
+    each = case(seed)
+    world = SimulatedWorld(each.seen, lambda action: refused_by_budget(each.seen, action))
+    plan = guard(each.seen, pack(each.seen, Packer.of(each.seen, BestFit())), PlanLimits())
+
+    done = [step.action for step in carry_out(world, plan).done]
+
+    stopped = {action.pod for action in done if isinstance(action, Evict)}
+    assert not stopped or "ns/wants" in {action.pod for action in done if isinstance(action, Bind)}
+    assert all(len(stopped & {*budget.pods}) <= budget.allowed for budget in each.seen.budgets)
+    assert not stopped & {
+        name for name, may in zip(each.seen.pods.names, each.seen.pods.may_be_stopped, strict=True) if not may
+    }
+
+
+def refused_by_budget(seen: Snapshot, action: Action) -> str | None:
+    """What a server that counts nothing but the budgets' own numbers says of an eviction."""
+    if not isinstance(action, Evict):
+        return None
+    mine = [budget for budget in seen.budgets if action.pod in budget.pods]
+    return "a budget forbids it" if len(mine) > 1 or any(budget.allowed == 0 for budget in mine) else None
