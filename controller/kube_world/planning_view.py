@@ -118,7 +118,7 @@ class PlanningView:
         bounded = self._bounds.applied(with_resized(shared, self.resized))
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
         restricted = self._modes.restricted(bounded, modes, requested, shares)
-        released = [pod for pod in waiting if pod.name in held and not pod.is_nominated]
+        released = [pod for pod in waiting if pod.name in held and not pod.nominated_node]
         # Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment.
         claims = {
             f"{claim.name} {claim.uid}": claim  # a claim recreated under the same name is a different one

@@ -53,7 +53,7 @@ def test_a_released_pod_for_which_kube_scheduler_stops_others_is_not_late() -> N
     view = PlanningView(seen, [NodePool("gate", {})], clock=HandClock())
     released = replace(seen.pods["ns/p"], scheduler_name="default-scheduler", chosen_node="a", devices=(0,))
 
-    seen.pods["ns/p"] = replace(released, is_nominated=True)
+    seen.pods["ns/p"] = replace(released, nominated_node="a")
     nominated = view.snapshot()
     seen.pods["ns/p"] = released
 
