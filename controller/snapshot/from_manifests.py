@@ -81,6 +81,10 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
         builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node)
+    written = {each.name: each.content["metadata"].get("labels") for each in manifests.beside("Namespace")}
+    for name in {pod.object.metadata.namespace for pod in manifests.pods} | written.keys():
+        of_name = {"kubernetes.io/metadata.name": name}  # which the API server adds to each
+        builder.put_namespace(name, {**(written.get(name) or {}), **of_name})
     for pod in manifests.pods:
         builder.put_pod(pod)
     return builder
