@@ -29,8 +29,8 @@ HEAD = """\
   errors.
 - Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
 - Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does. Of `ResourceQuota`,
-  hard, used and scopes: pods past one have no place, and services are planned within what it leaves. Of `Namespace`, the
-  labels.
+  hard, used and scopes: pods past one have no place, and services are planned within what it leaves. Of `Namespace`,
+  the labels.
 - Of `PersistentVolumeClaim`, `PersistentVolume`, `StorageClass` and `CSINode`, what decides where pods with volumes may
   run. Claims of a StatefulSet's templates and of ephemeral volumes are made. A claim without `status.phase` is one that
   is yet to be applied, and is planned as it will be bound; a pod whose claim is in no file has no place.
