@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from cluster import nodes, plans, workloads
 from cluster.snapshot import Snapshot
+from controller.api import structs
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class SeenPod:
     """Whether its owner creates a new pod when this one is deleted."""
     has_share: bool = False
     """Whether it asks for a share of a device by its annotation."""
+    required_terms: tuple[structs.SelectorTerm, ...] = ()
+    """Alternatives of its required node affinity, as they are written."""
     needs_affinity: bool = False
     """Whether it requires pod affinity or anti-affinity, which no plan heeds."""
 

@@ -260,6 +260,7 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         has_claims=has_claims,
         is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
         has_share=meta.annotations.gpu_milli is not None,
+        required_terms=required.node_selector_terms if (required := spec.affinity.node_affinity.required) else (),
         needs_affinity=bool(spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required),
     )
 

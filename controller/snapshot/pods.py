@@ -9,7 +9,7 @@ from operator import add
 from cluster.errors import Mistake, meant
 from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms
 from controller.api import notation
-from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION, MOVABLE_ANNOTATION
+from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION, MOVABLE_ANNOTATION, SCHEDULER_NAME
 from controller.api.structs import Amount, Pod
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import (
@@ -200,8 +200,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
     terms, problems = terms_of(spec)
     complain("affinity", problems)
-    if node:
-        terms = pinned_where_it_runs(terms, node)
+    if place := node or _released_to(read):
+        terms = pinned_where_it_runs(terms, place)
     allowed = _allowed_types(read, resource, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
@@ -216,6 +216,13 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         node_terms=terms,
         tolerations=tolerations,
     )
+
+
+def _released_to(read: Read[Pod]) -> str:
+    """Node to which Tonnage tied a pod of a live cluster that is not bound yet; empty for any other."""
+    spec = read.object.spec
+    is_tied = read.document is None and not spec.scheduling_gates and spec.scheduler_name != SCHEDULER_NAME
+    return (read.object.metadata.annotations.node or "") if is_tied else ""
 
 
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:

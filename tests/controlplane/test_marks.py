@@ -18,6 +18,8 @@ pytestmark = pytest.mark.controlplane
 TONNAGE = "system:serviceaccount:tonnage-system:tonnage"
 GATED = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}
 MARKS = {"tonnage.dev/node": "a", "tonnage.dev/devices": "0", "tonnage.dev/epoch": "1", "tonnage.dev/placed-at": "x"}
+REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
+SSD = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
@@ -59,7 +61,9 @@ class Namespace:
 
     def release(self, name: str, **more: Any) -> Answer:
         """Tonnage's own patch; `more` are further fields of the pod."""
-        spec = {"schedulingGates": [], "nodeSelector": {"kubernetes.io/hostname": "a"}, **more.pop("spec", {})}
+        pin = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
+        affinity = {"nodeAffinity": {REQUIRED: pin}}
+        spec = {"schedulingGates": [], "affinity": affinity, **more.pop("spec", {})}
         metadata = {"annotations": MARKS, **more.pop("metadata", {})}
         return self.tonnage.send("PATCH", self.path(name), {"metadata": metadata, "spec": spec},
                                  content_type=MERGE_PATCH)  # fmt: skip
@@ -160,9 +164,11 @@ def test_tonnage_changes_nothing_of_a_pod_but_its_gate_its_node_and_its_annotati
         (GATED, {"metadata": {"labels": {"a": "b"}}}, "annotations only"),
         (GATED, {"metadata": {"annotations": {"note": "x"}}}, "annotations only"),
         (GATED, {"metadata": {"finalizers": ["example.com/x"]}}, "annotations only"),
-        (GATED, {"spec": image}, "node selector and its scheduling gate"),
-        (GATED, {"spec": {"activeDeadlineSeconds": 1}}, "node selector and its scheduling gate"),
-        (GATED, {"spec": {"nodeSelector": {"disk": "ssd"}}}, "kubernetes.io/hostname"),
+        (GATED, {"spec": image}, "required node affinity and its scheduling gate"),
+        (GATED, {"spec": {"activeDeadlineSeconds": 1}}, "required node affinity and its scheduling gate"),
+        (GATED, {"spec": {"nodeSelector": {"disk": "ssd"}}}, "required node affinity and its scheduling gate"),
+        (GATED, {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [SSD]}}}}}, "by its name"),
+        (GATED, {"spec": {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": SSD}]}}}}, "required"),
         (others, {}, "the scheduling gate tonnage.dev/placement only"),
     ]
     for spec, more, words in tries:
