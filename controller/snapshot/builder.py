@@ -14,8 +14,8 @@ from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
-from controller.api import foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
+from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
+from controller.api import core_v1, foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
@@ -102,6 +102,11 @@ class SnapshotBuilder:
             self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
             row = row if is_member else replace(row, gang="", group=None)
         self._pods.put(read, row, is_ours=self._is_ours(pod))
+
+    def shape_of(self, pod: structs.Pod) -> PodShape:
+        """Shape of a pod that need not be among those that were put."""
+        self._current_own_kinds()
+        return pod_row(Read(pod, core_v1.POD), self._types).shape
 
     def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
         """An object of another project's kind that says how many pods start together."""
