@@ -1,7 +1,7 @@
 """Nodes as columns, and the nodes that a pod's shape may run on at all."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,12 @@ class NodeTaint:
     key: str
     value: str = ""
     effect: str = "NoSchedule"
+
+
+CORDON = NodeTaint("node.kubernetes.io/unschedulable")
+"""Taint that stands for a cordon: a pod that tolerates it may start there.
+
+Source: kube-scheduler's filter NodeUnschedulable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +181,32 @@ class NodeFilter:
         self._taints: tuple[IntArray, tuple[tuple[NodeTaint, ...], ...]] | None = None
 
     def eligible(self, shape: PodShape) -> BoolArray:
-        """Nodes that a pod of this shape may run on, whatever is free there: type, labels, taints, cordon.
+        """Nodes that a pod of this shape may run on, whatever is free there: type, labels, taints, cordon, refusals.
 
-        Returns shape (nodes,). Does not check capacity.
+        Returns shape (nodes,). Does not check capacity, but that the node has as much in all.
         """
-        allowed = self._nodes.schedulable & self.of_type(shape)
+        allowed = self.takes_pods(shape) & self.of_type(shape)
         if shape.gpus:
             allowed &= self._nodes.gpus >= shape.gpus
+        for name, amount in shape.others:
+            allowed &= self._nodes.others[name] >= amount if name in self._nodes.others else False
+        if shape.refused_on:
+            allowed &= ~self.refused(shape)
         return allowed & self.meets_terms(shape.node_terms) & self.tolerated(shape.tolerations)
+
+    def takes_pods(self, shape: PodShape) -> BoolArray:
+        """Nodes that are schedulable, or only cordoned where the pod tolerates that. Do not write to it."""
+        schedulable, cordoned = self._nodes.schedulable, self._nodes.cordoned
+        if cordoned is None or not _tolerates(shape.tolerations)(CORDON):
+            return schedulable
+        return schedulable | cordoned
+
+    def refused(self, shape: PodShape) -> BoolArray:
+        """Nodes where others refused a pod of this shape."""
+        found = np.zeros(len(self._nodes), dtype=np.bool_)
+        rows = self._nodes.names.rows(shape.refused_on)
+        found[rows[rows >= 0]] = True
+        return found
 
     def of_type(self, shape: PodShape) -> BoolArray:
         """Nodes with a GPU type that the shape may use; all, for a shape that requests no GPU or takes any type."""
@@ -202,19 +226,25 @@ class NodeFilter:
             codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
             self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
         of_node, distinct = self._taints
-        # Whether a taint is tolerated, without looking at each toleration: a tenant decides how many there are.
-        by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
-        by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
-
-        def is_tolerated(taint: NodeTaint) -> bool:
-            if taint.effect == "PreferNoSchedule":  # it keeps no pod away
-                return True
-            return any(
-                ("", effect) in by_key or (taint.key, effect) in by_key or (taint.key, taint.value, effect) in by_value
-                for effect in ("", taint.effect)
-            )
-
+        is_tolerated = _tolerates(tolerations)
         return np.array([all(map(is_tolerated, taints)) for taints in distinct], dtype=np.bool_)[of_node]
+
+
+def _tolerates(tolerations: tuple[Toleration, ...]) -> Callable[[NodeTaint], bool]:
+    """Whether a taint keeps no pod with these tolerations away."""
+    # Without looking at each toleration: a tenant decides how many there are.
+    by_key = {(t.key, t.effect) for t in tolerations if t.operator == "Exists"}
+    by_value = {(t.key, t.value, t.effect) for t in tolerations if t.operator == "Equal"}
+
+    def is_tolerated(taint: NodeTaint) -> bool:
+        if taint.effect == "PreferNoSchedule":
+            return True
+        return any(
+            ("", effect) in by_key or (taint.key, effect) in by_key or (taint.key, taint.value, effect) in by_value
+            for effect in ("", taint.effect)
+        )
+
+    return is_tolerated
 
 
 def eligible_nodes(shape: PodShape, nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> BoolArray:

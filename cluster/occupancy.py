@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster import arrays, changes, nodes, plans, workloads
+from cluster.neighbours import REFUSALS, Neighbours
 from cluster.snapshot import PENDING, Snapshot, device_mask, device_numbers
 
 
@@ -19,6 +20,7 @@ class Occupancy:
         """Shape (pods,): device masks."""
         self._filter = nodes.NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
         self._eligible: dict[workloads.PodShape, arrays.BoolArray] = {}
+        self._neighbours = Neighbours.of(snapshot, self._filter)
 
     def now(self) -> Snapshot:
         """The snapshot with the counted nodes and devices of pods."""
@@ -50,6 +52,13 @@ class Occupancy:
             return plans.Reason(
                 "OverCapacity", "CPU or memory of the node would be over-committed: other pods still hold it"
             )
+        for name, amount in ((workloads.PODS, 1), *shape.others):
+            if name in free.others and free.others[name][where] < amount:
+                return plans.Reason("OverCapacity", f"{name} of the node would be over-committed: other pods hold it")
+        if self._neighbours is not None:
+            kinds = [kind for kind, mask in self._neighbours.refusals(shape).items() if mask[where]]
+            if kinds:
+                return plans.Reason("NotEligible", f"{node} has {REFUSALS[kinds[0]]}")
         for device in devices:
             if not 0 <= device < self.snapshot.nodes.gpus[where]:
                 return plans.Reason("OverCapacity", f"the node has no device {device}")
@@ -113,3 +122,7 @@ class Occupancy:
         self.free.memory_bytes[where] -= sign * shape.memory_bytes
         for device in device_numbers(int(self.devices[row])):
             self.free.gpu_milli[where, device] -= sign * shape.gpu_milli
+        for name in self.free.others.keys() & {workloads.PODS, *dict(shape.others)}:
+            self.free.others[name][where] -= sign * shape.asks(name)
+        if self._neighbours is not None:
+            (self._neighbours.started if sign > 0 else self._neighbours.stopped)(shape, where)

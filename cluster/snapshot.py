@@ -112,6 +112,8 @@ class Free:
     """Shape (nodes,)."""
     gpu_milli: IntArray
     """Shape (nodes, maximum GPUs per node); free thousandths of each device, 0 where the node has no such device."""
+    others: Mapping[str, IntArray] = field(default_factory=dict)
+    """Of every other resource that some node has; each of shape (nodes,)."""
 
 
 class HealthInput:
@@ -183,12 +185,17 @@ class Snapshot:
         nodes, pods = self.nodes, self.pods
         width = int(nodes.gpus.max(initial=0))
         gpu = np.where(np.arange(width) < nodes.gpus[:, None], WHOLE_GPU_MILLI, 0).astype(np.int64)
-        left = Free(nodes.cpu_milli.copy(), nodes.memory_bytes.copy(), gpu)
+        others = {name: amounts.copy() for name, amounts in nodes.others.items()}
+        left = Free(nodes.cpu_milli.copy(), nodes.memory_bytes.copy(), gpu, others)
         bound = np.flatnonzero(pods.node != PENDING)
         where, shape = pods.node[bound], pods.shape[bound]
         ask = np.array([(s.cpu_milli, s.memory_bytes, s.gpu_milli) for s in pods.shapes], dtype=np.int64).reshape(-1, 3)
         np.subtract.at(left.cpu_milli, where, ask[shape, 0])
         np.subtract.at(left.memory_bytes, where, ask[shape, 1])
+        for name, amounts in others.items():
+            asks = np.array([shape.asks(name) for shape in pods.shapes], dtype=np.int64)
+            if asks.any():
+                np.subtract.at(amounts, where, asks[shape])
         for device in range(width):
             holds = (pods.devices[bound] >> device & 1).astype(bool)
             np.subtract.at(left.gpu_milli[:, device], where[holds], ask[shape[holds], 2])

@@ -10,6 +10,9 @@ from cluster.demand import Demand, Slo
 WHOLE_GPU_MILLI = 1000
 """Thousandths in a GPU, the unit of sharing in the openb trace and in most GPU-sharing device plugins."""
 
+PODS = "pods"
+"""Resource of which every pod takes one: the number of pods that a node's kubelet admits."""
+
 MAX_GPUS_PER_NODE = 16
 """GPUs of the widest common server (HGX with 16 devices). The ledger's matrix is only as wide as the fleet needs."""
 
@@ -132,6 +135,8 @@ class Crowd:
     """Further namespaces: those whose labels meet all of these; None: no further ones."""
     labels: tuple[Requirement, ...] | None = ()
     """Requirements on the labels of its pods, sorted; None: no pod is in it."""
+    leaves_out_ending: bool = False
+    """Whether pods that are being deleted are not in it, as for a spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +152,8 @@ class PodRule:
     max_skew: int = 1
     min_domains: int = 1
     """With fewer domains than this, the domain with fewest counts as empty."""
-    heeds_terms: bool = True
-    """Whether only nodes that the pod's own node terms allow have a say in a spread (`nodeAffinityPolicy`)."""
+    terms: Terms = ()
+    """Alternatives of which a node must meet one to have a say in a spread (`nodeAffinityPolicy`); none: all have."""
     heeds_taints: bool = False
     """Whether only nodes whose taints the pod tolerates have one (`nodeTaintsPolicy`)."""
 
@@ -204,6 +209,10 @@ class PodShape:
     refused_on: tuple[str, ...] = ()
     """Nodes, sorted, on which kube-scheduler or a kubelet has just refused a pod of this shape."""
 
+    def asks(self, resource: str) -> int:
+        """Amount of one of the `others` that it takes; of `pods`, one."""
+        return 1 if resource == PODS else dict(self.others).get(resource, 0)
+
     @property
     def is_whole_gpu(self) -> bool:
         return self.gpus > 0 and self.gpu_milli == WHOLE_GPU_MILLI
@@ -222,6 +231,8 @@ class LeftOut:
     code: str
     """CamelCase, stable, as in a condition's reason."""
     words: str
+    kind: str = "Pod"
+    """Another kind in files alone: a workload of which no pod is planned; `pod` is its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,10 @@ def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
         cpu_milli=ledger.cpu_milli[node] + cpu,
         memory_bytes=ledger.memory_bytes[node] + memory,
         gpu_milli=ledger.gpu_milli[node] + held * milli[:, None],
+        others={
+            name: left[node] + np.array([pod.shape.asks(name) for pod in pods], dtype=np.int64)
+            for name, left in ledger.others.items()
+        },
     )
     return Ledger(free, ledger.gpus[node], ledger.gpu_type[node])
 

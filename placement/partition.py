@@ -41,6 +41,8 @@ def share_like(snapshot: Snapshot, share: Snapshot) -> Snapshot:
 def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
     """Number of the indivisible part of each node and each pod; -1 for pods that no node may take."""
     pods = snapshot.pods
+    if any(shape.beside.is_bound for shape in pods.shapes):  # rules between pods join whatever they reach
+        return np.zeros(len(snapshot.nodes), dtype=np.int64), np.zeros(len(pods), dtype=np.int64)
     # Groups of pods that may use the same nodes, whatever is free. Pods pinned to where they run are in none.
     numbers: dict[PodShape, int] = {}
     of_shape = np.array(

@@ -39,6 +39,7 @@ def plan(
 
     Reads GPUType, ModelProfile, ModelService and Gang of tonnage.dev/v1alpha1, and Node and Pod of v1, from files (-f)
     or from the cluster of the kubeconfig. For a cluster, the plan is what the operator would do next. Read-only.
+    In files, workloads of other kinds that ask for accelerators count as unplaced where no pods are made of them.
     """
     from cli.printing import plan_output
 

@@ -4,15 +4,16 @@ The API server has validated the objects of a cluster; those of a file are valid
 """
 
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
-from pydantic import Field, create_model
+from pydantic import Field, PlainValidator, create_model
 
-from controller.api import structs
-from controller.api.fields import ListOf, Loose, ObjectMeta, Quantity
+from controller.api import notation, structs
+from controller.api.fields import ListOf, Loose, ObjectMeta
 from controller.api.kind import Kind
 from controller.api.rule import Flaw, Path
 
@@ -65,7 +66,7 @@ def _model(struct: type[structs.Slim]) -> type[Loose]:
 def _checked(kind: Any) -> Any:
     """Type of a field in a file, by its type in the struct."""
     if kind == structs.Amount:
-        return Quantity
+        return Annotated[Decimal, PlainValidator(notation.amount)]
     if isinstance(kind, type) and issubclass(kind, structs.Unread):
         return Any
     if isinstance(kind, type) and issubclass(kind, structs.Slim):

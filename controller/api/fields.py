@@ -66,20 +66,6 @@ def keyed_by(*keys: str) -> Any:
     return Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 
-Quantity = Annotated[
-    Decimal,
-    PlainValidator(q.quantity),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": q.QUANTITY_PATTERN,
-            "x-kubernetes-int-or-string": True,
-        }
-    ),
-]
-
-
 def _exact_quantity(written: object) -> Decimal:
     """Quantity as the API server reads it in Tonnage's kinds: decimal fractions in quotes, no surrounding spaces."""
     if isinstance(written, float):

@@ -37,6 +37,10 @@ LARGEST = Decimal(2**50)
 """One pebibyte: no node has more of anything, and sums over thousands of such pods still fit into 64 bits."""
 
 
+class TooLargeError(ValueError):
+    """The quantity is larger than `LARGEST`."""
+
+
 def quantity(written: object) -> Decimal:
     """Exact value of a Kubernetes quantity, in its base unit (cores, bytes, devices).
 
@@ -56,12 +60,23 @@ def _parsed(text: str) -> Decimal:
     try:
         value = Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
     except DecimalException:  # an exponent that no Decimal holds
-        raise ValueError(f"is too large: {text!r}") from None
+        raise TooLargeError(f"is too large: {text!r}") from None
     if value < 0:
         raise ValueError(f"should not be negative, not {text!r}")
     if value > LARGEST:
-        raise ValueError(f"is too large: {text!r}")
+        raise TooLargeError(f"is too large: {text!r}")
     return value
+
+
+def amount(written: object) -> Decimal:
+    """Value of a quantity of a pod, as `quantity`; at most `LARGEST`.
+
+    The API server admits larger ones, and counts the largest as 64 bits.
+    """
+    try:
+        return quantity(written)
+    except TooLargeError:
+        return LARGEST
 
 
 def milli(value: Decimal) -> int:

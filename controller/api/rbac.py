@@ -88,7 +88,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         "read": (
             *_reading("", core),
             *_reading(GROUP, own_kinds(planned)),
-            Grant("", ("resourcequotas",), _READ),
+            Grant("", ("namespaces", "resourcequotas"), _READ),
             Grant("apps", ("deployments",), _READ),
             *(
                 Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)

@@ -28,9 +28,12 @@ HEAD = """\
 - Kinds of `tonnage.dev/v1alpha1` are validated strictly: unknown fields, numbers in quotes, NaN and duplicate keys are
   errors.
 - Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
-- Objects of other kinds are skipped with a note on standard error.
+- Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does.
+- An object with `metadata.generateName` and no name gets a name from its place in the files.
+- Objects of other kinds are skipped with a note on standard error. One that asks for accelerators counts as a workload
+  without a place: in the plan, in its JSON, and in the exit status of `--fail-on-unplaced`. So does a suspended one.
 - All errors are reported together, each with file, document, line, object and field. Nothing is planned then, and the
-  exit status is 2.
+  exit status is 2. A Node or Pod of a dump (it has a `uid`) that Tonnage does not understand costs itself alone.
 
 Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), durations with their unit (`40ms`, `30s`,
 `1m30s`). Unquoted words are text: `no`, `on`, `1:30` and dates have no special meaning. A large fleet is read several
@@ -95,8 +98,8 @@ POD = {
         "nodes on which it may run; a condition on the label of a GPUType selects that type"
     ),
     "`spec.tolerations`, `spec.priority`": (
-        "as in Kubernetes; a `priorityClassName` without `priority` counts as 0, with a note, except for the system's "
-        "own classes"
+        "as in Kubernetes; a `priorityClassName` without `priority` has that of the PriorityClass in the files, or "
+        "else, except for the system's own classes, 0 with a note"
     ),
     "`spec.preemptionPolicy: Never`": "no pod is stopped for it, whatever their priorities",
     "`spec.nodeName`": "the node on which it runs",

@@ -108,8 +108,13 @@ class NodeSelector(Slim, frozen=True):
     node_selector_terms: tuple[SelectorTerm, ...] = ()
 
 
+class Unread(Slim, frozen=True):
+    """Object of which only its presence matters."""
+
+
 class NodeAffinity(Slim, frozen=True):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[Unread, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class LabelSelector(Slim, frozen=True):
@@ -132,6 +137,7 @@ class PodAffinity(Slim, frozen=True):
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
     )
+    preferred: tuple[Unread, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(Slim, frozen=True):
@@ -207,10 +213,6 @@ class VolumeClaim(Slim, frozen=True):
     claim_name: str = ""
 
 
-class Unread(Slim, frozen=True):
-    """Object of which only its presence matters."""
-
-
 class Volume(Slim, frozen=True):
     """Volume of a pod, as far as it decides where the pod may run."""
 
@@ -220,6 +222,8 @@ class Volume(Slim, frozen=True):
     """A claim that is made for the pod, named after it and the volume."""
     gce_persistent_disk: Unread | None = None
     aws_elastic_block_store: Unread | None = None
+    azure_disk: Unread | None = None
+    cinder: Unread | None = None
     rbd: Unread | None = None
     iscsi: Unread | None = None
 
@@ -327,6 +331,16 @@ class Node(Slim, frozen=True):
         """False when the condition Ready is not True, or is missing while the node has other conditions."""
         conditions = self.status.conditions
         return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)
+
+
+class NamespaceMeta(Meta, frozen=True):
+    labels: dict[str, str] = {}
+
+
+class Namespace(Slim, frozen=True):
+    """v1 Namespace."""
+
+    metadata: NamespaceMeta
 
 
 class OwnObject(Slim, frozen=True):

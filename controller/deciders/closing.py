@@ -153,5 +153,5 @@ def report_held_back(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - 
 def report_left_out(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - every decider's
     """Pods that ask for Tonnage but that no decider sees, with the reason, such as claims that cannot be allocated."""
     return Plan(
-        unplaced=tuple(Unplaced(f"Pod/{each.pod}", Reason(each.code, each.words)) for each in snapshot.left_out)
+        unplaced=tuple(Unplaced(f"{each.kind}/{each.pod}", Reason(each.code, each.words)) for each in snapshot.left_out)
     )

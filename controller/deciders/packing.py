@@ -56,9 +56,9 @@ def pack_batch(snapshot: Snapshot, turn: Turn) -> Plan:
     """
     settings, memory, budget, preempt = turn.decisions.batch, turn.memory, turn.budget, turn.decisions.preempt
     began_s = budget.clock()
-    plan = plan_batch(snapshot, memory.columns, settings)
+    plan = plan_batch(snapshot, memory.columns, settings, among=proposal.by_batch(snapshot))
     memory.columns = plan.memory
-    powered, without = proposal.within_headroom(snapshot, plan.seats)
+    powered, without = proposal.within_limits(snapshot, plan.seats)
     plan = replace(plan, seats=powered, waiting=np.union1d(plan.waiting, without))
     seats = proposal.seats_to_keep(snapshot, plan, preempt=preempt)
     whole = proposal.proposed(snapshot, seats, proposal.reason_of(plan))
@@ -80,6 +80,8 @@ def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) ->
     labels = [f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else "" for gang in pods.gang.tolist()]
     waits = [(gang or f"Pod/{name}") in unserved for gang, name in zip(labels, pods.names, strict=True)]
     among = np.array(waits, dtype=np.bool_) & (after.pods.node == PENDING) & (pods.node == PENDING)
+    if (plain := proposal.by_batch(snapshot)) is not None:
+        among &= plain
     seats = all_seats(tuple(proposal.dealt_by_priority(after, among, settings)))
     served = {labels[row] or f"Pod/{pods.names[row]}" for row in seats.row.tolist()}
     unplaced = tuple(each for each in packed.unplaced if each.workload not in served)
@@ -98,6 +100,9 @@ def decide_moves(share: Snapshot, turn: Turn) -> Plan:
         return Plan(cut_short=(OUT_OF_TIME,))
     # Pods that this plan starts, or restarts on other devices, stay where it puts them.
     stays = (pods.node == before.node) & (pods.devices == before.devices)
+    # Nor do those move that others' rules are about, or that have rules of their own.
+    if (plain := proposal.by_batch(share)) is not None:
+        stays &= plain
     seen = replace(share, pods=replace(pods, movable=pods.movable & stays))
     if decisions.planner == "columns":
         most = int(decisions.move_share * int((pods.node != PENDING).sum()))

@@ -43,8 +43,6 @@ class SeenPod:
     """Words of kube-scheduler for not binding it to its chosen node; empty where it has said nothing."""
     nominated_node: str = ""
     """Node on which kube-scheduler is stopping other pods for it."""
-    needs_affinity: bool = False
-    """Whether it requires pod affinity or anti-affinity, which no plan heeds."""
 
 
 @dataclass(frozen=True, slots=True)

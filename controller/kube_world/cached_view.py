@@ -277,7 +277,6 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         required_terms=required.node_selector_terms if (required := spec.affinity.node_affinity.required) else (),
         scheduler_says=next((each.message or each.reason for each in waits), ""),
         nominated_node=pod.status.nominated_node_name,
-        needs_affinity=bool(spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required),
     )
 
 

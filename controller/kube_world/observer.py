@@ -41,6 +41,7 @@ PODS = Resource(
     selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
 )
 """Pods except finished ones: a pod that ends leaves the watch as if deleted; a cluster keeps thousands of those."""
+NAMESPACES = Resource("namespaces", "/api/v1/namespaces", structs.Namespace, is_namespaced=False)
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
 CLASSES = Resource("classes", f"{RESOURCE_API}/deviceclasses", DeviceClass, is_namespaced=False)
@@ -69,6 +70,8 @@ class Caches:
 
     nodes: Cache[structs.Node]
     pods: Cache[structs.Pod]
+    namespaces: Cache[structs.Namespace]
+    """Rules between pods may select them by their labels."""
     own: Mapping[Kind, Cache[structs.OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
     devices: DeviceCaches | None = None
@@ -78,7 +81,7 @@ class Caches:
     @property
     def each(self) -> tuple[Cache[Any], ...]:
         devices = self.devices.each if self.devices else ()
-        return (self.nodes, self.pods, *self.own.values(), *devices, *self.groups.values())
+        return (self.nodes, self.pods, self.namespaces, *self.own.values(), *devices, *self.groups.values())
 
 
 def empty_caches(
@@ -98,6 +101,7 @@ def empty_caches(
     return Caches(
         nodes=Cache(NODES, changed),
         pods=Cache(PODS, changed),
+        namespaces=Cache(NAMESPACES, changed),
         own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
         devices=devices if with_devices else None,
         groups={kind: Cache(foreign_resource(kind), changed) for kind in groups},
@@ -285,6 +289,11 @@ class Observer:
                 else:
                     builder.put_owner(group.called, name, owner_of(obj))
         builder.read_groups(group.called for group, cache in caches.groups.items() if not cache.is_absent)
+        for name, namespace in caches.namespaces.drain().items():
+            if namespace is None:
+                builder.remove_namespace(name)
+            else:
+                builder.put_namespace(name, namespace.metadata.labels)
         nodes, pods = caches.nodes.drain(), caches.pods.drain()
         if not self._reservations.is_guarded:
             pods = {name: pod and as_first_seen(pod, builder.known_pod(name)) for name, pod in pods.items()}

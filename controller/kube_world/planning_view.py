@@ -21,14 +21,6 @@ from controller.kube_world.reservations import AssumedBinds, Reservations
 from controller.placers import NodePool, PlacementModes, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
 
-UNHEEDED = (
-    "PodAffinityNotHeeded",
-    (
-        "it requires pod affinity or anti-affinity, which Tonnage does not heed: kube-scheduler might not bind it "
-        "where it is sent, and it could go nowhere else; let it be preferred instead of required"
-    ),
-)
-"""Code and words of pods that are not released: their node could not be changed any more."""
 EVERYWHERE = re.compile(r"nodes are available: (?!\d)")
 """kube-scheduler's words for a pod that no node can take, whatever is on it, such as one whose volume claim does not
 exist; of each other reason it says first for how many nodes it holds."""
@@ -115,7 +107,7 @@ class PlanningView:
         found = {name: self.view.pod(name) for name in names}  # once each: a tenant decides how many wait
         waiting = [pod for pod in found.values() if pod]
         requested = {pod.name: requested_mode(pod) for pod in waiting}
-        ours = {pod.name for pod in waiting if requested[pod.name] is not None and not pod.needs_affinity}
+        ours = {pod.name for pod in waiting if requested[pod.name] is not None}
         self.reservations.retain(frozenset(pod.uid for pod in waiting))
         held = {pod.name: bind for pod in waiting if (bind := self.reservations.held_by(pod))}
         released = [pod for pod in waiting if pod.name in held]
@@ -133,7 +125,6 @@ class PlanningView:
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
         restricted = self._modes.restricted(self.refusals.applied(bounded), modes, requested, shares)
         underway = [pod for pod in released if pod.name in held and not pod.nominated_node]
-        unheeded = [pod.name for pod in waiting if pod.needs_affinity and requested[pod.name] is not None]
         # Claims whose pods all have neither a node nor a chosen one, where kube-scheduler may bind at any moment.
         claims = {
             f"{claim.name} {claim.uid}": claim  # a claim recreated under the same name is a different one
@@ -158,7 +149,7 @@ class PlanningView:
             idle_claims=tuple(
                 IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items()
             ),
-            left_out=(*restricted.left_out, *given_up, *without, *(LeftOut(pod, *UNHEEDED) for pod in unheeded)),
+            left_out=(*restricted.left_out, *given_up, *without),
         )
         allowed = within_quotas(planned, self.view.most_gpu_milli())
         return with_held_back(allowed, self.refusals.held_back(seen.at_s))
@@ -280,4 +271,6 @@ def with_held_back(snapshot: Snapshot, held: tuple[HeldBack, ...]) -> Snapshot:
             schedulable[row] = False
             there.append(each)
     schedulable.flags.writeable = False
-    return replace(snapshot, nodes=replace(nodes, schedulable=schedulable), held_back=tuple(there))
+    cordoned = None if nodes.cordoned is None else nodes.cordoned & ~(nodes.schedulable & ~schedulable)
+    nodes = replace(nodes, schedulable=schedulable, cordoned=cordoned)
+    return replace(snapshot, nodes=nodes, held_back=tuple(there))

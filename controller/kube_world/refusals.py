@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.nodes import HeldBack
 from cluster.snapshot import Snapshot
-from cluster.workloads import OFF_SPOT, OWN_NODE, PodShape, Requirement
+from cluster.workloads import OFF_SPOT, OWN_NODE, Beside, PodShape, Requirement
 from controller.api import core_v1, notation, structs
 from controller.kube.cache import Resource
 from controller.kube.cluster_view import SeenRefusal
@@ -88,14 +88,15 @@ def said(who: str, words: str) -> str:
 
 
 def unplaced_shape(shape: PodShape) -> PodShape:
-    """The shape as other pods of its kind have it: without the node that it was tied to, and the capacity type that
-    Tonnage chose."""
+    """The shape as other pods of its kind have it: without the node that it was tied to, the capacity type that Tonnage
+    chose, and what changes with other objects: its volumes, and which rules of others count it."""
 
     def is_own(requirement: Requirement) -> bool:
         return OWN_NODE not in requirement.values and requirement not in OFF_SPOT
 
     terms = tuple(tuple(filter(is_own, term)) for term in shape.node_terms)
-    return replace(shape, node_terms=terms if all(terms) else (), refused_on=())
+    beside = Beside(rules=shape.beside.rules, ports=shape.beside.ports)
+    return replace(shape, node_terms=terms if all(terms) else (), beside=beside, refused_on=())
 
 
 @dataclass(slots=True)

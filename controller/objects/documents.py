@@ -32,6 +32,12 @@ class Document:
     first_line: int = 0
     """Line where a JSON document after the first begins; 0 for the others."""
 
+    @property
+    def is_from_cluster(self) -> bool:
+        """Whether an API server wrote the object: it has given it a uid."""
+        metadata = self.content.get("metadata") if isinstance(self.content, Mapping) else None
+        return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
+
     def place(self, subject: str = "", path: Path = ()) -> str:
         """Place for an error message: `fleet.yaml, document 2 (line 14), GPUType/a100, spec.memory`."""
         line = _line(self.tree, (*self.within, *path)) or self.first_line

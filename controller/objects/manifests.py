@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from cluster.errors import ConfigError, Mistake, meant
+from cluster.errors import UNREADABLE, ConfigError, Mistake, meant
 from cluster.plans import Reason
+from cluster.workloads import LeftOut
 from controller.api import (
     core_v1,
     foreign_kinds,
@@ -26,11 +27,22 @@ from controller.api.kinds import KINDS, kind_of, own_kinds
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.objects import pod_templates
+from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, read_documents
+from controller.objects.priorities import with_priorities
 from controller.objects.read import Note, Read, checked
 
-SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
-"""Kinds that are ignored without a note: the API server writes the priority of the class into each pod."""
+BESIDE_PODS: Mapping[tuple[str, str], bool] = {
+    ("v1", "Namespace"): False,
+    ("v1", "PersistentVolume"): False,
+    ("v1", "PersistentVolumeClaim"): True,
+    ("v1", "ResourceQuota"): True,
+    ("policy/v1", "PodDisruptionBudget"): True,
+    ("scheduling.k8s.io/v1", "PriorityClass"): False,
+    ("storage.k8s.io/v1", "CSINode"): False,
+    ("storage.k8s.io/v1", "StorageClass"): False,
+}
+"""Kinds of Kubernetes that decide where pods may go, which of them, and whether at all; whether they are namespaced."""
 CONCERN_NO_PLAN = frozenset({"Sandbox (agents.x-k8s.io/v1beta1)"})
 """Kinds for other parts of Tonnage, here isolation. A plan's document lists that they were ignored, and no command says
 it, unless they ask for GPUs."""
@@ -38,6 +50,17 @@ it, unless they ask for GPUs."""
 
 _STRUCTS: Mapping[type, type[Any]] = {core_v1.NODE.model: structs.Node, core_v1.POD.model: structs.Pod}
 """Structs of the core/v1 kinds: the models only validate a manifest, which is then decoded as the API server's data."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainObject:
+    """Object of a kind in BESIDE_PODS, as it is written, without nulls."""
+
+    kind: str
+    name: str
+    """`name`, or `namespace/name` where the kind has namespaces."""
+    content: Mapping[str, Any]
+    document: Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +82,12 @@ class Manifests:
     by_kind: Mapping[Kind, tuple[Read[Any], ...]] = field(default_factory=dict)
     """Objects by kind, sorted by name, without kinds that have no objects."""
     notes: tuple[Note, ...] = ()
-    owners: tuple["GroupObject", ...] = ()
+    owners: tuple[GroupObject, ...] = ()
     """Objects of other projects' kinds that say how many pods start together."""
+    plain: tuple[PlainObject, ...] = ()
+    """Objects of the kinds in BESIDE_PODS."""
+    unread: tuple[LeftOut, ...] = ()
+    """Workloads that ask for accelerators and of which no pods are planned."""
 
     @property
     def gpu_types(self) -> tuple[Read[GPUType], ...]:
@@ -86,23 +113,35 @@ class Manifests:
     def pods(self) -> tuple[Read[structs.Pod], ...]:
         return self.by_kind.get(core_v1.POD, ())
 
+    def beside(self, kind: str) -> tuple[PlainObject, ...]:
+        """Objects of one of the kinds in BESIDE_PODS, in the order of the files."""
+        return tuple(each for each in self.plain if each.kind == kind)
+
+    @property
+    def all(self) -> Iterator[Read[Any]]:
+        return (each for reads in self.by_kind.values() for each in reads)
+
     @property
     def own(self) -> Iterator[Read[Any]]:
         """Objects of Tonnage's kinds."""
-        return (each for kind, reads in self.by_kind.items() if kind.is_own for each in reads)
+        return (each for each in self.all if each.kind.is_own)
 
 
 def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
     """Objects of these files and folders; `-` reads `stdin`.
 
     Where there are nodes, Deployments, StatefulSets, Jobs, and other projects' kinds of such pods stand for the pods
-    that their controllers would make. Objects of further kinds (a ConfigMap) are ignored with a note, which says so if
-    they ask for GPUs. Raises ConfigError with all errors of all documents.
+    that their controllers would make. Objects of further kinds (a ConfigMap) are ignored with a note; those that ask
+    for accelerators are workloads that have no place. An object without a name gets one, as from the API server.
+    Raises ConfigError with all errors of all documents.
     """
     documents, mistakes, empty = read_documents(paths, stdin)
+    documents = list(_named(documents))
     read: list[Read[Any]] = []
     ignored: Counter[Ignored] = Counter()
     owners: list[GroupObject] = []
+    plain: list[PlainObject] = []
+    unread: list[LeftOut] = []
     contents = [document.content for document in documents if isinstance(document.content, Mapping)]
     makes_pods = any((each.get("apiVersion"), each.get("kind")) == ("v1", "Node") for each in contents)
     for document in documents:
@@ -112,6 +151,10 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
                 read.append(each)
             elif isinstance(each, Mistake):
                 mistakes.append(each)
+            elif isinstance(each, PlainObject):
+                plain.append(each)
+            elif isinstance(each, LeftOut):
+                unread.append(each)
             else:
                 ignored[each] += 1
     first: dict[str, Read[Any]] = {}
@@ -122,6 +165,7 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
             mistakes.append(object_.mistake(("metadata", "name"), problem, "keep one of them"))
     if not documents and not mistakes:
         mistakes.append(Mistake("manifests", "there is nothing to read", "name files or folders that hold objects"))
+    read = with_priorities(read, [each for each in plain if each.kind == "PriorityClass"], mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     by_kind = {kind: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in kinds}
@@ -130,7 +174,26 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
         words = f"{count} object{'s' if count > 1 else ''} of this kind {_IGNORED_WORDS[what.code]}"
         notes.append(Note(what.kind, Reason(what.code, words, {"objects": count})))
     planned_from = {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from}
-    return Manifests(planned_from, tuple(notes), tuple(owners))
+    return Manifests(planned_from, tuple(notes), tuple(owners), tuple(plain), tuple(unread))
+
+
+LONGEST_BASE = 58
+"""Characters of a `generateName` that stay; five more make the name of it, as in the API server."""
+
+
+def _named(documents: Iterable[Document]) -> Iterator[Document]:
+    """The documents, with a name for each object that has only a `generateName`: a number that its place decides."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for document in documents:
+        content = document.content
+        metadata = content.get("metadata") if isinstance(content, Mapping) else None
+        prefix = metadata.get("generateName") if isinstance(metadata, Mapping) else None
+        if isinstance(metadata, Mapping) and isinstance(prefix, str) and not metadata.get("name"):
+            counts[str(content.get("kind")), prefix] += 1
+            name = f"{prefix[:LONGEST_BASE]}{counts[str(content.get('kind')), prefix]:05d}"
+            rest = {key: value for key, value in metadata.items() if key != "generateName"}
+            document = replace(document, content={**content, "metadata": {**rest, "name": name}})
+        yield document
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -143,7 +206,6 @@ class Ignored:
 
 _IGNORED_WORDS = {
     "KindNotRead": "ignored: placement does not read it",
-    "AsksForGpus": "ask for GPUs and are ignored: placement does not know what pods are made of it; add its pods",
     "PodsReadInstead": "come from a cluster, where their pods are: those are planned if they are in the files",
     "NoNodes": "ignored: there is no Node among the files that their pods could be planned on",
 }
@@ -169,8 +231,11 @@ def _group_objects(content: object) -> Iterator[GroupObject]:
     yield GroupObject(kind.called, full, *maps)
 
 
-def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> Iterator[Read[Any] | Mistake | Ignored]:
-    """Object of a document, or its errors, or the pods that are made of it, or the name of a kind that is not read."""
+Found = Read[Any] | PlainObject | LeftOut | Ignored | Mistake
+
+
+def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> Iterator[Found]:
+    """Object of a document, or its errors, or the pods that are made of it, or what is not planned of it."""
     content = document.content
     if not isinstance(content, Mapping):
         what = {list: "a list", str: "text", bool: "true or false"}.get(type(content), "a number")
@@ -184,19 +249,51 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         )
         return
     kind = kind_of(version, name, kinds)
-    if (version, name) in SILENTLY_IGNORED:
-        return
-    if kind is not None:
+    if (version, name) in BESIDE_PODS:
+        yield _plain(document, is_namespaced=BESIDE_PODS[version, name])
+    elif kind is not None:
         yield from _validated(document, kind)
     elif pod_templates.has_templates(version, name):
         yield from _made_pods(document, makes_pods=makes_pods)
     elif foreign_kinds.foreign_kind_of(version, name) is None:
-        wrong = _misnamed(version, name, document, kinds)
-        code = "AsksForGpus" if pod_templates.asks_for_gpus(content) else "KindNotRead"
-        yield wrong or Ignored(f"{name} ({version})", code)
+        yield _misnamed(version, name, document, kinds) or _not_planned(content, "KindNotRead")
 
 
-def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | Mistake | Ignored]:
+def _plain(document: Document, *, is_namespaced: bool) -> PlainObject | Mistake:
+    """An object of a kind in BESIDE_PODS."""
+    content = validation.without_nulls(document.content)
+    metadata = content.get("metadata")
+    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+        return Mistake(document.place(path=("metadata", "name")), "is missing", "")
+    within = f"{metadata.get('namespace', 'default')}/" if is_namespaced else ""
+    return PlainObject(content["kind"], f"{within}{metadata['name']}", content, document)
+
+
+_NOT_PLANNED = {
+    "KindNotRead": "placement does not know what pods are made of it; add its pods",
+    "NoNodes": "there is no Node among the files; add the nodes of the fleet",
+    "Suspended": "it is suspended: its pods are made once it is resumed",
+}
+"""Why no pod of a workload is planned, by code."""
+
+
+def _not_planned(content: Mapping[str, Any], code: str) -> LeftOut | Ignored:
+    """A workload that has no place, where an object asks for accelerators, and else an object that is ignored.
+
+    Of an object from a cluster, the pods are there; if they wait, they are in the files.
+    """
+    metadata = content.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    asked = accelerators_in(content)
+    if not asked or "uid" in metadata:
+        return Ignored(f"{content['kind']} ({content['apiVersion']})", "PodsReadInstead" if asked else code)
+    within = f"{metadata['namespace']}/" if "namespace" in metadata else ""
+    words = ", ".join(f"{resource}: {amount}" for resource, amount in asked.items())
+    name = f"{within}{metadata.get('name', '(no name)')}"
+    return LeftOut(name, code, f"asks for {words}; {_NOT_PLANNED[code]}", kind=content["kind"])
+
+
+def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Found]:
     """Pods that a controller would make of an object. One from a cluster has its pods there."""
     content = validation.without_nulls(document.content)
     called = f"{content['kind']} ({content['apiVersion']})"
@@ -204,8 +301,11 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Read[Any] | 
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         yield Mistake(document.place(path=("metadata", "name")), "is missing", "")
         return
-    if "uid" in metadata or not makes_pods:
-        yield Ignored(called, "PodsReadInstead" if "uid" in metadata else "NoNodes")
+    if document.is_from_cluster:
+        yield Ignored(called, "PodsReadInstead")
+        return
+    if not makes_pods or (pod_templates.is_suspended(content) and accelerators_in(content)):
+        yield _not_planned(content, "Suspended" if makes_pods else "NoNodes")
         return
     subject = f"{content['kind']}/{_name_in(content, core_v1.POD)}"
     wrong: set[rule.Path] = set()
@@ -246,7 +346,13 @@ def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]
 
 def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
     content = validation.pruned(document.content, kind.model)
-    subject = f"{kind.name}/{_name_in(content, kind)}"
+    subject, struct = f"{kind.name}/{_name_in(content, kind)}", _STRUCTS.get(kind.model)
+    if struct and document.is_from_cluster:  # the API server has validated it, maybe one of a later release
+        try:
+            yield Read(structs.object_from(content, struct), kind, document)
+        except UNREADABLE as error:
+            yield Mistake(document.place(subject), f"cannot be read: {error}")
+        return
     made: Any = None
     for each in checked(content, kind, lambda path: document.place(subject, path)):
         if isinstance(each, Mistake):
@@ -255,7 +361,6 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
             made = each
     if made is None:
         return
-    struct = _STRUCTS.get(kind.model)
     read: Read[Any] = Read(structs.object_from(content, struct) if struct else made, kind, document)
     if not kind.is_namespaced and "namespace" in made.metadata.model_fields_set:
         yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")

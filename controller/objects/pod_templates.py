@@ -3,7 +3,6 @@
 Only what decides about placement is made: names, labels, owners, templates and counts, as the controllers write them.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,10 +61,17 @@ def count_of(value: object, otherwise: int = 1) -> int:
     return value
 
 
+def is_suspended(content: Map) -> bool:
+    """Whether a controller makes no pods of an object before somebody resumes it."""
+    derived = derived_from(content)
+    paths: list[Path] = [("spec",), ("spec", "runPolicy"), *([derived.spec] if derived else [])]
+    return any(_at(content, *path, "suspend") is True for path in paths)
+
+
 def members_of(content: Map) -> Iterator[TemplatedPod]:
     """Pods of one object, none of a suspended one. Raises ValueError where a count is unreadable."""
     group = str(content.get("apiVersion")).partition("/")[0]
-    return _MEMBERS[group, str(content.get("kind"))](content)
+    return iter(()) if is_suspended(content) else _MEMBERS[group, str(content.get("kind"))](content)
 
 
 def _name(content: Map) -> str:
@@ -89,10 +95,7 @@ def _replicas(content: Map) -> Iterator[TemplatedPod]:
 
 
 def _job(content: Map) -> Iterator[TemplatedPod]:
-    spec = _at(content, "spec")
-    if _at(spec, "suspend") is True:
-        return
-    yield from _pods_of_job(spec, _name(content), ("spec",))
+    yield from _pods_of_job(_at(content, "spec"), _name(content), ("spec",))
 
 
 def _pods_of_job(spec: object, name: str, path: Path, labels: Map | None = None) -> Iterator[TemplatedPod]:
@@ -103,8 +106,6 @@ def _pods_of_job(spec: object, name: str, path: Path, labels: Map | None = None)
 
 
 def _job_set(content: Map) -> Iterator[TemplatedPod]:
-    if _at(content, "spec", "suspend") is True:
-        return
     name = _name(content)
     for place, job in enumerate(_at(content, "spec", "replicatedJobs") or ()):
         role = str(_at(job, "name"))
@@ -135,7 +136,7 @@ def _ray_cluster(content: Map) -> Iterator[TemplatedPod]:
     derived = derived_from(content)
     root: Path = derived.spec if derived else ("spec",)
     spec, labels = _at(content, *root), {"ray.io/cluster": _name(content)}
-    if _at(spec, "suspend") is True or _at(content, "spec", "suspend") is True or spec is None:
+    if spec is None:
         return
     yield TemplatedPod(f"{_name(content)}-head", (*root, "headGroupSpec", "template"), labels, owner="RayCluster")
     for place, group in enumerate(_at(spec, "workerGroupSpecs") or ()):
@@ -149,7 +150,7 @@ def _ray_cluster(content: Map) -> Iterator[TemplatedPod]:
 
 def _kubeflow_job(content: Map) -> Iterator[TemplatedPod]:
     spec, name = _at(content, "spec"), _name(content)
-    if _at(spec, "runPolicy", "suspend") is True or not isinstance(spec, Mapping):
+    if not isinstance(spec, Mapping):
         return
     for field_name, roles in spec.items():
         if not field_name.endswith("ReplicaSpecs") or not isinstance(roles, Mapping):
@@ -201,25 +202,3 @@ def pod_from(content: Map, member: TemplatedPod) -> dict[str, Any]:
 
 def _plain_map(value: object) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
-
-
-def asks_for_gpus(value: object) -> bool:
-    """Whether anything in an object asks for GPUs: an extended resource, a share of one, or a claim of their class."""
-    stack = [value]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, Mapping):
-            if any(isinstance(key, str) and (_GPU_RESOURCE.fullmatch(key) is not None) for key in each):
-                return True
-            if "gpu" in str(each.get("deviceClassName", "")):
-                return True
-            stack.extend(each.values())
-        elif isinstance(each, list):
-            stack.extend(each)
-    return False
-
-
-_GPU_RESOURCE = re.compile(
-    r"tonnage\.dev/gpu-milli|nvidia\.com/(gpu\.shared|mig-.+)|gpu\.intel\.com/(i915|xe)|gpu-(fraction|memory)"
-    r"|[a-z0-9.-]+/v?gpu(-?(mem|memory|cores?|count|number|percentage))?"
-)

@@ -54,6 +54,10 @@ class Read(Generic[Object]):
         """Kind and name: `ModelService/chat/llama`."""
         return f"{self.kind.name}/{self.name}"
 
+    @property
+    def is_from_cluster(self) -> bool:
+        return self.document is None or self.document.is_from_cluster
+
     def mistake(self, path: Path, problem: str, remedy: str = "") -> Mistake:
         return Mistake(self.place(path), problem, remedy)
 

@@ -21,7 +21,7 @@ from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups
-from controller.snapshot.pod_table import Dangling, PodColumns
+from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns
 from controller.snapshot.pods import pod_row
 from controller.snapshot.scalers import Fact, with_scalers
 from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
@@ -76,6 +76,7 @@ class SnapshotBuilder:
         self._groups = Groups()
         self._groups_others = groups_others
         self._pods = PodColumns()
+        self._namespaces: Mapping[str, Mapping[str, str]] = NO_NAMESPACES
         self._nodes: dict[str, Read[structs.Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
         self._node_table: tuple[bool, NodeTable] | None = None
@@ -128,6 +129,14 @@ class SnapshotBuilder:
         self._pods.remove(name)
         self._groups.remove_pod(name)
 
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Labels of a namespace, by which rules between pods may select it."""
+        if self._namespaces.get(name) != labels:
+            self._namespaces = {**self._namespaces, name: labels}
+
+    def remove_namespace(self, name: str) -> None:
+        self._namespaces = {known: labels for known, labels in self._namespaces.items() if known != name}
+
     def put_node(self, read: Read[structs.Node]) -> None:
         self._current_own_kinds()
         self._read_node(read)
@@ -161,7 +170,7 @@ class SnapshotBuilder:
             self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
         nodes = self._node_table[1]
         gangs = (*(read.name for read in own.gangs), *(gang.name for gang in groups.gangs))
-        view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of)
+        view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of, self._namespaces)
         snapshot = Snapshot(
             at_s=at_s,
             gpu_types=own.types.types,
@@ -172,7 +181,7 @@ class SnapshotBuilder:
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
         )
-        left_out = []
+        left_out = list(view.withheld)
         for each in view.dangling:
             if each.kind == "Gang" and not each.read.object.spec.node_name:
                 kind, name = foreign_kinds.gang_object(each.name)

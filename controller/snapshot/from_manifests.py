@@ -1,19 +1,25 @@
 """Snapshot from manifests, with all cross-checks between the objects and notes for the reader."""
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from cluster.errors import Mistake, meant
 from cluster.snapshot import PENDING, Snapshot
+from cluster.workloads import LeftOut
+from controller.api import model_service
+from controller.api.core_v1 import POD
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
 from controller.objects.manifests import Manifests
-from controller.objects.read import Findings, Note
+from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pod_groups import GroupOwner
+from controller.snapshot.pod_table import Dangling
 from controller.snapshot.scalers import Fact
 
 
@@ -34,30 +40,24 @@ def snapshot_from(
 
     Raises ConfigError with every contradiction between them: references to missing objects, pods without any node,
     demand beyond every profile. In files such a contradiction is an error. In a live cluster, where objects come and go
-    one by one, it is normal, and the snapshot leaves out what it concerns.
+    one by one, it is normal, and the snapshot leaves out what it concerns, with a note: so it is for objects of files
+    that come from a cluster, which have a uid.
     """
     builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
     built = builder.build(at_s)
-    for mistake in built.mistakes:
-        findings.mistake(mistake)
+    left_out = [*built.snapshot.left_out, *manifests.unread]
+    left_out += _left_out(manifests, built, findings, is_dump=is_dump)
     alive = [read for read in manifests.pods if not read.object.holds_nothing]
     if alive and not manifests.nodes:
         # Their fleet was forgotten. Services without nodes are valid: what to buy?
         findings.mistake(
             alive[0].mistake((), f"there is no Node for {len(alive)} pod(s)", "add the nodes of the fleet")
         )
-    if is_dump:
-        for kind in sorted({each.kind for each in built.dangling}):
-            pods = [each.read.name for each in built.dangling if each.kind == kind]
-            words = f"refer to a {kind} that the dump leaves out: those that run count, those that wait do not"
-            findings.note_many("Pod", "LeftOut", pods, words)
-    else:
-        for mistake in _dangling(manifests, built):
-            findings.mistake(mistake)
     findings.stop_on_mistakes()
-    builder.note(built.snapshot, findings)
-    note_snapshot(built.snapshot, findings)
-    return Observed(built.snapshot, findings.notes)
+    snapshot = replace(built.snapshot, left_out=tuple(left_out))
+    builder.note(snapshot, findings)
+    note_snapshot(snapshot, findings)
+    return Observed(snapshot, findings.notes)
 
 
 def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> SnapshotBuilder:
@@ -74,8 +74,50 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
     return builder
 
 
-def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[Mistake]:
-    """Errors for pods that refer to a node, gang or service that does not exist."""
+def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *, is_dump: bool) -> Iterator[LeftOut]:
+    """Pods and services that the snapshot leaves out because they, or what they refer to, are not as they should be.
+
+    Where a cluster has them so, they are noted. Otherwise, they are mistakes. A pod that runs on a missing node is of a
+    cluster: of one that has lost the node.
+    """
+    of_cluster = {read.subject: read for read in manifests.all if read.is_from_cluster}
+    same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for mistake in built.mistakes:
+        read = next((of_cluster[part] for part in mistake.place.split(", ") if part in of_cluster), None)
+        if read is None:
+            findings.mistake(mistake)
+            continue
+        same[read.kind.name, mistake.problem].append(read.name)
+        if waits(read):
+            yield LeftOut(read.name, "NotUnderstood", f"{mistake.place}: {mistake.problem}", kind=read.kind.name)
+    for (kind, problem), names in same.items():
+        findings.note_many(kind, "LeftOut", names, f"of the cluster cannot be used: {problem}")
+    gone: defaultdict[str, list[str]] = defaultdict(list)
+    said = {each.pod for each in built.snapshot.left_out}
+    for each, mistake in _dangling(manifests, built):
+        is_seen = each.read.subject in of_cluster or (
+            each.kind == "Node" and each.read.object.status.phase == "Running"
+        )
+        if not is_dump and not is_seen:
+            findings.mistake(mistake)
+            continue
+        gone[each.kind].append(each.read.name)
+        if not is_dump and waits(each.read) and each.read.name not in said:
+            yield LeftOut(each.read.name, f"{each.kind}Missing", mistake.problem)
+    for kind, names in sorted(gone.items()):
+        words = f"refer to a {kind} that the dump leaves out: those that run count, those that wait do not"
+        if kind == "Node":
+            words = "are on a node that the dump leaves out: they hold nothing"
+        findings.note_many("Pod", "LeftOut", names, words)
+
+
+def waits(read: Read[Any]) -> bool:
+    """Whether an object asks for devices that it does not have: a pod without a node, or a service."""
+    return not read.object.spec.node_name if read.kind is POD else read.kind is model_service.KIND
+
+
+def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[tuple[Dangling, Mistake]]:
+    """References of pods to a node, gang or service that does not exist, each with its error."""
     known: dict[str, tuple[str, ...]] = {
         "Node": tuple(read.name for read in manifests.nodes),
         "Gang": tuple(read.name for read in manifests.gangs),
@@ -95,7 +137,7 @@ def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[Mistake]:
     for each in built.dangling:
         namespace, _, name = each.name.rpartition("/")
         problem = f"there is no {each.kind} {name!r}" + (f" in {namespace}" if namespace else "")
-        yield each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
+        yield each, each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
 
 
 def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:

@@ -1,7 +1,7 @@
 """GPU types and nodes as columns, and what the spec of a pod demands of nodes: labels, fields and tolerations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, get_args
 
@@ -10,13 +10,17 @@ import numpy as np
 from cluster.arrays import Names, column
 from cluster.errors import Mistake
 from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD, NodeTable, NodeTaint
-from cluster.workloads import MAX_GPUS_PER_NODE, OWN_NODE, GpuType, Operator, Requirement, Terms, Toleration
+from cluster.workloads import MAX_GPUS_PER_NODE, OWN_NODE, PODS, GpuType, Operator, Requirement, Terms, Toleration
 from controller.api import notation
 from controller.api.gpu_type import GPUType
 from controller.api.structs import Node, NodeConstraints
 from controller.objects.read import Findings, Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
+COLUMNS = frozenset({"cpu", "memory", *GPU_RESOURCES})
+"""Resources with a meaning and a column of their own; all others are numbers."""
+ANY_NUMBER = 1 << 40
+"""Pods of a node whose number is in no file."""
 
 MOST_TERMS = 512
 """Maximum number of requirements and values in node selector and affinity. Each is looked up for every plan; lists of
@@ -92,6 +96,10 @@ class NodeRow:
     schedulable: bool
     labels: Mapping[str, str]
     taints: tuple[NodeTaint, ...]
+    cordoned: bool = False
+    """Whether a cordon alone makes it unschedulable."""
+    others: Mapping[str, int] = field(default_factory=dict)
+    """Allocatable amounts of every other resource, by name."""
     mistakes: tuple[Mistake, ...] = ()
 
     @property
@@ -103,15 +111,16 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     """Columns of a node. A cordoned, not-ready or inconsistent node is kept as unschedulable."""
     node, findings = read.object, Findings()
     cpu_milli, memory_bytes, gpus, gpu_type = 0, 0, 0, -1
+    others: dict[str, int] = {}
     try:
         if not node.status.allocatable and not node.status.capacity:
             remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
             findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
         written = {**node.status.capacity, **node.status.allocatable}
-        wanted = ("cpu", "memory", *GPU_RESOURCES)
-        have = {name: notation.quantity(written[name]) for name in wanted if name in written}
+        have = {name: notation.quantity(amount) for name, amount in written.items()}
         devices = _devices(read, have, types, findings)
         cpu, memory = notation.milli(have.get("cpu", Decimal(0))), notation.whole(have.get("memory", Decimal(0)))
+        others = {name: notation.whole(amount) for name, amount in have.items() if name not in COLUMNS}
         cpu_milli, memory_bytes, (gpus, gpu_type) = cpu, memory, devices
     except ValueError as error:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
@@ -123,6 +132,8 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
         gpus=gpus,
         gpu_type=gpu_type,
         schedulable=node.is_ready and not node.spec.unschedulable and not findings.mistakes,
+        cordoned=node.is_ready and node.spec.unschedulable and not findings.mistakes,
+        others=others,
         labels=node.metadata.labels,
         taints=tuple(NodeTaint(t.key, t.value, t.effect) for t in node.spec.taints),
         mistakes=tuple(findings.mistakes),
@@ -175,6 +186,11 @@ def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTab
             for name, row in zip(names, each, strict=True)
         ),
         taints=tuple(row.taints for row in each),
+        others={
+            name: column((row.others.get(name, ANY_NUMBER if name == PODS else 0) for row in each), np.int64)
+            for name in sorted({name for row in each for name in row.others})
+        },
+        cordoned=column((row.cordoned for row in each), np.bool_) if any(row.cordoned for row in each) else None,
     )
 
 

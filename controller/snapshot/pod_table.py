@@ -7,7 +7,7 @@ after it, but no pod has to be visited for that. Numbers become row indices when
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -17,10 +17,11 @@ from cluster.arrays import IntArray, Names, column
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, device_mask
-from cluster.workloads import WHOLE_GPU_MILLI, PodShape
+from cluster.workloads import WHOLE_GPU_MILLI, Crowd, LeftOut, PodShape
 from controller.api.labels import DEVICES_ANNOTATION, is_device_number
 from controller.api.structs import Pod
 from controller.objects.read import Findings, Read
+from controller.snapshot.pod_rules import Marks, Membership, crowds_of
 from controller.snapshot.pods import REMARKS, PodRow
 
 
@@ -90,14 +91,17 @@ def _named_devices(read: Read[Pod], shape: PodShape, gpus_of_node: int) -> tuple
 
 Key = TypeVar("Key", bound=Hashable)
 
-CELLS = 11
+CELLS = 13
 """Number of rows of the matrix of cells."""
-SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(CELLS)
+SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(11)
+MARKS, WITHHELD = range(11, CELLS)
 """Rows of the matrix of cells, which has one column per pod."""
 
 SPARE = 1_000
 """Number of keys that are remembered beside twice those in use. Chosen: shapes of 50 kB each then take 50 MB."""
 NO_GROUPS: Mapping[str, str] = MappingProxyType({})
+NamespaceLabels = Mapping[str, Mapping[str, str]]
+NO_NAMESPACES: NamespaceLabels = MappingProxyType({})
 NOWHERE = -2
 """Row index of a name that no object has."""
 
@@ -162,6 +166,8 @@ class PodView:
     table: PodTable
     mistakes: tuple[Mistake, ...]
     dangling: tuple[Dangling, ...]
+    withheld: tuple[LeftOut, ...]
+    """Waiting pods that are not in the table, because something about them is not understood or another's to do."""
 
 
 class PodColumns:
@@ -186,7 +192,12 @@ class PodColumns:
         """Pods with GPUs, by node."""
         self._held: dict[str, tuple[int, DevicesOfNode]] = {}
         """(number of GPUs, devices of its pods) by node, while up to date."""
-        self._last: tuple[NodeTable, tuple[str, ...], frozenset[str], Mapping[str, str], PodView] | None = None
+        self._marks: Numbers[Marks] = Numbers(("", (), False))
+        self._membership: Membership | None = None
+        self._completed: dict[tuple[int, tuple[Crowd, ...]], PodShape] = {}
+        """Shapes of the last table by number and crowds: an unchanged pod keeps the same object."""
+        self._last: tuple[NodeTable, tuple[object, ...], Mapping[str, str], NamespaceLabels, PodView] | None = None
+        """What the last view was made of, and that view."""
 
     @property
     def name_is_matched(self) -> bool:
@@ -234,15 +245,18 @@ class PodColumns:
         gangs: tuple[str, ...],
         services: frozenset[str],
         gang_of: Mapping[str, str] = NO_GROUPS,
+        namespaces: NamespaceLabels = NO_NAMESPACES,
     ) -> PodView:
         """Table with respect to these nodes, gangs and services; the same object while nothing changed.
 
-        gang_of: gang by the name under which pods of other projects refer to it; empty: no gang.
+        gang_of: gang by the name under which pods of other projects refer to it; empty: no gang. namespaces: the labels
+        of each; another object where any changed.
         """
         self._patch()
         if self._last is not None:
-            *over, view = self._last
-            if over[0] is nodes and over[1:3] == [gangs, services] and over[3] is gang_of:
+            known_nodes, names, groups, known_namespaces, view = self._last
+            is_same = names == (gangs, services) and groups is gang_of and known_namespaces is namespaces
+            if is_same and known_nodes is nodes:
                 return view
         device_mistakes = self._assign_devices(nodes)
         cells = self._cells
@@ -251,7 +265,8 @@ class PodColumns:
         served = self._texts.rows(sorted(services), -1)[cells[OWNER]]
         is_faulty, is_foreign = cells[FAULTY] != 0, cells[FOREIGN] != 0
         is_astray = (gang == NOWHERE) | (served == NOWHERE) | is_faulty
-        kept = (node != NOWHERE) & ~((node == PENDING) & (is_astray | is_foreign))
+        is_withheld = (cells[WITHHELD] != 0) & (node == PENDING) & ~is_foreign
+        kept = (node != NOWHERE) & ~((node == PENDING) & (is_astray | is_foreign)) & ~is_withheld
         dangling: list[Dangling] = []
         for row in np.flatnonzero((is_astray | (node == NOWHERE)) & ~is_foreign).tolist():
             read, own = self._reads[self._names[row]], self._rows[self._names[row]]
@@ -259,9 +274,14 @@ class PodColumns:
             dangling += [Dangling(read, kind, name) for kind, name, place in named if place[row] == NOWHERE]
         faulty = [self._rows[self._names[row]] for row in np.flatnonzero(is_faulty & ~is_foreign).tolist()]
         own_mistakes = tuple(mistake for row in faulty for mistake in row.mistakes)
-        table = self._table(np.flatnonzero(kept), node, np.maximum(gang, -1))
-        view = PodView(table, own_mistakes + device_mistakes, tuple(dangling))
-        self._last = (nodes, gangs, services, gang_of, view)
+        withheld = tuple(
+            LeftOut(name, why.code, why.words)
+            for name in (self._names[row] for row in np.flatnonzero(is_withheld).tolist())
+            if (why := self._rows[name].withheld)
+        )
+        table = self._table(np.flatnonzero(kept), node, np.maximum(gang, -1), namespaces)
+        view = PodView(table, own_mistakes + device_mistakes, tuple(dangling), withheld)
+        self._last = (nodes, (gangs, services), gang_of, namespaces, view)
         return view
 
     def _patch(self) -> None:
@@ -294,6 +314,8 @@ class PodColumns:
                     name in self._foreign,
                     row.matches_node_names,
                     row.never_preempts,
+                    self._marks.of(row.marks),
+                    row.withheld is not None,
                 )
                 for name, row in ((name, self._rows[name]) for name in alive)
             ]
@@ -301,6 +323,9 @@ class PodColumns:
         # Shapes and names of pods that are gone are forgotten: jobs come and go for months, and a shape may have 50 kB.
         if self._shapes.is_crowded:
             self._cells[SHAPE] = self._shapes.keep(self._cells[SHAPE])
+            self._completed = {}
+        if self._marks.is_crowded:
+            self._cells[MARKS] = self._marks.keep(self._cells[MARKS])
         if self._texts.is_crowded:
             self._cells[[NODE, GANG, OWNER]] = self._texts.keep(self._cells[[NODE, GANG, OWNER]])
         self._changed = set()
@@ -328,20 +353,29 @@ class PodColumns:
                 mistakes += known[1].mistakes
         return tuple(mistakes)
 
-    def _table(self, kept: IntArray, node: IntArray, gang: IntArray) -> PodTable:
+    def _table(self, kept: IntArray, node: IntArray, gang: IntArray, namespaces: NamespaceLabels) -> PodTable:
         """The pods of these rows; node, gang: index of each pod's in its table."""
         cells, texts = self._cells[:, kept], self._texts.known
+        numbers, members = self._with_crowds(cells, namespaces)
         # Shapes are numbered in order of their first appearance.
-        known, first, back = np.unique(cells[SHAPE], return_index=True, return_inverse=True)
+        known, first, back = np.unique(numbers, return_index=True, return_inverse=True)
         order = np.argsort(first)
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        shapes = (self._shapes.known[number] for number in known[order].tolist())
+        pairs = [divmod(number, len(members)) for number in known[order].tolist()]
+        before, self._completed = self._completed, {}
+        for number, group in pairs:
+            shape, crowds = self._shapes.known[number] or PodShape(), members[group]
+            key = (number, crowds)
+            done = before.get(key) or (replace(shape, beside=replace(shape.beside, crowds=crowds)) if crowds else shape)
+            self._completed[key] = done
+        shapes = tuple(self._completed[number, members[group]] for number, group in pairs)
+        is_ending = np.array([ending for _, _, ending in self._marks.known], dtype=np.bool_)[cells[MARKS]]
         every_name = len(kept) == len(self._names)
         return PodTable(
             names=Names(self._names if every_name else [self._names[row] for row in kept.tolist()]),
             shape=column(rank[back], np.int64),
-            shapes=tuple(shape for shape in shapes if shape is not None),
+            shapes=shapes,
             node=column(node[kept], np.int64),
             devices=column(np.where(node[kept] == PENDING, 0, cells[DEVICES]), np.int64),
             priority=column(cells[PRIORITY], np.int64),
@@ -349,7 +383,23 @@ class PodColumns:
             owner=tuple([texts[n] for n in cells[OWNER].tolist()]),
             movable=column(cells[MOVABLE] != 0, np.bool_),
             never_preempts=column(cells[NEVER_PREEMPTS] != 0, np.bool_) if cells[NEVER_PREEMPTS].any() else None,
+            ending=column(is_ending, np.bool_) if is_ending.any() else None,
         )
+
+    def _with_crowds(self, cells: IntArray, namespaces: NamespaceLabels) -> tuple[IntArray, list[tuple[Crowd, ...]]]:
+        """Number of each pod's shape together with that of the crowds that it belongs to: shape × crowds + which."""
+        used = (self._shapes.known[number] for number in np.unique(cells[SHAPE]).tolist())
+        crowds = crowds_of(shape for shape in used if shape is not None and shape.beside.rules)
+        if not crowds:
+            return cells[SHAPE], [()]
+        known = self._membership
+        if known is None or known.crowds != crowds or known.namespaces is not namespaces:
+            known = self._membership = Membership(namespaces, crowds)
+        numbers: dict[tuple[Crowd, ...], int] = {}
+        of_marks = np.zeros(len(self._marks.known), dtype=np.int64)
+        for number in np.unique(cells[MARKS]).tolist():
+            of_marks[number] = numbers.setdefault(known.of(self._marks.known[number]), len(numbers))
+        return cells[SHAPE] * len(numbers) + of_marks[cells[MARKS]], list(numbers)
 
     def note(self, table: PodTable, findings: Findings) -> None:
         """Add notes on these pods for the reader of a plan."""

@@ -1,18 +1,26 @@
 """One pod as a row of the snapshot: its effective requests and shape, node, gang and service, by name."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product
 from operator import add
 
 from cluster.errors import Mistake, meant
-from cluster.workloads import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms
+from cluster.plans import Reason
+from cluster.workloads import ALONE, MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms, without_pin
 from controller.api import notation
-from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION, MOVABLE_ANNOTATION, SCHEDULER_NAME
-from controller.api.structs import Amount, Pod
+from controller.api.labels import (
+    GPU_MILLI_ANNOTATION,
+    GPU_TYPES_ANNOTATION,
+    MOVABLE_ANNOTATION,
+    PLACEMENT_GATE,
+    SCHEDULER_NAME,
+)
+from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
 from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import (
+    COLUMNS,
     GPU_RESOURCES,
     Problem,
     TypeIndex,
@@ -22,12 +30,18 @@ from controller.snapshot.nodes import (
     tolerations_of,
 )
 from controller.snapshot.pod_groups import GroupRef, group_of
+from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
 
 MOST_TYPES = 64
 """Maximum number of types in an annotation; as many as a ModelService may name."""
 MOST_DEVICES = 1_000_000
 """Largest number of devices that a pod is taken to request, so that sums over pods fit into 64 bits in thousandths. No
 node has as many."""
+MOST_OF_OTHERS = 1 << 56
+"""Largest amount of any other resource that a pod is taken to request, for the same reason."""
+OS_LABEL = "kubernetes.io/os"
+OTHER_SYSTEM = {"linux": "windows", "windows": "linux"}
+"""System whose nodes a pod of each system cannot use: their kubelets refuse it."""
 MOST_NAMED = 3
 """Maximum number of unknown types that errors name."""
 LONGEST_SHOWN = 40
@@ -39,11 +53,8 @@ REMARKS = {
     "InstanceTypeUnknown": (
         "are instances of a service but name no single GPU type: their service does not count them"
     ),
-    "PodAffinityNotHeeded": "require pod affinity or anti-affinity, which is ignored",
-    "SpreadNotHeeded": "have topology spread constraints, which are ignored",
-    "ResourceNotHeeded": "request {}, which is ignored",
+    "PreferencesNotHeeded": "prefer some nodes or a spread, which is not weighed: only what is required counts",
     "ShareNotHeeded": f"ask for a share of a GPU as KAI writes it, which is ignored; {GPU_MILLI_ANNOTATION} is read",
-    "ClaimNotHeeded": "have ResourceClaims, which are ignored in files: planned without the devices of their claims",
     "PriorityUnresolved": "have a priorityClassName but no priority: taken as 0",
 }
 """Notes on pods, by code; each is reported once for all pods to which it applies."""
@@ -52,9 +63,8 @@ LONGEST_NAME = 63 + 1 + 253
 """Maximum number of characters of a namespace and a name in it, in Kubernetes."""
 _EVERY_DEVICE = PodShape(gpus=MAX_GPUS_PER_NODE, gpu_milli=WHOLE_GPU_MILLI)
 """Shape that a running pod with unreadable requests counts as, so that no device is allocated twice."""
-HEEDED = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
-"""Resources that plans count, or that nodes have enough of."""
-
+NOT_UNDERSTOOD = "NotUnderstood"
+GATED = "SchedulingGated"
 Amounts = Mapping[str, Decimal]
 
 
@@ -79,6 +89,11 @@ class PodRow:
     mistakes: tuple[Mistake, ...] = ()
     group: GroupRef | None = None
     """Group of another project, for a pod that does not say in its label of which gang it is."""
+    marks: Marks = ("", (), False)
+    volumes: tuple[Volume, ...] = ()
+    """Volumes that may decide where it runs."""
+    withheld: Reason | None = None
+    """Why it is not placed while it waits."""
 
 
 def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
@@ -99,7 +114,19 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         findings.mistake(read.mistake(("spec", "containers"), str(error)))
     else:
         shape = shape_from(read, ask, types, findings)
-    namespace = read.object.metadata.namespace
+    withheld, beside = _gated(spec), ALONE
+    try:
+        terms = terms_of(spec)[0]
+        if place := spec.node_name or _released_to(read):
+            terms = without_pin(pinned_where_it_runs(terms, place))  # its spread is over the domains of its kind
+        beside = beside_of(read.object, terms)
+        if read.document is not None and spec.resource_claims:
+            raise NotUnderstoodError("spec.resourceClaims", "is read on a cluster only; files name no devices")
+    except NotUnderstoodError as error:
+        withheld = withheld or Reason(NOT_UNDERSTOOD, f"not placed, since {error}")
+    if beside != ALONE:
+        shape = replace(shape, beside=beside)
+    namespace = meta.namespace
     owner = "" if meta.service is None else f"{namespace}/{meta.service}"
     group = group_of(read.object) if meta.gang is None else None
     if group is not None and len(group.name) > LONGEST_NAME:  # an annotation may hold a name that no object has
@@ -115,7 +142,7 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     priority = SYSTEM_PRIORITY.get(spec.priority_class_name, 0) if spec.priority is None else spec.priority
     return PodRow(
         shape=shape,
-        node=spec.node_name,
+        node=spec.node_name or _nominated(read.object),
         gang=f"{namespace}/{meta.gang}" if meta.gang else group.text if group else "",
         owner=owner,
         priority=priority,
@@ -123,30 +150,41 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         movable=bool(owner) if annotations.movable is None else annotations.movable == "true",
         matches_node_names=matches_node_names(shape.node_terms),
         never_preempts=spec.preemption_policy == "Never",
-        remarks=_remarks(read, ask, shape),
+        remarks=_remarks(read, shape),
         mistakes=tuple(findings.mistakes),
         group=group,
+        marks=(namespace, tuple(sorted(meta.labels.items())), meta.deletion_timestamp is not None),
+        volumes=tuple(each for each in spec.volumes if each != Volume(each.name)),
+        withheld=withheld,
     )
 
 
-def _remarks(read: Read[Pod], ask: Amounts, shape: PodShape) -> tuple[tuple[str, str], ...]:
-    """Notes on a pod; for a pending one also the constraints that kube-scheduler honours and this plan ignores."""
+def _gated(spec: PodSpec) -> Reason | None:
+    """Why a pod that other controllers hold back by a scheduling gate is not placed."""
+    foreign = sorted(gate.name for gate in spec.scheduling_gates if gate.name != PLACEMENT_GATE)
+    return Reason(GATED, f"its scheduling gate {foreign[0]} is another controller's to remove") if foreign else None
+
+
+def _nominated(pod: Pod) -> str:
+    """Node that kube-scheduler frees for a pod of its own, which has that node's resources from then on; or ""."""
+    spec, is_chosen_here = pod.spec, pod.metadata.annotations.node is not None
+    is_ours = spec.scheduling_gates or spec.scheduler_name == SCHEDULER_NAME or is_chosen_here
+    return "" if is_ours else pod.status.nominated_node_name
+
+
+def _remarks(read: Read[Pod], shape: PodShape) -> tuple[tuple[str, str], ...]:
+    """Notes on a pod; for a pending one also that it has wishes which no plan weighs."""
     remarks = []
     spec, annotations = read.object.spec, read.object.metadata.annotations
     if annotations.kai_fraction is not None or annotations.kai_memory is not None:
         remarks.append(("ShareNotHeeded", ""))
-    if read.document is not None and spec.resource_claims:
-        remarks.append(("ClaimNotHeeded", ""))
     if read.object.metadata.service is not None and len(shape.gpu_types) != 1:
         remarks.append(("InstanceTypeUnknown", ""))
-    if not spec.node_name:
-        if spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required:
-            remarks.append(("PodAffinityNotHeeded", ""))
-        if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints):
-            remarks.append(("SpreadNotHeeded", ""))
-        remarks += [
-            ("ResourceNotHeeded", name) for name, amount in sorted(ask.items()) if amount and name not in HEEDED
-        ]
+    affinity = spec.affinity
+    preferred = (affinity.node_affinity, affinity.pod_affinity, affinity.pod_anti_affinity)
+    soft = any(c.when_unsatisfiable == "ScheduleAnyway" for c in spec.topology_spread_constraints)
+    if not spec.node_name and (soft or any(each.preferred for each in preferred)):
+        remarks.append(("PreferencesNotHeeded", ""))
     if spec.priority is None and spec.priority_class_name and spec.priority_class_name not in SYSTEM_PRIORITY:
         remarks.append(("PriorityUnresolved", ""))
     return tuple(remarks)
@@ -159,26 +197,47 @@ def requested(pod: Pod) -> dict[str, Decimal]:
     the maximum over all these phases, plus its overhead. Pod-level requests replace the sum over the containers, and
     pod-level limits stand for requests where no container has one.
     Source: Kubernetes documentation, "Init containers: resource sharing" and "Pod-level resource specification";
-    KEP-2837, "Pod-level Defaulting". Raises ValueError for an invalid quantity.
+    KEP-2837, "Pod-level Defaulting". Of a container that is resized in place, the largest of what is asked, allocated
+    and in force counts. Source: KEP-1287. Raises ValueError for an invalid quantity.
     """
     sidecars: Amounts = {}
     most: Amounts = {}
+    held = _held_by_containers(pod)
     for container in pod.spec.init_containers:
-        # A limit without a request counts as a request of the same size.
-        moment = _joined(add, sidecars, _amounts({**container.resources.limits, **container.resources.requests}))
+        moment = _joined(add, sidecars, held(container))
         if container.is_sidecar:
             sidecars = moment
         most = _joined(max, most, moment)
     running = sidecars
     for container in pod.spec.containers:
-        running = _joined(add, running, _amounts({**container.resources.limits, **container.resources.requests}))
+        running = _joined(add, running, held(container))
     whole = pod.spec.resources
     asked = {**_amounts(whole.limits), **_joined(max, most, running), **_amounts(whole.requests)}
     return _joined(add, asked, _amounts(pod.spec.overhead))
 
 
+def _held_by_containers(pod: Pod) -> Callable[[Container], Amounts]:
+    """Function from a container to what it holds."""
+    status = {each.name: each for each in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
+    is_infeasible = any(
+        each.type == "PodResizePending" and each.status == "True" and each.reason == "Infeasible"
+        for each in pod.status.conditions
+    )
+
+    def held(container: Container) -> Amounts:
+        # A limit without a request counts as a request of the same size.
+        asked = _amounts({**container.resources.limits, **container.resources.requests})
+        known = status.get(container.name) if pod.spec.node_name else None
+        if known is None or not (known.allocated_resources or known.resources.requests):
+            return asked
+        actual = _joined(max, _amounts(known.allocated_resources), _amounts(known.resources.requests))
+        return {**asked, **actual} if is_infeasible else _joined(max, asked, actual)
+
+    return held
+
+
 def _amounts(written: Mapping[str, Amount]) -> Amounts:
-    return {name: notation.quantity(amount) for name, amount in written.items()}
+    return {name: notation.amount(each) for name, each in written.items()}
 
 
 def _joined(how: Callable[[Decimal, Decimal], Decimal], a: Amounts, b: Amounts) -> dict[str, Decimal]:
@@ -200,6 +259,9 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
     terms, problems = terms_of(spec)
     complain("affinity", problems)
+    if spec.os is not None and spec.os.name in OTHER_SYSTEM:
+        other = Requirement(OS_LABEL, "NotIn", (OTHER_SYSTEM[spec.os.name],))
+        terms = tuple((*term, other) for term in terms or ((),))
     if place := node or _released_to(read):
         terms = pinned_where_it_runs(terms, place)
     allowed = _allowed_types(read, resource, types, findings)
@@ -215,6 +277,11 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
         node_terms=terms,
         tolerations=tolerations,
+        others=tuple(
+            (name, min(notation.whole(amount), MOST_OF_OTHERS))
+            for name, amount in sorted(ask.items())
+            if amount > 0 and name not in COLUMNS
+        ),
     )
 
 

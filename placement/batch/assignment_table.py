@@ -33,7 +33,8 @@ class FreeCapacity:
     """Free resources and activity of each node; both change as pods are placed."""
 
     def __init__(self, free: Free, running: BoolArray) -> None:
-        self.free = Free(free.cpu_milli.copy(), free.memory_bytes.copy(), free.gpu_milli.copy())
+        others = {name: left.copy() for name, left in free.others.items()}
+        self.free = Free(free.cpu_milli.copy(), free.memory_bytes.copy(), free.gpu_milli.copy(), others)
         self.running = running.copy()
 
     def copies(self, shape: PodShape, nodes: IntArray) -> IntArray:
@@ -53,6 +54,8 @@ class FreeCapacity:
         nodes, counts = nodes[counts > 0], counts[counts > 0]
         self.free.cpu_milli[nodes] -= counts * shape.cpu_milli
         self.free.memory_bytes[nodes] -= counts * shape.memory_bytes
+        for name, left in self.free.others.items():
+            left[nodes] -= counts * shape.asks(name)
         self.running[nodes] = True
         if not shape.gpus:
             return Dealt(np.repeat(nodes, counts), np.zeros(int(counts.sum()), dtype=np.int64))
@@ -74,6 +77,8 @@ class FreeCapacity:
         """Returns placements. Nodes stay active: the caller knows whether anything else runs there."""
         np.add.at(self.free.cpu_milli, seats.node, shape.cpu_milli)
         np.add.at(self.free.memory_bytes, seats.node, shape.memory_bytes)
+        for name, left in self.free.others.items():
+            np.add.at(left, seats.node, shape.asks(name))
         held = seats.devices[:, None] >> np.arange(self.free.gpu_milli.shape[1]) & 1
         np.add.at(self.free.gpu_milli, seats.node, held * shape.gpu_milli)
 

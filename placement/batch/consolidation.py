@@ -66,6 +66,8 @@ def candidates(snapshot: Snapshot, host: problem.HostPrice) -> Sequence[int]:
     pods, usd = snapshot.pods, problem.batch_of(snapshot, host).node_usd
     runs = (pods.node != PENDING) & ((pods.priority < problem.SYSTEM_PRIORITY) | (pods.devices != 0))
     fixed = runs & (~pods.movable | (pods.gang >= 0))
+    if (plain := proposal.by_batch(snapshot)) is not None:
+        fixed |= runs & ~plain
     count = np.bincount(pods.node[runs], minlength=len(snapshot.nodes))
     held = np.bincount(pods.node[fixed], minlength=len(snapshot.nodes))
     able = np.flatnonzero((count > 0) & (held == 0))
@@ -86,4 +88,4 @@ def _elsewhere(snapshot: Snapshot, node: int, rows: IntArray, host: problem.Host
     if table.left.any():
         return None
     seats, _ = pod_assignment.seat_pods(pending, table, among)
-    return None if len(proposal.within_headroom(pending, seats)[1]) else seats
+    return None if len(proposal.within_limits(pending, seats)[1]) else seats

@@ -140,6 +140,9 @@ def copies_in(shape: PodShape, free: Free, nodes: IntArray | None = None) -> Int
             short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
             most = np.where(short & (most == count), count - 1, most)
         copies = np.minimum(copies, most)
+    for name, left in free.others.items():
+        if asked := shape.asks(name):
+            copies = np.minimum(copies, left[rows] // asked)
     fitting: IntArray = copies.clip(min=0)
     return fitting
 
@@ -153,7 +156,14 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
     def request(row: int) -> tuple[object, ...]:
         shape = pods.shapes[row]
         amounts = (shape.gpus, shape.gpu_milli, shape.cpu_milli, shape.memory_bytes)
-        return (*amounts, shape.gpu_types, repr(shape.node_terms), repr(shape.tolerations))
+        return (
+            *amounts,
+            shape.gpu_types,
+            repr(shape.node_terms),
+            repr(shape.tolerations),
+            shape.others,
+            shape.refused_on,
+        )
 
     count: dict[PodShape, int] = {}
     # Sorted by request, so that the order in which a table lists its shapes decides nothing.

@@ -14,7 +14,7 @@ from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, cost_of, plan_batch, seated
 from placement.batch.pod_assignment import Seats
 from placement.batch.problem import HostPrice, batch_of, complete_gangs
-from placement.engine.ledger import Ledger
+from placement.engine.ledger import Ledger, has_others
 from placement.packing.draft import effective_priority
 
 CERTIFICATE = "batch"
@@ -103,18 +103,21 @@ def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice
     return whole.joined(Plan(certificates={CERTIFICATE: certificate}))
 
 
-def within_headroom(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
-    """Placements that the headroom of power domains carries, and the rows of pods that lost theirs.
+def within_limits(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
+    """Placements that power domains and the nodes' other resources carry, and the rows of pods that lost theirs.
 
-    A batch is planned as if power were free. Its placements are then checked in the order of service, by priority and
-    then as the batch has them, and those whose devices' floors no longer fit are dropped; a gang keeps all of its or
-    none. Packing, which respects headroom, serves those pods, or they wait. All are kept where no headroom is
-    published.
+    A batch is planned by GPUs, CPU and memory. Its placements are then checked in the order of service, by priority and
+    then as the batch has them, and those that no longer fit are dropped; a gang keeps all of its or none. Packing,
+    which respects all limits, serves those pods, or they wait. All are kept where nothing else is limited.
     """
-    floors, pods = PowerFloors.of(snapshot), snapshot.pods
-    if floors is None or not len(seats):
+    floors, pods, free = PowerFloors.of(snapshot), snapshot.pods, snapshot.free()
+    shape_of, keep = pods.shape[seats.row], np.ones(len(seats), dtype=np.bool_)
+    for name, left in free.others.items():
+        asked = np.array([shape.asks(name) for shape in pods.shapes], dtype=np.int64)[shape_of]
+        keep &= (left >= np.bincount(seats.node, asked, len(left)))[seats.node]
+    if not len(seats) or (floors is None and keep.all()):
         return seats, np.zeros(0, dtype=np.int64)
-    ledger, keep = Ledger.of(snapshot), np.zeros(len(seats), dtype=np.bool_)
+    ledger = Ledger.of(snapshot)
 
     def held(node: int) -> int:
         return int(held_devices(ledger.gpu_milli[node : node + 1], ledger.gpus[node : node + 1])[0])
@@ -126,20 +129,34 @@ def within_headroom(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
     for unit in units.values():
         done: list[tuple[PodShape, int, tuple[int, ...]]] = []
         for seat in unit:
-            shape, node = pods.shapes[pods.shape[seats.row[seat]]], int(seats.node[seat])
+            shape, node = pods.shapes[shape_of[seat]], int(seats.node[seat])
             devices, before = device_numbers(int(seats.devices[seat])), held(node)
+            if not has_others(shape, ledger.others, np.array([node])):
+                break
             ledger.take(shape, node, devices)
             after = held(node)
-            if after != before and not floors.bears(node, after):
+            if floors is not None and after != before and not floors.bears(node, after):
                 ledger.give(shape, node, devices)
                 break
-            floors.follow((node,), np.array([after]))
+            if floors is not None:
+                floors.follow((node,), np.array([after]))
             done.append((shape, node, devices))
         keep[unit] = len(done) == len(unit)
         for shape, node, devices in () if len(done) == len(unit) else reversed(done):
             ledger.give(shape, node, devices)
-            floors.follow((node,), np.array([held(node)]))
+            if floors is not None:
+                floors.follow((node,), np.array([held(node)]))
     return Seats(seats.row[keep], seats.node[keep], seats.devices[keep]), seats.row[~keep]
+
+
+def by_batch(snapshot: Snapshot) -> BoolArray | None:
+    """Pods that a batch may place: those that no rule between pods is about, and gangs of such. None: all."""
+    pods = snapshot.pods
+    ruled = np.array([bool(s.beside.is_bound or s.beside.crowds) for s in pods.shapes], dtype=np.bool_)[pods.shape]
+    if not ruled.any():
+        return None
+    ruled |= (pods.gang >= 0) & np.isin(pods.gang, pods.gang[ruled])
+    return ~ruled
 
 
 MOST_PRIORITIES = 20
@@ -155,6 +172,6 @@ def dealt_by_priority(snapshot: Snapshot, among: BoolArray, settings: BatchSetti
     priority = effective_priority(snapshot)
     for level in np.unique(priority[among])[::-1][:MOST_PRIORITIES].tolist():
         plan = plan_batch(snapshot, Memory(), settings, rung="best-fit", among=among & (priority == level))
-        seats, _ = within_headroom(snapshot, plan.seats)
+        seats, _ = within_limits(snapshot, plan.seats)
         yield seats
         snapshot = seated(snapshot, seats)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from cluster import arrays, plans, power_floors, workloads
+from cluster import arrays, neighbours, plans, power_floors, workloads
 from cluster.nodes import eligible_nodes
 from cluster.snapshot import Free, Snapshot
 from placement.engine.ledger import Ledger, copies_at_most
@@ -70,12 +70,16 @@ WORDS = {
     "way": "another placement mode, or no shares (see `pools` in the settings)",
     "selector": "labels that do not match",
     "taint": "a taint that is not tolerated",
+    "refused": "a refusal by kube-scheduler or the kubelet",
     "gpus": "fewer free GPUs than requested",
     "fragments": "enough free GPU in total, but not on enough devices",
     "cpu": "too little free CPU",
     "memory": "too little free memory",
     "power": "free resources, but no power headroom",
+    **neighbours.REFUSALS,
 }
+LACKS = "too little free "
+"""Words before the name of any other resource; its key among the obstacles is its name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,9 +97,9 @@ class Obstacles:
     """Nodes where a pod cannot start now, by obstacle, in the order of WORDS after `within`.
 
     A node that the pod may not use counts once, under the first of: within (outside its scope), cordoned, GPU type,
-    placement mode (`way`), selector, taint. It counts under `way` when its placement mode alone rules it out. A node
-    that the pod may use counts under every resource that it is short of, and under power only when nothing else is
-    short.
+    placement mode (`way`), selector, taint, refused. It counts under `way` when its placement mode alone rules it
+    out. A node that the pod may use counts under every resource that it is short of and every rule between pods, and
+    under power only when nothing else is short.
     """
 
     nodes: Mapping[str, arrays.BoolArray]
@@ -111,7 +115,8 @@ class Obstacles:
     def words(self) -> str:
         """Enumeration of the obstacles with their numbers of nodes; empty where there are none."""
         figures = self.figures
-        parts = [f"{figures[kind]:.0f} with {words}" for kind, words in WORDS.items() if kind in figures]
+        known = {**WORDS, **{name: LACKS + name for name in self.nodes if name not in WORDS}}
+        parts = [f"{figures[kind]:.0f} with {words}" for kind, words in known.items() if kind in figures]
         if self.scope is not None and "within" in figures:
             parts.insert(0, f"{figures['within']:.0f} {self.scope.words}")
         return ", ".join(parts)
@@ -129,11 +134,12 @@ def obstacles(packer: Packer, shape: workloads.PodShape, scope: Scope | None = N
     found: dict[str, arrays.BoolArray] = {}
     for kind, passes in (
         *((("within", scope.nodes),) if scope is not None else ()),
-        ("cordoned", packer.nodes.schedulable),
+        ("cordoned", checks.takes_pods(shape)),
         ("gpu_type", checks.of_type(shape)),
         ("way", meets_terms | ~meets_others),
         ("selector", meets_terms),
         ("taint", checks.tolerated(shape.tolerations)),
+        ("refused", ~checks.refused(shape)),
     ):
         found[kind] = allowed & ~passes
         allowed = allowed & passes
@@ -144,6 +150,13 @@ def obstacles(packer: Packer, shape: workloads.PodShape, scope: Scope | None = N
     found["fragments"] = allowed & few & enough_in_all
     found["cpu"] = allowed & (ledger.cpu_milli < shape.cpu_milli)
     found["memory"] = allowed & (ledger.memory_bytes < shape.memory_bytes)
+    for name, amount in ((workloads.PODS, 1), *shape.others):
+        if name in ledger.others:
+            found[name] = allowed & (ledger.others[name] < amount)
+        elif name != workloads.PODS:
+            found[name] = allowed
+    if packer.neighbours is not None:
+        found |= {kind: allowed & mask for kind, mask in packer.neighbours.refusals(shape).items()}
     found["power"] = np.zeros(len(packer.nodes), dtype=np.bool_)
     if packer.power is not None and shape.gpus:
         found["power"] = allowed & packer.feasible(shape) & (packer.costs(shape)[0] == np.inf)
@@ -222,5 +235,5 @@ def room_for(snapshot: Snapshot, shape: workloads.PodShape, most: int) -> Room:
 def _fitting(ledger: Ledger, shape: workloads.PodShape, nodes: arrays.BoolArray) -> arrays.IntArray:
     """Further pods that the free resources of each node hold; shape (nodes,)."""
     # Of pods on several devices each needs as many distinct ones; counted so, rarely one too many fits.
-    free = Free(ledger.cpu_milli, ledger.memory_bytes, np.maximum(ledger.gpu_milli, 0))
+    free = Free(ledger.cpu_milli, ledger.memory_bytes, np.maximum(ledger.gpu_milli, 0), ledger.others)
     return np.where(nodes & ledger.fits(shape), copies_at_most(shape, free), 0)

@@ -8,12 +8,13 @@ from functools import lru_cache
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.neighbours import Neighbours
 from cluster.nodes import NAMING_LABELS, LabelMatches, NodeFilter, NodeTable
 from cluster.power import PowerTable
 from cluster.power_floors import PowerFloors, held_devices, paths_of
 from cluster.snapshot import PENDING, Snapshot, device_numbers
-from cluster.workloads import WHOLE_GPU_MILLI, PodShape
-from placement.engine.ledger import Ledger
+from cluster.workloads import ALONE, WHOLE_GPU_MILLI, PodShape
+from placement.engine.ledger import Ledger, has_others
 from placement.engine.policy import Policy
 
 TIGHTNESS = 16
@@ -257,12 +258,14 @@ class Packer:
         rank: IntArray | None = None,
         power: PowerHeadroom | None = None,
         matches: LabelMatches | None = None,
+        rules: Snapshot | None = None,
     ) -> None:
         """rank: shape (nodes,), all different; among nodes of equal cost, the one with the lowest rank is taken.
 
         None takes the first in the table; names then decide where tables are sorted by name (`content_rank`). power:
         power headroom that allows and prefers nodes as the ledger changes; None: power decides nothing. matches: what
-        the last plan knew of the nodes' labels; None: nothing.
+        the last plan knew of the nodes' labels; None: nothing. rules: snapshot whose pods' rules about each other are
+        heeded as pods start and stop; None: no pod has any.
         """
         self.nodes = nodes
         self.gpu_type_names = gpu_type_names
@@ -276,6 +279,7 @@ class Packer:
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
         self.filter = NodeFilter(nodes, gpu_type_names, matches)
         self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
+        self.neighbours = None if rules is None else Neighbours.of(rules, self.filter)
 
     @classmethod
     def of(
@@ -287,7 +291,8 @@ class Packer:
         known = snapshot.power
         power = PowerHeadroom(snapshot, known) if known is not None and known.headroom_w else None
         ledger = Ledger.of(snapshot)
-        return cls(snapshot.nodes, snapshot.gpu_type_names, ledger, policy, rank, power=power, matches=matches)
+        nodes, types = snapshot.nodes, snapshot.gpu_type_names
+        return cls(nodes, types, ledger, policy, rank, power=power, matches=matches, rules=snapshot)
 
     def choose(self, shape: PodShape, among: BoolArray | None = None, owner: str = "") -> Choice | None:
         """Cheapest choice for a pod of this shape now; None when it fits nowhere. Changes nothing.
@@ -319,6 +324,8 @@ class Packer:
     def place(self, shape: PodShape, choice: Choice, owner: str = "") -> None:
         """Charges a pod to the result of `choose`."""
         self.ledger.take(shape, choice.node, device_numbers(choice.devices))
+        if self.neighbours is not None:
+            self.neighbours.started(shape, choice.node)
         self.policy.placed(shape, choice.node)
         if self.power is not None:
             self.power.started(shape, owner, choice.node)
@@ -326,6 +333,8 @@ class Packer:
     def remove(self, shape: PodShape, node: int, devices: int, owner: str = "") -> None:
         """Removes a pod that left, or that was placed only to test a plan. devices: the bit mask that it held."""
         self.ledger.give(shape, node, device_numbers(devices))
+        if self.neighbours is not None:
+            self.neighbours.stopped(shape, node)
         self.policy.removed(shape, node)
         if self.power is not None:
             self.power.stopped(shape, owner, node)
@@ -335,8 +344,13 @@ class Packer:
         return self._eligible(self._keys(shape)[1])
 
     def feasible(self, shape: PodShape) -> BoolArray:
-        """Nodes with free resources for a pod of this shape now, regardless of power. Shape (nodes,)."""
-        return self.eligible(shape) & self.ledger.fits(shape)
+        """Nodes where a pod of this shape may start and has room now, regardless of power. Shape (nodes,)."""
+        return self._beside(shape, self.eligible(shape) & self.ledger.fits(shape))
+
+    def _beside(self, shape: PodShape, nodes: BoolArray) -> BoolArray:
+        """Those of these nodes where the rules between pods allow one of this shape."""
+        allowed = None if self.neighbours is None else self.neighbours.allowed(shape)
+        return nodes if allowed is None else nodes & allowed
 
     @property
     def floors(self) -> PowerFloors | None:
@@ -358,6 +372,9 @@ class Packer:
         if not (row.cost < np.inf).any():  # no node has room, so nobody needs to know which ones the pod may use
             return row.cost.copy(), row.devices
         usable = self._eligible(filters) & (ledger.memory_bytes >= shape.memory_bytes)
+        if shape.others:
+            usable &= has_others(shape, ledger.others)
+        usable = self._beside(shape, usable)
         if self.power is not None and shape.gpus:
             usable &= self.power.allowed(shape, row.devices, ledger)
         cost = np.where(usable, row.cost, np.inf)
@@ -393,7 +410,7 @@ class Packer:
 
 def filters_of(shape: PodShape) -> PodShape:
     """Parts of a shape that decide where it may run at all; many shapes share them."""
-    return replace(shape, cpu_milli=0, memory_bytes=0, gpu_milli=0)
+    return replace(shape, cpu_milli=0, memory_bytes=0, gpu_milli=0, beside=ALONE)
 
 
 def content_rank(snapshot: Snapshot, seed: int | None = None) -> IntArray:

@@ -244,12 +244,15 @@ def rows_of(units: Iterable[Unit]) -> frozenset[int]:
 def _alike(draft: PackingDraft, unit: Unit) -> Hashable:
     """Key of units that fail alike: pods of one kind and priority, and gangs of equal content that wait whole.
 
-    Free resources only shrink from one unit to the next unless pods are preempted. Thousands of units that fit nowhere
-    therefore cost no more than one, and leave the work to the units behind them.
+    Free resources only shrink from one unit to the next unless pods are preempted, and a pod that must be near others,
+    or spread with them, is let in only where one of them starts. Thousands of units that fit nowhere therefore cost no
+    more than one, and leave the work to the units behind them.
     """
+    near = draft.packer.neighbours
+    helped = 0 if near is None else sum(near.changes(draft.shape(row)) for row in unit.rows)
     if unit.gang < 0:
-        return (draft.kind(unit.rows[0]), unit.priority)
+        return (draft.kind(unit.rows[0]), unit.priority, helped)
     wanted = draft.snapshot.gangs[unit.gang]
     content = tuple(sorted(Counter(draft.kind(row) for row in unit.rows).items()))
     which = unit.gang if members_running(draft, unit.gang) else -1
-    return (which, wanted.within, wanted.prefer_within, unit.priority, unit.need, content)
+    return (which, wanted.within, wanted.prefer_within, unit.priority, unit.need, content, helped)

@@ -23,6 +23,7 @@ class LiveCluster:
         self._by_kind: dict[str, Cache[Any]] = {
             "Node": self.caches.nodes,
             "Pod": self.caches.pods,
+            "Namespace": self.caches.namespaces,
             **{kind.name: cache for kind, cache in self.caches.own.items()},
             **{kind.called: cache for kind, cache in self.caches.groups.items()},
         }

@@ -218,10 +218,12 @@ def test_a_sandbox_is_said_to_be_ignored_only_where_it_asks_for_gpus(tmp_path: P
 
     said = run("-f", str(written(tmp_path, [gpu_type(), sandbox])), "-o", "json")
     container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    said_of_gpus = run("-f", str(written(tmp_path, [gpu_type(), sandbox])))
+    of_gpus = run("-f", str(written(tmp_path, [gpu_type(), sandbox])), "--fail-on-unplaced")
 
     assert (said.stderr, [each["about"] for each in json.loads(said.stdout)["notes"]]) == ("", [about])
-    assert f"note: {about}: 1 object of this kind ask for GPUs" in said_of_gpus.stderr
+    assert "Sandbox/coder   asks for nvidia.com/gpu: 1; placement does not know" in of_gpus.stdout
+    assert "1 workloads not placed" in of_gpus.stdout
+    assert of_gpus.exit_code == 1
 
 
 def test_bad_input_is_exit_status_2_and_nothing_on_standard_output(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from controller.kube.request import Refusal
 from controller.kube_world.observer import Observer, empty_caches
 from controller.kube_world.reservations import Reservations
 from controller.objects.own_objects import by_object
+from placement.engine.packer import Packer
+from placement.policies.published import BestFit
 from tests.builders.crd_cases import FULL
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, having, node, pod, profile, service
@@ -307,13 +309,32 @@ def test_after_a_bug_the_picture_is_made_anew_from_all_that_is_known() -> None:
     assert names(live) == ["default/a", "default/b"]
 
 
-def test_notes_tell_what_a_plan_does_not_heed() -> None:
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
-    live = LiveCluster([node(gpus=0), pod("a", topologySpreadConstraints=spread), pod("b")])
+def test_notes_tell_what_a_plan_does_not_weigh() -> None:
+    wish = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
+    live = LiveCluster([node(gpus=0), pod("a", topologySpreadConstraints=wish), pod("b")])
 
     notes = live.observer.notes(live.observer.observe())
 
-    assert [(note.about, note.reason.code) for note in notes] == [("Pod/default/a", "SpreadNotHeeded")]
+    assert [(note.about, note.reason.code) for note in notes] == [("Pod/default/a", "PreferencesNotHeeded")]
+
+
+def test_a_namespace_is_known_by_its_labels_as_they_are_now() -> None:
+    of_team = {"labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "x"}}}
+    term = {"topologyKey": "kubernetes.io/hostname", **of_team}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    there, host = pod("there", 0, on="n1"), node(gpus=0)
+    there["metadata"]["namespace"] = "other"
+    host["metadata"]["labels"] = {"kubernetes.io/hostname": "n1"}
+    live = LiveCluster([host, there, pod("p", 0, affinity=apart)])
+
+    def allowed() -> bool:
+        snapshot = live.observer.observe()
+        shape = snapshot.pods.shapes[snapshot.pods.shape[snapshot.pods.names.row("default/p")]]
+        return bool(Packer.of(snapshot, BestFit()).feasible(shape)[0])
+
+    assert allowed()
+    live.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other", "labels": {"team": "x"}}})
+    assert not allowed()
 
 
 def test_stored_objects_are_what_an_api_server_keeps() -> None:

@@ -67,17 +67,6 @@ def test_where_anybody_may_write_annotations_a_leader_believes_what_it_promised_
     assert reservations.is_placed_here("uid-ns/forged")
 
 
-def test_a_pod_whose_affinity_is_not_heeded_is_not_planned_and_says_why() -> None:
-    """Sent to a node that its affinity excludes, it could go nowhere else, and would hold its devices for ever."""
-    seen = fake_view(world([node("a", gpus=2)], [pod("ns/choosy", gpus=1), pod("ns/p", gpus=1)]))
-    seen.pods["ns/choosy"] = replace(seen.pods["ns/choosy"], needs_affinity=True)
-
-    snapshot = view_of(seen).snapshot()
-
-    assert list(snapshot.pods.names) == ["ns/p"]
-    assert [(each.pod, each.code) for each in snapshot.left_out] == [("ns/choosy", "PodAffinityNotHeeded")]
-
-
 def test_pods_past_the_quota_of_their_namespace_are_not_planned_and_say_why() -> None:
     """What is on its way counts like what runs: a share of a device, too, of which Kubernetes counts nothing."""
     pods = [

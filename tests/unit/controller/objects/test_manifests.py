@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from controller.objects.manifests import Manifests, read_manifests
+from controller.objects.manifests import read_manifests
 from tests.builders.manifests import OURS, gang, gpu_type, having, node, pod, profile, service, written
 
 
@@ -67,13 +67,92 @@ def test_objects_of_other_programs_are_passed_over_with_a_note(tmp_path: Path) -
     assert (note.about, note.reason.figures) == ("ConfigMap (v1)", {"objects": 2})
 
 
-def test_what_goes_with_our_objects_is_passed_over_without_a_word(tmp_path: Path) -> None:
-    """The API server writes the number of a pod's class into the pod."""
-    file = written(
-        tmp_path, [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "x"}}]
-    )
+def priority_class(name: str, value: object, **fields: object) -> dict[str, object]:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
+            **fields}  # fmt: skip
 
-    assert read_manifests([str(file)]) == Manifests()
+
+def test_a_pod_has_the_priority_of_its_class_or_of_the_default_one(tmp_path: Path) -> None:
+    classes = [
+        priority_class("high", 1000, preemptionPolicy="Never"),
+        priority_class("usual", 7, globalDefault=True),
+        priority_class("other", 9, globalDefault=True),  # of two defaults the lower one counts
+    ]
+    pods = [pod("named"), pod("silent"), pod("written"), pod("unknown")]
+    pods[0]["spec"]["priorityClassName"] = pods[2]["spec"]["priorityClassName"] = "high"
+    pods[2]["spec"]["priority"] = 3
+    pods[3]["spec"]["priorityClassName"] = "gone"
+
+    read = read_manifests([str(written(tmp_path, [*pods, *classes]))])
+
+    found = {each.name.partition("/")[2]: (each.object.spec.priority, each.object.spec.preemption_policy)
+             for each in read.pods}  # fmt: skip
+    assert found == {
+        "named": (1000, "Never"),
+        "silent": (7, "PreemptLowerPriority"),
+        "written": (3, ""),
+        "unknown": (None, ""),
+    }
+
+
+def test_pods_of_a_template_have_the_priority_of_its_class(tmp_path: Path) -> None:
+    spec = {**pod()["spec"], "priorityClassName": "high"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
+
+    read = read_manifests([str(written(tmp_path, [node(), job, priority_class("high", 50)]))])
+
+    assert [each.object.spec.priority for each in read.pods] == [50]
+
+
+def test_a_class_without_a_number_is_a_mistake(tmp_path: Path) -> None:
+    (said,) = mistakes(tmp_path, priority_class("odd", "much"))
+
+    assert "PriorityClass/odd, value: is 'much'" in said
+
+
+def test_an_object_without_a_name_gets_one_from_its_place(tmp_path: Path) -> None:
+    """kubectl create has the API server name it; a plan of the same files names it alike each time."""
+    unnamed = having(pod(), "metadata", {"generateName": "train-"})
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "x" * 80}, "spec": {
+        "template": {"spec": pod()["spec"]}}}  # fmt: skip
+
+    read = read_manifests([str(written(tmp_path, [node(), unnamed, unnamed, job]))])
+
+    assert [each.name for each in read.pods] == [
+        "default/train-00001",
+        "default/train-00002",
+        f"default/{'x' * 58}00001-0",
+    ]
+
+
+def test_a_workload_of_which_no_pod_is_planned_is_left_out_with_what_it_asks_for(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"habana.ai/gaudi": 8}}}]}}
+    cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "ml"},
+            "spec": {"jobTemplate": {"spec": {"template": template}}}}  # fmt: skip
+    held = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+            "spec": {"suspend": True, "template": template}}  # fmt: skip
+    plain = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {}}
+
+    without_nodes = read_manifests([str(written(tmp_path, [cron, held, plain]))])
+    with_nodes = read_manifests([str(written(tmp_path, [node(), cron, held, plain]))])
+
+    assert [(e.kind, e.pod, e.code) for e in with_nodes.unread] == [
+        ("CronJob", "ml/nightly", "KindNotRead"),
+        ("Job", "j", "Suspended"),
+    ]
+    assert "asks for habana.ai/gaudi: 8" in with_nodes.unread[0].words
+    assert [each.code for each in without_nodes.unread] == ["KindNotRead", "NoNodes"]
+
+
+def test_kinds_that_decide_where_pods_go_are_kept_as_they_are_written(tmp_path: Path) -> None:
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {"x": None}}
+
+    read = read_manifests([str(written(tmp_path, [claim]))])
+
+    assert [(each.name, each.content["spec"]) for each in read.beside("PersistentVolumeClaim")] == [
+        ("default/data", {})
+    ]
+    assert read.notes == ()
 
 
 def test_all_mistakes_in_all_files_are_named_at_once(tmp_path: Path) -> None:

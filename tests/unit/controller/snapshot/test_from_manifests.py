@@ -427,28 +427,46 @@ def test_a_gang_that_misses_members_is_noted(tmp_path: Path) -> None:
     assert codes(seen) == ["GangIncomplete Gang/default/train"]
 
 
-def test_conditions_that_are_not_heeded_are_noted_for_pending_pods(tmp_path: Path) -> None:
-    term = [{"topologyKey": "kubernetes.io/hostname"}]
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
-    fast = [{"resources": {"limits": {"rdma/hca": 1}}}]
+def test_wishes_that_are_not_weighed_are_noted_for_pending_pods(tmp_path: Path) -> None:
+    wish = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
 
     seen = observed(
         tmp_path,
         node(gpus=0),
-        pod("a", affinity=affinity),
-        pod("b", topologySpreadConstraints=spread),
-        pod("c", containers=fast),
-        pod("d", priorityClassName="gold"),
-        pod("e", affinity=affinity, on="n1"),
+        pod("a", 0, affinity=wish),
+        pod("b", 0, topologySpreadConstraints=spread),
+        pod("d", 0, priorityClassName="gold"),
+        pod("e", 0, affinity=wish, on="n1"),
     )
 
-    assert sorted(codes(seen)) == [
-        "PodAffinityNotHeeded Pod/default/a",
-        "PriorityUnresolved Pod/default/d",
-        "ResourceNotHeeded Pod/default/c",
-        "SpreadNotHeeded Pod/default/b",
-    ]
+    assert sorted(codes(seen)) == ["PreferencesNotHeeded Pod/default/a and 1 more", "PriorityUnresolved Pod/default/d"]
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "said"),
+    [
+        ("SchedulingGated", {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, "kueue.x-k8s.io/admission"),
+        (
+            "NotUnderstood",
+            {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+            "spec.resourceClaims",
+        ),
+        (
+            "NotUnderstood",
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "Sometimes"}]},
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable",
+        ),
+    ],
+)
+def test_a_hard_demand_that_no_rule_knows_is_said_and_the_pod_not_placed(
+    tmp_path: Path, code: str, more: dict[str, Any], said: str
+) -> None:
+    seen = observed(tmp_path, node(gpus=0), pod("a", 0, **more), pod("b", 0)).snapshot
+
+    assert list(seen.pods.names) == ["default/b"]
+    assert [(each.pod, each.code) for each in seen.left_out] == [("default/a", code)]
+    assert said in seen.left_out[0].words
 
 
 @pytest.mark.parametrize(
@@ -456,7 +474,6 @@ def test_conditions_that_are_not_heeded_are_noted_for_pending_pods(tmp_path: Pat
     [
         ("ShareNotHeeded", {"annotations": {"gpu-fraction": "0.5"}}),
         ("ShareNotHeeded", {"annotations": {"gpu-memory": "2000"}}),
-        ("ClaimNotHeeded", {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}),
     ],
 )
 def test_gpus_that_a_pod_asks_for_in_another_way_are_noted(tmp_path: Path, note: str, more: dict[str, Any]) -> None:
@@ -500,7 +517,7 @@ def test_a_running_pod_holds_what_its_containers_request_whatever_its_annotation
 
 
 def test_a_running_pod_with_unreadable_requests_holds_every_device_of_its_node() -> None:
-    huge = having(pod("p1", gpus=0, on="n1"), "spec.containers.0.resources.requests", {"cpu": "9" * 30 + "Ei"})
+    huge = having(pod("p1", gpus=0, on="n1"), "spec.containers.0.resources.requests", {"cpu": "some"})
     cluster = LiveCluster([gpu_type(), node(gpus=4), huge])
 
     assert device_numbers(int(cluster.observer.observe().pods.devices[0])) == (0, 1, 2, 3)
@@ -513,3 +530,45 @@ def test_a_gang_raises_no_pod_above_its_own_priority(tmp_path: Path) -> None:
         spec = {} if own is None else {"priority": own}
         (seen,) = observed(tmp_path, node(gpus=8), gang(min_members=1, **spec), member).snapshot.gangs
         assert seen.priority == counted
+
+
+def of_cluster(obj: Object) -> Object:
+    """The object as an API server prints it."""
+    return having(obj, "metadata.uid", "1")
+
+
+def test_an_odd_object_of_a_cluster_costs_itself_alone(tmp_path: Path) -> None:
+    """In a file that somebody writes, the same is a mistake that stops the plan, so that it is corrected."""
+    odd = having(pod("odd", 0), "metadata.annotations", {"tonnage.dev/gpu-milli": "half"})
+    terms = [{"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    later = having(pod("later", 1), "spec.affinity", {"nodeAffinity": required})
+    lost = having(pod("lost", 1), "metadata.labels", {"tonnage.dev/gang": "deleted"})
+
+    seen = observed(tmp_path, gpu_type(), node(), pod("well", 1), *map(of_cluster, (odd, later, lost)))
+
+    assert list(seen.snapshot.pods.names) == ["default/well"]
+    assert sorted((each.pod, each.code) for each in seen.snapshot.left_out) == [
+        ("default/later", "NotUnderstood"),
+        ("default/lost", "GangMissing"),
+        ("default/odd", "NotUnderstood"),
+    ]
+    assert {note.reason.code for note in seen.notes} == {"LeftOut"}
+    assert "is 'half'" in mistakes(tmp_path, gpu_type(), node(), odd)[0]
+
+
+def test_a_pod_that_ran_on_a_node_that_is_gone_holds_nothing(tmp_path: Path) -> None:
+    gone = having(pod("r", 8, on="gone"), "status", {"phase": "Running"})
+
+    seen = observed(tmp_path, gpu_type(), node(), gone)
+
+    assert (len(seen.snapshot.pods), [note.reason.code for note in seen.notes]) == (0, ["LeftOut"])
+
+
+def test_a_request_beyond_all_numbers_fits_nowhere_and_stops_no_plan(tmp_path: Path) -> None:
+    """The API server admits it."""
+    absurd = having(pod("absurd"), "spec.containers.0.resources.requests", {"memory": "50E", "cpu": "9" * 30 + "Ei"})
+
+    (shape,) = observed(tmp_path, node(), absurd).snapshot.pods.shapes
+
+    assert (shape.memory_bytes, shape.cpu_milli) == (2**50, 2**50)

@@ -50,3 +50,12 @@ def test_a_released_pod_is_of_its_former_shape_and_of_its_node_alone(
 @pytest.mark.parametrize("spec", [{"schedulingGates": GATES}, {"schedulerName": "tonnage"}])
 def test_a_pod_that_still_waits_is_tied_by_nobody_else(spec: dict[str, Any]) -> None:
     assert row_of({**affinity({"matchFields": [A_NODE]}), **spec}, node="a").matches_node_names
+
+
+def test_a_released_pod_spreads_over_the_domains_that_it_could_choose_from() -> None:
+    spread = {"topologySpreadConstraints": [{"topologyKey": "zone", "labelSelector": {}}]}
+    before = row_of({**affinity({"matchExpressions": [SSD]}), **spread, "schedulingGates": GATES})
+    after = row_of({**affinity({"matchExpressions": [SSD], "matchFields": [A_NODE]}), **spread}, node="a")
+
+    assert before.shape.beside.rules
+    assert after.shape.beside == before.shape.beside

@@ -1,0 +1,43 @@
+"""What an object of any kind asks for of accelerators, wherever in it there are containers or a pod template."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_RESOURCES = ("limits", "requests")
+_BARE = re.compile(r"gpus?|(tonnage\.dev/)?gpu-(milli|fraction|memory)")
+"""Names of GPUs without a domain, as serving frameworks write them, and of shares of one, as annotations and as
+resources."""
+
+
+def is_accelerator(resource: str) -> bool:
+    """Whether a resource is a device of a node: any name with a domain that is not Kubernetes' own, or a GPU's."""
+    domain, has_domain, _ = resource.partition("/")
+    is_own = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+    return bool(has_domain and not is_own) or _BARE.fullmatch(resource) is not None
+
+
+def accelerators_in(content: Mapping[str, Any]) -> dict[str, str]:
+    """Accelerators that containers in an object ask for: resource → amount, as it is first written, sorted.
+
+    Resources count where they are limits or requests of something that is called resources (of a container, of a pod,
+    of a worker). A share of a GPU in an annotation counts, and a claim of devices, by its name. What the object's
+    status says, what it limits (a quota, a pool of nodes) and what it selects nodes by is no request.
+    """
+    found: dict[str, str] = {}
+    stack: list[tuple[str, str, Any]] = [("", key, value) for key, value in content.items() if key != "status"]
+    while stack:
+        within, key, value = stack.pop()
+        if isinstance(value, list):
+            if key == "resourceClaims" and value:
+                found.setdefault("resourceClaims", str(len(value)))
+            stack.extend((within, key, each) for each in value)
+        elif isinstance(value, Mapping):
+            if key in _RESOURCES and "resource" in within.lower():
+                for name, amount in value.items():
+                    if is_accelerator(str(name)) and str(amount) not in ("0", "", "None"):
+                        found.setdefault(str(name), str(amount))
+            elif key == "annotations":
+                found |= {name: str(amount) for name, amount in value.items() if _BARE.fullmatch(str(name))}
+            stack.extend((key, str(name), each) for name, each in value.items())
+    return dict(sorted(found.items()))

@@ -1,0 +1,67 @@
+"""Priorities of pods in files, as the admission of Kubernetes writes them into pods: from PriorityClasses."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+
+from cluster.errors import Mistake
+from controller.api.structs import Pod
+from controller.objects.documents import Document
+from controller.objects.read import Read
+
+
+class ClassObject(Protocol):
+    """PriorityClass (scheduling.k8s.io/v1) as it is written."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def content(self) -> Mapping[str, Any]: ...
+
+    @property
+    def document(self) -> Document: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    value: int
+    preemption_policy: str
+
+
+def with_priorities(
+    read: Iterable[Read[Any]], written: Iterable[ClassObject], mistakes: list[Mistake]
+) -> list[Read[Any]]:
+    """The objects, where pods without a priority have that of their class, or of the class that is the default.
+
+    A class that cannot be read is a mistake. Of several defaults the lowest counts.
+    Source: Kubernetes documentation, "Pod Priority and Preemption"; its admission plugin Priority.
+    """
+    classes: dict[str, _Class] = {}
+    defaults: list[_Class] = []
+    for each in written:
+        value = each.content.get("value", 0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            place = each.document.place(f"PriorityClass/{each.name}", ("value",))
+            mistakes.append(Mistake(place, f"is {value!r}", "write a whole number"))
+            continue
+        made = classes[each.name] = _Class(value, str(each.content.get("preemptionPolicy") or "PreemptLowerPriority"))
+        defaults += [made] if each.content.get("globalDefault") is True else []
+    if not classes:
+        return list(read)
+    default = min(defaults, key=lambda each: each.value, default=None)
+
+    def resolved(one: Read[Any]) -> Read[Any]:
+        if not isinstance(one.object, Pod) or one.object.spec.priority is not None:
+            return one
+        spec = one.object.spec
+        found = classes.get(spec.priority_class_name) if spec.priority_class_name else default
+        if found is None:
+            return one
+        policy = spec.preemption_policy or found.preemption_policy
+        spec = msgspec.structs.replace(spec, priority=found.value, preemption_policy=policy)
+        return replace(one, object=msgspec.structs.replace(one.object, spec=spec))
+
+    return [resolved(each) for each in read]

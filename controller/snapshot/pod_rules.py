@@ -1,0 +1,165 @@
+"""What a pod asks of other pods: affinity, anti-affinity, spread and host ports, as kube-scheduler reads them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+from cluster.nodes import meets
+from cluster.workloads import Beside, Crowd, HostPort, Operator, PodRule, PodShape, Requirement, Terms
+from controller.api.structs import LabelSelector, Pod, PodAffinityTerm, SpreadConstraint
+from controller.snapshot.nodes import MOST_TERMS
+
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+"""Operators of a label selector."""
+MOST_RULES = 64
+"""Maximum number of rules about other pods. Charts write one or two."""
+
+
+class NotUnderstoodError(ValueError):
+    """Error for a hard demand of a pod that no rule here knows: the pod is not placed."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        """path: field of the pod, such as `spec.volumes[0].rbd`."""
+        super().__init__(f"{path} {problem}")
+
+
+def beside_of(pod: Pod, terms: Terms) -> Beside:
+    """The pod's rules about other pods, and its host ports. terms: its own node terms. Raises NotUnderstoodError."""
+    spec, labels, namespace = pod.spec, pod.metadata.labels, pod.metadata.namespace
+    rules = list[PodRule]()
+    for n, constraint in enumerate(spec.topology_spread_constraints):
+        if constraint.when_unsatisfiable != "ScheduleAnyway":
+            path = f"spec.topologySpreadConstraints[{n}]"
+            rules.append(_spread(constraint, path, labels, namespace, terms))
+    for kind, affinity in (("near", spec.affinity.pod_affinity), ("apart", spec.affinity.pod_anti_affinity)):
+        for n, term in enumerate(affinity.required):
+            field = "podAffinity" if kind == "near" else "podAntiAffinity"
+            path = f"spec.affinity.{field}.requiredDuringSchedulingIgnoredDuringExecution[{n}]"
+            crowd = _crowd(term, path, labels, namespace)
+            rules.append(PodRule("near" if kind == "near" else "apart", crowd, term.topology_key))
+    count = sum(len(each.values) + 1 for rule in rules for each in rule.crowd.labels or ())
+    if len(rules) > MOST_RULES or count > MOST_TERMS:
+        problem = f"has {len(rules)} rules about other pods with {count} requirements and values; "
+        raise NotUnderstoodError("spec", problem + f"{MOST_RULES} and {MOST_TERMS} are read at most")
+    return Beside(rules=tuple(dict.fromkeys(rules)), ports=tuple(sorted(set(_ports(pod)))))
+
+
+def _ports(pod: Pod) -> Iterator[HostPort]:
+    spec = pod.spec
+    for container in (*spec.containers, *(each for each in spec.init_containers if each.is_sidecar)):
+        for port in container.ports:
+            # Of a pod on the node's network, the API server writes the host port that is missing.
+            if number := port.host_port or (port.container_port if spec.host_network else 0):
+                yield HostPort(number, port.protocol or "TCP", port.host_ip or HostPort(0).address)
+
+
+def _spread(
+    constraint: SpreadConstraint, path: str, labels: Mapping[str, str], namespace: str, terms: Terms
+) -> PodRule:
+    if constraint.when_unsatisfiable != "DoNotSchedule":
+        raise NotUnderstoodError(f"{path}.whenUnsatisfiable", f"is {constraint.when_unsatisfiable!r}")
+    for name, policy in (
+        ("nodeAffinityPolicy", constraint.node_affinity_policy),
+        ("nodeTaintsPolicy", constraint.node_taints_policy),
+    ):
+        if policy not in ("Honor", "Ignore"):
+            raise NotUnderstoodError(f"{path}.{name}", f"is {policy!r}")
+    selected = _selected(constraint.label_selector, f"{path}.labelSelector")
+    return PodRule(
+        "spread",
+        Crowd(
+            namespaces=(namespace,),
+            labels=_with_keys(selected, constraint.match_label_keys, "In", labels),
+            leaves_out_ending=True,
+        ),
+        constraint.topology_key,
+        constraint.max_skew,
+        constraint.min_domains or 1,
+        terms if constraint.node_affinity_policy == "Honor" else (),
+        constraint.node_taints_policy == "Honor",
+    )
+
+
+def _crowd(term: PodAffinityTerm, path: str, labels: Mapping[str, str], namespace: str) -> Crowd:
+    selected = _selected(term.label_selector, f"{path}.labelSelector")
+    selected = _with_keys(selected, term.match_label_keys, "In", labels)
+    others, named = term.namespace_selector, tuple(sorted(set(term.namespaces)))
+    return Crowd(
+        namespaces=named or (() if others is not None else (namespace,)),
+        namespace_labels=None if others is None else _selected(others, f"{path}.namespaceSelector"),
+        labels=_with_keys(selected, term.mismatch_label_keys, "NotIn", labels),
+    )
+
+
+def _selected(selector: LabelSelector | None, path: str) -> tuple[Requirement, ...] | None:
+    """Requirements of a label selector; None where it is missing, which selects nothing."""
+    if selector is None:
+        return None
+    found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
+    for each in selector.match_expressions:
+        if each.operator not in _OPERATORS:
+            raise NotUnderstoodError(f"{path}.matchExpressions", f"uses the operator {each.operator!r}")
+        found.add(Requirement(each.key, cast(Operator, each.operator), tuple(sorted(set(each.values)))))
+    return _ordered(found)
+
+
+def _with_keys(
+    selected: tuple[Requirement, ...] | None, keys: Iterable[str], operator: Operator, labels: Mapping[str, str]
+) -> tuple[Requirement, ...] | None:
+    """The requirements with the pod's own values of these labels, as the API server merges them; twice is as once."""
+    if selected is None:
+        return None
+    return _ordered({*selected, *(Requirement(key, operator, (labels[key],)) for key in keys if key in labels)})
+
+
+def _ordered(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    return tuple(sorted(requirements, key=lambda each: (each.key, each.operator, each.values)))
+
+
+Marks = tuple[str, tuple[tuple[str, str], ...], bool]
+"""Namespace and sorted labels of a pod, and whether it is being deleted: what decides to which crowds it belongs."""
+
+
+class Membership:
+    """Crowds in use and who belongs to them; what was found is kept while crowds and namespaces stay the same."""
+
+    def __init__(self, namespaces: Mapping[str, Mapping[str, str]], crowds: tuple[Crowd, ...]) -> None:
+        """namespaces: labels of each namespace; one that is missing has its name's label alone."""
+        self.namespaces, self.crowds = namespaces, crowds
+        self._by_pair: dict[tuple[str, str], list[Crowd]] = {}
+        """Crowds by a label and a value of which their members must have one; those without such a label under ""."""
+        for crowd in crowds:
+            if crowd.labels is None:
+                continue
+            needed = next((each for each in crowd.labels if each.operator == "In"), None)
+            for pair in [(needed.key, value) for value in needed.values] if needed else [("", "")]:
+                self._by_pair.setdefault(pair, []).append(crowd)
+        self._known: dict[Marks, tuple[Crowd, ...]] = {}
+
+    def of(self, marks: Marks) -> tuple[Crowd, ...]:
+        """Crowds that a pod with these marks belongs to, in the order of `crowds`."""
+        if marks not in self._known:
+            namespace, labels, is_ending = marks
+            own = dict(labels)
+            likely = [each for pair in (*labels, ("", "")) for each in self._by_pair.get(pair, ())]
+            found = [
+                crowd
+                for crowd in likely
+                if not (is_ending and crowd.leaves_out_ending)
+                and self._is_within(namespace, crowd)
+                and all(meets(own, each) for each in crowd.labels or ())
+            ]
+            self._known[marks] = tuple(sorted(dict.fromkeys(found), key=repr))
+        return self._known[marks]
+
+    def _is_within(self, namespace: str, crowd: Crowd) -> bool:
+        if namespace in crowd.namespaces:
+            return True
+        if crowd.namespace_labels is None:
+            return False
+        labels = self.namespaces.get(namespace, {"kubernetes.io/metadata.name": namespace})
+        return all(meets(labels, each) for each in crowd.namespace_labels)
+
+
+def crowds_of(shapes: Iterable[PodShape]) -> tuple[Crowd, ...]:
+    """Crowds that the rules of these shapes name, each once."""
+    return tuple(dict.fromkeys(rule.crowd for shape in shapes for rule in shape.beside.rules))

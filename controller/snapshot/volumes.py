@@ -1,0 +1,580 @@
+"""Where the volumes of a pod let it run, as kube-scheduler's filters have it, and what it attaches to its node.
+
+The filters are VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits. A claim that Kubernetes has not
+looked at yet, as in files that are to be applied, is read as it will be bound. CSIStorageCapacity is not counted.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import get_args
+
+import numpy as np
+
+from cluster.arrays import IntArray
+from cluster.nodes import NODE_NAME_FIELD, LabelMatches, Labels, meets
+from cluster.plans import Reason
+from cluster.workloads import Operator, Requirement, Terms
+from controller.api import notation, storage
+from controller.api.structs import (
+    Affinity,
+    Amount,
+    LabelSelector,
+    NodeAffinity,
+    NodeConstraints,
+    NodeSelector,
+    SelectorTerm,
+    Volume,
+)
+from controller.objects.documents import dotted
+from controller.snapshot.node_terms import MOST_ALTERNATIVES, NOWHERE, either, joined
+from controller.snapshot.nodes import terms_of
+
+_STABLE = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels of zones and regions by their older names. Source: kube-scheduler, VolumeZone."""
+ZONE_LABELS = (*_STABLE, *_STABLE.values())
+_MIGRATED = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+}
+"""CSI driver that serves the volumes of a driver in Kubernetes itself, by provisioner. Source: csi-translation-lib."""
+_INLINE = {
+    "gce_persistent_disk": "gcePersistentDisk",
+    "aws_elastic_block_store": "awsElasticBlockStore",
+    "azure_disk": "azureDisk",
+    "cinder": "cinder",
+    "rbd": "rbd",
+    "iscsi": "iscsi",
+}
+"""Volumes in a pod itself that kube-scheduler compares with those of other pods; no cluster of today needs them."""
+
+MOST_OFFERS = 2_048
+"""Available volumes that are looked at for one claim, the smallest first. Chosen: a volume on each of 2,048 nodes."""
+NO_LIMIT = np.iinfo(np.int64).max
+"""Volumes on a node whose driver has no limit there."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeNeeds:
+    """What the volumes of a pod ask of its node and of other pods."""
+
+    terms: Terms = ()
+    """Alternatives of which its node must meet one; none: any node. Of a running pod they were met."""
+    claims: tuple[str, ...] = ()
+    """What one pod at a time may use: claims (`namespace/name`), and a volume that several claims wait for."""
+    volumes: tuple[tuple[str, str], ...] = ()
+    """Driver and handle of each volume whose number on a node is limited, see `VolumeIndex.limits`."""
+    problem: Reason | None = None
+    """Why it can start nowhere yet, with the field's path."""
+
+
+NO_NEEDS = VolumeNeeds()
+Why = tuple[str, str]
+"""(code, words) of a problem with a claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """What a claim asks of a volume: the claims that ask for the same may have each other's."""
+
+    storage_class: str
+    size: Decimal
+    mode: str
+    access_modes: tuple[str, ...]
+    labels: tuple[Requirement, ...]
+
+    @property
+    def driver(self) -> str:
+        """Stands for a driver: the available volumes on a node limit the claims that can be served there."""
+        return f"available volumes: {self}"
+
+    def is_met_by(self, volume: storage.VolumeObject) -> bool:
+        return (
+            self.may_keep(volume)
+            and set(self.access_modes) <= set(volume.spec.access_modes)
+            and all(meets(volume.metadata.labels, each) for each in self.labels)
+        )
+
+    def may_keep(self, volume: storage.VolumeObject) -> bool:
+        """Whether a volume that names the claim may serve it."""
+        spec = volume.spec
+        is_alike = volume.storage_class == self.storage_class and spec.volume_mode == self.mode
+        return is_alike and _size(spec.capacity) >= self.size and volume.metadata.deletion_timestamp is None
+
+
+@dataclass(frozen=True, slots=True)
+class _OfClaim:
+    """What one claim asks of its pods' nodes."""
+
+    terms: Terms = ()
+    zones: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Labels of zone and region of its volume, with the values that serve it."""
+    claims: tuple[str, ...] = ()
+    volumes: tuple[tuple[str, str], ...] = ()
+    problem: Why | None = None
+    waits: bool = False
+    """Whether it is bound only after a node has been chosen, which is kube-scheduler's doing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What was found for a claim, and from what."""
+
+    volume: storage.VolumeObject | None
+    epochs: tuple[int, int]
+    found: _OfClaim
+    alone: VolumeNeeds
+    """Needs of a pod without other claims."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offers:
+    """Available volumes that meet a want, the smallest first."""
+
+    volumes: tuple[storage.VolumeObject, ...]
+    terms: Terms
+    """Nodes on which one can be used."""
+
+
+@dataclass(slots=True, eq=False)
+class _Class:
+    """What is there of one storage class, also where there is no such object."""
+
+    free: set[str] = field(default_factory=set)
+    """Available volumes that are kept for no claim."""
+    waiting: defaultdict[_Want, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Claims without a volume, by what they want."""
+    epoch: int = 0
+    """Rises with each change."""
+    offers: dict[_Want, _Offers] = field(default_factory=dict)
+    """By want, of this epoch."""
+
+    def change(self) -> None:
+        self.epoch += 1
+        self.offers.clear()
+
+
+class VolumeIndex:
+    """Claims, volumes, storage classes and CSI nodes of a cluster, and what they ask of pods that use them."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Rises with each change, after which `needs` and `limits` may answer anew."""
+        self._claims: dict[str, storage.VolumeClaimObject] = {}
+        self._wants: dict[str, _Want] = {}
+        """What each claim without a volume wants."""
+        self._volumes: dict[str, storage.VolumeObject] = {}
+        self._nodes: dict[str, Terms | None] = {}
+        """Nodes on which a volume can be used, as far as asked for."""
+        self._objects: dict[str, storage.StorageClass] = {}
+        self._csi_nodes: dict[str, storage.CsiNode] = {}
+        self._classes: defaultdict[str, _Class] = defaultdict(_Class)
+        self._kept: defaultdict[str, set[str]] = defaultdict(set)
+        """Volumes that name a claim, by it."""
+        self._default_class = ""
+        """Class of the claims in files that name none."""
+        self._epoch = 0
+        """Rises when the CSI nodes change."""
+        self._limited: tuple[int, frozenset[str]] = (0, frozenset())
+        """Drivers that have a limit on some node, as of this epoch."""
+        self._known: dict[str, _Known] = {}
+
+    def put_claim(self, claim: storage.VolumeClaimObject) -> None:
+        self.remove_claim(claim.name)
+        self._claims[claim.name] = claim
+        if not claim.spec.volume_name and claim.metadata.deletion_timestamp is None:
+            want = self._wants[claim.name] = self._want(claim)
+            of = self._classes[want.storage_class]
+            of.waiting[want].add(claim.name)
+            of.change()
+
+    def remove_claim(self, name: str) -> None:
+        self.version += 1
+        self._claims.pop(name, None)
+        self._known.pop(name, None)
+        want = self._wants.pop(name, None)
+        if want is not None:
+            of = self._classes[want.storage_class]
+            of.waiting[want].discard(name)
+            if not of.waiting[want]:
+                del of.waiting[want]
+            of.change()
+
+    def put_volume(self, volume: storage.VolumeObject) -> None:
+        name, reference = volume.metadata.name, volume.spec.claim_ref
+        self.remove_volume(name)
+        self._volumes[name] = volume
+        of = self._classes[volume.storage_class]
+        if reference is not None:
+            self._kept[f"{reference.namespace}/{reference.name}"].add(name)
+        elif volume.status.phase in ("", "Available"):
+            of.free.add(name)
+        of.change()
+
+    def remove_volume(self, name: str) -> None:
+        self.version += 1
+        before = self._volumes.pop(name, None)
+        if before is None:
+            return
+        self._nodes.pop(name, None)
+        of, reference = self._classes[before.storage_class], before.spec.claim_ref
+        of.free.discard(name)
+        if reference is not None:
+            claim = f"{reference.namespace}/{reference.name}"
+            self._kept[claim].discard(name)
+            if not self._kept[claim]:
+                del self._kept[claim]
+        of.change()
+
+    def put_storage_class(self, storage_class: storage.StorageClass) -> None:
+        self._objects[storage_class.metadata.name] = storage_class
+        self._class_changed(storage_class.metadata.name)
+
+    def remove_storage_class(self, name: str) -> None:
+        self._objects.pop(name, None)
+        self._class_changed(name)
+
+    def _class_changed(self, name: str) -> None:
+        self.version += 1
+        self._classes[name].change()
+        marked = [n for n, each in self._objects.items() if each.metadata.annotations.is_default_class == "true"]
+        default = min(marked, default="")
+        if default != self._default_class:
+            self._default_class = default
+            for claim in [self._claims[each] for each in self._wants]:
+                if claim.storage_class is None:
+                    self.put_claim(claim)
+
+    def put_csi_node(self, node: storage.CsiNode) -> None:
+        self._csi_nodes[node.metadata.name] = node
+        self._limits_changed()
+
+    def remove_csi_node(self, name: str) -> None:
+        self._csi_nodes.pop(name, None)
+        self._limits_changed()
+
+    def _limits_changed(self) -> None:
+        self.version += 1
+        self._epoch += 1
+
+    def limits(self, names: Sequence[str], labels: tuple[Labels, ...]) -> dict[str, IntArray]:
+        """Most volumes of each driver on the nodes of these names and labels, as `NodeTable.volume_limits`.
+
+        The volumes of a class that provisions none stand for a driver, too: each node has as many as are available.
+        """
+        limited = sorted(self._drivers())
+        found = {driver: np.full(len(names), NO_LIMIT, dtype=np.int64) for driver in limited}
+        for row, name in enumerate(names):
+            node = self._csi_nodes.get(name)
+            for driver in node.spec.drivers if node is not None else ():
+                if driver.allocatable.count is not None:
+                    found[driver.name][row] = driver.allocatable.count
+        matches = LabelMatches(labels)
+        for name, of in sorted(self._classes.items()):
+            if not self._provisions(name):
+                for want in of.waiting:
+                    each = (self._usable_on(volume) for volume in self._offers(want).volumes)
+                    usable = Counter(terms for terms in each if terms is not None)
+                    found[want.driver] = _reachable(usable, labels, matches)
+        return found
+
+    def needs(
+        self, namespace: str, pod: str, volumes: Sequence[Volume], *, uid: str = "", binds: bool = False
+    ) -> VolumeNeeds:
+        """What the volumes of a pod ask of its node.
+
+        uid: of the pod; empty: not known. binds: whether Tonnage binds the pod itself, so that kube-scheduler does not
+        bind its claims.
+        """
+        found: list[_OfClaim] = []
+        problem: Reason | None = None
+        alone = NO_NEEDS
+        for number, volume in enumerate(volumes):
+            known, path = self._of_volume(namespace, pod, uid, volume)
+            if known is None:
+                continue
+            why = known.found.problem
+            if why is None and known.found.waits and binds:
+                words = "its claim is bound by kube-scheduler with the pod, which Tonnage binds itself: use mode gate"
+                why = ("ClaimNotBound", words)
+            if why is not None and problem is None:
+                problem = Reason(why[0], f"{dotted(('spec', 'volumes', number, *path))}: {why[1]}")
+            found.append(known.found)
+            alone = known.alone
+        together = alone if len(found) < 2 else _needs_of(found)
+        return together if problem is None else replace(together, problem=problem)
+
+    def _of_volume(self, namespace: str, pod: str, uid: str, volume: Volume) -> tuple[_Known | None, tuple[str, ...]]:
+        """What a volume of a pod asks, None: nothing; and the path of its field in the volume."""
+        for attribute, written in _INLINE.items():
+            if getattr(volume, attribute) is not None:
+                return _unknown("NotUnderstood", "is not understood: use a PersistentVolumeClaim"), (written,)
+        if volume.persistent_volume_claim is not None:
+            name = f"{namespace}/{volume.persistent_volume_claim.claim_name}"
+            return self._of_claim(name), ("persistentVolumeClaim", "claimName")
+        if volume.ephemeral is None:
+            return None, ()
+        name = f"{namespace}/{pod}-{volume.name}"
+        claim = self._claims.get(name)
+        if claim is not None and not any(
+            owner.controller and owner.kind == "Pod" and owner.name == pod and (not uid or owner.uid in ("", uid))
+            for owner in claim.metadata.owner_references
+        ):
+            return _unknown("ClaimNotOwned", f"PersistentVolumeClaim {name} is not the pod's own"), ("ephemeral",)
+        return self._of_claim(name), ("ephemeral",)
+
+    def _of_claim(self, name: str) -> _Known:
+        claim = self._claims.get(name)
+        if claim is None:
+            return _unknown("ClaimMissing", f"there is no PersistentVolumeClaim {name}")
+        volume = self._volumes.get(claim.spec.volume_name)
+        want = self._wants.get(name)
+        epochs = (self._epoch, -1 if want is None else self._classes[want.storage_class].epoch)
+        known = self._known.get(name)
+        if known is None or known.volume is not volume or known.epochs != epochs:
+            found = self._found(claim, volume, want)
+            known = self._known[name] = _Known(volume, epochs, found, _needs_of([found]))
+        return known
+
+    def _found(
+        self, claim: storage.VolumeClaimObject, volume: storage.VolumeObject | None, want: _Want | None
+    ) -> _OfClaim:
+        spec, phase, name = claim.spec, claim.status.phase, claim.name
+        of = _OfClaim(
+            claims=(name,) if storage.POD_ONLY in spec.access_modes else (), volumes=self._attached(claim, volume)
+        )
+        if claim.metadata.deletion_timestamp is not None:
+            return _refused("ClaimDeleted", f"PersistentVolumeClaim {name} is being deleted", of)
+        if phase == "Lost":
+            return _refused("ClaimLost", f"PersistentVolumeClaim {name} has lost its volume", of)
+        if want is not None:
+            return self._unbound(claim, want, of)
+        if claim.metadata.annotations.bind_completed is None and phase not in ("", "Bound"):
+            words = f"PersistentVolumeClaim {name} is not bound to PersistentVolume {spec.volume_name} yet"
+            return _refused("ClaimNotBound", words, of)
+        if volume is None:
+            words = f"PersistentVolumeClaim {name} has PersistentVolume {spec.volume_name}, which does not exist"
+            return _refused("VolumeMissing", words, of)
+        terms = self._usable_on(volume)
+        if terms is None:
+            words = f"spec.nodeAffinity of PersistentVolume {spec.volume_name} is not understood"
+            return _refused("NotUnderstood", words, of)
+        return replace(of, terms=terms, zones=tuple(_zones_of(volume)))
+
+    def _unbound(self, claim: storage.VolumeClaimObject, want: _Want, of: _OfClaim) -> _OfClaim:
+        """Nodes where an available volume could serve the claim, or one could be made for it."""
+        name, class_name = claim.name, want.storage_class
+        storage_class = self._objects.get(class_name)
+        if class_name and storage_class is None:
+            words = f"there is no StorageClass {class_name}, which PersistentVolumeClaim {name} names"
+            return _refused("StorageClassMissing", words, of)
+        waits = storage_class is not None and storage_class.volume_binding_mode == storage.WAITS
+        if not waits and claim.status.phase:
+            why = f"StorageClass {class_name} binds at once" if class_name else "it has no StorageClass"
+            return _refused("ClaimNotBound", f"PersistentVolumeClaim {name} is not bound yet, and {why}", of)
+        provisions, selected = self._provisions(class_name), claim.metadata.annotations.selected_node
+        kept = tuple(each for each in self._kept_for(claim) if want.may_keep(each))[:1]
+        offers = _Offers(kept, self._on_any(kept)) if kept or selected is not None else self._offers(want)
+        if not (offers.volumes and selected is None) and not provisions:
+            words = f"no available PersistentVolume fits PersistentVolumeClaim {name}, and its class provisions none"
+            return _refused("NoVolumeFits", words, of)
+        terms = offers.terms
+        if provisions and storage_class is not None:
+            terms = either((terms, _topologies(storage_class)))
+        if selected is not None:
+            terms = joined(terms, ((Requirement(NODE_NAME_FIELD, "In", (selected,)),),)) or NOWHERE
+        of = replace(of, terms=terms, waits=waits)
+        if provisions or kept:
+            return of
+        # A volume serves one claim: on each node as many as are available there, and of one in all, one.
+        others = self._classes[class_name].waiting.items()
+        is_wanted = len(offers.volumes) == 1 and any(
+            claims != {name} and each.is_met_by(offers.volumes[0]) for each, claims in others
+        )
+        only = (f"pv/{offers.volumes[0].metadata.name}",) if is_wanted else ()
+        return replace(of, claims=(*of.claims, *only), volumes=(*of.volumes, (want.driver, name)))
+
+    def _attached(
+        self, claim: storage.VolumeClaimObject, volume: storage.VolumeObject | None
+    ) -> tuple[tuple[str, str], ...]:
+        """The claim's volume, where its driver has limits. One that is not there yet counts by the claim's name."""
+        if volume is not None:
+            found = _csi_of(volume)
+        else:
+            of = self._objects.get(claim.storage_class or "")
+            found = (_MIGRATED.get(of.provisioner, of.provisioner), claim.name) if of is not None else ("", "")
+        return (found,) if found[0] in self._drivers() else ()
+
+    def _drivers(self) -> frozenset[str]:
+        """Drivers that have a limit on some node."""
+        if self._limited[0] != self._epoch:
+            drivers = (each for node in self._csi_nodes.values() for each in node.spec.drivers)
+            self._limited = self._epoch, frozenset(d.name for d in drivers if d.allocatable.count is not None)
+        return self._limited[1]
+
+    def _kept_for(self, claim: storage.VolumeClaimObject) -> Iterator[storage.VolumeObject]:
+        """Volumes that name the claim."""
+        for name in sorted(self._kept.get(claim.name, ())):
+            reference = self._volumes[name].spec.claim_ref
+            if reference is not None and reference.uid in ("", claim.metadata.uid):
+                yield self._volumes[name]
+
+    def _offers(self, want: _Want) -> _Offers:
+        of = self._classes[want.storage_class]
+        if want not in of.offers:
+            fitting = [each for name in of.free if want.is_met_by(each := self._volumes[name])]
+            fitting.sort(key=lambda each: (_size(each.spec.capacity), each.metadata.name))
+            of.offers[want] = _Offers(tuple(fitting), self._on_any(fitting[:MOST_OFFERS]))
+        return of.offers[want]
+
+    def _on_any(self, volumes: Iterable[storage.VolumeObject]) -> Terms:
+        """Nodes on which one of these volumes can be used."""
+        return either(terms for each in volumes if (terms := self._usable_on(each)) is not None)
+
+    def _usable_on(self, volume: storage.VolumeObject) -> Terms | None:
+        """Nodes on which a volume can be used; None: not understood."""
+        name = volume.metadata.name
+        if name not in self._nodes:
+            self._nodes[name] = _nodes_of(volume)
+        return self._nodes[name]
+
+    def _provisions(self, class_name: str) -> bool:
+        """Whether volumes of a class are made when a claim asks for one."""
+        of = self._objects.get(class_name)
+        return of is not None and of.provisioner not in ("", storage.NO_PROVISIONER)
+
+    def _want(self, claim: storage.VolumeClaimObject) -> _Want:
+        named = claim.storage_class
+        default = "" if claim.status.phase else self._default_class
+        return _Want(
+            storage_class=default if named is None else named,
+            size=_size(claim.spec.resources.requests),
+            mode=claim.spec.volume_mode,
+            access_modes=tuple(sorted(claim.spec.access_modes)),
+            labels=_requirements(claim.spec.selector),
+        )
+
+
+def _zones_of(volume: storage.VolumeObject) -> Iterator[tuple[str, frozenset[str]]]:
+    for key in ZONE_LABELS:
+        values = [value.strip() for value in volume.metadata.labels.get(key, "").split("__")]
+        if all(values):  # kube-scheduler ignores a label with an empty one
+            yield key, frozenset(values)
+
+
+def _in_zones(found: Iterable[_OfClaim]) -> Terms:
+    """Nodes in the zones and regions of all volumes, or with no label of any."""
+    values: dict[str, frozenset[str]] = {}
+    for of in found:
+        for key, of_volume in of.zones:
+            values[key] = values.get(key, of_volume) & of_volume
+    if not values:
+        return ()
+    inside: Terms = ((),)
+    for key, allowed in values.items():
+        ways: list[tuple[Requirement, ...]] = [(Requirement(key, "In", tuple(sorted(allowed))),)]
+        if key in _STABLE:
+            # A node that has no label of the older name is looked at by the newer.
+            ways.append((Requirement(key, "DoesNotExist"), Requirement(_STABLE[key], "In", tuple(sorted(allowed)))))
+        inside = tuple((*term, *way) for term in inside for way in ways)
+    return (*inside, tuple(Requirement(key, "DoesNotExist") for key in ZONE_LABELS))
+
+
+def _nodes_of(volume: storage.VolumeObject) -> Terms | None:
+    """Nodes that a volume can be used on; None: not understood. Fields are not looked at, as by kube-scheduler."""
+    required = volume.spec.node_affinity.required
+    if required is None:
+        return ()
+    written = [term for term in required.node_selector_terms if term.match_expressions or term.match_fields]
+    if any(not term.match_expressions for term in written):
+        return ()
+    selector = NodeSelector(tuple(SelectorTerm(term.match_expressions) for term in written))
+    terms, problems = terms_of(NodeConstraints(affinity=Affinity(node_affinity=NodeAffinity(selector))))
+    return None if problems else terms
+
+
+def _topologies(storage_class: storage.StorageClass) -> Terms:
+    """Nodes for which a class makes volumes."""
+    written = storage_class.allowed_topologies
+    terms = (tuple(Requirement(r.key, "In", r.values) for r in term.match_label_expressions) for term in written)
+    return tuple(filter(None, terms)) or (NOWHERE if written else ())
+
+
+def _reachable(usable: Mapping[Terms, int], labels: tuple[Labels, ...], matches: LabelMatches) -> IntArray:
+    """Number of volumes that each node can use. usable: volumes by the nodes on which they can be used."""
+    found = np.zeros(len(labels), dtype=np.int64)
+    by_value: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
+    for terms, count in usable.items():
+        only = terms[0][0] if len(terms) == 1 and len(terms[0]) == 1 else None
+        if only is not None and only.operator == "In":
+            # Local volumes, of which each node has its own.
+            by_value[only.key].update(dict.fromkeys(only.values, count))
+        else:
+            found += count * matches.meets_terms(terms)
+    for key, counts in by_value.items():
+        found += np.array([counts[each.get(key)] for each in labels], dtype=np.int64)
+    return found
+
+
+def _csi_of(volume: storage.VolumeObject) -> tuple[str, str]:
+    """Driver and handle of a volume; empty where it has no driver."""
+    spec = volume.spec
+    if spec.csi is not None:
+        return spec.csi.driver, spec.csi.volume_handle
+    for kind, disk in (
+        ("aws-ebs", spec.aws_elastic_block_store and spec.aws_elastic_block_store.volume_id),
+        ("gce-pd", spec.gce_persistent_disk and spec.gce_persistent_disk.pd_name),
+        ("azure-disk", spec.azure_disk and spec.azure_disk.disk_uri),
+        ("cinder", spec.cinder and spec.cinder.volume_id),
+    ):
+        if disk:
+            return _MIGRATED[f"kubernetes.io/{kind}"], disk
+    return "", ""
+
+
+def _requirements(selector: LabelSelector | None) -> tuple[Requirement, ...]:
+    """What a selector of volumes requires of their labels."""
+    if selector is None:
+        return ()
+    listed = [Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
+    known: dict[str, Operator] = {name: name for name in get_args(Operator)}
+    # One of an unknown operator selects nothing.
+    written = (Requirement(e.key, known.get(e.operator, "In"), e.values) for e in selector.match_expressions)
+    return (*listed, *written)
+
+
+def _size(amounts: Mapping[str, Amount]) -> Decimal:
+    """Bytes of storage; more than any other where they are too many to be read."""
+    try:
+        return notation.quantity(amounts.get("storage", 0))
+    except ValueError:
+        return Decimal("Infinity")
+
+
+def _refused(code: str, words: str, of: _OfClaim) -> _OfClaim:
+    return replace(of, problem=(code, words))
+
+
+def _unknown(code: str, words: str) -> _Known:
+    """A claim of which nothing else is known."""
+    return _Known(None, (0, 0), _refused(code, words, _OfClaim()), NO_NEEDS)
+
+
+def _needs_of(found: Sequence[_OfClaim]) -> VolumeNeeds:
+    """What claims ask together, without their problems."""
+    terms: Terms | None = _in_zones(found)
+    for of in found:
+        terms = None if terms is None else joined(terms, of.terms)
+    words = f"spec.volumes: their nodes are given by more than {MOST_ALTERNATIVES} requirements and values"
+    return VolumeNeeds(
+        terms or (),
+        tuple(sorted({claim for of in found for claim in of.claims})),
+        tuple(sorted({volume for of in found for volume in of.volumes})),
+        Reason("NotUnderstood", words) if terms is None else None,
+    )
