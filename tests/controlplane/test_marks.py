@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster.actions import Bind
+from controller.api.structs import Pod, object_from
+from controller.kube.sender import Stamp
+from controller.kube_world.cached_view import seen_pod
+from controller.placers import NodePool, placing_writes
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
@@ -174,6 +179,39 @@ def test_tonnage_changes_nothing_of_a_pod_but_its_gate_its_node_and_its_annotati
     for spec, more, words in tries:
         assert refused(here.release(here.created(**spec), **more), words), more
     assert here.release(here.created(nodeSelector={"pool": "a"}, **GATED)).is_ok
+
+
+EXISTS = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}, {"key": "n", "operator": "Gt", "values": ["1"]}]}
+NOT_B = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["b"]}]}
+APART = [{"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone", "matchLabelKeys": ["v"]}]
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        {},
+        {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": SSD}]}},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [SSD, EXISTS, {}, {**SSD, **NOT_B}, NOT_B]}}},
+        {"podAntiAffinity": {REQUIRED: APART}, "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [EXISTS]}}},
+        {"podAntiAffinity": {REQUIRED: APART}},
+    ],
+)
+def test_a_gated_pod_may_be_tied_to_a_node_whatever_its_affinity(here: Namespace, affinity: dict[str, Any]) -> None:
+    """The API server lets the scheduling directives of a gated pod become tighter, in ways that it checks strictly."""
+    name = here.created(affinity=affinity, **GATED)
+    made = here.tenant.send("GET", here.path(name)).body
+    seen = seen_pod(f"{here.name}/{name}", object_from(made, Pod))
+
+    (write,) = placing_writes(seen, Bind(seen.name, "a", ()), {}, [NodePool("gate", {})], Stamp(1, 0.0))
+    answer = here.tonnage.send(write.method, write.path, write.body, content_type=MERGE_PATCH)
+
+    assert answer.is_ok, answer.message
+    after = answer.body["spec"]["affinity"]
+    terms = after["nodeAffinity"].pop(REQUIRED)["nodeSelectorTerms"]
+    assert all({"key": "metadata.name", "operator": "In", "values": ["a"]} in t["matchFields"] for t in terms if t)
+    before = made["spec"].get("affinity", {})
+    before.get("nodeAffinity", {}).pop(REQUIRED, None)
+    assert {"nodeAffinity": {}, **before} == after
 
 
 def test_tonnage_writes_deployments_of_services_only(here: Namespace) -> None:
