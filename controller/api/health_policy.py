@@ -96,6 +96,19 @@ class Detector(fields.Strict):
     )
 
 
+class FindingSeverity(fields.Strict):
+    """What a finding of the node agents asks for, instead of what the table of docs/health.md says."""
+
+    code: Annotated[str, Field(pattern="^[A-Z][A-Za-z0-9]{1,63}$")] = Field(
+        description="Code of the finding, such as Xid63 or RowRemapPending; a number stands for all its words, such as "
+        "Xid145Fatal."
+    )
+    severity: Literal["None", "Watch", "AfterJob", "Now"] = Field(
+        description="None: nothing. Watch: it is shown beside what else accuses the node. AfterJob: the node is taken "
+        "out when the job on it has ended. Now: it is taken out."
+    )
+
+
 class HealthPolicySpec(fields.Strict):
     mode: Literal["Off", "Observe", "Act"] = Field(
         default="Observe",
@@ -118,6 +131,9 @@ class HealthPolicySpec(fields.Strict):
     )
     detectors: fields.ListOf[Detector] = Field(
         default=(), max_length=32, description="Other detectors, besides node-problem-detector."
+    )
+    findings: Annotated[fields.ListOf[FindingSeverity], Field(max_length=256), fields.keyed_by("code")] = Field(
+        default=(), description="Severities of findings, where they differ from the table of docs/health.md."
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster import plans, workloads
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import Snapshot
 from controller.api import structs
 
@@ -134,7 +135,7 @@ class ClusterView(Protocol):
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """The cluster as last observed. Raises ObservationError while any part is not synced.
 
-        anew: False: of the same instant as the last one, while no object has changed since.
+        anew: False: the objects of the last one, while none has changed since.
         """
         ...
 
@@ -162,8 +163,8 @@ class ClusterView(Protocol):
         """Time since which a Gang is partly started according to its status, which may be out of date."""
         ...
 
-    def most_gpu_milli(self) -> Mapping[str, int]:
-        """Quota of the pods of a namespace, thousandths of GPUs; of namespaces that have one."""
+    def quotas(self) -> Iterable[NamespaceQuota]:
+        """ResourceQuotas of all namespaces."""
         ...
 
     def refused_by_kubelets(self) -> Iterable[SeenRefusal]:

@@ -61,6 +61,8 @@ class FaultEvidence:
     """What the verdict rests on, for people."""
     over: bool = False
     """The disturbance has ended by itself, as of `at_s`."""
+    after_job: bool = False
+    """The job on the nodes may go on: they are taken out when it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,8 @@ def is_relevant(evidence: FaultEvidence, situation: Situation, policy: RemedyPol
         return False
     if not all(_is_present(key, situation) for key in evidence.nodes):
         return False
+    if evidence.after_job and all(situation.nodes[key.name].released_s >= evidence.since_s for key in evidence.nodes):
+        return False  # it is told for as long as it stands, and a person knows of it
     job = situation.jobs.get(evidence.job)
     if evidence.source is Origin.JOB:
         hears = situation.heard_share >= policy.heard_share

@@ -74,6 +74,7 @@ def _opened(id_: str, evidence: FaultEvidence, situation: Situation, *, generati
         confidence=evidence.confidence,
         slow_share=evidence.slow_share,
         program_error=_is_programs(evidence),
+        after_job=evidence.after_job,
         phase_since_s=situation.now_s,
         probe=evidence.probe,
         shown=evidence.shown,
@@ -133,6 +134,7 @@ def united(known: Incident, other: Incident) -> Incident:
         confidence=max(known.confidence, other.confidence),
         slow_share=max(known.slow_share, other.slow_share),
         program_error=known.program_error or other.program_error,
+        after_job=known.after_job and other.after_job,
         probe=max(known.probe, other.probe),
         shown=tuple(sorted({*known.shown, *other.shown})),
     )

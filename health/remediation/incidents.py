@@ -82,6 +82,8 @@ class Incident:
     program_error: bool = False
     domain: str = ""
     """Failure domain, where the suspect is one."""
+    after_job: bool = False
+    """Whether all evidence leaves the job on the nodes alone."""
     remedy: Remedy = Remedy.NONE
     at_checkpoint: bool = False
     """Whether the job is restarted after its next checkpoint, not at once."""

@@ -18,9 +18,9 @@ import structlog
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake, ObservationError
 from health.records.frames import Evidence, Source
-from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, REMAP_FAILURE, RISES, XIDS, DcgmSample, samples_in
+from nodeagent.health.dcgm_metrics import CLOCK_REASONS, LAST_XID, RISES, STATES, XIDS, DcgmSample, samples_in
 from nodeagent.health.feed import NICENESS
-from nodeagent.health.host_evidence import CODES, KEPT_S
+from nodeagent.health.host_evidence import CODES, KEPT_S, RisingCounter
 from power.devices.nvml import REASONS
 
 WINDOW_S = 60.0
@@ -32,7 +32,7 @@ MOST_GPUS, MOST_KEPT = 64, 64
 @dataclass(slots=True)
 class _Counter:
     at_s: float
-    value: float
+    counter: RisingCounter
     rises: list[tuple[float, float]] = field(default_factory=list)
     """Instants and sizes."""
 
@@ -78,9 +78,10 @@ class DcgmEvidence:
                 for bits, cause in REASONS:
                     if cause in CODES and any(value & bits for value in reasons):
                         self._note(CODES[cause], name, now_s, until_s, f"clocks are held down: {cause} (DCGM)")
-                if any(each.value >= 1 for each in of_gpu if each.metric == REMAP_FAILURE):
-                    words = "DCGM: memory rows can no longer be remapped; the GPU is to be replaced"
-                    self._note("RowRemapFailure", name, now_s, until_s, words)
+                for (metric, _), value in _highest(of_gpu, STATES).items():
+                    if value >= 1:
+                        code, words = STATES[metric][min(int(value), max(STATES[metric]))]
+                        self._note(code, name, now_s, until_s, f"DCGM: {words}")
                 for (metric, part), value in _highest(of_gpu, RISES).items():
                     rise = _risen(gpu, metric, part, value, now_s)
                     if rise >= RISES[metric].least:
@@ -135,15 +136,15 @@ def _highest(samples: Iterable[DcgmSample], metrics: Collection[str]) -> dict[tu
 def _risen(gpu: _Gpu, metric: str, part: str, value: float, now_s: float) -> float:
     """Rise of a counter within the window that ends with a rise now; 0 where there is none now.
 
-    A counter that falls was reset with its driver or its exporter, and counts from there. Where a rise by one is
-    enough, it counts however long nobody read; a rate is known only between readings that are close.
+    Where a rise by one is enough, it counts however long nobody read; a rate is known only between readings that are
+    close.
     """
     known = gpu.counters.get((metric, part))
     if known is None:
-        gpu.counters[(metric, part)] = _Counter(now_s, value)
-        return 0.0
-    rise, gap_s = value - known.value, now_s - known.at_s
-    known.at_s, known.value = now_s, value
+        known = gpu.counters[(metric, part)] = _Counter(now_s, RisingCounter())
+    before, gap_s = known.counter.total, now_s - known.at_s
+    rise = known.counter.risen(value) - before
+    known.at_s = now_s
     known.rises = [(at_s, size) for at_s, size in known.rises if now_s - at_s < WINDOW_S]
     if rise <= 0 or (gap_s > WINDOW_S and RISES[metric].least > 1):
         return 0.0

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from nodeagent.health.kernel_messages import ACTIONS
+
 LAST_XID = "DCGM_FI_DEV_XID_ERRORS"
 """The last GPU error since the exporter or its host engine started, without an instant."""
 XIDS = frozenset({LAST_XID, "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL"})
@@ -14,6 +16,14 @@ XIDS = frozenset({LAST_XID, "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TO
 CLOCK_REASONS = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
 """Bits as NVML's."""
 REMAP_FAILURE = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
+STATES: Mapping[str, Mapping[int, tuple[str, str]]] = {
+    REMAP_FAILURE: {1: ("RowRemapFailure", "memory rows can no longer be remapped; the GPU is to be replaced")},
+    "DCGM_FI_DEV_ROW_REMAP_PENDING": {1: ("RowRemapPending", "memory rows are remapped at the GPU's next reset")},
+    "DCGM_FI_DEV_GPU_RECOVERY_ACTION": {
+        number: (f"Xid154{word}", f"the driver asks for {word}") for number, word in ACTIONS.items() if number
+    },
+}
+"""What a value of a gauge states, and in which words; a higher one than all counts as the highest."""
 PRESENT = "DCGM_FI_DEV_GPU_TEMP"
 """Says that a GPU is there: one without any error may have no line about errors."""
 
@@ -31,7 +41,7 @@ class Rise:
 RISES: Mapping[str, Rise] = {
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": Rise("UncorrectedErrors", 1, "uncorrected memory errors"),
     "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": Rise("UncorrectedErrors", 1, "uncorrected memory errors"),
-    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": Rise("UncorrectedErrors", 1, "rows remapped for uncorrected errors"),
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": Rise("RowsRemapped", 1, "rows remapped for uncorrected errors"),
     "DCGM_FI_DEV_THERMAL_VIOLATION": Rise("ThermalThrottle", 1, "time for which heat held clocks down"),
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": Rise("PcieError", 9, "PCIe retries"),
     "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": Rise("NvlinkErrors", 6000, "CRC errors of NVLink"),
@@ -42,7 +52,7 @@ RISES: Mapping[str, Rise] = {
 a minute, 100 CRC errors a second, any recovery."""
 
 NAMES: Mapping[str, str] = {
-    **{name: name for name in (*XIDS, *RISES, CLOCK_REASONS, REMAP_FAILURE, PRESENT)},
+    **{name: name for name in (*XIDS, *RISES, *STATES, CLOCK_REASONS, PRESENT)},
     "DCGM_FI_DEV_XID_ERROR": LAST_XID,
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": CLOCK_REASONS,
     "DCGM_FI_DEV_ROW_REMAP_FAILED": REMAP_FAILURE,

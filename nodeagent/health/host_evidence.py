@@ -1,13 +1,15 @@
 """Evidence of the host: readings of devices, the kernel's log, and counters of network devices."""
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from health.records.frames import Evidence, Source
+from health.verdicts.findings import Severity, severity_of
+from nodeagent.health.kernel_messages import Message, message_of
 from power.devices.backend import DeviceReading
 
 
@@ -17,6 +19,33 @@ class HostEvidence(Protocol):
     def read(self, now_s: float) -> Sequence[Evidence]:
         """All that is known now, with its age; never raises. now_s: clock that counts since boot."""
         ...
+
+
+@dataclass(slots=True)
+class RisingCounter:
+    """Errors since the first reading of a counter that may be reset, or read wrongly once.
+
+    A counter that falls was reset and counts from there; one that is back at its height was only read wrongly.
+    """
+
+    last: float | None = None
+    height: float = 0.0
+    """Highest value before the last fall."""
+    total: float = 0.0
+    before_fall: float = 0.0
+    """Errors until then."""
+
+    def risen(self, value: float) -> float:
+        """Errors so far, after a reading."""
+        if self.last is not None and value < self.last:
+            if self.last >= self.height:
+                self.height, self.before_fall = self.last, self.total
+        elif self.last is not None:
+            self.total += value - self.last
+            if self.height and self.last < self.height <= value:
+                self.total = self.before_fall + value - self.height
+        self.last = value
+        return self.total
 
 
 HARDWARE = ("thermal", "power_brake")
@@ -30,7 +59,7 @@ class DeviceEvidence:
     def __init__(self, readings: Callable[[], Mapping[str, DeviceReading]]) -> None:
         self._readings = readings
         self._since: dict[tuple[str, str], float] = {}
-        self._first_errors: dict[str, int] = {}
+        self._errors: dict[str, RisingCounter] = {}
 
     def read(self, now_s: float) -> Sequence[Evidence]:
         found = {}
@@ -39,7 +68,7 @@ class DeviceEvidence:
                 if cause in (reading.throttled_by or ()):
                     found[(uuid, CODES[cause])] = f"clocks are held down: {cause}"
             if (errors := reading.uncorrected_errors) is not None:
-                rise = errors - self._first_errors.setdefault(uuid, errors)
+                rise = self._errors.setdefault(uuid, RisingCounter()).risen(errors)
                 if rise > 0:
                     found[(uuid, "UncorrectedErrors")] = f"{rise} uncorrected memory errors since the agent started"
         self._since = {key: self._since.get(key, now_s) for key in found}
@@ -54,30 +83,21 @@ KEPT_S = 7 * 86_400.0
 MOST_KEPT = 64
 _LONGEST = 8192
 """Bytes of one message, by the kernel's own limit. Source: Documentation/ABI/testing/dev-kmsg."""
-
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
-_SXID = re.compile(r"nvidia-nvswitch\S*: SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
-PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("MachineCheck", re.compile(r"\[Hardware Error\]")),
-    ("MemoryError", re.compile(r"EDAC \S+: \d+ UE ")),
-    ("PcieError", re.compile(r"(?:AER|pcieport).*(?:Uncorrect|fatal)", re.IGNORECASE)),
-    ("LinkDown", re.compile(r"\b(?:mlx5_core|bnxt_en|ice|i40e|ixgbe)\b.*(?:Link|link) (?:is )?[Dd]own")),
-    ("GpuLost", re.compile(r"NVRM: .*(?:fallen off the bus|RmInitAdapter failed)")),
-    ("SoftLockup", re.compile(r"watchdog: BUG: soft lockup")),
-    ("HungTask", re.compile(r"INFO: task \S+ blocked for more than \d+ seconds")),
-)
-"""Messages by code; the first that matches counts. Xid and SXid have codes with their numbers, `Xid79`."""
+_LONGEST_LINE = 1024
+LASTING = frozenset({"Xid64"})
+"""Errors that no reset mends: rows that could not be remapped."""
 
 Read = Callable[[], bytes | None]
 """Returns the next record of /dev/kmsg; None when there is none now."""
 
 
 class KernelLog:
-    """Messages of the last hour that say something about hardware."""
+    """Messages of the last days that say something about hardware."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._seen: dict[tuple[str, str], tuple[float, str]] = {}
+        self._seen: dict[tuple[str, str], tuple[float, str, str]] = {}
+        """Instant, code and line by topic and subject."""
 
     def read(self, now_s: float) -> Sequence[Evidence]:
         while (record := self._read()) is not None:
@@ -87,24 +107,28 @@ class KernelLog:
             fields = head.split(",")
             if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()) or int(fields[0]) >> 3:
                 continue
-            line = text.partition("\n")[0][:200]
-            if (key := _code_and_subject(line)) is not None:
-                self._seen.pop(key, None)  # the newest of a kind counts, and stands last
-                self._seen[key] = (int(fields[2]) * 1e-6, line)
-        recent = [(key, each) for key, each in self._seen.items() if now_s - each[0] <= KEPT_S][-MOST_KEPT:]
+            line = text.partition("\n")[0][:_LONGEST_LINE]
+            if (found := message_of(line)) is not None:
+                self._note(found, int(fields[2]) * 1e-6, line[:200])
+        recent = [(key, each) for key, each in self._seen.items() if now_s - each[0] <= KEPT_S]
+        for weak in (Severity.NONE, Severity.WATCH, None):  # what asks for least makes room, the oldest first
+            for entry in [each for each in recent if severity_of(each[1][1]) is weak or weak is None]:
+                if len(recent) > MOST_KEPT:
+                    recent.remove(entry)
         self._seen = dict(recent)
         return [
             Evidence(Source.KERNEL, code, subject, max(0.0, now_s - at_s), words)
-            for (code, subject), (at_s, words) in recent
+            for (_, subject), (at_s, code, words) in recent
         ]
 
-
-def _code_and_subject(line: str) -> tuple[str, str] | None:
-    """What a message of the kernel is about, where it concerns hardware."""
-    for name, pattern in (("Xid", _XID), ("SXid", _SXID)):
-        if found := pattern.search(line):
-            return f"{name}{found[2]}", found[1]
-    return next(((code, "host") for code, pattern in PATTERNS if pattern.search(line)), None)
+    def _note(self, found: Message, at_s: float, line: str) -> None:
+        """Keeps the newest of a topic, last. Where the driver asks for nothing any more, its GPU was mended."""
+        if found.code == "Xid154None":
+            mended = [key for key in self._seen if key[1] == found.subject and key[0] not in LASTING]
+            for key in mended:
+                del self._seen[key]
+        self._seen.pop((found.topic, found.subject), None)
+        self._seen[(found.topic, found.subject)] = (at_s, found.code, line)
 
 
 def kmsg(path: str = "/dev/kmsg") -> Read:
@@ -150,7 +174,9 @@ class NicCounters:
 
     def __init__(self, sys: Path = Path("/sys/class")) -> None:
         self._sys = sys
-        self._past: list[tuple[float, Mapping[tuple[str, str], int]]] = []
+        self._past: list[tuple[float, Mapping[tuple[str, str], float]]] = []
+        """Errors so far of each counter, by instant."""
+        self._counters: dict[tuple[str, str], RisingCounter] = {}
         self._since: dict[tuple[str, str], float] = {}
         self._was_up: set[str] = set()
         self._words: dict[tuple[str, str], str] = {}
@@ -178,13 +204,14 @@ class NicCounters:
                 _count(name, port / "counters", counted)
                 _count(name, port / "hw_counters", counted)
                 is_up[name] = "ACTIVE" in _text(port / "state")
-        self._past = [each for each in self._past if now_s - each[0] <= WINDOW_S] + [(now_s, counted)]
+        risen = {key: self._counters.setdefault(key, RisingCounter()).risen(value) for key, value in counted.items()}
+        self._past = [each for each in self._past if now_s - each[0] <= WINDOW_S] + [(now_s, risen)]
         began_s, first = self._past[0]
         found = {}
-        for (nic_name, counter), value in counted.items():
-            rise = value - first.get((nic_name, counter), value)
+        for (nic_name, counter), errors in risen.items():
+            rise = errors - first.get((nic_name, counter), errors)
             if rise >= ERRORS[counter]:
-                found[(nic_name, "NicErrors")] = f"{counter} rose by {rise} in {now_s - began_s:.0f} s"
+                found[(nic_name, "NicErrors")] = f"{counter} rose by {rise:.0f} in {now_s - began_s:.0f} s"
         for nic_name, up in is_up.items():
             if up:
                 self._was_up.add(nic_name)

@@ -317,6 +317,7 @@ FULL: Mapping[str, Object] = {
             "jobs": {"restart": "150s", "restartInPlace": "150s", "checkpointInterval": "30m"},
             "owners": [{"name": "repairs", "label": "example.com/owner", "taint": "example.com/repair"}],
             "detectors": [{"name": "npd", "condition": "GPUProblem", "taint": "example.com/gpu"}],
+            "findings": [{"code": "Xid63", "severity": "AfterJob"}],
         },
         {"nodes": 10, "quarantined": 1, "incidents": 1},
     ),

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +18,7 @@ import yaml
 
 from cluster.changes import PROBATION_TAINT, UNHEALTHY_TAINT
 from health.records.frames import REPORT_KIND, Evidence, HealthReport, Source, packed
+from nodeagent.health.host_evidence import KernelLog
 from power.leases.messages import Inventory, Lease, Refusal, Report, framed, opened, read_frame, sealed, sealed_text
 from power.leases.mounted_keys import keys_of_node, read_keys
 from simulator.controlplane.binaries import Programs
@@ -390,6 +391,36 @@ def test_a_faulty_node_is_tainted_within_a_second_and_comes_back_over_probation(
     until(lambda: PROBATION_TAINT in stage.taints().values(), "a node is on probation", within_s=60)
     until(lambda: not stage.taints(), "all nodes are back", within_s=60)
     until(lambda: not stage.open_incidents(), "the incidents are closed", within_s=30)
+    stage.clean()
+
+
+def corpus(*asks: str) -> list[str]:
+    """Every eighth line of the unit tests' corpus that asks for this."""
+    lines = Path("tests/unit/nodeagent/health/kernel_lines.txt").read_text(encoding="utf-8").splitlines()
+    return [each.split(" | ", 2)[2] for each in lines if each.split(" | ")[0] in asks][::8]
+
+
+def told_by_kernel(lines: Iterable[str]) -> list[Evidence]:
+    records = iter([*(f"4,{number},5000000,-;{line}".encode() for number, line in enumerate(lines)), None])
+    return list(KernelLog(lambda: next(records)).read(5.0))
+
+
+def test_lines_of_the_kernel_take_out_no_healthy_node_and_leave_no_fatal_one(stage: Stage) -> None:
+    healthy, fatal = corpus("none", "watch"), corpus("after-job", "now")
+    assert len(healthy) + len(fatal) >= 20
+    stage.policy()
+    until(lambda: stage.admin.get("healthpolicy/all").get("status", {}).get("nodes") == len(NODES), "it governs all")
+    first, *others = NODES[::4]
+    stage.agents.find(first, *told_by_kernel(healthy))
+    while fatal:
+        hurt, fatal = fatal[: len(others)], fatal[len(others) :]
+        for node, line in zip(others, hurt, strict=False):
+            stage.agents.find(node, *told_by_kernel([line]))
+        out = set(others[: len(hurt)])
+        until(lambda wanted=out: set(stage.taints()) == wanted, "fatal ones take theirs out", within_s=30)  # type: ignore[misc]
+        for node in others:
+            stage.agents.find(node)  # repaired
+        until(lambda: not stage.taints() and not stage.open_incidents(), "they are back", within_s=60)
     stage.clean()
 
 

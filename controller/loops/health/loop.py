@@ -36,6 +36,7 @@ from health.analysis.waits import is_stack
 from health.records.frames import PROBE_KIND, REPORT_KIND
 from health.remediation.facts import FaultEvidence, Situation
 from health.remediation.incidents import Act, Incident, JobIntent
+from health.verdicts.findings import Severity
 
 log = structlog.get_logger(__name__)
 MOST_BYTES = 64 * 1024 * 1024
@@ -205,6 +206,12 @@ class HealthAnalysis:
                 stream.limits = health_situation.own_limits(snapshot.power, stream.limits, now_s)
             situation = health_situation.situation_of(snapshot, nodes, specs, rules, stream, self._histories, now_s)
             stream.governed = frozenset(node for rule in rules for node in rule.nodes)
+            stream.severities = {
+                node: {each.code: Severity(each.severity) for each in chosen}
+                for rule in rules
+                if (chosen := specs[rule.name].findings)
+                for node in rule.nodes
+            }
             stream.controls = health_situation.controls_among(
                 stream.governed, situation, self._records.known().values()
             )

@@ -6,7 +6,7 @@ has it on; what an agent reports counts for its own node alone.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,7 @@ from health.records.frames import ProbeAddress
 from health.records.layout import Layout
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.stream import Analyser, bytes_for
-from health.verdicts.findings import fact_kind_of, is_hardware, is_instant, is_plausible
+from health.verdicts.findings import Severity, fact_kind_of, is_hardware, is_instant, is_plausible, severity_of
 from health.verdicts.verdict import SLOW, Fact, FactKind, JobVerdict, Part, Syndrome
 
 log = structlog.get_logger(__name__)
@@ -104,6 +104,8 @@ class HealthStream:
     """Nodes that policies govern: pair probes use no others."""
     controls: frozenset[str] = frozenset()
     """Those of them that nothing speaks against."""
+    severities: Mapping[str, Mapping[str, Severity]] = field(default_factory=dict)
+    """What operators have chosen for findings, by node and code."""
     most_bytes: int = field(default_factory=analysis_bytes)
     """Memory that the analysis of all jobs may take."""
     _sessions: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -274,23 +276,28 @@ class HealthStream:
                 nodes=(NodeKey(node, self.node_uids[node]),),
                 pods=(),
                 since_s=host.at_s - found.age_s,
-                at_s=host.at_s - found.age_s if is_instant(found) else host.at_s,
+                # What waits for a job's end counts for as long as its agent tells of it.
+                at_s=host.at_s - found.age_s if severity is Severity.NOW and is_instant(found) else host.at_s,
                 confidence=0.9,
                 source=Origin.NODE,
-                shown=(f"{found.code} on {found.subject}: {found.words}"[:200],),
+                shown=(_words(found),),
+                after_job=severity is Severity.AFTER_JOB,
             )
             for node, host in sorted(self.hosts.items())
             if now_s - host.heard_s <= KEPT_S and node in self.node_uids
             for found in host.evidence
-            if is_hardware(found)
+            if (severity := self._severity(node, found)) in (Severity.AFTER_JOB, Severity.NOW)
         )
+
+    def _severity(self, node: str, found: reports.Evidence) -> Severity:
+        return severity_of(found.code, self.severities.get(node))
 
     def is_clean(self, node: str, now_s: float) -> bool:
         """Whether the node's agent is heard and finds no fault of hardware, nor any in the kernel's log."""
         host = self.hosts.get(node)
         if host is None or now_s - host.heard_s > HEARD_S:
             return False
-        return not any(is_hardware(each) for each in host.evidence)
+        return not any(is_hardware(each, self.severities.get(node)) for each in host.evidence)
 
     def _facts(self, now_s: float) -> dict[tuple[str, int], list[Fact]]:
         """Facts that agents know about ranks, by pod and rank: of their processes, and of the nodes under them."""
@@ -332,9 +339,21 @@ class HealthStream:
             slow_share=stream.pace.lost_share() if is_slow else 0.0,
             cause=verdict.cause,
             probe=verdict.probe,
-            shown=verdict.evidence,
+            shown=(*verdict.evidence, *(self._watched(seats, now_s) if verdict.blames else ())),
             program_error=verdict.program_error,
         )
+
+    def _watched(self, seats: Sequence[RankSeat], now_s: float) -> Iterator[str]:
+        """What agents find on the nodes of blamed ranks that asks for nothing by itself, for people."""
+        for node in _distinct(seat.node for seat in seats):
+            host = self.hosts.get(node)
+            for found in host.evidence if host is not None and now_s - host.heard_s <= HEARD_S else ():
+                if found.rank < 0 and self._severity(node, found) is Severity.WATCH:
+                    yield f"{node}: {_words(found)}"
+
+
+def _words(found: reports.Evidence) -> str:
+    return f"{found.code} on {found.subject}: {found.words}"[:200]
 
 
 def left_out(held: Mapping[str, int], most_bytes: int) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from health.remediation.decision import HealthDecision
-from health.remediation.facts import NodeKey, Origin, OurTaint
+from health.remediation.facts import FaultEvidence, NodeKey, Origin, OurTaint
 from health.remediation.incidents import Incident, IncidentPhase, Intent, JobDo, JobIntent, NodeDo, Page, Remedy
 from health.verdicts.verdict import Cause, Part, Syndrome
 from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
@@ -320,3 +320,61 @@ def test_hardware_evidence_without_a_job_taints_the_node_alone() -> None:
     assert jobs_do(decision) == []
     intents: tuple[Intent, ...] = decision.intents
     assert len(intents) == 1
+
+
+def of_the_node(on: str, at_s: float, *, after_job: bool = True, **facts: object):
+    """What a node's agent says of its own hardware."""
+    found = FaultEvidence(
+        job="",
+        incarnation="",
+        syndrome=Syndrome.NONE,
+        part=Part.NODE,
+        nodes=(NodeKey(on, f"uid-{on}"),),
+        pods=(),
+        since_s=AT_S,
+        at_s=at_s,
+        confidence=0.9,
+        source=Origin.NODE,
+        after_job=after_job,
+    )
+    return replace(found, **facts)
+
+
+def test_a_node_with_a_fault_that_can_wait_keeps_its_job_and_leaves_with_its_end() -> None:
+    world = fleet()
+    for minute in range(30):  # longer than evidence of an instant counts
+        world.cycle([of_the_node("n3", AT_S + 60 * minute)], at_s=AT_S + 60 * minute)
+        assert not world.tainted()
+    assert only(world.incidents).waits_for == "after the job: train/a"
+
+    world.jobs.clear()
+    world.cycle([of_the_node("n3", AT_S + 1800)], at_s=AT_S + 1800)
+
+    assert world.tainted() == {"n3"}
+    assert not world.restarts
+
+
+def test_a_node_with_a_fault_that_can_wait_is_taken_out_at_once_where_no_job_is_on_it() -> None:
+    world = fleet()
+    world.cycle([of_the_node("n41", AT_S)], at_s=AT_S)
+    assert world.tainted() == {"n41"}
+
+
+def test_a_fatal_fault_beside_one_that_can_wait_takes_the_node_out() -> None:
+    world = fleet()
+    world.cycle([of_the_node("n3", AT_S)], at_s=AT_S)
+    assert not world.tainted()
+
+    world.cycle([of_the_node("n3", AT_S + 1, after_job=False)], at_s=AT_S + 1)
+
+    assert world.tainted() == {"n3"}
+
+
+def test_a_person_who_released_a_node_is_asked_no_more_for_what_was_there_by_then() -> None:
+    world = fleet()
+    world.nodes["n3"] = replace(world.nodes["n3"], released_s=AT_S + 10)
+    world.cycle([of_the_node("n3", AT_S + 60)], at_s=AT_S + 60)
+    assert not world.incidents
+
+    world.cycle([of_the_node("n3", AT_S + 60, since_s=AT_S + 50)], at_s=AT_S + 60)
+    assert only(world.incidents).is_open

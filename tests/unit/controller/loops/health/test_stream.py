@@ -16,6 +16,7 @@ from health.records.frames import Evidence as Found, HealthReport, ProbeAddress,
 from health.records.layout import Layout
 from health.remediation.facts import FaultEvidence, NodeKey, Origin
 from health.stream import Analyser
+from health.verdicts.findings import Severity
 from health.verdicts.verdict import FactKind, JobVerdict, Part, Syndrome
 from tests.rigs.health.cases import Case, case
 from tests.rigs.health.job import DisturbanceKind
@@ -306,6 +307,31 @@ def test_a_gpu_error_of_the_hardware_suspects_its_node_and_one_of_a_program_none
     assert not fleet.stream.is_clean("n0", START_S + 1)
     assert fleet.stream.is_clean("n1", START_S + 1)
     assert not fleet.stream.is_clean("n2", START_S + 1)  # its agent is not heard
+
+
+def test_what_only_asks_to_be_watched_stands_beside_what_accuses_the_node() -> None:
+    fleet = Fleet()
+    for name in sorted({node_of(rank) for rank in range(16)}):
+        fleet.report(name, START_S, {}, xid(94))
+    found = [each for each in fleet.play() if each.part is not Part.NOTHING]
+
+    assert found
+    assert all(any("Xid94 on 0000:3b:00" in line for line in each.shown) for each in found)
+    assert not fleet.stream.node_evidence(START_S + 1)
+
+
+def test_an_operator_may_choose_what_a_finding_asks_for_on_the_nodes_of_a_policy() -> None:
+    fleet = Fleet()
+    for node in ("n0", "n1"):
+        fleet.report(node, START_S, {}, xid(63))
+    fleet.stream.severities = {"n1": {"Xid63": Severity.AFTER_JOB}}
+
+    (found,) = fleet.stream.node_evidence(START_S + 1)
+
+    assert (found.nodes, found.after_job) == ((NodeKey("n1", "key-n1"),), True)
+    assert found.at_s == START_S  # it stands for as long as its agent tells of it
+    assert fleet.stream.is_clean("n0", START_S + 1)
+    assert not fleet.stream.is_clean("n1", START_S + 1)
 
 
 @pytest.mark.parametrize(
