@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cluster.demand import Demand, Slo
+from cluster.quotas import QuotaAsk, QuotaShare
 
 WHOLE_GPU_MILLI = 1000
 """Thousandths in a GPU, the unit of sharing in the openb trace and in most GPU-sharing device plugins."""
@@ -338,6 +339,10 @@ class ModelService:
     start_share: float = 0.0
     """Fraction of its price per hour that an instance must save for its start to pay off; 0: the demand is expected to
     last, so that every cheaper mix pays off."""
+    quota_ask: QuotaAsk | None = None
+    """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
+    quotas: tuple[QuotaShare, ...] = ()
+    """Quotas that bound it."""
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.

@@ -150,7 +150,7 @@ def _cache_of(contest: "Contest", folder: Path | None) -> "ResultCache[PolicyRun
 @setting("--seconds", 0.0, "Shortest duration on a terminal, so that the day can be watched.",
          click.FloatRange(0, 3600))  # fmt: skip
 @click.option("--baseline/--no-baseline", default=True, show_default=True, help=BASELINE)
-@report_option("Write a report with charts.")
+@report_option("Write a report with charts; to FILE.svg the picture of the services' cost alone.")
 @output_choice("table", "json")
 def day(files: tuple[str, ...], **given: Any) -> None:
     """Simulate a day with the controller's own loop: jobs come and go, demand varies, a node is lost.

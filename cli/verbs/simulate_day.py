@@ -27,7 +27,7 @@ from controller.ports import Brain
 from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
 from simulator.day.baseline import baseline_day
-from simulator.day.report import BaselineDay, as_html, planning_words, summary_of
+from simulator.day.report import BaselineDay, as_html, as_picture, planning_words, summary_of
 from simulator.day.simulation import HOUR_S, DayMoment, DaySettings, check_day, live
 
 RAY_STARTS_S = 180.0
@@ -94,7 +94,10 @@ def simulate_day(files: Sequence[str], settings: DaySettings, options: DayOption
     if options.report is not None:
         more = (("seed", str(settings.seed)), ("brain", options.brain))
         facts = report_facts(started_at, time.perf_counter() - began_s, *more)
-        save_report(options.report, as_html(moments, facts, beside, stopped))
+        is_picture = options.report.suffix == ".svg"
+        save_report(
+            options.report, as_picture(moments, beside) if is_picture else as_html(moments, facts, beside, stopped)
+        )
     if stopped:
         click.echo(f"stopped: {stopped}", err=True)
         click.get_current_context().exit(terminal.INTERRUPTED)

@@ -88,7 +88,8 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         "read": (
             *_reading("", core),
             *_reading(GROUP, own_kinds(planned)),
-            Grant("", ("namespaces", "resourcequotas"), _READ),
+            Grant("", ("namespaces", "persistentvolumeclaims", "persistentvolumes", "resourcequotas"), _READ),
+            Grant("storage.k8s.io", ("csinodes", "storageclasses"), _READ),
             Grant("apps", ("deployments",), _READ),
             *(
                 Grant(group, tuple(dict.fromkeys(kind.plural for kind in FOREIGN_KINDS if kind.group == group)), _READ)

@@ -29,6 +29,9 @@ HEAD = """\
   errors.
 - Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
 - Of `PriorityClass`, the value and the preemption policy are resolved into pods, as admission does.
+- Of `PersistentVolumeClaim`, `PersistentVolume`, `StorageClass` and `CSINode`, what decides where pods with volumes may
+  run. Claims of a StatefulSet's templates and of ephemeral volumes are made. A claim without `status.phase` is one that
+  is yet to be applied, and is planned as it will be bound; a pod whose claim is in no file has no place.
 - An object with `metadata.generateName` and no name gets a name from its place in the files.
 - Objects of other kinds are skipped with a note on standard error. One that asks for accelerators counts as a workload
   without a place: in the plan, in its JSON, and in the exit status of `--fail-on-unplaced`. So does a suspended one.
@@ -97,6 +100,7 @@ POD = {
     "`spec.nodeSelector`, required node affinity": (
         "nodes on which it may run; a condition on the label of a GPUType selects that type"
     ),
+    "`spec.volumes`": "where its claims are bound, or can be; each is attached, where its driver limits their number",
     "`spec.tolerations`, `spec.priority`": (
         "as in Kubernetes; a `priorityClassName` without `priority` has that of the PriorityClass in the files, or "
         "else, except for the system's own classes, 0 with a note"
@@ -122,7 +126,7 @@ POD = {
     ),
 }
 FOOT = """\
-Pod affinity, topology spread, volumes, host ports, the limit of pods per node and resources other than CPU, memory and
+Pod affinity, topology spread, host ports, the limit of pods per node and resources other than CPU, memory and
 GPUs are ignored. Pending pods that require pod affinity, spread or such a resource are listed in a note.
 """
 

@@ -107,7 +107,7 @@ class PackingMemory:
 
 @dataclass(slots=True)
 class ShareMemory:
-    """ShareMemory of one share of the cluster."""
+    """Memory of one share of the cluster."""
 
     columns: Columns = field(default_factory=Columns)
     """Columns that batch planning priced: the next batch starts from them."""
@@ -116,7 +116,7 @@ class ShareMemory:
     """Searches of the mix, which the next plan goes on with."""
 
     def packing_under(self, decisions: Decisions) -> PackingMemory:
-        """ShareMemory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""
+        """Memory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""
         if self.packing is None:
             self.packing = PackingMemory.under(decisions)
         return self.packing

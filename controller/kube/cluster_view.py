@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster import nodes, plans, workloads
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import Snapshot
 
 
@@ -105,7 +106,7 @@ class ClusterView(Protocol):
     def snapshot(self, *, anew: bool = True) -> Snapshot:
         """The cluster as last observed. Raises ObservationError while any part is not synced.
 
-        anew: False: of the same instant as the last one, while no object has changed since.
+        anew: False: the objects of the last one, while none has changed since.
         """
         ...
 
@@ -133,8 +134,8 @@ class ClusterView(Protocol):
         """Time since which a Gang is partly started according to its status, which may be out of date."""
         ...
 
-    def most_gpu_milli(self) -> Mapping[str, int]:
-        """Quota of the pods of a namespace, thousandths of GPUs; of namespaces that have one."""
+    def quotas(self) -> Iterable[NamespaceQuota]:
+        """ResourceQuotas of all namespaces."""
         ...
 
     def held_back(self, at_s: float) -> tuple[nodes.HeldBack, ...]:

@@ -1,4 +1,4 @@
-"""Leader election: reads and writes the Lease on an API server by the rules in `lease.py`."""
+"""Leader election by a Lease on the API server: its rules, its durations, and the task that keeps to them."""
 
 import asyncio
 from collections.abc import Mapping

@@ -5,18 +5,20 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import structlog
 
 from cluster import nodes, plans, workloads
 from cluster.clock import Clock
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import Snapshot
 from controller.api.core_v1 import POD
 from controller.api.foreign_kinds import FOREIGN_KINDS, ForeignKind
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE, NodeLabel
-from controller.api.labels import GPU_MILLI_ANNOTATION, SCHEDULER_NAME, SERVICE_LABEL, is_device_number
+from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
-from controller.api.notation import instant_or_none, quantity
-from controller.api.structs import Amount, Meta, OwnObject, Pod, Slim, plain
+from controller.api.notation import instant_or_none
+from controller.api.structs import Meta, OwnObject, Pod, Slim, plain
 from controller.api.validation import without_nulls
 from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache, Resource
@@ -28,39 +30,13 @@ from controller.kube_world.reservations import Reservations
 from controller.placers import NodePool, pool_mode, requested_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS
+from controller.snapshot.quotas import ResourceQuota, quota_from
 from controller.snapshot.scalers import Fact
 
-MOST_MILLI = 10**12
-"""Largest quota that is told from none."""
-
-
-class _Spec(Slim, frozen=True):
-    hard: dict[str, Amount] = msgspec.field(default_factory=dict)
-
-
-class ResourceQuota(Slim, frozen=True):
-    """ResourceQuota (v1). Its scopes are not read: a quota of GPUs holds for all pods of its namespace."""
-
-    metadata: Meta
-    spec: _Spec = _Spec()
-
+log = structlog.get_logger(__name__)
 
 QUOTAS = Resource("quotas", "/api/v1/resourcequotas", ResourceQuota, is_optional=True)
 """Read where that is granted, so that an operator of a newer version works with the rights of an older chart."""
-
-
-def most_gpu_milli(quotas: Iterable[ResourceQuota]) -> dict[str, int]:
-    """Thousandths of GPUs that the pods of a namespace may hold, by namespace; of several quotas the smallest."""
-    found: dict[str, int] = {}
-    for each in quotas:
-        if (written := each.spec.hard.get(GPU_MILLI_ANNOTATION)) is not None:
-            namespace = each.metadata.namespace
-            try:
-                milli = min(int(quantity(written)), MOST_MILLI)
-            except ValueError:  # more than any fleet has is as good as no quota
-                milli = MOST_MILLI
-            found[namespace] = min(found.get(namespace, MOST_MILLI), milli)
-    return found
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):
@@ -124,7 +100,7 @@ class CachedView:
         allocates_claims: bool = False,
     ) -> None:
         """completed: adds data from other sources than objects, such as power. failed: failed pods, by which nodes are
-        held back. quotas: ResourceQuotas, which may bound shares of GPUs.
+        held back. quotas: ResourceQuotas, which bound instances and shares of GPUs.
 
         reservations: which pods Tonnage placed: where anybody can write its annotations, anybody could close nodes with
         pods that say so. allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are
@@ -139,6 +115,7 @@ class CachedView:
         self._gpu_types = self._caches.own[GPU_TYPE]
         self._seen_services: dict[str, tuple[OwnObject, SeenService]] = {}
         """Services with the objects that they were read from, which may have 1 MB each."""
+        self._seen_quotas: dict[str, tuple[ResourceQuota, NamespaceQuota]] = {}
         self._by_kind: Mapping[str, Cache[Any]] = {
             **{kind.called: each for kind, each in self._caches.groups.items()},
             POD.name: self._caches.pods,
@@ -161,8 +138,16 @@ class CachedView:
         self._refusals.take(self._failed.drain(), self._reservations)
         return self._refusals.held_back(at_s)
 
-    def most_gpu_milli(self) -> Mapping[str, int]:
-        return most_gpu_milli(self._quotas.all().values()) if self._quotas is not None else {}
+    def quotas(self) -> Iterable[NamespaceQuota]:
+        there = self._quotas.all() if self._quotas is not None else {}
+        before, self._seen_quotas = self._seen_quotas, {}
+        for name, each in there.items():
+            known = before.get(name)
+            made = known[1] if known and known[0] is each else quota_from(each)
+            if made.unread and known is None:
+                log.warning("scope of a ResourceQuota is not understood: it bounds nothing", quota=name, of=made.unread)
+            self._seen_quotas[name] = each, made
+        return tuple(quota for _, quota in self._seen_quotas.values())
 
     def half_started_since_s(self, gang: str) -> float | None:
         found = self._gangs.get(gang)

@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_struct
 from cluster import actions, errors, plans
 from cluster.clock import Clock
 from cluster.snapshot import Snapshot
-from controller.api import core_v1, foreign_kinds, notation, structs, validation
+from controller.api import core_v1, foreign_kinds, notation, storage, structs, validation
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.model_service import KIND as SERVICE
@@ -30,6 +30,7 @@ from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.from_manifests import note_snapshot
 from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.scalers import Fact
+from controller.snapshot.volumes import VolumeIndex
 
 log = structlog.get_logger("devices")
 
@@ -45,6 +46,13 @@ NAMESPACES = Resource("namespaces", "/api/v1/namespaces", structs.Namespace, is_
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
 CLASSES = Resource("classes", f"{RESOURCE_API}/deviceclasses", DeviceClass, is_namespaced=False)
+
+VOLUME_CLAIMS = Resource("volume_claims", "/api/v1/persistentvolumeclaims", storage.VolumeClaimObject)
+VOLUMES = Resource("volumes", "/api/v1/persistentvolumes", storage.VolumeObject, is_namespaced=False)
+STORAGE_CLASSES = Resource(
+    "storage_classes", f"{storage.API}/storageclasses", storage.StorageClass, is_namespaced=False
+)
+CSI_NODES = Resource("csi_nodes", f"{storage.API}/csinodes", storage.CsiNode, is_namespaced=False)
 
 STALE_AFTER_S = 180.0
 """Age from which a part of the cluster is too old for planning. The server sends a bookmark every minute, so three were
@@ -65,6 +73,35 @@ class DeviceCaches:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeCaches:
+    """Caches of what decides where the volumes of pods let them run."""
+
+    claims: Cache[storage.VolumeClaimObject]
+    volumes: Cache[storage.VolumeObject]
+    classes: Cache[storage.StorageClass]
+    csi_nodes: Cache[storage.CsiNode]
+
+    @property
+    def each(self) -> tuple[Cache[Any], ...]:
+        return (self.claims, self.volumes, self.classes, self.csi_nodes)
+
+    def hand_changes(self, index: VolumeIndex) -> None:
+        """Put the changes of all caches into the index, or take them out."""
+        changes: tuple[tuple[Cache[Any], Callable[[Any], None], Callable[[str], None]], ...] = (
+            (self.claims, index.put_claim, index.remove_claim),
+            (self.volumes, index.put_volume, index.remove_volume),
+            (self.classes, index.put_storage_class, index.remove_storage_class),
+            (self.csi_nodes, index.put_csi_node, index.remove_csi_node),
+        )
+        for cache, put, remove in changes:
+            for name, obj in cache.drain().items():
+                if obj is None:
+                    remove(name)
+                else:
+                    put(obj)
+
+
+@dataclass(frozen=True, slots=True)
 class Caches:
     """Caches of all objects that planning reads."""
 
@@ -72,6 +109,7 @@ class Caches:
     pods: Cache[structs.Pod]
     namespaces: Cache[structs.Namespace]
     """Rules between pods may select them by their labels."""
+    storage: VolumeCaches
     own: Mapping[Kind, Cache[structs.OwnObject]]
     """Caches of Tonnage's kinds that planning reads, in the registry's order."""
     devices: DeviceCaches | None = None
@@ -81,7 +119,8 @@ class Caches:
     @property
     def each(self) -> tuple[Cache[Any], ...]:
         devices = self.devices.each if self.devices else ()
-        return (self.nodes, self.pods, self.namespaces, *self.own.values(), *devices, *self.groups.values())
+        seen: tuple[Cache[Any], ...] = (self.nodes, self.pods, self.namespaces, *self.storage.each)
+        return (*seen, *self.own.values(), *devices, *self.groups.values())
 
 
 def empty_caches(
@@ -102,6 +141,7 @@ def empty_caches(
         nodes=Cache(NODES, changed),
         pods=Cache(PODS, changed),
         namespaces=Cache(NAMESPACES, changed),
+        storage=VolumeCaches(*(Cache(each, changed) for each in (VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES))),
         own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
         devices=devices if with_devices else None,
         groups={kind: Cache(foreign_resource(kind), changed) for kind in groups},
@@ -164,7 +204,7 @@ class Observer:
     def observe(self, *, anew: bool = True) -> Snapshot:
         """Present snapshot. Raises ObservationError while a part was not yet listed, or is too old.
 
-        anew: False: the last one, while no object has changed since; one cycle then builds one.
+        anew: False: the last one with the present instant, while no object has changed; one cycle then builds one.
         """
         return self.see(anew=anew).snapshot
 
@@ -188,7 +228,9 @@ class Observer:
                 raise errors.ObservationError(f"observing the cluster: nothing was heard of {stale}")
             observed_at_s = {cache.resource.part: cache.seen_at_s for cache in needed}
             if self._last is not None and not anew and not any(cache.has_changes for cache in self.caches.each):
-                return self._last
+                # The same objects at a later instant: what is written from it is of now, however long the plan took.
+                now = replace(self._last.snapshot, at_s=at_s, observed_at_s=observed_at_s)
+                return replace(self._last, snapshot=now)
             try:
                 self._take_changes()
                 seen = self._builder.build(at_s, observed_at_s)
@@ -289,6 +331,7 @@ class Observer:
                 builder.remove_namespace(name)
             else:
                 builder.put_namespace(name, namespace.metadata.labels)
+        caches.storage.hand_changes(builder.volumes)
         nodes, pods = caches.nodes.drain(), caches.pods.drain()
         if not self._reservations.is_guarded:
             pods = {name: pod and as_first_seen(pod, builder.known_pod(name)) for name, pod in pods.items()}

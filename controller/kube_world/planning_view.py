@@ -16,8 +16,9 @@ from controller.kube.cluster_view import ClusterView, SeenDeployment, SeenPod
 from controller.kube.sender import REQUEST_TIMEOUT_S
 from controller.kube_world.deployments import Instances
 from controller.kube_world.reservations import AssumedBinds, Reservations
-from controller.placers import NodePool, PlacementModes, requested_mode
+from controller.placers import ModesOfServices, NodePool, PlacementModes, requested_mode
 from controller.snapshot.namespace_bounds import NamespaceBounds, within_quotas
+from controller.snapshot.quotas import CountedDevices, milli_quotas, with_shares
 
 FORGET_S = 120.0
 """A process that has not looked for longer was not the leader meanwhile, and knows nothing any more. Chosen: four times
@@ -107,7 +108,9 @@ class PlanningView:
         deployed = self._deployed(present, seen, deployments)
         for gone in self.resized.keys() - {scaler.name for scaler in seen.scalers}:
             del self.resized[gone]
-        bounded = self._bounds.applied(with_resized(deployed, self.resized))
+        quotas = self.view.quotas()
+        shared = with_shares(deployed, quotas, self._counted_devices(deployed, modes)) if quotas else deployed
+        bounded = self._bounds.applied(with_resized(shared, self.resized))
         shares = frozenset(pod.name for pod in waiting if pod.has_share)
         restricted = self._modes.restricted(bounded, modes, requested, shares)
         released = [pod for pod in waiting if pod.name in held]
@@ -136,8 +139,13 @@ class PlanningView:
             ),
             left_out=(*restricted.left_out, *without),
         )
-        allowed = within_quotas(planned, self.view.most_gpu_milli())
+        allowed = within_quotas(planned, tuple(milli_quotas(planned, quotas)))
         return with_held_back(allowed, self.view.held_back(seen.at_s))
+
+    def _counted_devices(self, snapshot: Snapshot, modes: ModesOfServices) -> CountedDevices:
+        known = {name: found for name in snapshot.gpu_type_names if (found := self.view.gpu_type(name))}
+        of_claims = ((s, gpu_type) for s, own in modes.items() for gpu_type, mode in own.items() if mode == "dra")
+        return CountedDevices({name: each.resource for name, each in known.items()}, frozenset(of_claims))
 
     def _deployed(self, present: Snapshot, seen: Snapshot, deployments: Iterable[SeenDeployment]) -> Snapshot:
         """The present snapshot with each service's replicas read from its Deployments.
@@ -151,8 +159,7 @@ class PlanningView:
         profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in present.profiles}
         for each in deployments:
             width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
-            is_wanted = each.content == self.instances.content(seen, each.service, each.instance_type)
-            if width not in profiled or is_wanted:
+            if width not in profiled or each.content == self.instances.content(seen, each.service, each.instance_type):
                 found.setdefault(each.service, {})[each.instance_type] = each.replicas
         services = []
         for service in present.services:

@@ -26,7 +26,7 @@ from controller.api.kind import Kind
 from controller.api.kinds import KINDS, kind_of, own_kinds
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.objects import pod_templates
+from controller.objects import claim_templates, pod_templates
 from controller.objects.accelerators import accelerators_in
 from controller.objects.documents import Document, read_documents
 from controller.objects.priorities import with_priorities
@@ -61,6 +61,8 @@ class PlainObject:
     """`name`, or `namespace/name` where the kind has namespaces."""
     content: Mapping[str, Any]
     document: Document
+    is_made: bool = False
+    """Whether a controller would make it; one that is written counts instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,8 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     read = with_priorities(read, [each for each in plain if each.kind == "PriorityClass"], mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
+    written = {(each.kind, each.name) for each in plain if not each.is_made}
+    plain = [each for each in plain if not each.is_made or (each.kind, each.name) not in written]
     by_kind = {kind: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in kinds}
     notes = [Note(name, Reason("NoObjects", "holds no objects")) for name in empty]
     for what, count in sorted(ignored.items()):
@@ -253,6 +257,8 @@ def _objects(document: Document, kinds: Sequence[Kind], *, makes_pods: bool) -> 
         yield _plain(document, is_namespaced=BESIDE_PODS[version, name])
     elif kind is not None:
         yield from _validated(document, kind)
+        if kind is core_v1.POD and not document.is_from_cluster:
+            yield from _made_claims(document)
     elif pod_templates.has_templates(version, name):
         yield from _made_pods(document, makes_pods=makes_pods)
     elif foreign_kinds.foreign_kind_of(version, name) is None:
@@ -293,6 +299,16 @@ def _not_planned(content: Mapping[str, Any], code: str) -> LeftOut | Ignored:
     return LeftOut(name, code, f"asks for {words}; {_NOT_PLANNED[code]}", kind=content["kind"])
 
 
+def _made_claims(document: Document, owner: Mapping[str, Any] | None = None) -> Iterator[PlainObject]:
+    """Claims that controllers would make for the pod of a document."""
+    pod = validation.without_nulls(document.content)
+    metadata = pod.get("metadata")
+    if isinstance(metadata, Mapping) and metadata.get("name"):
+        for claim in claim_templates.claims_of(pod, owner):
+            name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+            yield PlainObject(claim["kind"], name, claim, document, is_made=True)
+
+
 def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Found]:
     """Pods that a controller would make of an object. One from a cluster has its pods there."""
     content = validation.without_nulls(document.content)
@@ -317,9 +333,9 @@ def _made_pods(document: Document, *, makes_pods: bool) -> Iterator[Found]:
                 )
             if member.template in wrong:
                 continue
-            made = replace(
-                document, content=pod_templates.pod_from(content, member), within=(*document.within, *member.template)
-            )
+            pod = claim_templates.with_templates(pod_templates.pod_from(content, member), content)
+            made = replace(document, content=pod, within=(*document.within, *member.template))
+            yield from _made_claims(made, content)
             for each in _validated(made, core_v1.POD):
                 wrong |= {member.template} if isinstance(each, Mistake) else set()
                 yield each

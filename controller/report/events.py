@@ -32,7 +32,7 @@ UNPLACED = "FailedScheduling"
 
 @dataclass(frozen=True, slots=True)
 class ReportedDecision:
-    """ReportedDecision about one object, in the form of an Event."""
+    """Decision about one object, in the form of an Event."""
 
     kind: str
     name: str

@@ -22,9 +22,10 @@ from controller.objects.read import Findings, Read
 from controller.snapshot.nodes import NodeRow, TypeIndex, matches_node_names, node_row, node_table, types_from
 from controller.snapshot.pod_groups import GroupOwner, Groups, KnownGroups
 from controller.snapshot.pod_table import NO_NAMESPACES, Dangling, PodColumns
-from controller.snapshot.pods import pod_row
+from controller.snapshot.pods import PodRow, pod_row, with_needs
 from controller.snapshot.scalers import Fact, with_scalers
 from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
+from controller.snapshot.volumes import VolumeIndex, VolumeNeeds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +77,12 @@ class SnapshotBuilder:
         self._groups = Groups()
         self._groups_others = groups_others
         self._pods = PodColumns()
+        self.volumes = VolumeIndex()
+        self._with_volumes: dict[str, tuple[Read[structs.Pod], PodRow, VolumeNeeds]] = {}
+        """Pods that use volumes, with their rows without what these need, and that."""
+        self._volumes_version = 0
+        self._limited: tuple[object, NodeTable] | None = None
+        """What the table of nodes with the limits of volumes was made of, and that."""
         self._namespaces: Mapping[str, Mapping[str, str]] = NO_NAMESPACES
         self._nodes: dict[str, Read[structs.Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
@@ -102,7 +109,27 @@ class SnapshotBuilder:
             is_member = self._groups_others and (was_placed if pod.spec.node_name else self._is_ours(pod))
             self._groups.put_pod(name, row.group if self._groups_others else None, is_ours=is_member)
             row = row if is_member else replace(row, gang="", group=None)
+        self._with_volumes.pop(name, None)
+        if row.volumes:
+            row = self._placed_by_volumes(read, row)
         self._pods.put(read, row, is_ours=self._is_ours(pod))
+
+    def _placed_by_volumes(self, read: Read[structs.Pod], row: PodRow) -> PodRow:
+        """The row with what the pod's volumes ask of its node and of other pods."""
+        meta = read.object.metadata
+        binds = read.object.spec.scheduler_name == labels.SCHEDULER_NAME
+        needs = self.volumes.needs(meta.namespace, meta.name, row.volumes, uid=meta.uid, binds=binds)
+        self._with_volumes[read.name] = read, row, needs
+        return with_needs(row, needs)
+
+    def _follow_volumes(self) -> None:
+        """Read the pods again whose volumes ask something else than before."""
+        if self._volumes_version != self.volumes.version:
+            self._volumes_version = self.volumes.version
+            for read, row, before in tuple(self._with_volumes.values()):
+                after = self._placed_by_volumes(read, row)
+                if self._with_volumes[read.name][2] != before:
+                    self._pods.put(read, after, is_ours=self._is_ours(read.object))
 
     def put_owner(self, word: str, name: str, owner: GroupOwner) -> None:
         """An object of another project's kind that says how many pods start together."""
@@ -123,6 +150,7 @@ class SnapshotBuilder:
     def remove_pod(self, name: str) -> None:
         self._pods.remove(name)
         self._groups.remove_pod(name)
+        self._with_volumes.pop(name, None)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Labels of a namespace, by which rules between pods may select it."""
@@ -158,12 +186,13 @@ class SnapshotBuilder:
     def build(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> BuiltSnapshot:
         """Snapshot of the current objects. Only those that changed since the last call are converted."""
         own, groups = self._current_own_kinds(), self._groups.known()
+        self._follow_volumes()
         name_is_matched = self._pods.name_is_matched or any(
             matches_node_names(service.node_terms) for service in own.services
         )
         if self._node_table is None or self._node_table[0] != name_is_matched:
             self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
-        nodes = self._node_table[1]
+        nodes = self._with_limits(self._node_table[1])
         gangs = (*(read.name for read in own.gangs), *(gang.name for gang in groups.gangs))
         view = self._pods.view(nodes, gangs, own.service_names, groups.gang_of, self._namespaces)
         snapshot = Snapshot(
@@ -190,6 +219,14 @@ class SnapshotBuilder:
             snapshot = add_fact(snapshot, self.own)
         of_nodes = (mistake for name in sorted(self._node_rows) for mistake in self._node_rows[name].mistakes)
         return BuiltSnapshot(snapshot, (*of_nodes, *own.findings.mistakes, *view.mistakes), view.dangling)
+
+    def _with_limits(self, nodes: NodeTable) -> NodeTable:
+        """The nodes with the limits of volumes; the same object while neither changed."""
+        state = (nodes, self.volumes.limits_state)
+        if self._limited is None or self._limited[0] != state:
+            limits = self.volumes.limits(nodes.names, nodes.labels)
+            self._limited = state, replace(nodes, volume_limits=limits) if limits else nodes
+        return self._limited[1]
 
     def _current_own_kinds(self) -> _OwnKinds:
         if self._own_kinds is None:

@@ -1,26 +1,31 @@
 """Snapshot from manifests, with all cross-checks between the objects and notes for the reader."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from cluster.errors import Mistake, meant
+from cluster.errors import UNREADABLE, Mistake, meant
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
-from controller.api import model_service
+from controller.api import model_service, storage
 from controller.api.core_v1 import POD
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
+from controller.api.structs import object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.pod_table import Dangling
+from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
 from controller.snapshot.scalers import Fact
+from controller.snapshot.volumes import VolumeIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ def snapshot_from(
     that come from a cluster, which have a uid.
     """
     builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
+    put_storage(manifests, builder.volumes, findings)
     built = builder.build(at_s)
     left_out = [*built.snapshot.left_out, *manifests.unread]
     left_out += _left_out(manifests, built, findings, is_dump=is_dump)
@@ -54,7 +60,13 @@ def snapshot_from(
             alive[0].mistake((), f"there is no Node for {len(alive)} pod(s)", "add the nodes of the fleet")
         )
     findings.stop_on_mistakes()
+    quotas = tuple(_quotas(manifests, findings))
+    findings.stop_on_mistakes()
     snapshot = replace(built.snapshot, left_out=tuple(left_out))
+    if quotas:
+        snapshot, quotas = admitted(snapshot, quotas, {read.name: read for read in manifests.pods})
+        resources = {each.name: each.object.spec.resource_name for each in manifests.gpu_types}
+        snapshot = with_shares(snapshot, quotas, CountedDevices(resources))
     builder.note(snapshot, findings)
     note_snapshot(snapshot, findings)
     return Observed(snapshot, findings.notes)
@@ -72,6 +84,22 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
     for pod in manifests.pods:
         builder.put_pod(pod)
     return builder
+
+
+def put_storage(manifests: Manifests, index: VolumeIndex, findings: Findings) -> None:
+    """Put the claims, volumes, storage classes and CSI nodes of files into the index."""
+    kinds: tuple[tuple[str, type[Any], Callable[[Any], None]], ...] = (
+        ("PersistentVolumeClaim", storage.VolumeClaimObject, index.put_claim),
+        ("PersistentVolume", storage.VolumeObject, index.put_volume),
+        ("StorageClass", storage.StorageClass, index.put_storage_class),
+        ("CSINode", storage.CsiNode, index.put_csi_node),
+    )
+    for kind, struct, put in kinds:
+        for each in manifests.beside(kind):
+            try:
+                put(object_from(each.content, struct))
+            except msgspec.ValidationError as error:
+                findings.mistake(Mistake(each.document.place(f"{kind}/{each.name}"), f"cannot be read: {error}"))
 
 
 def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *, is_dump: bool) -> Iterator[LeftOut]:
@@ -109,6 +137,19 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
         if kind == "Node":
             words = "are on a node that the dump leaves out: they hold nothing"
         findings.note_many("Pod", "LeftOut", names, words)
+
+
+def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota]:
+    for each in manifests.beside("ResourceQuota"):
+        try:
+            quota = quota_from(object_from(each.content, ResourceQuota))
+        except UNREADABLE as error:
+            findings.mistake(Mistake(each.document.place(f"ResourceQuota/{each.name}"), f"cannot be read: {error}"))
+            continue
+        if quota.unread:
+            words = f"has scopes that are not understood ({', '.join(quota.unread)}): it bounds nothing"
+            findings.note(f"ResourceQuota/{each.name}", "ScopeNotHeeded", words)
+        yield quota
 
 
 def waits(read: Read[Any]) -> bool:

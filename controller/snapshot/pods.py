@@ -19,6 +19,7 @@ from controller.api.labels import (
 )
 from controller.api.structs import Amount, Container, Pod, PodSpec, Volume
 from controller.objects.read import Findings, Read
+from controller.snapshot.node_terms import joined
 from controller.snapshot.nodes import (
     COLUMNS,
     GPU_RESOURCES,
@@ -31,6 +32,7 @@ from controller.snapshot.nodes import (
 )
 from controller.snapshot.pod_groups import GroupRef, group_of
 from controller.snapshot.pod_rules import Marks, NotUnderstoodError, beside_of
+from controller.snapshot.volumes import VolumeNeeds
 
 MOST_TYPES = 64
 """Maximum number of types in an annotation; as many as a ModelService may name."""
@@ -154,6 +156,20 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         volumes=tuple(each for each in spec.volumes if each != Volume(each.name)),
         withheld=withheld,
     )
+
+
+def with_needs(row: PodRow, needs: VolumeNeeds) -> PodRow:
+    """The row of a pod with what its volumes ask; of a running pod, what it holds of them."""
+    shape, withheld = row.shape, row.withheld or needs.problem
+    terms = joined(shape.node_terms, needs.terms)
+    if terms is None:
+        withheld = withheld or Reason(NOT_UNDERSTOOD, "not placed, since its volumes and affinity have too many terms")
+        terms = shape.node_terms
+    elif row.node:
+        terms = pinned_where_it_runs(terms, row.node)
+    beside = replace(shape.beside, claims=needs.claims, volumes=needs.volumes)
+    shape = replace(shape, node_terms=terms, beside=beside)
+    return replace(row, shape=shape, withheld=withheld, matches_node_names=matches_node_names(terms))
 
 
 def _gated(spec: PodSpec) -> Reason | None:

@@ -140,7 +140,7 @@ class DeviceOptions:
 
 
 def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> DeviceOptions:
-    """DeviceOptions of a pod on nodes that can all take it."""
+    """Options of a pod on nodes that can all take it."""
     count, before = len(nodes), ledger.gpu_milli[nodes]
     cpu_before = ledger.cpu_milli[nodes]
     cpu_milli = cpu_before - shape.cpu_milli

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.day.simulation import HOUR_S, DayMoment, clock_words
-from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
+from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn, standalone
 from simulator.reports.sweep_report import Legend, PageTable, ReportPage, render
 
 if TYPE_CHECKING:
@@ -199,6 +199,38 @@ def as_html(
 
 
 _DASHES = "9 4"
+
+
+def as_picture(day: Sequence[DayMoment], baseline: BaselineDay | None = None) -> str:
+    """The services' cost over the day as an SVG file, beside the baseline's, which is dotted where instances lack."""
+    whole = _whole_in_both(day, baseline) if baseline else [True] * len(day)
+    hours = f"{sum(whole) * step_h(day):.0f} hours"
+
+    def draw(axes: "Axes") -> None:
+        ours = f"Tonnage: all run {_percent(whole_share(day))} of the day; ${_cost_while(day, whole):,.0f}"
+        ours += f" in the {hours} when both are whole" if baseline else ""
+        axes.plot(_hours(day), [moment.services_per_hour for moment in day], color=colour(0), label=ours)
+        if baseline:
+            of_all, at_h = served(baseline.day), _hours(baseline.day)
+            is_whole = np.array([of_all <= {*moment.whole} for moment in baseline.day])
+            # The steps to and from a moment that lacks instances are dotted, too.
+            lacks = ~is_whole
+            lacks[1:] |= ~is_whole[:-1]
+            lacks[:-1] |= ~is_whole[1:]
+            cost = np.array([moment.services_per_hour for moment in baseline.day])
+            figures = f"{_percent(whole_share(baseline.day))}; ${_cost_while(baseline.day, whole):,.0f}"
+            theirs = f"one type per service that follows demand, too: {figures} (dotted: not all run)"
+            axes.plot(at_h, np.where(is_whole, cost, np.nan), color=colour(2), linestyle=dash(1), label=theirs)
+            axes.plot(at_h, np.where(lacks, cost, np.nan), color=colour(2), linestyle=dash(2), linewidth=1)
+        legend = axes.legend(
+            loc="lower left", bbox_to_anchor=(-0.08, 1.06), frameon=False, fontsize=9, alignment="left"
+        )
+        legend.set_title("The services of a simulated day, $ per hour")
+        legend.get_title().set_fontweight("bold")
+        _over_the_day(axes, day, "$ per hour")
+
+    says = "Dollars per hour of the services over a simulated day in which a node is lost"
+    return standalone(drawn("day", draw, (6.8, 4.3)), says)
 
 
 def _charts(day: Sequence[DayMoment], other: Sequence[DayMoment]) -> Iterator[Chart]:

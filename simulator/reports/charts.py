@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +103,19 @@ def drawn(name: str, draw: "Callable[[Axes], None]", size: tuple[float, float] =
     for stand_in, colour in {INK: "currentColor", FAINT: "var(--grid)"}.items():
         svg = svg.replace(stand_in, colour)
     return re.sub(r"#0300(\d\d)", lambda found: f"var(--policy-{int(found[1])})", svg)
+
+
+def standalone(svg: str, says: str) -> str:
+    """A drawing as a file, on white in the page's light colours. says: description for screen readers."""
+    style = (Path(__file__).parent / "page_style.html.j2").read_text(encoding="utf-8")
+    colours: dict[str, str] = {}
+    for name, value in re.findall(r"--([\w-]+): (#\w+);", style):
+        colours.setdefault(name, value)  # the first one is that of the light page
+    svg = re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], svg.replace("currentColor", colours["ink"]))
+    root = f'aria-label="{says}" xmlns="http://www.w3.org/2000/svg" style="font-family: system-ui, sans-serif"'
+    svg = svg.replace('aria-hidden="true" focusable="false"', root, 1).replace("; font-family: inherit", "")
+    head, end, body = svg.partition(">")
+    return f'{head}{end}<rect width="100%" height="100%" fill="#fff"/>{body}'
 
 
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))

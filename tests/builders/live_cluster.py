@@ -24,6 +24,10 @@ class LiveCluster:
             "Node": self.caches.nodes,
             "Pod": self.caches.pods,
             "Namespace": self.caches.namespaces,
+            "PersistentVolumeClaim": self.caches.storage.claims,
+            "PersistentVolume": self.caches.storage.volumes,
+            "StorageClass": self.caches.storage.classes,
+            "CSINode": self.caches.storage.csi_nodes,
             **{kind.name: cache for kind, cache in self.caches.own.items()},
             **{kind.called: cache for kind, cache in self.caches.groups.items()},
         }

@@ -38,7 +38,7 @@ def node_object(number: int) -> Object:
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
-        "node_object.kubernetes.io/instance-type": "gpu-8x",
+        "node.kubernetes.io/instance-type": "gpu-8x",
         "topology.kubernetes.io/zone": f"zone-{number % 3}",
         "topology.kubernetes.io/rack": f"rack-{number // 16}",
         "nvidia.com/gpu.product": product,
@@ -52,7 +52,7 @@ def node_object(number: int) -> Object:
     return {
         "metadata": {
             "name": name,
-            "uid": f"node_object-{number:032d}",
+            "uid": f"node-{number:032d}",
             "resourceVersion": str(number),
             "labels": labels,
         },
@@ -78,10 +78,10 @@ def pod_object(number: int, *, on: str = "", version: int = 1) -> Object:
         "metadata": {
             "name": name,
             "namespace": f"team-{number % 20}",
-            "uid": f"pod_object-{number:032d}",
+            "uid": f"pod-{number:032d}",
             "resourceVersion": str(version),
             "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {"app": "worker", "pod_object-template-hash": f"{number % 500:010d}"},
+            "labels": {"app": "worker", "pod-template-hash": f"{number % 500:010d}"},
             "annotations": {**annotations, **({"tonnage.dev/gpu-milli": milli} if milli else {})},
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "worker", "uid": "0" * 36}],
             "managedFields": [{"manager": "kube-controller-manager", "fieldsV1": {"f:spec": {"f:x": {}}}}] * 3,
@@ -106,7 +106,7 @@ def pod_object(number: int, *, on: str = "", version: int = 1) -> Object:
             "priority": number % 3,
             "schedulerName": "default-scheduler",
             "tolerations": [
-                {"key": f"node_object.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
+                {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
                 for what in ("not-ready", "unreachable")
             ],
         },
@@ -121,7 +121,7 @@ def pod_object(number: int, *, on: str = "", version: int = 1) -> Object:
 
 
 def daemon_object(on: int, which: int) -> Object:
-    """Pod of a DaemonSet on a node_object, pinned to it by name as the DaemonSet controller does."""
+    """Pod of a DaemonSet on a node, pinned to it by name as the DaemonSet controller does."""
     name, number = f"daemon-{which}", which * 1_000_000 + on
     made = pod_object(number, on=f"gpu-{on:05d}")
     metadata, spec = made["metadata"], made["spec"]
@@ -139,20 +139,20 @@ def daemon_object(on: int, which: int) -> Object:
 
 
 def list_page(objects: Iterable[Object], continue_: str = "") -> bytes:
-    """List, or one list_page of it."""
+    """List, or one page of it."""
     more = {"continue": continue_} if continue_ else {}
     return msgspec.json.encode({"metadata": {"resourceVersion": "1", **more}, "items": list(objects)})
 
 
 def list_pages(objects: Iterable[Object], size: int) -> list[bytes]:
-    """List in list_pages of `size` objects, at least one list_page."""
+    """List in pages of `size` objects, at least one page."""
     every = list(objects)
     starts = range(0, max(len(every), 1), size)
     return [list_page(every[at : at + size], f"from {at + size}" if at + size < len(every) else "") for at in starts]
 
 
 def watch_event(kind: str, obj: Mapping[str, Any]) -> bytes:
-    """Watch watch_event, one line of a watch."""
+    """Event of a watch, one line of it."""
     return msgspec.json.encode({"type": kind, "object": obj})
 
 

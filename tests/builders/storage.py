@@ -1,12 +1,16 @@
 """Claims, volumes, storage classes and CSI nodes, stating only what matters."""
 
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from controller.api.storage import CsiNode, StorageClass, VolumeClaimObject, VolumeObject
 from controller.api.structs import Volume, object_from
 from controller.snapshot.volumes import VolumeIndex
+from tests.builders.watch_events import Object
 
-GIB = 2**30
+StorageObject = VolumeClaimObject | VolumeObject | StorageClass | CsiNode
 
 
 def claim(
@@ -85,7 +89,7 @@ def uses(*claims: str) -> tuple[Volume, ...]:
     )
 
 
-def index_of(*objects: VolumeClaimObject | VolumeObject | StorageClass | CsiNode) -> VolumeIndex:
+def index_of(*objects: StorageObject) -> VolumeIndex:
     index = VolumeIndex()
     for each in objects:
         if isinstance(each, VolumeClaimObject):
@@ -97,3 +101,17 @@ def index_of(*objects: VolumeClaimObject | VolumeObject | StorageClass | CsiNode
         else:
             index.put_csi_node(each)
     return index
+
+
+def written(obj: StorageObject) -> Object:
+    """The object as a manifest."""
+    version, kind = _KINDS[type(obj)]
+    return {"apiVersion": version, "kind": kind, **msgspec.to_builtins(obj)}
+
+
+_KINDS: Mapping[type[StorageObject], tuple[str, str]] = {
+    VolumeClaimObject: ("v1", "PersistentVolumeClaim"),
+    VolumeObject: ("v1", "PersistentVolume"),
+    StorageClass: ("storage.k8s.io/v1", "StorageClass"),
+    CsiNode: ("storage.k8s.io/v1", "CSINode"),
+}

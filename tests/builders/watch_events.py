@@ -8,7 +8,9 @@ from controller.api.kinds import KINDS
 from controller.kube.request import Refusal
 
 Object = dict[str, Any]
-CLUSTER_WIDE = {kind.name for kind in KINDS if not kind.is_namespaced}
+CLUSTER_WIDE = {
+    *(kind.name for kind in KINDS if not kind.is_namespaced), "PersistentVolume", "StorageClass", "CSINode"
+}  # fmt: skip
 
 EXPIRED = Refusal(410, "Expired", "too old resource version: 5 (9)")
 CUT = Refusal(0, "NoAnswer", "no answer: ClientPayloadError")

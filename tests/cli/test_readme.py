@@ -53,3 +53,16 @@ def test_the_service_of_the_readme_gets_what_it_says(tmp_path: Path) -> None:
     mix = " + ".join(f"{count} × {name}" for name, count in service["instances"].items())
     assert f"gives it {mix} at ${service['cost_per_hour']:.2f} per hour, proven cheapest" in text
     assert service["gap"] == 0
+
+
+def test_the_readme_says_of_the_day_what_its_picture_says() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    picture = (ROOT / "docs" / "pictures" / "day.svg").read_text(encoding="utf-8")
+
+    ours, cost, hours, theirs, other = re.findall(r"[\d.]+(?=\u00a0% of|\u00a0%; | in the| hours| \(dotted)", picture)
+
+    assert f"In the {hours} hours in which all services are whole" in text
+    said = re.search(r"cost ([\d.]+) % less", text)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(100 * (1 - int(cost) / int(other)), abs=0.1)  # of whole dollars
+    assert f"whole for {ours} % of the day, the baseline's for {theirs} %" in text

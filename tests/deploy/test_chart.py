@@ -29,7 +29,8 @@ PLANNED = tuple(kind.plural for kind in OWN_KINDS if kind.is_planned_from)
 READ = {
     (group, resource, verb)
     for group, resources in {
-        "": ("nodes", "pods", "resourcequotas"),
+        "": ("namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "resourcequotas"),
+        "storage.k8s.io": ("csinodes", "storageclasses"),
         "apps": ("deployments",),
         "tonnage.dev": PLANNED,
     }.items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cluster.actions import Action
 from cluster.nodes import HeldBack
 from cluster.plans import Reason
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot, device_numbers
 from controller.kube.cluster_view import (
     ClusterView,
@@ -40,10 +41,10 @@ class FakeClusterView:
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
     nodes: dict[str, SeenNode] = field(default_factory=dict)
     held: tuple[HeldBack, ...] = ()
-    quotas: Mapping[str, int] = field(default_factory=dict)
+    bounds: tuple[NamespaceQuota, ...] = ()
 
-    def most_gpu_milli(self) -> Mapping[str, int]:
-        return self.quotas
+    def quotas(self) -> Iterable[NamespaceQuota]:
+        return self.bounds
 
     def held_back(self, at_s: float) -> tuple[HeldBack, ...]:
         return tuple(each for each in self.held if at_s < each.until_s)

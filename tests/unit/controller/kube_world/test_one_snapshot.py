@@ -3,6 +3,8 @@
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from controller.api.labels import PLACED_AT_ANNOTATION
+from controller.api.notation import rfc3339
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.kube.cache import Cache
@@ -20,7 +22,8 @@ class Counted:
     def __init__(self) -> None:
         self.built = 0
         self.live = LiveCluster([gpu_type(), node(), pod("waits", 1, schedulerName="tonnage")], facts=(self.count,))
-        self.world = kubernetes(CachedView(self.live.observer, Cache(DEPLOYMENTS)), FakeWriter(), self.live.clock)
+        self.writer = FakeWriter()
+        self.world = kubernetes(CachedView(self.live.observer, Cache(DEPLOYMENTS)), self.writer, self.live.clock)
 
     def count(self, snapshot: Snapshot, _: OwnReads) -> Snapshot:
         self.built += 1
@@ -51,3 +54,16 @@ def test_what_changed_since_the_plan_is_seen_before_it_is_written() -> None:
 
     assert "does not exist" in str(error)
     assert counted.built == 2
+
+
+def test_what_is_written_is_dated_when_it_is_written_and_not_when_its_plan_began() -> None:
+    counted = Counted()
+    plan = counted.plan(counted.world.observe(), 1.0)
+
+    counted.live.clock.now_s += 8.0  # a long plan, in which no object changes
+    counted.world.apply(plan.actions)
+
+    (binding,) = counted.writer.sent
+    assert binding.body is not None
+    assert binding.body["metadata"]["annotations"][PLACED_AT_ANNOTATION] == rfc3339(counted.live.clock())
+    assert counted.built == 1

@@ -5,6 +5,7 @@ from dataclasses import replace
 from cluster.actions import Bind
 from cluster.nodes import HeldBack
 from cluster.plans import Reason
+from cluster.quotas import NamespaceQuota
 from cluster.workloads import Gang, LeftOut
 from controller.kube.cluster_view import SeenPod
 from controller.kube_world.planning_view import PlanningView
@@ -74,7 +75,7 @@ def test_pods_past_the_quota_of_their_namespace_are_not_planned_and_say_why() ->
     ]
     seen = fake_view(world([node("a", gpus=4)], pods))
     seen.pods["ns/released"] = replace(seen.pods["ns/released"], chosen_node="a", devices=(0,))
-    seen.quotas = {"ns": 1000}
+    seen.bounds = (NamespaceQuota("ns", "share", {"tonnage.dev/gpu-milli": 1000}),)
 
     snapshot = view_of(seen).snapshot()
 

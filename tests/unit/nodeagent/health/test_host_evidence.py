@@ -39,7 +39,7 @@ def test_gpu_errors_are_found_in_the_kernels_log_with_their_device_and_age() -> 
 
 
 def test_messages_that_users_wrote_into_the_log_count_for_nothing() -> None:
-    """Facility 1 (user) with priority 4: 12. ProcessesByNumber with CAP_SYSLOG may write to /dev/kmsg."""
+    """Facility 1 (user) with priority 4: 12. Processes with CAP_SYSLOG may write to /dev/kmsg."""
     assert not kernel_log("12,100,90000000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.").read(100.0)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.day.report import BaselineDay, as_html, headline, summary_of
+from simulator.day.report import BaselineDay, as_html, as_picture, headline, summary_of
 from simulator.day.simulation import DayMoment
 
 
@@ -123,3 +123,17 @@ def test_reasons_for_waiting_are_drawn_and_explained() -> None:
 
 def test_a_day_that_was_stopped_says_so() -> None:
     assert "interrupted after 2 hours" in as_html(DAY, (), stopped="interrupted after 2 hours").partition("<h2")[0]
+
+
+def test_the_picture_is_a_file_of_its_own_with_the_figures_of_both_days() -> None:
+    lacking = (replace(DAY[0], services_per_hour=16.0), replace(DAY[1], services_per_hour=1.0, whole=()))
+
+    svg = as_picture(DAY, beside(*lacking))
+
+    assert svg.startswith("<svg ")
+    assert 'xmlns="http://www.w3.org/2000/svg"' in svg
+    assert "var(" not in svg
+    assert "currentColor" not in svg
+    # Of two hours the first counts: $10 against $16.
+    assert "Tonnage: all run 100.0\u00a0% of the day; $10 in the 1 hours when both are whole" in svg
+    assert "one type per service that follows demand, too: 50.0\u00a0%; $16 (dotted: not all run)" in svg
