@@ -30,8 +30,6 @@ class SeenPod:
     """Node that was selected when its gate was removed, while it is not bound."""
     devices: tuple[int, ...] = ()
     """Device indices in its annotation."""
-    nominated_node: str = ""
-    """Node on which kube-scheduler is stopping other pods for it."""
     placed_at_s: float | None = None
     """Time at which it was placed, seconds since the epoch; None without that annotation."""
     has_claims: bool = False

@@ -255,7 +255,6 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         is_running=pod.status.phase == "Running",
         chosen_node=chosen_node,
         devices=tuple(map(int, devices)) if all(map(is_device_number, devices)) else (),
-        nominated_node=pod.status.nominated_node_name,
         placed_at_s=placed_s,
         has_claims=has_claims,
         is_recreated=any(each.controller and each.kind in RECREATORS for each in meta.owner_references),
