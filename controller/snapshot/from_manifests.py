@@ -13,7 +13,7 @@ from cluster.errors import Mistake, meant
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
 from controller.api import model_service, storage
-from controller.api.core_v1 import POD
+from controller.api.core_v1 import NODE, POD
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.rule import Path
 from controller.api.structs import object_from
@@ -97,21 +97,28 @@ def put_storage(manifests: Manifests, index: VolumeIndex, findings: Findings) ->
 def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *, is_dump: bool) -> Iterator[LeftOut]:
     """Pods and services that the snapshot leaves out because they, or what they refer to, are not as they should be.
 
-    Where a cluster has them so, they are noted. Otherwise, they are mistakes. A pod that runs on a missing node is of a
-    cluster: of one that has lost the node.
+    Where a cluster has them so, they are noted: a node takes no pods then, and a pod that runs holds what can be read.
+    Otherwise, they are mistakes. Nodes, and pods on them, are as a cluster reports them wherever they stand: a device
+    fails under its pod, a plugin offers more than is modelled. A pod that runs on a missing node is of a cluster that
+    has lost the node.
     """
-    of_cluster = {read.subject: read for read in manifests.all if read.is_from_cluster}
+    of_cluster = {read.subject for read in manifests.all if read.is_from_cluster}
+    reported = {read.subject: read for read in manifests.all if read.subject in of_cluster or _is_reported(read)}
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    """Names by kind and what is said of them."""
     for mistake in built.mistakes:
-        read = next((of_cluster[part] for part in mistake.place.split(", ") if part in of_cluster), None)
+        read = next((reported[part] for part in mistake.place.split(", ") if part in reported), None)
         if read is None:
             findings.mistake(mistake)
             continue
-        same[read.kind.name, mistake.problem].append(read.name)
+        path = mistake.place.rpartition(read.subject)[2].removeprefix(", ")
+        problem = "; ".join(filter(None, (f"{path} {mistake.problem}".strip(), mistake.remedy)))
+        counted = "takes no pods" if read.kind is NODE else "cannot be used" if waits(read) else "counts as far as read"
+        same[read.kind.name, f"{counted}: {problem}"].append(read.name)
         if waits(read):
             yield LeftOut(read.name, "NotUnderstood", f"{mistake.place}: {mistake.problem}", kind=read.kind.name)
-    for (kind, problem), names in same.items():
-        findings.note_many(kind, "LeftOut", names, f"of the cluster cannot be used: {problem}")
+    for (kind, words), names in same.items():
+        findings.note_many(kind, "LeftOut", names, words)
     gone: defaultdict[str, list[str]] = defaultdict(list)
     said = {each.pod for each in built.snapshot.left_out}
     for each, mistake in _dangling(manifests, built):
@@ -129,6 +136,11 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
         if kind == "Node":
             words = "are on a node that the dump leaves out: they hold nothing"
         findings.note_many("Pod", "LeftOut", names, words)
+
+
+def _is_reported(read: Read[Any]) -> bool:
+    """Whether an object says what a cluster is like, and not what somebody asks of it."""
+    return read.kind is NODE or (read.kind is POD and bool(read.object.spec.node_name))
 
 
 def waits(read: Read[Any]) -> bool:

@@ -130,13 +130,7 @@ def required(*expressions: Object) -> Object:
         ([node(), pod(annotations={MILLI: "1" * 5000})], f"is {'1' * 40!r}; write thousandths of one GPU"),
         ([node(), pod(annotations={MILLI: "30%"})], "is '30%'; write thousandths of one GPU"),
         ([node(), pod(gpus=1, annotations={MILLI: "300"})], "requests a fraction while the containers request nvidia"),
-        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "2"})], "names device 2; its node has the devices"),
-        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "0,1"})], "names 2 devices, the pod asks for 1"),
-        ([node(gpus=2), pod(gpus=2, on="n1", annotations={DEVICES: "0,0"})], "is '0,0'; write different device"),
-        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "1" * 5000})], "1'; write different device"),
         ([node(), pod(annotations={"tonnage.dev/movable": "yes"})], 'is \'yes\'; write "true" or "false"'),
-        ([node(gpus=17)], "Node/n1, status.allocatable['nvidia.com/gpu']: is 17; count devices, 16 at most"),
-        ([having(node(), "status", {})], "Node/n1, status.allocatable: is missing"),
         (
             [gpu_type(), profile(), having(service(), "spec.demand.inputTokens", [100, 1001])],
             "histogram[1][0]: has requests of input ≤ 1001, output ≤ 10 tokens and 1 more buckets, beyond every",
@@ -155,6 +149,26 @@ def test_what_contradicts_something_else_stops_the_plan(tmp_path: Path, objects:
     found = mistakes(tmp_path, *objects)
 
     assert any(said in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "2"})], "names device 2; its node has the devices"),
+        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "0,1"})], "names 2 devices, the pod asks for 1"),
+        ([node(gpus=2), pod(gpus=2, on="n1", annotations={DEVICES: "0,0"})], "is '0,0'; write different device"),
+        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "1" * 5000})], "1'; write different device"),
+        ([node(gpus=17)], "Node/n1: takes no pods: status.allocatable['nvidia.com/gpu'] is 17; count devices, 16 at most"),
+        ([having(node(), "status", {})], "Node/n1: takes no pods: status.allocatable is missing"),
+    ],
+)
+def test_what_a_cluster_reports_oddly_costs_itself_alone(tmp_path: Path, objects: list[Object], said: str) -> None:
+    """A device fails under its pod, a plugin shares devices: the other nodes and pods are planned all the same."""
+    seen = observed(tmp_path, *objects, node("well"), pod("waits"))
+
+    assert any(said in str(note) for note in seen.notes), seen.notes
+    assert "default/waits" in seen.snapshot.pods.names
+    assert seen.snapshot.nodes.schedulable[seen.snapshot.nodes.names.row("well")]
 
 
 def test_all_contradictions_are_named_at_once(tmp_path: Path) -> None:
