@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cluster.demand import Demand, Slo
+from cluster.quotas import QuotaAsk, QuotaShare
 
 WHOLE_GPU_MILLI = 1000
 """Thousandths in a GPU, the unit of sharing in the openb trace and in most GPU-sharing device plugins."""
@@ -103,7 +104,8 @@ SPOT_LABELS = {
 """Label → its value on spot nodes, which the provider may take away: our own, for fleets with other labels, then those
 of Karpenter, GKE, EKS and AKS (their documentation of node labels)."""
 _ON_SPOT: Terms = tuple((Requirement(key, "In", (value,)),) for key, value in SPOT_LABELS.items())
-_OFF_SPOT: Terms = (tuple(Requirement(key, "NotIn", (value,)) for key, value in SPOT_LABELS.items()),)
+OFF_SPOT = tuple(Requirement(key, "NotIn", (value,)) for key, value in SPOT_LABELS.items())
+"""Requirements that keep a pod off spot nodes."""
 
 
 def is_spot(labels: Mapping[str, str]) -> bool:
@@ -116,7 +118,7 @@ def is_spot(labels: Mapping[str, str]) -> bool:
 
 def on_capacity(terms: Terms, *, spot: bool) -> Terms:
     """The same alternatives, on spot nodes only, or on all other nodes only."""
-    return tuple((*term, *more) for term in terms or ((),) for more in (_ON_SPOT if spot else _OFF_SPOT))
+    return tuple((*term, *more) for term in terms or ((),) for more in (_ON_SPOT if spot else (OFF_SPOT,)))
 
 
 def requires_spot(terms: Terms) -> bool:
@@ -361,6 +363,10 @@ class ModelService:
     start_share: float = 0.0
     """Fraction of its price per hour that an instance must save for its start to pay off; 0: the demand is expected to
     last, so that every cheaper mix pays off."""
+    quota_ask: QuotaAsk | None = None
+    """What one instance counts in quotas, without its devices; None: its instances are run by other means."""
+    quotas: tuple[QuotaShare, ...] = ()
+    """Quotas that bound it."""
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
         """Request of one instance of this service to a node.

@@ -241,6 +241,7 @@ class PodSpec(NodeConstraints, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
+    active_deadline_seconds: int | None = None
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] = ()

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from cluster.errors import Mistake, meant
+from cluster.errors import UNREADABLE, Mistake, meant
+from cluster.quotas import NamespaceQuota
 from cluster.snapshot import PENDING, Snapshot
 from cluster.workloads import LeftOut
 from controller.api import model_service, storage
@@ -22,6 +23,8 @@ from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
 from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.pod_table import Dangling
+from controller.snapshot.pods import NOT_UNDERSTOOD
+from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
 from controller.snapshot.scalers import Fact
 from controller.snapshot.volumes import VolumeIndex
 
@@ -58,7 +61,13 @@ def snapshot_from(
             alive[0].mistake((), f"there is no Node for {len(alive)} pod(s)", "add the nodes of the fleet")
         )
     findings.stop_on_mistakes()
+    quotas = tuple(_quotas(manifests, findings))
+    findings.stop_on_mistakes()
     snapshot = replace(built.snapshot, left_out=tuple(left_out))
+    if quotas:
+        snapshot, quotas = admitted(snapshot, quotas, {read.name: read for read in manifests.pods})
+        resources = {each.name: each.object.spec.resource_name for each in manifests.gpu_types}
+        snapshot = with_shares(snapshot, quotas, CountedDevices(resources))
     builder.note(snapshot, findings)
     note_snapshot(snapshot, findings)
     return Observed(snapshot, findings.notes)
@@ -73,6 +82,10 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
         builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node)
+    written = {each.name: each.content["metadata"].get("labels") for each in manifests.beside("Namespace")}
+    for name in {pod.object.metadata.namespace for pod in manifests.pods} | written.keys():
+        of_name = {"kubernetes.io/metadata.name": name}  # which the API server adds to each
+        builder.put_namespace(name, {**(written.get(name) or {}), **of_name})
     for pod in manifests.pods:
         builder.put_pod(pod)
     return builder
@@ -97,35 +110,27 @@ def put_storage(manifests: Manifests, index: VolumeIndex, findings: Findings) ->
 def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *, is_dump: bool) -> Iterator[LeftOut]:
     """Pods and services that the snapshot leaves out because they, or what they refer to, are not as they should be.
 
-    Where a cluster has them so, they are noted: a node takes no pods then, and a pod that runs holds what can be read.
-    Otherwise, they are mistakes. Nodes, and pods on them, are as a cluster reports them wherever they stand: a device
-    fails under its pod, a plugin offers more than is modelled. A pod that runs on a missing node is of a cluster that
-    has lost the node.
+    Where a cluster has them so, they are noted, and otherwise mistakes of their author.
     """
-    of_cluster = {read.subject for read in manifests.all if read.is_from_cluster}
-    reported = {read.subject: read for read in manifests.all if read.subject in of_cluster or _is_reported(read)}
+    seen = {read.subject: read for read in manifests.all if is_seen(read)}
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    """Names by kind and what is said of them."""
     for mistake in built.mistakes:
-        read = next((reported[part] for part in mistake.place.split(", ") if part in reported), None)
+        parts = mistake.place.split(", ")
+        read = next((seen[part] for part in parts if part in seen), None)
         if read is None:
             findings.mistake(mistake)
             continue
-        path = mistake.place.rpartition(read.subject)[2].removeprefix(", ")
-        problem = "; ".join(filter(None, (f"{path} {mistake.problem}".strip(), mistake.remedy)))
-        counted = "takes no pods" if read.kind is NODE else "cannot be used" if waits(read) else "counts as far as read"
-        same[read.kind.name, f"{counted}: {problem}"].append(read.name)
+        path = "".join(parts[parts.index(read.subject) + 1 :])
+        words = f"{path} {mistake.problem}; {mistake.remedy}".strip("; ")
+        same[read.kind.name, words].append(read.name)
         if waits(read):
-            yield LeftOut(read.name, "NotUnderstood", f"{mistake.place}: {mistake.problem}", kind=read.kind.name)
+            yield LeftOut(read.name, NOT_UNDERSTOOD, f"not placed, since {words}", kind=read.kind.name)
     for (kind, words), names in same.items():
-        findings.note_many(kind, "LeftOut", names, words)
+        findings.note_many(kind, "LeftOut", names, f"cannot be used as written: {words}")
     gone: defaultdict[str, list[str]] = defaultdict(list)
     said = {each.pod for each in built.snapshot.left_out}
     for each, mistake in _dangling(manifests, built):
-        is_seen = each.read.subject in of_cluster or (
-            each.kind == "Node" and each.read.object.status.phase == "Running"
-        )
-        if not is_dump and not is_seen:
+        if not is_dump and each.read.subject not in seen:
             findings.mistake(mistake)
             continue
         gone[each.kind].append(each.read.name)
@@ -138,9 +143,22 @@ def _left_out(manifests: Manifests, built: BuiltSnapshot, findings: Findings, *,
         findings.note_many("Pod", "LeftOut", names, words)
 
 
-def _is_reported(read: Read[Any]) -> bool:
-    """Whether an object says what a cluster is like, and not what somebody asks of it."""
-    return read.kind is NODE or (read.kind is POD and bool(read.object.spec.node_name))
+def _quotas(manifests: Manifests, findings: Findings) -> Iterator[NamespaceQuota]:
+    for each in manifests.beside("ResourceQuota"):
+        try:
+            quota = quota_from(object_from(each.content, ResourceQuota))
+        except UNREADABLE as error:
+            findings.mistake(Mistake(each.document.place(f"ResourceQuota/{each.name}"), f"cannot be read: {error}"))
+            continue
+        if quota.unread:
+            words = f"has scopes that are not understood ({', '.join(quota.unread)}): it bounds nothing"
+            findings.note(f"ResourceQuota/{each.name}", "ScopeNotHeeded", words)
+        yield quota
+
+
+def is_seen(read: Read[Any]) -> bool:
+    """Whether a cluster has an object as it is: it has a uid, or a status that no author writes."""
+    return read.is_from_cluster or read.kind is NODE or (read.kind is POD and read.object.status.phase == "Running")
 
 
 def waits(read: Read[Any]) -> bool:

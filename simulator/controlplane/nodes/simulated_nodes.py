@@ -14,6 +14,7 @@ from random import Random
 import msgspec
 import structlog
 
+from controller.api import structs
 from controller.api.notation import quantity
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube.cache import Cache, Resource, WatchSurroundings, WatchTimes, reflect
@@ -136,11 +137,21 @@ class Kubelets:
         except AnnotationError as error:
             return self._refuse(pod, "BadAnnotation", str(error))
         if pod.status.phase == "Pending" and (no := pod_lifecycle.refusal(wants, free)):
-            return self._refuse(pod, *no)
+            unknown = [name for name in wants if name not in free]
+            return self._admit_later(pod, unknown) if unknown else self._refuse(pod, *no)
         self._holds[uid] = node, wants
         for name, amount in wants.items():
             free[name] = free.get(name, Decimal(0)) - amount
         return self._live(pod, life)
+
+    async def _admit_later(self, pod: KubeletPod, unknown: Iterable[str]) -> None:
+        """Admits a pod that asks for resources which its node may have got since it was registered."""
+        answer = await self._client.insist("GET", f"/api/v1/nodes/{pod.spec.node_name}")
+        there = msgspec.json.decode(answer.body, type=structs.Node).status.allocatable if answer.is_ok else {}
+        for name in unknown:
+            self._free[pod.spec.node_name].setdefault(name, quantity(there.get(name, 0)))
+        if pod.metadata.uid in self._admitted:
+            await self._admit(pod)
 
     def _release(self, uid: str) -> None:
         self._claims.release(uid)

@@ -130,6 +130,10 @@ def required(*expressions: Object) -> Object:
         ([node(), pod(annotations={MILLI: "1" * 5000})], f"is {'1' * 40!r}; write thousandths of one GPU"),
         ([node(), pod(annotations={MILLI: "30%"})], "is '30%'; write thousandths of one GPU"),
         ([node(), pod(gpus=1, annotations={MILLI: "300"})], "requests a fraction while the containers request nvidia"),
+        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "2"})], "names device 2; its node has the devices"),
+        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "0,1"})], "names 2 devices, the pod asks for 1"),
+        ([node(gpus=2), pod(gpus=2, on="n1", annotations={DEVICES: "0,0"})], "is '0,0'; write different device"),
+        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "1" * 5000})], "1'; write different device"),
         ([node(), pod(annotations={"tonnage.dev/movable": "yes"})], 'is \'yes\'; write "true" or "false"'),
         (
             [gpu_type(), profile(), having(service(), "spec.demand.inputTokens", [100, 1001])],
@@ -149,26 +153,6 @@ def test_what_contradicts_something_else_stops_the_plan(tmp_path: Path, objects:
     found = mistakes(tmp_path, *objects)
 
     assert any(said in each for each in found), found
-
-
-@pytest.mark.parametrize(
-    ("objects", "said"),
-    [
-        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "2"})], "names device 2; its node has the devices"),
-        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "0,1"})], "names 2 devices, the pod asks for 1"),
-        ([node(gpus=2), pod(gpus=2, on="n1", annotations={DEVICES: "0,0"})], "is '0,0'; write different device"),
-        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "1" * 5000})], "1'; write different device"),
-        ([node(gpus=17)], "Node/n1: takes no pods: status.allocatable['nvidia.com/gpu'] is 17; count devices, 16 at most"),
-        ([having(node(), "status", {})], "Node/n1: takes no pods: status.allocatable is missing"),
-    ],
-)
-def test_what_a_cluster_reports_oddly_costs_itself_alone(tmp_path: Path, objects: list[Object], said: str) -> None:
-    """A device fails under its pod, a plugin shares devices: the other nodes and pods are planned all the same."""
-    seen = observed(tmp_path, *objects, node("well"), pod("waits"))
-
-    assert any(said in str(note) for note in seen.notes), seen.notes
-    assert "default/waits" in seen.snapshot.pods.names
-    assert seen.snapshot.nodes.schedulable[seen.snapshot.nodes.names.row("well")]
 
 
 def test_all_contradictions_are_named_at_once(tmp_path: Path) -> None:
@@ -483,17 +467,14 @@ def test_a_hard_demand_that_no_rule_knows_is_said_and_the_pod_not_placed(
     assert said in seen.left_out[0].words
 
 
-@pytest.mark.parametrize(
-    ("note", "more"),
-    [
-        ("ShareNotHeeded", {"annotations": {"gpu-fraction": "0.5"}}),
-        ("ShareNotHeeded", {"annotations": {"gpu-memory": "2000"}}),
-    ],
-)
-def test_gpus_that_a_pod_asks_for_in_another_way_are_noted(tmp_path: Path, note: str, more: dict[str, Any]) -> None:
-    seen = observed(tmp_path, node(gpus=0), pod("a", 0, **more), pod("b", 0))
+@pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
+def test_a_share_that_is_written_for_another_scheduler_is_no_share_here(tmp_path: Path, annotation: str) -> None:
+    waits, runs = (pod(name, 0, on=on, annotations={annotation: "0.5"}) for name, on in (("a", ""), ("r", "n1")))
 
-    assert codes(seen) == [f"{note} Pod/default/a"]
+    seen = observed(tmp_path, node(gpus=0), waits, runs)
+
+    assert [(each.pod, each.code) for each in seen.snapshot.left_out] == [("default/a", "NotUnderstood")]
+    assert codes(seen) == ["ShareNotHeeded Pod/default/r"]
 
 
 def test_files_say_the_same_in_any_order(tmp_path: Path) -> None:
@@ -569,6 +550,32 @@ def test_an_odd_object_of_a_cluster_costs_itself_alone(tmp_path: Path) -> None:
     ]
     assert {note.reason.code for note in seen.notes} == {"LeftOut"}
     assert "is 'half'" in mistakes(tmp_path, gpu_type(), node(), odd)[0]
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (node("odd", gpus=17), "status.allocatable['nvidia.com/gpu'] is 17; count devices, 16 at most"),
+        (having(node("odd"), "status", {}), "status.allocatable is missing; write the allocatable cpu"),
+    ],
+)
+def test_a_node_that_cannot_be_used_takes_no_pods_and_the_others_are_planned(
+    tmp_path: Path, odd: Object, said: str
+) -> None:
+    seen = observed(tmp_path, gpu_type(), node("well"), pod("p", 1), odd)
+
+    assert seen.snapshot.nodes.schedulable.tolist() == [False, True]
+    assert [note.about for note in seen.notes] == ["Node/odd"]
+    assert said in seen.notes[0].reason.words
+
+
+def test_a_device_that_died_under_its_pod_stops_no_plan(tmp_path: Path) -> None:
+    runs = having(pod("runs", 2, on="ill", annotations={DEVICES: "6,7"}), "status.phase", "Running")
+
+    seen = observed(tmp_path, gpu_type(), node("ill", gpus=7), runs, pod("p", 7))
+
+    assert list(seen.snapshot.pods.names) == ["default/p", "default/runs"]
+    assert "names device 7" in seen.notes[-1].reason.words + seen.notes[0].reason.words
 
 
 def test_a_pod_that_ran_on_a_node_that_is_gone_holds_nothing(tmp_path: Path) -> None:

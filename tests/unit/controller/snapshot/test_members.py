@@ -145,9 +145,7 @@ def test_tasks_of_volcano_and_subgroups_of_kai_have_minima_of_their_own(tmp_path
         member(n, "", None, {"scheduling.k8s.io/group-name": "train", "volcano.sh/task-spec": "worker"})
         for n in range(4)
     ]
-    of_kai = [
-        member(n, "", {"kai.scheduler/subgroup-name": "worker"}, {"pod-group-name": "train"}) for n in range(4)
-    ]
+    of_kai = [member(n, "", {"kai.scheduler/subgroup-name": "worker"}, {"pod-group-name": "train"}) for n in range(4)]
 
     for group, pods in ((volcano, of_volcano), (kai, of_kai)):
         (found,) = gangs_of(tmp_path, *as_of_cluster(group, *pods))
