@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster import arrays, power_floors, snapshot, workloads
-from placement.packing.draft import ENDING, NEVER, PackingDraft, members_running
+from placement.packing.draft import ENDING, NEVER, PackingDraft, lacking, members_running
 
 CANDIDATES = 16
 """Nodes that are examined in detail, those that lose least first. Chosen: their order is already that of the price,
@@ -103,7 +103,7 @@ def stopped_with(draft: PackingDraft, victims: Sequence[int]) -> set[int]:
     gone, of_pod = set(victims), draft.snapshot.pods.gang
     for gang in sorted({int(of_pod[each]) for each in victims if not draft.ends(each)} - {-1}):
         running = members_running(draft, gang)
-        if len([each for each in running if each not in gone]) < draft.snapshot.gangs[gang].min_members:
+        if lacking(draft, gang, (each for each in running if each not in gone)) > 0:
             gone.update(running)
     return gone
 
@@ -340,8 +340,8 @@ def stopped_together(draft: PackingDraft, leaving: Iterable[int]) -> list[tuple[
         else:
             gangs.setdefault(int(pods.gang[row]), []).append(row)
     for gang, rows in gangs.items():
-        ran = sum(bool(pods.node[row] != snapshot.PENDING) for row in draft.members(gang))
-        if ran - len(rows) >= draft.snapshot.gangs[gang].min_members:
+        ran = (row for row in draft.members(gang) if pods.node[row] != snapshot.PENDING)
+        if lacking(draft, gang, set(ran).difference(rows)) <= 0:
             alone += [(row,) for row in rows]
         else:
             alone.append(tuple(rows))
