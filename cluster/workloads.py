@@ -104,7 +104,8 @@ SPOT_LABELS = {
 """Label → its value on spot nodes, which the provider may take away: our own, for fleets with other labels, then those
 of Karpenter, GKE, EKS and AKS (their documentation of node labels)."""
 _ON_SPOT: Terms = tuple((Requirement(key, "In", (value,)),) for key, value in SPOT_LABELS.items())
-_OFF_SPOT: Terms = (tuple(Requirement(key, "NotIn", (value,)) for key, value in SPOT_LABELS.items()),)
+OFF_SPOT = tuple(Requirement(key, "NotIn", (value,)) for key, value in SPOT_LABELS.items())
+"""Requirements that keep a pod off spot nodes."""
 
 
 def is_spot(labels: Mapping[str, str]) -> bool:
@@ -117,7 +118,7 @@ def is_spot(labels: Mapping[str, str]) -> bool:
 
 def on_capacity(terms: Terms, *, spot: bool) -> Terms:
     """The same alternatives, on spot nodes only, or on all other nodes only."""
-    return tuple((*term, *more) for term in terms or ((),) for more in (_ON_SPOT if spot else _OFF_SPOT))
+    return tuple((*term, *more) for term in terms or ((),) for more in (_ON_SPOT if spot else (OFF_SPOT,)))
 
 
 def requires_spot(terms: Terms) -> bool:

@@ -14,8 +14,8 @@ from cluster.demand import ThroughputProfile
 from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.snapshot import PENDING, PodTable, Snapshot
-from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, is_spot, on_capacity
-from controller.api import foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
+from cluster.workloads import SPOT_LABELS, Gang, LeftOut, ModelService as Service, PodShape, is_spot, on_capacity
+from controller.api import core_v1, foreign_kinds, gang, gpu_type, labels, model_profile, model_service, structs
 from controller.api.gang import Gang as GangObject
 from controller.api.kind import Kind
 from controller.objects.read import Findings, Read
@@ -113,6 +113,14 @@ class SnapshotBuilder:
         if row.volumes:
             row = self._placed_by_volumes(read, row)
         self._pods.put(read, row, is_ours=self._is_ours(pod))
+
+    def shape_of(self, pod: structs.Pod) -> PodShape:
+        """Shape of a pod that need not be among those that were put."""
+        self._current_own_kinds()
+        row, meta = pod_row(Read(pod, core_v1.POD), self._types), pod.metadata
+        if row.volumes:
+            row = with_needs(row, self.volumes.needs(meta.namespace, meta.name, row.volumes, uid=meta.uid, binds=False))
+        return row.shape
 
     def _placed_by_volumes(self, read: Read[structs.Pod], row: PodRow) -> PodRow:
         """The row with what the pod's volumes ask of its node and of other pods."""

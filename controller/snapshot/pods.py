@@ -8,7 +8,7 @@ from operator import add
 
 from cluster.errors import Mistake, meant
 from cluster.plans import Reason
-from cluster.workloads import ALONE, MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms
+from cluster.workloads import ALONE, MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, PodShape, Requirement, Terms, without_pin
 from controller.api import notation
 from controller.api.labels import (
     GPU_MILLI_ANNOTATION,
@@ -118,7 +118,10 @@ def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
         shape = shape_from(read, ask, types, findings)
     withheld, beside = _gated(spec), ALONE
     try:
-        beside = beside_of(read.object, terms_of(spec)[0])
+        terms = terms_of(spec)[0]
+        if place := spec.node_name or _released_to(read):
+            terms = without_pin(pinned_where_it_runs(terms, place))  # its spread is over the domains of its kind
+        beside = beside_of(read.object, terms)
         if read.document is not None and spec.resource_claims:
             raise NotUnderstoodError("spec.resourceClaims", "is read on a cluster only; files name no devices")
     except NotUnderstoodError as error:
@@ -275,8 +278,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     if spec.os is not None and spec.os.name in OTHER_SYSTEM:
         other = Requirement(OS_LABEL, "NotIn", (OTHER_SYSTEM[spec.os.name],))
         terms = tuple((*term, other) for term in terms or ((),))
-    if node:
-        terms = pinned_where_it_runs(terms, node)
+    if place := node or _released_to(read):
+        terms = pinned_where_it_runs(terms, place)
     allowed = _allowed_types(read, resource, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
@@ -296,6 +299,13 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
             if amount > 0 and name not in COLUMNS
         ),
     )
+
+
+def _released_to(read: Read[Pod]) -> str:
+    """Node to which Tonnage tied a pod of a live cluster that is not bound yet; empty for any other."""
+    spec = read.object.spec
+    is_tied = read.document is None and not spec.scheduling_gates and spec.scheduler_name != SCHEDULER_NAME
+    return (read.object.metadata.annotations.node or "") if is_tied else ""
 
 
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:

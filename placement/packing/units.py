@@ -109,7 +109,8 @@ def order_of_service(draft: PackingDraft, unit: Unit) -> Order:
     gpu = sum(shape.total_gpu_milli for shape in shapes)
     cpu = 0 if gpu else sum(shape.cpu_milli for shape in shapes)
     had_its_turn = bool(draft.tried) and unit.label(draft.snapshot) in draft.tried
-    return (-unit.priority, had_its_turn, -gpu, -cpu, unit.rows[0])
+    was_refused = any(shape.refused_on for shape in shapes)  # its place was kept in vain, so others come first
+    return (-unit.priority, had_its_turn or was_refused, -gpu, -cpu, unit.rows[0])
 
 
 def namespace_of(draft: PackingDraft, unit: Unit) -> str:

@@ -139,8 +139,12 @@ class Kubelets:
             life = life_of(pod.metadata.annotations)
         except AnnotationError as error:
             return self._refuse(pod, "BadAnnotation", str(error))
-        if pod.status.phase == "Pending" and (no := pod_lifecycle.refusal(wants, free) or self._misfit(pod)):
-            return self._refuse(pod, *no)
+        if pod.status.phase == "Pending":
+            if no := pod_lifecycle.refusal(wants, free):
+                unknown = [name for name in wants if name not in free]
+                return self._admit_later(pod, unknown) if unknown else self._refuse(pod, *no)
+            if no := self._misfit(pod):
+                return self._refuse(pod, *no)
         self._holds[uid] = node, wants
         for name, amount in wants.items():
             free[name] = free.get(name, Decimal(0)) - amount
@@ -151,6 +155,15 @@ class Kubelets:
         there = (self._pods[uid] for uid, (name, _) in self._holds.items() if name == pod.spec.node_name)
         taken = (port for other in there for port in pod_lifecycle.host_ports(other))
         return pod_lifecycle.misfit(pod, node.metadata.labels, node.spec.taints, taken)
+
+    async def _admit_later(self, pod: KubeletPod, unknown: Iterable[str]) -> None:
+        """Admits a pod that asks for resources which its node may have got since it was registered."""
+        answer = await self._client.insist("GET", f"/api/v1/nodes/{pod.spec.node_name}")
+        there = msgspec.json.decode(answer.body, type=structs.Node).status.allocatable if answer.is_ok else {}
+        for name in unknown:
+            self._free[pod.spec.node_name].setdefault(name, quantity(there.get(name, 0)))
+        if pod.metadata.uid in self._admitted:
+            await self._admit(pod)
 
     def _release(self, uid: str) -> None:
         self._claims.release(uid)
