@@ -207,5 +207,5 @@ def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
         short["gpus"][node] = min(short["gpus"][node], nodes.gpus[node] - asked)
     for row in np.flatnonzero(np.any([left < 0 for left in short.values()], axis=0)):
         figures = {name: float(-left[row]) for name, left in short.items() if left[row] < 0}
-        words = f"its pods hold more than it has ({', '.join(figures)}): no pod is added there"
+        words = f"its pods hold more than it has ({', '.join(figures)}): no pod that asks for it is added there"
         findings.note(f"Node/{nodes.names[int(row)]}", "OverCommitted", words, figures)

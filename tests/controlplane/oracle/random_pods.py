@@ -385,7 +385,10 @@ def _term(chance: Random) -> Object:
             made["namespaceSelector"] = {"matchLabels": {"team": "red"}}
         case "both":
             made["namespaces"] = [chance.choice(NAMESPACES)]
-            expression = {"key": "team", "operator": chance.choice(("NotIn", "In")), "values": ["red"]}
+            # Not NotIn and DoesNotExist: kube-scheduler 1.36.3 takes them to match every namespace, since
+            # mergeAffinityTermNamespacesIfNotEmpty clears the selector of a copy. Tonnage reads them as documented.
+            expression: Object = {"key": "team", "operator": chance.choice(("In", "Exists"))}
+            expression |= {"values": ["red"]} if expression["operator"] == "In" else {}
             made["namespaceSelector"] = {"matchExpressions": [expression]}
     return made
 
