@@ -152,7 +152,7 @@ def _stated_size(_: GroupOwner | None, ref: GroupRef) -> Share | None:
 
 
 def _min_member(owner: GroupOwner | None, _: GroupRef) -> Share | None:
-    return Share(_count(owner.spec.get("minMember"), 1)) if owner else None
+    return Share(_count(owner.spec.get("minMember"), 1) - _count(owner.status.get("succeeded"))) if owner else None
 
 
 def _min_count(owner: GroupOwner | None, _: GroupRef) -> Share | None:
