@@ -1,6 +1,6 @@
 """Snapshot from manifests, with all cross-checks between the objects and notes for the reader."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +21,7 @@ from controller.api.structs import object_from
 from controller.objects.manifests import Manifests
 from controller.objects.read import Findings, Note, Read
 from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
-from controller.snapshot.pod_groups import GroupOwner, group_of
+from controller.snapshot.pod_groups import GroupOwner
 from controller.snapshot.pod_table import Dangling
 from controller.snapshot.pods import NOT_UNDERSTOOD
 from controller.snapshot.quotas import CountedDevices, ResourceQuota, admitted, quota_from, with_shares
@@ -78,14 +78,8 @@ def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Snaps
     builder = SnapshotBuilder(facts=facts)
     for own in manifests.own:
         builder.put_own(own)
-    succeeded = Counter(
-        (group.word, group.name)
-        for pod in manifests.pods
-        if pod.object.status.phase == "Succeeded" and (group := group_of(pod.object))
-    )
     for owner in manifests.owners:
-        counted = {"succeeded": succeeded[owner.word, owner.name]}
-        builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, {**counted, **owner.status}))
+        builder.put_owner(owner.word, owner.name, GroupOwner(owner.spec, owner.status))
     for node in manifests.nodes:
         builder.put_node(node)
     written = {each.name: each.content["metadata"].get("labels") for each in manifests.beside("Namespace")}

@@ -306,15 +306,3 @@ def _is_defined(schema: Any, path: str) -> bool:
         if not isinstance(schema, dict):
             return False
     return True
-
-
-def test_a_member_of_a_group_that_finished_need_not_start_again(tmp_path: Path) -> None:
-    """Of three that start together one has finished: two are left."""
-    pods = [member(n, "", {"scheduling.x-k8s.io/pod-group": "train"}) for n in range(3)]
-    pods[0]["status"] = {"phase": "Succeeded"}
-    group = pod_group(COSCHEDULING)
-    group["spec"]["minMember"] = 3
-
-    seen = observed(tmp_path, gpu_type(), node(), group, *pods)
-
-    assert gangs(seen.snapshot) == {"default/CoschedulingPodGroup:train": 2}
