@@ -1,6 +1,6 @@
 """Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -265,7 +265,7 @@ class PackingDraft:
         ran = before.node != PENDING
         for gang in sorted({int(g) for g in before.gang[ran & differs]} - {-1}):
             rows = [row for row in self.members(gang) if ran[row]]
-            if len(rows) - int(differs[rows].sum()) < self.snapshot.gangs[gang].min_members:
+            if lacking(self, gang, [row for row in rows if not differs[row]]) > 0:
                 differs[rows] = True
         leave = np.flatnonzero(differs & ran)
         start = np.flatnonzero(differs & (self.node != PENDING))
@@ -304,6 +304,18 @@ def effective_priority(snapshot: Snapshot) -> IntArray:
     members = pods.gang >= 0
     np.maximum.at(of_gang, pods.gang[members], pods.priority[members])
     return np.where(members, of_gang[pods.gang], pods.priority)
+
+
+def lacking(draft: PackingDraft, gang: int, running: Iterable[int] | None = None) -> int:
+    """Members of a gang that must still start beside those that run, so that it is whole, of each role.
+
+    running: their rows; default: as the draft places them.
+    """
+    rows = members_running(draft, gang) if running is None else list(running)
+    wanted = draft.snapshot.gangs[gang]
+    if not wanted.roles:
+        return wanted.min_members - len(rows)
+    return wanted.lacks([draft.snapshot.pods.names[row] for row in rows])
 
 
 def members_running(draft: PackingDraft, gang: int) -> list[int]:
