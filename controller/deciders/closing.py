@@ -40,10 +40,13 @@ def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
     member = np.flatnonzero(pods.gang >= 0)
     runs = member[pods.node[member] != PENDING]
     members, running = np.bincount(pods.gang[member], minlength=count), np.bincount(pods.gang[runs], minlength=count)
-    needed = np.minimum([gang.min_members for gang in snapshot.gangs], members)
+    few = np.array([gang.min_members for gang in snapshot.gangs]) > running
+    for number, gang in enumerate(snapshot.gangs):
+        if gang.roles and not few[number]:
+            few[number] = gang.lacks([pods.names[row] for row in runs[pods.gang[runs] == number].tolist()]) > 0
     return {
         snapshot.gangs[number].name: tuple(runs[pods.gang[runs] == number].tolist())
-        for number in np.flatnonzero((running > 0) & (running < needed)).tolist()
+        for number in np.flatnonzero((running > 0) & few & (running < members)).tolist()
     }
 
 

@@ -514,6 +514,38 @@ def test_shares_of_gpus_count_against_the_quota_of_their_namespace(
         here.wait("condition=Ready", "pod/second")
 
 
+def test_a_service_is_planned_within_the_quota_of_its_namespace(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    """Its instances were planned and its Deployments made, and admission refused their pods."""
+    count = {"requests.nvidia.com/gpu": "0"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": count}}
+    here("create", "-f", "-", stdin=quota)
+    until(lambda: here.get("resourcequota", "gpus").get("status", {}).get("hard"), "Kubernetes heeds the quota")
+
+    def why() -> str:
+        conditions = service(here).get("status", {}).get("conditions", [])
+        return next((each["message"] for each in conditions if each["type"] == "Planned"), "")
+
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": "bind"}]):
+        here("apply", "-f", "-", stdin=chat())
+        until(lambda: f"{GPU} of ResourceQuota" in why(), "the quota is named as the reason")
+        assert here.get("deployments")["items"] == []
+
+        # The examples' service needs fewer than 40 devices.
+        here(
+            "patch",
+            "resourcequota",
+            "gpus",
+            "--type=merge",
+            "-p",
+            json.dumps({"spec": {"hard": {next(iter(count)): "40"}}}),
+        )
+
+        here.wait("condition=Ready", "modelservice/chat")
+    here("delete", "modelservice", "chat")
+
+
 def test_a_node_that_refuses_pods_takes_no_more_for_a_while(
     server: ControlPlane, admin: Kubectl, here: Kubectl, tmp_path: Path
 ) -> None:
