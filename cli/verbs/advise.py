@@ -116,9 +116,9 @@ def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, out
     """
     from cli.printing.advice_output import as_html, as_json, as_text
     from controller.objects.manifests import read_manifests
-    from controller.queries.advice import advise as advice_on
+    from controller.queries.advice import advise as advice_on, unusable_devices
+    from controller.queries.held_in_vain import held_in_vain
     from controller.queries.usage import of_types
-    from controller.queries.useless import useless_devices
     from controller.snapshot.from_manifests import snapshot_from
 
     check_report(report)
@@ -134,9 +134,16 @@ def advise(files: tuple[str, ...], prices: Path | None, report: Path | None, out
     replaced = [
         each.name for each in manifests.pods if REPLACES in {o.kind for o in each.object.metadata.owner_references}
     ]
-    at = datetime.now(UTC)
-    useless = useless_devices(manifests, now, at.timestamp())
-    found = advice_on(now, of_types(now), decider(settings), replaced=replaced, limit_w=catalogue.limit_w, also=useless)
+    unusable, at = tuple(unusable_devices(manifests.nodes, manifests.gpu_types)), datetime.now(UTC)
+    found = advice_on(
+        now,
+        of_types(now),
+        decider(settings),
+        replaced=replaced,
+        limit_w=catalogue.limit_w,
+        unusable=unusable,
+        also=tuple(held_in_vain(manifests, now, at.timestamp())),
+    )
     source = (
         "GPUTypes of the files" if is_own else f"{catalogue.source}; {catalogue.date} (--prices FILE replaces them)"
     )
