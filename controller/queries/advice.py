@@ -32,7 +32,7 @@ class Advice:
     """One way to spend less, or to serve more with what is there."""
 
     topic: str
-    """`idle`, `closed`, `unusable`, `stranded`, `fragmentation`, `types`, `services` or `waiting`."""
+    """`idle`, `closed`, `unusable`, `stranded`, `fragmentation`, `types`, `services`, `waiting` or `held`."""
     headline: str
     remedy: str
     dollars_per_hour: float
@@ -81,16 +81,17 @@ def advise(
     replaced: Collection[str] = (),
     limit_w: Mapping[str, float] | None = None,
     unusable: Collection[UnusableDevices] = (),
+    also: Collection[Advice] = (),
 ) -> AdviceReport:
     """Advice on a fleet.
 
     by_type: its usage by GPU type. decide: planner, asked once for the fleet as it is and once with the pods that may
     be moved taken from their nodes. replaced: pods that their controllers would make anew elsewhere, by which they may
     be moved. limit_w: power limit of a device by the node label that names its product. unusable: devices that no pod
-    can be given.
+    can be given. also: advice from elsewhere.
     """
     nodes = [each for each in of_nodes(now) if each.gpus]
-    found = [*_unused(nodes), *_unusable(unusable), *_scattered(now, decide, frozenset(replaced))]
+    found = [*also, *_unused(nodes), *_unusable(unusable), *_scattered(now, decide, frozenset(replaced))]
     plan = decide(now) if now.services or len(_waiting_rows(now)) else Plan()
     found += [*_types(now), *_services(now, plan), *_waiting(now, plan)]
     return AdviceReport(
